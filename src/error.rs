@@ -1,0 +1,209 @@
+//! What can go wrong, grouped by what the caller can do about it.
+//!
+//! An `Err` means that something is broken or was asked wrongly. A task that may not run yet, a lease that was lost
+//! and a poke that found nothing are answers, not errors.
+
+use std::error::Error as StdError;
+
+use crate::id::{IdError, LimitKey, PoolName, TaskKey};
+
+/// The result of whatever touches a store.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The result of one store operation.
+pub type StoreResult<T> = std::result::Result<T, StoreError>;
+
+/// What a service or a life-cycle operation answers when it could not do its work. Nothing is half done: the
+/// transaction was rolled back, unless [`StoreError::is_indeterminate`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A name was refused.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// An argument was refused.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The body of a transaction gave up with an error of its own; everything was rolled back.
+    #[error("the transaction was rolled back by its caller: {0}")]
+    Aborted(#[source] Box<dyn StdError + Send + Sync>),
+}
+
+impl Error {
+    /// Wraps an error of the host's, to leave a transaction and roll it back.
+    pub fn abort(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Aborted(cause.into())
+    }
+
+    /// True if the same call may succeed when it is made again.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_retryable())
+    }
+
+    /// True if it is not known whether the transaction took effect.
+    pub fn is_indeterminate(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_indeterminate())
+    }
+}
+
+/// An argument that no store state could make right. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// `pool_slots` is 0 or above [`i32::MAX`].
+    #[error("task {task} asks for {slots} slots: ask for 1 to {}", i32::MAX)]
+    TaskSlots {
+        /// The task.
+        task: Box<TaskKey>,
+        /// What it asked for.
+        slots: u32,
+    },
+    /// A pool or limit is larger than [`i32::MAX`].
+    #[error("{what} of {value} is above {}: use `Slots::Unlimited`, or no limit", i32::MAX)]
+    TooLarge {
+        /// What was too large.
+        what: &'static str,
+        /// The value asked for.
+        value: u64,
+    },
+    /// A task carries more limit keys than [`16`].
+    #[error("task {task} carries {count} limit keys: carry at most {}", 16)]
+    LimitKeys {
+        /// The task.
+        task: Box<TaskKey>,
+        /// How many keys it carries.
+        count: usize,
+    },
+    /// A payload is larger than its cap.
+    #[error("{what} has {bytes} bytes, more than {cap}: keep a reference to it, not the data")]
+    TooManyBytes {
+        /// What was too large.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The largest size that is taken.
+        cap: usize,
+    },
+    /// The default pool was to be deleted.
+    #[error("the default pool cannot be deleted: resize it instead")]
+    DefaultPool,
+    /// The pool still has tasks that hold its slots.
+    #[error("pool {pool} has {used} slots in use: wait until they are given back, or resize it to 0 first")]
+    PoolInUse {
+        /// The pool.
+        pool: PoolName,
+        /// Slots in use.
+        used: i64,
+    },
+    /// The limit still counts tasks.
+    #[error("limit {key} counts {used} tasks: wait until they end, or raise it instead")]
+    LimitInUse {
+        /// The limit.
+        key: LimitKey,
+        /// Tasks it counts.
+        used: i64,
+    },
+    /// A duration is zero, or out of its range.
+    #[error("{what} must be {expected}")]
+    Duration {
+        /// Which duration.
+        what: &'static str,
+        /// The range it must be in.
+        expected: &'static str,
+    },
+    /// A run stops before it starts.
+    #[error(
+        "run {id} stops {micros} microseconds before it starts: correct its clock, or give its start as the stop"
+    )]
+    StopBeforeStart {
+        /// The run.
+        id: String,
+        /// By how much, in microseconds.
+        micros: i64,
+    },
+    /// A table prefix is not a plain identifier.
+    #[error("table prefix {prefix:?} is refused: use 1 to 32 of a-z, 0-9 and _, beginning with a letter")]
+    Prefix {
+        /// What was given.
+        prefix: String,
+    },
+    /// The poke context was refused.
+    #[error("poke context of task {task}: {problem}")]
+    PokeContext {
+        /// The task.
+        task: Box<TaskKey>,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// What a store's failure means to its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// Another writer held the store for longer than the busy timeout. Call again.
+    Busy,
+    /// The state changed between the decision and the commit. Call again: services do so themselves.
+    Conflict,
+    /// No space is left. Everything committed is safe; make space and call again.
+    Full,
+    /// The medium failed.
+    Io,
+    /// What is stored is damaged or not ours.
+    Corrupt,
+    /// The schema was written by a newer version of the crate, or by something else. It was left untouched.
+    Schema,
+    /// The store can be read only.
+    ReadOnly,
+    /// The commit failed in a way that leaves open whether it took effect. Ask the store before trying again.
+    Indeterminate,
+    /// Anything else: see the source.
+    Backend,
+}
+
+/// A store operation failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    message: String,
+    #[source]
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl StoreError {
+    /// An error of this kind; `message` tells the user what happened and what to do.
+    pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// The same with the driver's error behind it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// A conditional write found another state than the one it was decided on.
+    pub fn conflict(what: impl Into<String>) -> Self {
+        Self::new(StoreErrorKind::Conflict, what)
+    }
+
+    /// What the failure means to the caller.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// True for [`StoreErrorKind::Busy`] and [`StoreErrorKind::Conflict`]: nothing was changed, call again.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Busy | StoreErrorKind::Conflict)
+    }
+
+    /// True for [`StoreErrorKind::Indeterminate`].
+    pub fn is_indeterminate(&self) -> bool {
+        self.kind == StoreErrorKind::Indeterminate
+    }
+}

@@ -1,0 +1,288 @@
+//! Names: validated newtypes over text, and the keys made of them.
+//!
+//! A name is 1 to [`MAX_BYTES`] bytes of UTF-8 without NUL. Nothing else is refused or normalised: quotes, emoji,
+//! right-to-left text and trailing blanks come back byte for byte from every store. NUL is refused because
+//! PostgreSQL cannot store it and C strings end at it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The longest name, in bytes of UTF-8.
+pub const MAX_BYTES: usize = 512;
+
+/// A name was refused; nothing was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdError {
+    /// The name has no characters.
+    #[error("{what} is empty: give it at least one character")]
+    Empty {
+        /// Which kind of name it is.
+        what: &'static str,
+    },
+    /// The name is longer than [`MAX_BYTES`].
+    #[error("{what} has {bytes} bytes, more than {MAX_BYTES}: shorten it, or use a hash of it")]
+    TooLong {
+        /// Which kind of name it is.
+        what: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// The name holds the character U+0000.
+    #[error("{what} has a NUL character at byte {at}: remove it")]
+    Nul {
+        /// Which kind of name it is.
+        what: &'static str,
+        /// Where it is.
+        at: usize,
+    },
+}
+
+fn validate(what: &'static str, text: &str) -> Result<(), IdError> {
+    if text.is_empty() {
+        return Err(IdError::Empty { what });
+    }
+    if text.len() > MAX_BYTES {
+        return Err(IdError::TooLong { what, bytes: text.len() });
+    }
+    match text.bytes().position(|byte| byte == 0) {
+        Some(at) => Err(IdError::Nul { what, at }),
+        None => Ok(()),
+    }
+}
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident, $what:literal;)+) => {$(
+        $(#[$doc])*
+        ///
+        /// Cheap to clone. Compares and sorts by its bytes.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        #[doc = concat!("use stationmaster::id::", stringify!($name), ";")]
+        #[doc = concat!("let name = ", stringify!($name), "::new(\"nightly\")?;")]
+        /// assert_eq!(name.as_str(), "nightly");
+        #[doc = concat!("assert!(", stringify!($name), "::new(\"\").is_err());")]
+        /// # Ok::<(), stationmaster::id::IdError>(())
+        /// ```
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            #[doc = concat!("Checks and takes ", $what, ".")]
+            ///
+            /// # Errors
+            ///
+            /// [`IdError`] if the text is empty, longer than [`MAX_BYTES`] or has a NUL.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, IdError> {
+                let text = text.as_ref();
+                validate($what, text)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The text, as it was given.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&*self.0, f)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<&str> for $name {
+            type Error = IdError;
+            fn try_from(text: &str) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                Self::new(text).map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
+
+names! {
+    /// A tenant: all other names are unique within a namespace.
+    Namespace, "namespace";
+    /// A workflow definition (Airflow: DAG).
+    WorkflowId, "workflow id";
+    /// One execution of a workflow (Airflow: DAG run).
+    RunId, "run id";
+    /// A task of a workflow (Airflow: task).
+    TaskId, "task id";
+    /// A slot pool.
+    PoolName, "pool name";
+    /// What a concurrency limit counts: see [`crate::admission::limits`].
+    LimitKey, "limit key";
+    /// Who holds a lease: one scheduler or worker process. Two live holders must not share a name.
+    Holder, "holder";
+    /// A kind of sensor: which poke function answers for it.
+    SensorKind, "sensor kind";
+    /// Names one admission tick, so that a tick whose commit had an unknown end can be asked for again.
+    RequestId, "request id";
+}
+
+impl PoolName {
+    /// The pool of a task that names none (Airflow: `default_pool`).
+    pub const DEFAULT: &'static str = "default_pool";
+
+    /// The pool [`Self::DEFAULT`].
+    pub fn default_pool() -> Self {
+        Self(Self::DEFAULT.into())
+    }
+}
+
+/// Identifies one task instance: what asks for slots.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::TaskKey;
+/// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?.mapped(3);
+/// assert_eq!(key.to_string(), "prod/nightly/2026-01-01/load[3]");
+/// # Ok::<(), stationmaster::id::IdError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskKey {
+    /// The tenant.
+    pub namespace: Namespace,
+    /// The workflow.
+    pub workflow: WorkflowId,
+    /// The execution of the workflow.
+    pub run: RunId,
+    /// The task.
+    pub task: TaskId,
+    /// The index within a mapped (fanned-out) task; none for a task that is not mapped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_index: Option<u32>,
+}
+
+impl TaskKey {
+    /// The key of a task that is not mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`IdError`] if one of the names is refused.
+    pub fn new(
+        namespace: impl AsRef<str>,
+        workflow: impl AsRef<str>,
+        run: impl AsRef<str>,
+        task: impl AsRef<str>,
+    ) -> Result<Self, IdError> {
+        Ok(Self {
+            namespace: Namespace::new(namespace)?,
+            workflow: WorkflowId::new(workflow)?,
+            run: RunId::new(run)?,
+            task: TaskId::new(task)?,
+            map_index: None,
+        })
+    }
+
+    /// The key made of names that were checked before.
+    pub fn from_parts(
+        namespace: Namespace,
+        workflow: WorkflowId,
+        run: RunId,
+        task: TaskId,
+        map_index: Option<u32>,
+    ) -> Self {
+        Self { namespace, workflow, run, task, map_index }
+    }
+
+    /// The same task, fanned out, at this index.
+    #[must_use]
+    pub fn mapped(mut self, map_index: u32) -> Self {
+        self.map_index = Some(map_index);
+        self
+    }
+}
+
+/// For people and logs. Not reversible: names may hold `/` and `[`.
+impl fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.namespace, self.workflow, self.run, self.task)?;
+        match self.map_index {
+            Some(index) => write!(f, "[{index}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_empty_long_and_nul() {
+        assert_eq!(TaskId::new(""), Err(IdError::Empty { what: "task id" }));
+        assert_eq!(PoolName::new("a\0b"), Err(IdError::Nul { what: "pool name", at: 1 }));
+        assert!(RunId::new("x".repeat(MAX_BYTES)).is_ok());
+        assert_eq!(
+            RunId::new("x".repeat(MAX_BYTES + 1)),
+            Err(IdError::TooLong { what: "run id", bytes: MAX_BYTES + 1 })
+        );
+    }
+
+    #[test]
+    fn serde_checks_too() {
+        assert!(serde_json::from_str::<Holder>("\"\"").is_err());
+        let key = TaskKey::new("ns", "w", "r", "t\u{1F600}\u{202E}'\"\n").unwrap().mapped(0);
+        let text = serde_json::to_string(&key).unwrap();
+        assert_eq!(serde_json::from_str::<TaskKey>(&text).unwrap(), key);
+    }
+
+    #[test]
+    fn an_unmapped_task_sorts_before_its_mapped_ones() {
+        let plain = TaskKey::new("n", "w", "r", "t").unwrap();
+        assert!(plain < plain.clone().mapped(0));
+    }
+}

@@ -1,0 +1,9 @@
+//! Scheduling primitives for workflow orchestrators.
+
+pub mod clock;
+pub mod error;
+pub mod id;
+pub mod time;
+
+pub use error::{Error, Result};
+pub use id::TaskKey;
