@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 
+use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
 use crate::id::{IdError, LimitKey, PoolName, TaskKey};
 
 /// The result of whatever touches a store.
@@ -53,24 +54,24 @@ impl Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
-    /// `pool_slots` is 0 or above [`i32::MAX`].
-    #[error("task {task} asks for {slots} slots: ask for 1 to {}", i32::MAX)]
+    /// `pool_slots` is 0 or above [`MAX_SLOTS`].
+    #[error("task {task} asks for {slots} slots: ask for 1 to {}", MAX_SLOTS)]
     TaskSlots {
         /// The task.
         task: Box<TaskKey>,
         /// What it asked for.
         slots: u32,
     },
-    /// A pool or limit is larger than [`i32::MAX`].
-    #[error("{what} of {value} is above {}: use `Slots::Unlimited`, or no limit", i32::MAX)]
+    /// A pool or limit is larger than [`MAX_SLOTS`].
+    #[error("{what} of {value} is above {}: use `Slots::Unlimited`, or no limit", MAX_SLOTS)]
     TooLarge {
         /// What was too large.
         what: &'static str,
         /// The value asked for.
         value: u64,
     },
-    /// A task carries more limit keys than [`16`].
-    #[error("task {task} carries {count} limit keys: carry at most {}", 16)]
+    /// A task carries more limit keys than [`MAX_LIMIT_KEYS`].
+    #[error("task {task} carries {count} limit keys: carry at most {}", MAX_LIMIT_KEYS)]
     LimitKeys {
         /// The task.
         task: Box<TaskKey>,

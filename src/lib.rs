@@ -1,9 +1,24 @@
 //! Scheduling primitives for workflow orchestrators.
 
+pub mod admission;
+pub mod backoff;
+pub mod bounds;
+pub mod canonical;
 pub mod clock;
 pub mod error;
+pub mod fingerprint;
 pub mod id;
+pub mod lease;
+pub mod pool;
+pub mod run;
+pub mod sensor;
+pub mod service;
+pub mod shard;
+pub mod store;
+pub mod task;
 pub mod time;
 
 pub use error::{Error, Result};
 pub use id::TaskKey;
+pub use lease::{LeaseRef, TaskNo};
+pub use task::{NewTask, TaskRecord, TaskState};

@@ -1,0 +1,114 @@
+//! Lanes, and the order within and across them.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::id::{LimitKey, PoolName};
+use crate::lease::TaskNo;
+
+/// The number a store gave a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LaneNo(pub i64);
+
+/// What a task needs: tasks with equal needs share a lane.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LaneKey {
+    /// The pool.
+    pub pool: PoolName,
+    /// Slots of it, for each task.
+    pub slots: u32,
+    /// The limits each task counts against: sorted, without repetition.
+    pub limits: Vec<LimitKey>,
+}
+
+impl LaneKey {
+    /// The lane of tasks with these needs; sorts the limits.
+    pub fn new(pool: PoolName, slots: u32, mut limits: Vec<LimitKey>) -> Self {
+        limits.sort_unstable();
+        limits.dedup();
+        Self { pool, slots, limits }
+    }
+}
+
+/// A lane with ready tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lane {
+    /// Its number in the store.
+    pub no: LaneNo,
+    /// What its tasks need.
+    pub key: LaneKey,
+    /// How many ready tasks it has.
+    pub ready: u64,
+}
+
+impl Lane {
+    /// A lane as a store read it.
+    pub fn new(no: LaneNo, key: LaneKey, ready: u64) -> Self {
+        Self { no, key, ready }
+    }
+}
+
+/// The place of a task in the order of admission; smaller goes first. No two tasks of a store are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OrderKey {
+    /// From [`rank`].
+    pub rank: i64,
+    /// Earlier first, in whole microseconds.
+    pub logical_date: DateTime<Utc>,
+    /// A task that is not mapped goes before its mapped ones.
+    pub map_index: Option<u32>,
+    /// Arrival.
+    pub no: TaskNo,
+}
+
+impl OrderKey {
+    /// The place of a task.
+    pub fn new(rank: i64, logical_date: DateTime<Utc>, map_index: Option<u32>, no: TaskNo) -> Self {
+        Self { rank, logical_date, map_index, no }
+    }
+}
+
+/// The first order criterion of a task, smaller first.
+pub fn rank(priority: i32) -> i64 {
+    -i64::from(priority)
+}
+
+/// A ready task, as far as the planner needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// Its lane.
+    pub lane: LaneNo,
+    /// Its place, and with it its number.
+    pub order: OrderKey,
+}
+
+impl Candidate {
+    /// A candidate of this lane.
+    pub fn new(lane: LaneNo, order: OrderKey) -> Self {
+        Self { lane, order }
+    }
+}
+
+/// Asks for the ready tasks of one lane, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LanePage {
+    /// The lane.
+    pub lane: LaneNo,
+    /// Only tasks after this place.
+    pub after: Option<OrderKey>,
+    /// At most this many. Fewer in the answer mean that the lane has no more.
+    pub limit: usize,
+}
+
+impl LanePage {
+    /// Asks for this many tasks of the lane after that place.
+    pub fn new(lane: LaneNo, after: Option<OrderKey>, limit: usize) -> Self {
+        Self { lane, after, limit }
+    }
+}

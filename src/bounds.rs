@@ -1,0 +1,10 @@
+//! The caps on what a host may hand in. Beyond them a call is refused with a typed error and nothing is changed.
+
+/// The largest pool, the largest limit, and the most slots one task may ask for.
+pub const MAX_SLOTS: u32 = i32::MAX as u32;
+
+/// The most limit keys one task may carry.
+pub const MAX_LIMIT_KEYS: usize = 16;
+
+/// The longest payload, message or landed value, in bytes.
+pub const MAX_TEXT_BYTES: usize = 1 << 20;

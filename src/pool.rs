@@ -1,0 +1,223 @@
+//! Slot pools: named capacity that tasks share.
+//!
+//! A pool has a number of *slots*; an admitted task takes `pool_slots` of them until its lease ends. *Open* slots are
+//! `slots - used` and may be negative: shrinking a busy pool is legal, blocks no other pool, and admits nothing until
+//! enough slots came back. One counter per pool is changed in the transaction that grants or gives back; it always
+//! equals the sum of the slots its tasks hold.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds::MAX_SLOTS;
+use crate::error::Invalid;
+use crate::id::PoolName;
+
+/// Slots of [`PoolName::DEFAULT`] in a new store (Airflow: `default_pool_task_slot_count`).
+pub const DEFAULT_POOL_SLOTS: u32 = 128;
+
+/// How many slots a pool has.
+///
+/// In JSON a number, or the text `"unlimited"`.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::pool::Slots;
+/// assert_eq!(serde_json::to_string(&Slots::Limited(4))?, "4");
+/// assert_eq!(serde_json::from_str::<Slots>("\"unlimited\"")?, Slots::Unlimited);
+/// assert_eq!(Slots::Limited(4).open(6), Some(-2));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "SlotsForm", into = "SlotsForm")]
+pub enum Slots {
+    /// Never full (Airflow: `-1`).
+    Unlimited,
+    /// This many, 0 to [`MAX_SLOTS`].
+    Limited(u32),
+}
+
+impl Slots {
+    /// Slots that are not taken; none if there is no limit.
+    pub fn open(self, used: i64) -> Option<i64> {
+        self.total().map(|total| i64::from(total).saturating_sub(used))
+    }
+
+    /// The number of slots; none if there is no limit.
+    pub fn total(self) -> Option<u32> {
+        match self {
+            Self::Unlimited => None,
+            Self::Limited(total) => Some(total),
+        }
+    }
+}
+
+impl fmt::Display for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Limited(total) => write!(f, "{total}"),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum SlotsForm {
+    Number(u64),
+    Word(String),
+}
+
+impl TryFrom<SlotsForm> for Slots {
+    type Error = String;
+    fn try_from(form: SlotsForm) -> Result<Self, String> {
+        match form {
+            SlotsForm::Number(n) if n <= u64::from(MAX_SLOTS) => Ok(Self::Limited(n as u32)),
+            SlotsForm::Word(word) if word == "unlimited" => Ok(Self::Unlimited),
+            _ => Err(format!("slots must be a number from 0 to {MAX_SLOTS} or \"unlimited\"")),
+        }
+    }
+}
+
+impl From<Slots> for SlotsForm {
+    fn from(slots: Slots) -> Self {
+        match slots {
+            Slots::Unlimited => Self::Word("unlimited".into()),
+            Slots::Limited(n) => Self::Number(n.into()),
+        }
+    }
+}
+
+/// What a host says of a pool: its size and options.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::pool::{PoolSpec, Slots};
+/// let pool = PoolSpec::new("database", Slots::Limited(4))?.described("at most four loads at once");
+/// assert_eq!(pool.slots, Slots::Limited(4));
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PoolSpec {
+    /// Its name, unique in the store.
+    pub name: PoolName,
+    /// Its size.
+    pub slots: Slots,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// What a task that waits as a sensor does with its slots.
+    #[serde(default)]
+    pub deferred: Deferred,
+}
+
+/// Whether sensing tasks of a pool keep their slots (Airflow 2.7: `include_deferred`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deferred {
+    /// They give them back while they wait.
+    #[default]
+    GiveBack,
+    /// They keep them.
+    Keep,
+}
+
+impl PoolSpec {
+    /// A pool that takes slots back from tasks that turn into sensors.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Id`] for a bad name, [`Invalid::TooLarge`] above [`MAX_SLOTS`].
+    pub fn new(name: impl AsRef<str>, slots: Slots) -> crate::Result<Self> {
+        if let Slots::Limited(n) = slots
+            && n > MAX_SLOTS
+        {
+            return Err(Invalid::TooLarge { what: "a pool", value: n.into() }.into());
+        }
+        let (description, deferred) = (String::new(), Deferred::GiveBack);
+        Ok(Self { name: PoolName::new(name)?, slots, description, deferred })
+    }
+
+    /// Sets the description.
+    #[must_use]
+    pub fn described(mut self, description: impl Into<String>) -> Self {
+        self.description = description.into();
+        self
+    }
+
+    /// Sets whether sensing tasks keep their slots.
+    #[must_use]
+    pub fn deferred(mut self, deferred: Deferred) -> Self {
+        self.deferred = deferred;
+        self
+    }
+}
+
+/// A pool as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PoolRecord {
+    /// What the host said of it.
+    #[serde(flatten)]
+    pub spec: PoolSpec,
+    /// Slots that tasks hold. More than the size after a busy pool was shrunk.
+    pub used: i64,
+}
+
+impl PoolRecord {
+    /// For stores: a row they read.
+    pub fn new(spec: PoolSpec, used: i64) -> Self {
+        Self { spec, used }
+    }
+
+    /// `slots - used`, negative after a busy pool was shrunk; none if unlimited.
+    pub fn open(&self) -> Option<i64> {
+        self.spec.slots.open(self.used)
+    }
+}
+
+/// Sums of slots, by what the tasks of a pool are doing (Airflow: `Pool.slots_stats`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// The pool's size.
+    pub total: Slots,
+    /// Slots of running tasks.
+    pub running: i64,
+    /// Slots of admitted tasks that did not start yet.
+    pub queued: i64,
+    /// Slots that tasks which may start now wait for.
+    pub scheduled: i64,
+    /// Slots that sensing tasks would hold, whether or not they do.
+    pub deferred: i64,
+    /// `total - used`; none if unlimited.
+    pub open: Option<i64>,
+}
+
+impl PoolStats {
+    /// For stores: the sums they computed.
+    pub fn new(pool: &PoolRecord, running: i64, queued: i64, scheduled: i64, deferred: i64) -> Self {
+        Self { total: pool.spec.slots, running, queued, scheduled, deferred, open: pool.open() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_refuses_other_words_and_large_numbers() {
+        assert!(serde_json::from_str::<Slots>("\"many\"").is_err());
+        assert!(serde_json::from_str::<Slots>("-1").is_err());
+        assert!(serde_json::from_str::<Slots>("2147483648").is_err());
+        assert_eq!(serde_json::from_str::<Slots>("2147483647").unwrap(), Slots::Limited(MAX_SLOTS));
+    }
+
+    #[test]
+    fn refuses_a_pool_above_the_cap() {
+        assert!(PoolSpec::new("p", Slots::Limited(MAX_SLOTS + 1)).is_err());
+    }
+}

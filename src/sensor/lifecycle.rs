@@ -1,0 +1,134 @@
+//! What a poke answers, and what that does to the sensors that share it.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::spec::{OnLanded, OnMissed, SensorRecord};
+use crate::id::TaskKey;
+use crate::lease::TaskNo;
+use crate::task::TaskState;
+
+/// The answer of one poke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Poked {
+    /// What is waited for has not come yet.
+    NotYet,
+    /// It has come; the host's text travels with it to each sensor.
+    Landed(Option<String>),
+    /// The poke could not look: network, quota, a panic. It is tried again at the next due time.
+    Unreachable(String),
+    /// It will never come: waiting on is pointless.
+    Failed(String),
+}
+
+/// Whether a sensor still waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SensorState {
+    /// It is poked.
+    Waiting,
+    /// It ended; it is kept for a while so that followers of the change cursor learn of it.
+    Ended,
+}
+
+/// Why a sensor stopped waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EndReason {
+    /// What it waited for has come.
+    Landed,
+    /// It waited as long as it was to.
+    TimedOut,
+    /// Its poke said that it will never land.
+    Failed,
+    /// The host took the task away from it.
+    Cancelled,
+}
+
+/// What a sensor's end does to its task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Ending {
+    /// Why.
+    pub reason: EndReason,
+    /// The task's next state.
+    pub to: TaskState,
+    /// What it landed with.
+    pub value: Option<String>,
+    /// What a person should read about it.
+    pub message: Option<String>,
+}
+
+/// A durable note that a sensor ended, kept until the host acknowledges it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SensorEvent {
+    /// Its place in the order of all events of the store.
+    pub seq: u64,
+    /// The number of the task.
+    pub no: TaskNo,
+    /// The task.
+    pub task: TaskKey,
+    /// The registration it speaks of.
+    pub generation: u64,
+    /// When the sensor ended.
+    pub at: DateTime<Utc>,
+    /// How.
+    pub ending: Ending,
+}
+
+impl SensorEvent {
+    /// For stores: the event of this sensor, at this place in the order.
+    pub fn new(seq: u64, sensor: &SensorRecord, at: DateTime<Utc>, ending: Ending) -> Self {
+        Self { seq, no: sensor.no, task: sensor.task.clone(), generation: sensor.generation, at, ending }
+    }
+}
+
+/// What an answer at `now` does to one of the sensors that share the poke; none if it goes on waiting.
+///
+/// A landing beats a timeout that has passed meanwhile; a poke that could not look never does.
+///
+/// # Examples
+///
+/// See [`crate::service::Poker`].
+pub fn settle(sensor: &SensorRecord, poked: &Poked, now: DateTime<Utc>) -> Option<Ending> {
+    let missed = match sensor.settings.on_missed {
+        OnMissed::Fail => TaskState::Failed,
+        OnMissed::Skip => TaskState::Skipped,
+    };
+    match poked {
+        Poked::Landed(value) => Some(Ending {
+            reason: EndReason::Landed,
+            to: match sensor.settings.on_landed {
+                OnLanded::Succeed => TaskState::Success,
+                OnLanded::Resume => TaskState::Scheduled,
+            },
+            value: value.clone(),
+            message: None,
+        }),
+        Poked::Failed(message) => Some(Ending {
+            reason: EndReason::Failed,
+            to: missed,
+            value: None,
+            message: Some(message.clone()),
+        }),
+        Poked::NotYet | Poked::Unreachable(_) if now >= sensor.times_out_at => {
+            let waited = crate::time::since(now, sensor.registered_at).as_secs_f64();
+            let last = match poked {
+                Poked::Unreachable(message) => format!("; the last poke could not look: {message}"),
+                _ => String::new(),
+            };
+            Some(Ending {
+                reason: EndReason::TimedOut,
+                to: missed,
+                value: None,
+                message: Some(format!("sensor timed out after {waited:.3} s{last}")),
+            })
+        }
+        Poked::NotYet | Poked::Unreachable(_) => None,
+    }
+}

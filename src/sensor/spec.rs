@@ -1,0 +1,216 @@
+//! What a task says when it registers as a sensor, and what is stored of it.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::lifecycle::SensorState;
+use crate::canonical::PokeContext;
+use crate::error::Invalid;
+use crate::fingerprint::Fingerprint;
+use crate::id::{SensorKind, TaskKey};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::time;
+
+/// What becomes of a sensing task when what it waits for has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLanded {
+    /// It ends as a success, with the landed value.
+    #[default]
+    Succeed,
+    /// It is scheduled again and runs its next attempt with the landed value at hand.
+    Resume,
+}
+
+/// What becomes of a sensing task when it times out, or its poke says that it never will land.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMissed {
+    /// It fails.
+    #[default]
+    Fail,
+    /// It is skipped (Airflow: `soft_fail`).
+    Skip,
+}
+
+/// How long and how often a sensor waits.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::sensor::Settings;
+/// let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
+/// assert_eq!(settings.interval, Duration::from_secs(30));
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The time between two pokes, at least one millisecond.
+    pub interval: Duration,
+    /// How long it waits, from its registration; at least one microsecond.
+    pub timeout: Duration,
+    /// What a landing does.
+    pub on_landed: OnLanded,
+    /// What a timeout or a failure does.
+    pub on_missed: OnMissed,
+}
+
+impl Settings {
+    /// A sensor that succeeds when it lands and fails when it times out.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Duration`] if the interval is below one millisecond or the timeout below one microsecond.
+    pub fn new(interval: Duration, timeout: Duration) -> Result<Self, Invalid> {
+        if interval < Duration::from_millis(1) {
+            return Err(Invalid::Duration { what: "the poke interval", expected: "at least 1 ms" });
+        }
+        if timeout < Duration::from_micros(1) {
+            return Err(Invalid::Duration { what: "the sensor timeout", expected: "at least 1 microsecond" });
+        }
+        let (interval, timeout) = (whole_micros(interval), whole_micros(timeout));
+        Ok(Self { interval, timeout, on_landed: OnLanded::Succeed, on_missed: OnMissed::Fail })
+    }
+
+    /// Sets what a landing does.
+    #[must_use]
+    pub fn on_landed(mut self, what: OnLanded) -> Self {
+        self.on_landed = what;
+        self
+    }
+
+    /// Sets what a timeout or a failure does.
+    #[must_use]
+    pub fn on_missed(mut self, what: OnMissed) -> Self {
+        self.on_missed = what;
+        self
+    }
+}
+
+/// Truncated to the microsecond, and short enough to be stored as an `i64` of them.
+fn whole_micros(length: Duration) -> Duration {
+    Duration::from_micros(time::duration_micros(length).unsigned_abs())
+}
+
+/// A sensor to be registered by the holder of a running task.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct NewSensor {
+    /// The lease of the running task.
+    pub lease: LeaseRef,
+    /// Which poke function answers for it.
+    pub kind: SensorKind,
+    /// What that function is to look at.
+    pub context: PokeContext,
+    /// How long and how often it waits.
+    pub settings: Settings,
+}
+
+impl NewSensor {
+    /// A sensor of this running task.
+    pub fn new(lease: LeaseRef, kind: SensorKind, context: PokeContext, settings: Settings) -> Self {
+        Self { lease, kind, context, settings }
+    }
+
+    /// The row to be stored.
+    pub fn insert(&self, now: DateTime<Utc>) -> SensorInsert {
+        let now = time::truncate(now);
+        SensorInsert {
+            lease: self.lease,
+            kind: self.kind.clone(),
+            context: self.context.clone(),
+            fingerprint: Fingerprint::of(&self.kind, &self.context),
+            settings: self.settings,
+            registered_at: now,
+            times_out_at: time::add(now, self.settings.timeout),
+        }
+    }
+}
+
+/// A row for [`crate::store::SensorTx::put_sensors`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SensorInsert {
+    /// The task and the grant under which it registered.
+    pub lease: LeaseRef,
+    /// Which poke function answers for it.
+    pub kind: SensorKind,
+    /// What that function is to look at.
+    pub context: PokeContext,
+    /// The hash of kind and context.
+    pub fingerprint: Fingerprint,
+    /// How long and how often it waits.
+    pub settings: Settings,
+    /// When it was registered.
+    pub registered_at: DateTime<Utc>,
+    /// The first instant at which it has timed out.
+    pub times_out_at: DateTime<Utc>,
+}
+
+/// A sensor as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SensorRecord {
+    /// The number of its task.
+    pub no: TaskNo,
+    /// The epoch of the grant under which it registered: a later one fences this registration.
+    pub epoch: i64,
+    /// The task.
+    pub task: TaskKey,
+    /// The latest attempt of the task: the one that registered.
+    pub attempt: u32,
+    /// Counts the registrations of this task, from 1.
+    pub generation: u64,
+    /// Which poke function answers for it.
+    pub kind: SensorKind,
+    /// What that function is to look at.
+    pub context: PokeContext,
+    /// The hash of kind and context.
+    pub fingerprint: Fingerprint,
+    /// How long and how often it waits.
+    pub settings: Settings,
+    /// When it was registered.
+    pub registered_at: DateTime<Utc>,
+    /// The first instant at which it has timed out.
+    pub times_out_at: DateTime<Utc>,
+    /// Whether it still waits.
+    pub state: SensorState,
+    /// The change of the store in which it was last written; larger is later.
+    pub changed: u64,
+}
+
+impl SensorRecord {
+    /// The row of a sensor that was just registered.
+    pub fn registered(
+        insert: SensorInsert,
+        task: TaskKey,
+        attempt: u32,
+        generation: u64,
+        changed: u64,
+    ) -> Self {
+        Self {
+            no: insert.lease.no,
+            epoch: insert.lease.epoch,
+            task,
+            attempt,
+            generation,
+            kind: insert.kind,
+            context: insert.context,
+            fingerprint: insert.fingerprint,
+            settings: insert.settings,
+            registered_at: insert.registered_at,
+            times_out_at: insert.times_out_at,
+            state: SensorState::Waiting,
+            changed,
+        }
+    }
+
+    /// Names this registration.
+    pub fn lease_ref(&self) -> LeaseRef {
+        LeaseRef::new(self.no, self.epoch)
+    }
+}

@@ -1,0 +1,169 @@
+//! Storage: the traits a store implements, and the stores of the crate.
+//!
+//! A store keeps, finds and changes rows. It decides nothing: what is admitted, retried or poked is decided by the
+//! pure modules and handed to the store as conditional writes, which say in their names what they are conditional on
+//! and answer with what they really changed.
+//!
+//! All work happens inside [`Store::transact`]. The life-cycle operations in [`crate::service`] take a
+//! [`StoreTx`], so they run alike in a transaction of the store's and in one that the host owns.
+//!
+//! # Writing a store
+//!
+//! Implement the four traits [`TaskTx`], [`PoolTx`], [`SensorTx`] and [`RunTx`] on a transaction type, and [`Store`] on
+//! a handle. The contract is the conformance suite, `stationmaster::conformance` (feature `testing`): a store that
+//! passes it answers as the crate's own do. In short:
+//!
+//! * A transaction is all or nothing, isolated from others as if they ran one after another, and sees its own writes.
+//! * Every method takes many and answers many, in the order of its arguments unless it says otherwise. An empty
+//!   argument is answered with an empty result. A row named twice in one call is changed by the first and answered for
+//!   the second as changed already.
+//! * Names come back byte for byte and sort by their bytes. Instants have microseconds.
+//! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
+
+mod memory;
+mod pool;
+mod run;
+mod sensor;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+mod task;
+
+use std::fmt::Debug;
+
+pub use memory::MemoryStore;
+pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
+pub use run::RunTx;
+pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
+pub use task::{Discrepancy, GrantBatch, Inserted, Move, Moved, StateSet, TaskTx};
+
+use crate::error::{Error, Result};
+
+/// What a transaction is going to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TxMode {
+    /// Only read. Writing inside it is an error of the caller's, and a store may refuse it.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+/// What a store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// `"memory"`, `"sqlite"`, or a name of the host's.
+    pub backend: &'static str,
+    /// The version of its schema; 0 if it has none.
+    pub schema: u32,
+    /// Whether what it committed survives the end of the process.
+    pub durability: Durability,
+}
+
+/// What survives what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Nothing survives the process.
+    None,
+    /// Commits survive the process; the last ones may be lost when the machine loses power.
+    Process,
+    /// Commits survive the loss of power.
+    Power,
+}
+
+impl StoreInfo {
+    /// What a store says of itself.
+    pub fn new(backend: &'static str, schema: u32, durability: Durability) -> Self {
+        Self { backend, schema, durability }
+    }
+}
+
+/// A transaction: everything a store can do.
+pub trait StoreTx: TaskTx + PoolTx + SensorTx + RunTx {}
+
+impl<T: TaskTx + PoolTx + SensorTx + RunTx + ?Sized> StoreTx for T {}
+
+/// A store. Object-safe: services hold an `Arc<dyn Store>`.
+pub trait Store: Debug + Send + Sync {
+    /// What the store is.
+    fn info(&self) -> StoreInfo;
+
+    /// Runs `body` in one transaction: commits if it answers `Ok`, rolls back if it answers `Err` or panics.
+    ///
+    /// `body` runs once per call.
+    ///
+    /// # Errors
+    ///
+    /// What `body` answered, or the store's own failure. [`crate::error::StoreErrorKind::Indeterminate`] only if the
+    /// commit itself failed in a way that leaves its effect open. After an error the store goes on working.
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()>;
+}
+
+/// How often [`StoreExt::write`] runs its body again after a [`crate::error::StoreErrorKind::Conflict`].
+pub const CONFLICT_RETRIES: u32 = 16;
+
+/// Typed transactions over any [`Store`].
+pub trait StoreExt {
+    /// Runs `body` in a transaction that only reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::transact`].
+    fn read<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
+
+    /// Runs `body` in a transaction that writes; runs it again, up to [`CONFLICT_RETRIES`] times, when another
+    /// writer came between its decision and its commit. `body` must be free of other effects.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::transact`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::pool::{PoolSpec, Slots};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    ///
+    /// let store = MemoryStore::new();
+    /// store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?))?;
+    /// let pools = store.read(|tx| Ok(tx.all_pools()?))?;
+    /// assert_eq!(pools.len(), 2, "default_pool and db");
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    fn write<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
+}
+
+impl<S: Store + ?Sized> StoreExt for S {
+    fn read<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
+        once(self, TxMode::Read, body)
+    }
+
+    fn write<T>(&self, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
+        let mut left = CONFLICT_RETRIES;
+        loop {
+            match once(self, TxMode::Write, &mut body) {
+                Err(Error::Store(error))
+                    if left > 0 && error.kind() == crate::error::StoreErrorKind::Conflict =>
+                {
+                    left -= 1;
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+fn once<S: Store + ?Sized, T>(
+    store: &S,
+    mode: TxMode,
+    mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>,
+) -> Result<T> {
+    let mut answer = None;
+    store.transact(mode, &mut |tx| {
+        answer = Some(body(tx)?);
+        Ok(())
+    })?;
+    answer.ok_or_else(|| Error::abort("the store committed a transaction without running its body"))
+}

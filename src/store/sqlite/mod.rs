@@ -1,0 +1,4 @@
+//! The SQLite store.
+/// Keeps everything in a SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore;

@@ -1,0 +1,221 @@
+//! What a store does with tasks.
+
+use chrono::{DateTime, Utc};
+
+use crate::admission::{Candidate, Lane, LaneKey, LanePage};
+use crate::error::StoreResult;
+use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::task::{TaskInsert, TaskRecord, TaskState};
+
+/// What became of a task that was to be inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Inserted {
+    /// It was inserted under this number.
+    New(TaskNo),
+    /// A task of this key was there already, under this number; nothing was changed.
+    Exists(TaskNo),
+}
+
+/// A set of task states.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::StateSet;
+/// use stationmaster::task::TaskState;
+/// let leased = StateSet::of(&[TaskState::Queued, TaskState::Running]);
+/// assert!(leased.contains(TaskState::Running) && !leased.contains(TaskState::Sensing));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct StateSet(u16);
+
+impl StateSet {
+    /// The set of these states.
+    pub fn of(states: &[TaskState]) -> Self {
+        Self(states.iter().fold(0, |set, state| set | 1 << *state as u16))
+    }
+
+    /// True if the state is in the set.
+    pub fn contains(self, state: TaskState) -> bool {
+        self.0 >> state as u16 & 1 == 1
+    }
+
+    /// The states in the set.
+    pub fn iter(self) -> impl Iterator<Item = TaskState> {
+        TaskState::ALL.into_iter().filter(move |state| self.contains(*state))
+    }
+}
+
+/// Grants ready tasks to one holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantBatch<'a> {
+    /// The tasks, in order of admission.
+    pub tasks: &'a [TaskNo],
+    /// Who gets the leases.
+    pub holder: &'a Holder,
+    /// When.
+    pub now: DateTime<Utc>,
+    /// When the leases expire.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// Takes a task out of one of the states `from`, if its epoch is still `task.epoch`.
+///
+/// Besides what the fields say, a move ends the task's lease (holder and expiry become none).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Move {
+    /// The task, and the epoch it must have.
+    pub task: LeaseRef,
+    /// The states it may be in.
+    pub from: StateSet,
+    /// Its new state. Not `Queued` or `Running`: those take a grant and a start.
+    pub to: TaskState,
+    /// Its new due instant. None in state `Scheduled` makes it ready.
+    pub due: Option<DateTime<Utc>>,
+    /// The slots it holds from now on. The caller gives back the rest.
+    pub held_slots: u32,
+    /// Added to its count of forgiven attempts.
+    pub forgive: u32,
+    /// Replaces `ended_at`, unless none.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Replaces `message`, also when none.
+    pub message: Option<String>,
+    /// Replaces `value`, also when none.
+    pub value: Option<String>,
+}
+
+impl Move {
+    /// Moves the task to this state; it then waits for nothing, holds nothing and has neither message nor value.
+    pub fn new(task: LeaseRef, from: StateSet, to: TaskState) -> Self {
+        Self {
+            task,
+            from,
+            to,
+            due: None,
+            held_slots: 0,
+            forgive: 0,
+            ended_at: None,
+            message: None,
+            value: None,
+        }
+    }
+}
+
+/// Whether a conditional write found what it was conditional on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Moved {
+    /// It did, and the row was changed.
+    Yes,
+    /// It did not, and nothing was changed.
+    No,
+}
+
+/// A counter that is not the sum it stands for. A store never has one; [`TaskTx::audit`] looks for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Discrepancy {
+    /// A pool's `used` is not the sum of `held_slots` of its tasks.
+    Pool {
+        /// The pool.
+        pool: PoolName,
+        /// What its row says.
+        counted: i64,
+        /// What the tasks hold.
+        held: i64,
+    },
+    /// A limit's `used` is not the number of leased tasks that carry its key.
+    Limit {
+        /// The limit.
+        key: LimitKey,
+        /// What its row says.
+        counted: i64,
+        /// What the tasks hold.
+        held: i64,
+    },
+    /// A lane's `ready` is not the number of its ready tasks.
+    Lane {
+        /// The lane.
+        lane: LaneKey,
+        /// What its row says.
+        counted: i64,
+        /// How many there are.
+        held: i64,
+    },
+    /// A task whose lease does not fit its state, or that holds slots in a state that cannot.
+    Task {
+        /// The task.
+        task: TaskNo,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Tasks, their lanes and their leases.
+pub trait TaskTx {
+    /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`; numbers rise with it. Makes the lanes
+    /// and the limit keys they carry known, without a maximum.
+    fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
+
+    /// The tasks of these keys.
+    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>>;
+
+    /// The tasks of these numbers.
+    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>>;
+
+    /// Makes ready at most `limit` tasks whose due instant is `now` or earlier (state `Scheduled`, due none), earliest
+    /// first, and answers how many.
+    fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+
+    /// The earliest due instant of all tasks.
+    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
+
+    /// The lanes that have ready tasks, by number.
+    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>>;
+
+    /// Ready tasks: those of each page in the order of [`crate::admission::OrderKey`], the pages one after another.
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
+
+    /// Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, and `held_slots`
+    /// as its lane says. Answers the granted ones as they are now, in the order of the batch. Takes no slots from pools:
+    /// that is [`crate::store::PoolTx::take_slots_if_open`].
+    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>>;
+
+    /// Starts those that are `Queued` under this epoch: state `Running`, `started_at = now`, and `first_started_at` if it
+    /// is none.
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
+
+    /// Sets the expiry of those that have a lease of this epoch, expired or not.
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
+
+    /// Moves tasks, each under its own condition. Pools and limits are the caller's to change.
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>>;
+
+    /// At most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by number.
+    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>>;
+
+    /// The earliest expiry of all leases.
+    fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
+
+    /// Notes that a tick granted these tasks, so that [`Self::granted`] can tell. `at` is for retention.
+    fn note_request(
+        &mut self,
+        request: &RequestId,
+        at: DateTime<Utc>,
+        grants: &[LeaseRef],
+    ) -> StoreResult<()>;
+
+    /// What a tick granted; none if it never committed, granted nothing, or was forgotten.
+    fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>>;
+
+    /// Forgets at most `limit` ticks noted before this instant, and answers how many.
+    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+
+    /// Deletes at most `limit` tasks that ended before this instant, with their sensors, earliest first, and answers how
+    /// many. Tasks with events that are not acknowledged stay.
+    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+
+    /// Compares every counter with what it counts. The only method that reads all tasks.
+    fn audit(&mut self) -> StoreResult<Vec<Discrepancy>>;
+}
