@@ -6,10 +6,10 @@
 use std::error::Error as StdError;
 
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
-use crate::id::{IdError, LimitKey, PoolName, TaskKey};
+use crate::id::{IdError, TaskKey};
 
 /// The result of whatever touches a store.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The result of one store operation.
 pub type StoreResult<T> = std::result::Result<T, StoreError>;
@@ -28,6 +28,9 @@ pub enum Error {
     /// An argument was refused.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// A value was refused when it was built: a retry policy, a poke context.
+    #[error(transparent)]
+    Refused(Box<dyn StdError + Send + Sync>),
     /// The body of a transaction gave up with an error of its own; everything was rolled back.
     #[error("the transaction was rolled back by its caller: {0}")]
     Aborted(#[source] Box<dyn StdError + Send + Sync>),
@@ -88,25 +91,6 @@ pub enum Invalid {
         /// The largest size that is taken.
         cap: usize,
     },
-    /// The default pool was to be deleted.
-    #[error("the default pool cannot be deleted: resize it instead")]
-    DefaultPool,
-    /// The pool still has tasks that hold its slots.
-    #[error("pool {pool} has {used} slots in use: wait until they are given back, or resize it to 0 first")]
-    PoolInUse {
-        /// The pool.
-        pool: PoolName,
-        /// Slots in use.
-        used: i64,
-    },
-    /// The limit still counts tasks.
-    #[error("limit {key} counts {used} tasks: wait until they end, or raise it instead")]
-    LimitInUse {
-        /// The limit.
-        key: LimitKey,
-        /// Tasks it counts.
-        used: i64,
-    },
     /// A duration is zero, or out of its range.
     #[error("{what} must be {expected}")]
     Duration {
@@ -130,14 +114,6 @@ pub enum Invalid {
     Prefix {
         /// What was given.
         prefix: String,
-    },
-    /// The poke context was refused.
-    #[error("poke context of task {task}: {problem}")]
-    PokeContext {
-        /// The task.
-        task: Box<TaskKey>,
-        /// What is wrong with it.
-        problem: String,
     },
 }
 

@@ -11,6 +11,7 @@ pub mod id;
 pub mod lease;
 pub mod pool;
 pub mod run;
+pub mod seconds;
 pub mod sensor;
 pub mod service;
 pub mod shard;

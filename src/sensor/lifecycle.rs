@@ -63,6 +63,27 @@ pub struct Ending {
     pub message: Option<String>,
 }
 
+impl Ending {
+    /// An end for this reason that takes the task to this state.
+    pub fn new(reason: EndReason, to: TaskState) -> Self {
+        Self { reason, to, value: None, message: None }
+    }
+
+    /// Sets what a person should read about it.
+    #[must_use]
+    pub fn message(mut self, message: Option<String>) -> Self {
+        self.message = message;
+        self
+    }
+
+    /// Sets what it landed with.
+    #[must_use]
+    pub fn value(mut self, value: Option<String>) -> Self {
+        self.value = value;
+        self
+    }
+}
+
 /// A durable note that a sensor ended, kept until the host acknowledges it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -101,33 +122,22 @@ pub fn settle(sensor: &SensorRecord, poked: &Poked, now: DateTime<Utc>) -> Optio
         OnMissed::Skip => TaskState::Skipped,
     };
     match poked {
-        Poked::Landed(value) => Some(Ending {
-            reason: EndReason::Landed,
-            to: match sensor.settings.on_landed {
+        Poked::Landed(value) => {
+            let to = match sensor.settings.on_landed {
                 OnLanded::Succeed => TaskState::Success,
                 OnLanded::Resume => TaskState::Scheduled,
-            },
-            value: value.clone(),
-            message: None,
-        }),
-        Poked::Failed(message) => Some(Ending {
-            reason: EndReason::Failed,
-            to: missed,
-            value: None,
-            message: Some(message.clone()),
-        }),
+            };
+            Some(Ending::new(EndReason::Landed, to).value(value.clone()))
+        }
+        Poked::Failed(message) => Some(Ending::new(EndReason::Failed, missed).message(Some(message.clone()))),
         Poked::NotYet | Poked::Unreachable(_) if now >= sensor.times_out_at => {
             let waited = crate::time::since(now, sensor.registered_at).as_secs_f64();
             let last = match poked {
                 Poked::Unreachable(message) => format!("; the last poke could not look: {message}"),
                 _ => String::new(),
             };
-            Some(Ending {
-                reason: EndReason::TimedOut,
-                to: missed,
-                value: None,
-                message: Some(format!("sensor timed out after {waited:.3} s{last}")),
-            })
+            let message = format!("sensor timed out after {waited:.3} s{last}");
+            Some(Ending::new(EndReason::TimedOut, missed).message(Some(message)))
         }
         Poked::NotYet | Poked::Unreachable(_) => None,
     }

@@ -4,10 +4,12 @@
 //! transaction gives its slots back. Sensors of equal kind and equal canonical context form one *poke group*; a group
 //! is poked once per due time for all its members, by the worker whose shard range holds its fingerprint.
 
+mod claim;
 mod lifecycle;
 mod schedule;
 mod spec;
 
+pub use claim::{ShardLease, ShardWrite, Worker, claims, quota};
 pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, settle};
 pub use schedule::next_poke;
 pub use spec::{NewSensor, OnLanded, OnMissed, SensorInsert, SensorRecord, Settings};

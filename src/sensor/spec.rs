@@ -11,7 +11,7 @@ use crate::error::Invalid;
 use crate::fingerprint::Fingerprint;
 use crate::id::{SensorKind, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::time;
+use crate::{seconds, time};
 
 /// What becomes of a sensing task when what it waits for has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -50,8 +50,10 @@ pub enum OnMissed {
 #[non_exhaustive]
 pub struct Settings {
     /// The time between two pokes, at least one millisecond.
+    #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
     /// How long it waits, from its registration; at least one microsecond.
+    #[serde(rename = "timeout_s", with = "seconds")]
     pub timeout: Duration,
     /// What a landing does.
     pub on_landed: OnLanded,
@@ -123,7 +125,7 @@ impl NewSensor {
             lease: self.lease,
             kind: self.kind.clone(),
             context: self.context.clone(),
-            fingerprint: Fingerprint::of(&self.kind, &self.context),
+            fingerprint: Fingerprint::new(&self.kind, &self.context),
             settings: self.settings,
             registered_at: now,
             times_out_at: time::add(now, self.settings.timeout),

@@ -1,1 +1,2 @@
 //! Services.
+pub mod lifecycle;

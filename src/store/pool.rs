@@ -14,6 +14,8 @@ pub enum PoolDeletion {
     Unknown,
     /// Tasks hold this many of its slots; it stays.
     InUse(i64),
+    /// It is [`PoolName::DEFAULT`]; it stays.
+    IsDefault,
 }
 
 /// What became of a limit that was to be taken off its key.
@@ -32,7 +34,7 @@ pub trait PoolTx {
     /// Creates or changes pools; what tasks hold of them stays.
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()>;
 
-    /// Deletes those of the pools that no task holds slots of.
+    /// Deletes those of the pools that no task holds slots of, but never the default pool.
     fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>>;
 
     /// The pools of these names.

@@ -7,6 +7,7 @@ use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord};
+pub use crate::sensor::{ShardLease, ShardWrite, Worker};
 use crate::shard::{ShardLimit, ShardRange};
 
 /// Asks for sensors in the order of their last change.
@@ -63,61 +64,6 @@ impl EventNote {
     /// This sensor ended like this.
     pub fn new(sensor: SensorRecord, at: DateTime<Utc>, ending: Ending) -> Self {
         Self { sensor, at, ending }
-    }
-}
-
-/// A process that pokes sensors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Worker {
-    /// Its name.
-    pub name: Holder,
-    /// Until when it counts as alive.
-    pub expires_at: DateTime<Utc>,
-}
-
-impl Worker {
-    /// A worker that counts as alive until this instant.
-    pub fn new(name: Holder, expires_at: DateTime<Utc>) -> Self {
-        Self { name, expires_at }
-    }
-}
-
-/// Who pokes the sensors of one shard.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShardLease {
-    /// The shard: the index of its range in the even split of all codes.
-    pub shard: u32,
-    /// Its worker; none if it was released.
-    pub holder: Option<Holder>,
-    /// Counts the changes of holder.
-    pub epoch: i64,
-    /// When the lease expires.
-    pub expires_at: DateTime<Utc>,
-}
-
-impl ShardLease {
-    /// A lease as a store read it.
-    pub fn new(shard: u32, holder: Option<Holder>, epoch: i64, expires_at: DateTime<Utc>) -> Self {
-        Self { shard, holder, epoch, expires_at }
-    }
-}
-
-/// Replaces the lease of a shard, if it still has the epoch that it was read with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShardWrite {
-    /// The epoch it must have; 0 for a shard that was never held.
-    pub was: i64,
-    /// What is written. A change of holder has a larger epoch; a renewal keeps it.
-    pub lease: ShardLease,
-}
-
-impl ShardWrite {
-    /// Replaces the lease that had this epoch.
-    pub fn new(was: i64, lease: ShardLease) -> Self {
-        Self { was, lease }
     }
 }
 

@@ -1,0 +1,127 @@
+//! One admission tick.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::admission::{Deferral, Need, Planner};
+use crate::error::{Result, StoreError};
+use crate::id::{Holder, RequestId};
+use crate::store::{GrantBatch, StoreTx};
+use crate::task::TaskRecord;
+use crate::time;
+
+/// The most tasks that one tick promotes from waiting for an instant to ready.
+const PROMOTIONS: usize = 10_000;
+
+/// Asks for admission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AdmitOrder {
+    /// Who gets the leases.
+    pub holder: Holder,
+    /// Names this tick. The same name again answers what the first one was granted, and grants nothing more.
+    pub request: RequestId,
+    /// The most tasks to admit: free places of the executor. 0 admits none and tells why the others wait.
+    pub budget: usize,
+    /// How long the leases hold.
+    pub lease: Duration,
+}
+
+impl AdmitOrder {
+    /// Asks for up to `budget` tasks for this holder, under leases of this length.
+    pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
+        Self { holder, request, budget, lease }
+    }
+}
+
+/// The answer to an [`AdmitOrder`].
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Admission {
+    /// The admitted tasks with their leases, in order of admission.
+    pub granted: Vec<TaskRecord>,
+    /// The ready tasks left waiting, by lane, with the reason. Empty in the answer to a repeated request.
+    pub deferrals: Vec<Deferral>,
+    /// How many tasks came due.
+    pub promoted: usize,
+    /// The next instant at which a waiting task comes due; in the past if more tasks are due than one tick promotes.
+    pub next_due: Option<DateTime<Utc>>,
+}
+
+/// Admits tasks: promotes those that came due, plans over all that are ready, and grants leases.
+///
+/// # Errors
+///
+/// [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and grant, which a transaction should
+/// exclude: run it again. Other store errors as they come.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue};
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::time::from_micros;
+/// use stationmaster::{NewTask, TaskKey};
+///
+/// let store = MemoryStore::new();
+/// let now = from_micros(0);
+/// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+/// store.write(|tx| enqueue(tx, now, std::slice::from_ref(&task)))?;
+///
+/// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+/// let admission = store.write(|tx| admit(tx, now, &order))?;
+/// assert_eq!(admission.granted[0].key, task.key);
+/// assert_eq!(store.write(|tx| admit(tx, now, &order))?.granted, admission.granted, "asked again: the same leases");
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &AdmitOrder) -> Result<Admission> {
+    let now = time::truncate(now);
+    if let Some(leases) = tx.granted(&order.request)? {
+        let nos: Vec<_> = leases.iter().map(|lease| lease.no).collect();
+        let tasks = tx.tasks_by_no(&nos)?;
+        let same = |(task, lease): (Option<TaskRecord>, _)| task.filter(|task| task.lease_ref() == lease);
+        let granted = tasks.into_iter().zip(leases).filter_map(same).filter(|task| task.state.is_leased());
+        return Ok(Admission {
+            granted: granted.collect(),
+            next_due: tx.next_due()?,
+            ..Admission::default()
+        });
+    }
+    let promoted = tx.promote_due(now, PROMOTIONS)?;
+    let mut planner = Planner::new(order.budget, tx.ready_lanes()?);
+    loop {
+        match planner.need() {
+            Need::Capacity { pools, limits } => {
+                let pools: Vec<_> = tx.pools(&pools)?.into_iter().flatten().collect();
+                let limits: Vec<_> = tx.limits(&limits)?.into_iter().flatten().collect();
+                planner.feed_capacity(&pools, &limits);
+            }
+            Need::Candidates(pages) => {
+                let candidates = tx.candidates(&pages)?;
+                planner.feed_candidates(&pages, &candidates);
+            }
+            Need::Nothing => break,
+        }
+    }
+    let plan = planner.finish();
+    let mut granted = Vec::new();
+    if !plan.admit.is_empty() {
+        let nos: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.no).collect();
+        let expires_at = time::add(now, order.lease);
+        let batch = GrantBatch { tasks: &nos, holder: &order.holder, now, expires_at };
+        granted = tx.grant_if_ready(&batch)?;
+        let pools = tx.take_slots_if_open(&plan.pools)?;
+        let limits = tx.take_limits_if_open(&plan.limits)?;
+        if (granted.len(), pools, limits) != (nos.len(), plan.pools.len(), plan.limits.len()) {
+            return Err(StoreError::conflict(
+                "another writer changed tasks, pools or limits during this tick",
+            )
+            .into());
+        }
+        let leases: Vec<_> = granted.iter().map(TaskRecord::lease_ref).collect();
+        tx.note_request(&order.request, now, &leases)?;
+    }
+    Ok(Admission { granted, deferrals: plan.deferrals, promoted, next_due: tx.next_due()? })
+}

@@ -1,0 +1,24 @@
+//! The operations that carry a task from *scheduled* to its end.
+//!
+//! Each takes a transaction, the present instant and many items, and answers one value per item. They run alike in a
+//! transaction of the store's ([`crate::store::StoreExt::write`]) and in one that the host owns, so that the host's own rows
+//! and these commit or vanish together. What cannot be done for an item because the world moved on (a stale lease, a
+//! task that ended) is an answer; an `Err` means that the transaction must be rolled back.
+
+mod admit;
+mod attempt;
+mod capacity;
+mod enqueue;
+mod explain;
+mod leave;
+mod mark;
+mod reap;
+mod sense;
+
+pub use admit::{Admission, AdmitOrder, admit};
+pub use attempt::{Finish, Finished, Outcome, RetryAdvice, finish, renew, start};
+pub use enqueue::enqueue;
+pub use explain::{Explanation, explain};
+pub use mark::{Mark, Marked, mark};
+pub use reap::{Reaped, reap};
+pub use sense::{Registered, end_sensors, register};

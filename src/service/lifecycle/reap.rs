@@ -1,0 +1,58 @@
+//! Taking back what dead holders held.
+
+use chrono::{DateTime, Utc};
+
+use super::attempt::{Finished, LEASED, RetryAdvice, became};
+use super::leave;
+use crate::error::Result;
+use crate::store::{Move, Moved, StateSet, StoreTx};
+use crate::task::{LeaseLoss, TaskRecord, TaskState};
+use crate::time;
+
+/// A task whose lease expired.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Reaped {
+    /// The task as it was, with the lease that expired.
+    pub task: TaskRecord,
+    /// What became of it.
+    pub became: Finished,
+}
+
+/// Ends at most `limit` leases that expired at `now` or earlier: their slots come back, and the tasks are scheduled again,
+/// retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls under these leases are stale.
+///
+/// # Errors
+///
+/// [`crate::Error::Store`] if the store fails.
+pub fn reap(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, limit: usize) -> Result<Vec<Reaped>> {
+    let now = time::truncate(now);
+    let leaving: Vec<_> = tx
+        .expired(now, limit)?
+        .into_iter()
+        .map(|task| {
+            let to = decide(&task, now);
+            (task, to)
+        })
+        .collect();
+    let moved = leave::commit(tx, now, &leaving)?;
+    let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+    Ok(reaped.map(|((task, to), _)| Reaped { task, became: became(&to) }).collect())
+}
+
+fn decide(task: &TaskRecord, now: DateTime<Utc>) -> Move {
+    let from = StateSet::of(&LEASED);
+    let holder = task.lease.as_ref().map_or("its holder", |lease| lease.holder.as_str());
+    let message = format!("lease lost: {holder} did not renew it in time");
+    match task.lease_loss {
+        LeaseLoss::Requeue { at_most } if task.forgiven < at_most => Move {
+            forgive: 1,
+            message: Some(message),
+            value: task.value.clone(),
+            ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
+        },
+        LeaseLoss::Requeue { .. } | LeaseLoss::Fail => {
+            leave::failed(task, from, now, message, RetryAdvice::Policy)
+        }
+    }
+}

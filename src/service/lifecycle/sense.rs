@@ -1,0 +1,157 @@
+//! Turning running tasks into sensors, and sensors back.
+
+use std::collections::{HashMap, HashSet};
+
+use chrono::{DateTime, Utc};
+
+use super::attempt::RetryAdvice;
+use super::leave::{self, Leaving};
+use crate::error::{Result, StoreError};
+use crate::id::PoolName;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::Deferred;
+use crate::sensor::{EndReason, Ending, NewSensor, SensorRecord};
+use crate::store::{EventNote, Move, Moved, StateSet, StoreTx};
+use crate::task::{TaskRecord, TaskState};
+use crate::time;
+
+/// What became of a registration.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Registered {
+    /// The sensor waits; the task's lease has ended and its slots are free (or kept, by the pool's option).
+    Waiting(Box<SensorRecord>),
+    /// The task is admitted but was not started: start it first. Nothing was changed.
+    NotRunning,
+    /// The lease is stale. Nothing was changed; stop the work.
+    Stale,
+}
+
+/// Registers running tasks as sensors, and gives their slots back, in one transaction.
+///
+/// Their limits come free, too. What they registered before is replaced. Of two sensors for one lease the first counts.
+///
+/// # Errors
+///
+/// [`crate::Error::Store`] if the store fails.
+pub fn register(
+    tx: &mut (impl StoreTx + ?Sized),
+    now: DateTime<Utc>,
+    sensors: &[NewSensor],
+) -> Result<Vec<Registered>> {
+    let now = time::truncate(now);
+    let nos: Vec<TaskNo> = sensors.iter().map(|sensor| sensor.lease.no).collect();
+    let mut tasks: HashMap<LeaseRef, TaskRecord> =
+        tx.tasks_by_no(&nos)?.into_iter().flatten().map(|task| (task.lease_ref(), task)).collect();
+    let keeping = keeping_pools(tx, tasks.values())?;
+
+    let mut leaving: Vec<Leaving> = Vec::new();
+    let mut rows = Vec::new();
+    let mut places: Vec<Result<usize, Registered>> = Vec::with_capacity(sensors.len());
+    for sensor in sensors {
+        let running = match tasks.get(&sensor.lease).map(|task| task.state) {
+            Some(TaskState::Running) => tasks.remove(&sensor.lease),
+            Some(TaskState::Queued) => {
+                places.push(Err(Registered::NotRunning));
+                continue;
+            }
+            _ => None,
+        };
+        let Some(task) = running else {
+            places.push(Err(Registered::Stale));
+            continue;
+        };
+        let mut to = Move::new(sensor.lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing);
+        if keeping.contains(&task.lane.pool) {
+            to.held_slots = task.held_slots;
+        }
+        leaving.push((task, to));
+        rows.push(sensor.insert(now));
+        places.push(Ok(leaving.len() - 1));
+    }
+    if leave::commit(tx, now, &leaving)?.contains(&Moved::No) {
+        return Err(StoreError::conflict("a task changed while it was registered as a sensor").into());
+    }
+    let mut waiting: Vec<Option<SensorRecord>> = tx.put_sensors(&rows)?.into_iter().map(Some).collect();
+    let answer = |place: Result<usize, Registered>| match place {
+        Ok(at) => match waiting.get_mut(at).and_then(Option::take) {
+            Some(sensor) => Registered::Waiting(Box::new(sensor)),
+            None => Registered::Stale,
+        },
+        Err(refused) => refused,
+    };
+    Ok(places.into_iter().map(answer).collect())
+}
+
+/// The pools of these tasks whose sensing tasks keep their slots.
+fn keeping_pools<'a>(
+    tx: &mut (impl StoreTx + ?Sized),
+    tasks: impl Iterator<Item = &'a TaskRecord>,
+) -> Result<HashSet<PoolName>> {
+    let names: HashSet<PoolName> = tasks.map(|task| task.lane.pool.clone()).collect();
+    let names: Vec<PoolName> = names.into_iter().collect();
+    let pools = tx.pools(&names)?.into_iter().flatten();
+    Ok(pools.filter(|pool| pool.spec.deferred == Deferred::Keep).map(|pool| pool.spec.name).collect())
+}
+
+/// Ends sensors: each task that is still sensing under that registration moves on, and an event is kept for the host.
+///
+/// A sensor that failed ([`EndReason::Failed`]) to a failed task is retried by the task's policy. One that timed out is
+/// not: it had its time.
+///
+/// # Errors
+///
+/// [`crate::Error::Store`] if the store fails.
+pub fn end_sensors(
+    tx: &mut (impl StoreTx + ?Sized),
+    now: DateTime<Utc>,
+    ends: &[(LeaseRef, Ending)],
+) -> Result<Vec<Moved>> {
+    let now = time::truncate(now);
+    if ends.is_empty() {
+        return Ok(Vec::new());
+    }
+    let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
+    let nos: Vec<TaskNo> = refs.iter().map(|sensor| sensor.no).collect();
+    let tasks = tx.tasks_by_no(&nos)?;
+    let sensors = tx.end_sensors_if_waiting(&refs)?;
+
+    let mut leaving: Vec<Leaving> = Vec::new();
+    let mut notes = Vec::new();
+    let mut places = Vec::with_capacity(ends.len());
+    for (((registration, ending), task), sensor) in ends.iter().zip(tasks).zip(sensors) {
+        let sensing =
+            |task: &TaskRecord| task.lease_ref() == *registration && task.state == TaskState::Sensing;
+        let (Some(task), Some(sensor)) = (task.filter(sensing), sensor) else {
+            places.push(None);
+            continue;
+        };
+        let to = decide(&task, ending, now);
+        let ending = Ending { to: to.to, message: to.message.clone(), ..ending.clone() };
+        notes.push(EventNote::new(sensor, now, ending));
+        leaving.push((task, to));
+        places.push(Some(leaving.len() - 1));
+    }
+    let moved = leave::commit(tx, now, &leaving)?;
+    if moved.contains(&Moved::No) {
+        return Err(StoreError::conflict("a sensing task changed while its sensor was ended").into());
+    }
+    if !notes.is_empty() {
+        tx.note_events(&notes)?;
+    }
+    Ok(places.into_iter().map(|place| place.map_or(Moved::No, |_| Moved::Yes)).collect())
+}
+
+fn decide(task: &TaskRecord, ending: &Ending, now: DateTime<Utc>) -> Move {
+    let from = StateSet::of(&[TaskState::Sensing]);
+    if ending.reason == EndReason::Failed && ending.to == TaskState::Failed {
+        let message = ending.message.clone().unwrap_or_default();
+        return leave::failed(task, from, now, message, RetryAdvice::Policy);
+    }
+    Move {
+        ended_at: Some(now),
+        message: ending.message.clone(),
+        value: ending.value.clone(),
+        ..Move::new(task.lease_ref(), from, ending.to)
+    }
+}
