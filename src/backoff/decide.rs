@@ -1,0 +1,240 @@
+//! From a failure to a decision: when the task runs again, or why it does not.
+
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::policy::RetryPolicy;
+use super::{RetryKey, delay};
+use crate::{seconds, time};
+
+/// What happened to a task so far.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::backoff::History;
+/// use stationmaster::time::from_micros;
+///
+/// let history = History::new(2, from_micros(0), from_micros(90_000_000)).hint(Duration::from_secs(60));
+/// assert_eq!(history.attempt, 2);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct History {
+    /// The number of the attempt that failed; the first is 1.
+    pub attempt: u32,
+    /// When the first attempt started.
+    pub first_started_at: DateTime<Utc>,
+    /// When this attempt failed.
+    pub failed_at: DateTime<Utc>,
+    /// How long the server asked to wait (HTTP's `Retry-After`): a floor.
+    #[serde(default, rename = "hint_s", skip_serializing_if = "Option::is_none", with = "seconds::option")]
+    pub hint: Option<Duration>,
+    /// The delay after this failure, instead of what the policy computes.
+    #[serde(
+        default,
+        rename = "override_delay_s",
+        skip_serializing_if = "Option::is_none",
+        with = "seconds::option"
+    )]
+    pub override_delay: Option<Duration>,
+}
+
+impl History {
+    /// A failure without hint and override.
+    pub fn new(attempt: u32, first_started_at: DateTime<Utc>, failed_at: DateTime<Utc>) -> Self {
+        Self { attempt, first_started_at, failed_at, hint: None, override_delay: None }
+    }
+
+    /// The server asked to wait at least that long.
+    #[must_use]
+    pub fn hint(mut self, hint: Duration) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+
+    /// Wait exactly that long after this failure (Airflow 3.3: `retry_delay_override`).
+    #[must_use]
+    pub fn override_delay(mut self, delay: Duration) -> Self {
+        self.override_delay = Some(delay);
+        self
+    }
+}
+
+/// What to do with the failed task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Decision {
+    /// Run it again, not before this instant.
+    RetryAt(DateTime<Utc>),
+    /// It has failed for good.
+    GiveUp(GiveUp),
+}
+
+/// Why a task is not retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum GiveUp {
+    /// All attempts were made.
+    RetryLimit {
+        /// The attempt that failed.
+        attempt: u32,
+        /// How many the policy grants.
+        max_attempts: u32,
+    },
+    /// The next attempt would start after the budget has run out.
+    Budget {
+        /// How long after the first start an attempt may start.
+        #[serde(rename = "budget_s", with = "seconds")]
+        budget: Duration,
+        /// How long after the first start the next one would be.
+        #[serde(rename = "needed_s", with = "seconds")]
+        needed: Duration,
+    },
+}
+
+impl fmt::Display for GiveUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RetryLimit { attempt, max_attempts: 1 } => {
+                write!(f, "attempt {attempt} failed and the policy has no retries")
+            }
+            Self::RetryLimit { attempt, max_attempts } => {
+                write!(f, "attempt {attempt} of {max_attempts} failed")
+            }
+            Self::Budget { budget, needed } => {
+                write!(
+                    f,
+                    "the next attempt would start {needed:?} after the first, more than the budget of {budget:?}"
+                )
+            }
+        }
+    }
+}
+
+/// Decides about a failed attempt.
+///
+/// In this order: the limit of attempts; then the delay, which is the override, or else the larger of what
+/// [`delay`] answers and the hint; then the budget. A hint exceeds the task's own maximum but not
+/// the cap, so that a server that asks for a year gets a day. An override is taken as it is. The budget counts from the
+/// start of the first attempt to the start of the next one, and an attempt that starts just when it ends is still made.
+///
+/// Instants saturate as [`time::add`] does.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::TaskKey;
+/// use stationmaster::backoff::{decide, Decision, GiveUp, History, RetryKey, RetryPolicy};
+/// use stationmaster::time::from_micros;
+///
+/// let policy = RetryPolicy::fixed(Duration::from_secs(30)).max_attempts(3).build()?;
+/// let task = TaskKey::new("prod", "nightly", "2026-01-01", "load").unwrap();
+/// let key = RetryKey::new(&task);
+///
+/// let (start, end) = (from_micros(0), from_micros(5_000_000));
+/// assert_eq!(decide(&policy, &key, &History::new(1, start, end)), Decision::RetryAt(from_micros(35_000_000)));
+///
+/// let limited = History::new(1, start, end).hint(Duration::from_secs(60));
+/// assert_eq!(decide(&policy, &key, &limited), Decision::RetryAt(from_micros(65_000_000)));
+///
+/// let last = decide(&policy, &key, &History::new(3, start, end));
+/// assert_eq!(last, Decision::GiveUp(GiveUp::RetryLimit { attempt: 3, max_attempts: 3 }));
+/// # Ok::<(), stationmaster::backoff::PolicyError>(())
+/// ```
+pub fn decide(policy: &RetryPolicy, key: &RetryKey<'_>, history: &History) -> Decision {
+    if let Some(max_attempts) = policy.max_attempts()
+        && history.attempt >= max_attempts
+    {
+        return Decision::GiveUp(GiveUp::RetryLimit { attempt: history.attempt, max_attempts });
+    }
+    let wait = match (history.override_delay, history.hint) {
+        (Some(wait), _) => wait,
+        (None, Some(hint)) => delay(policy, key, history.attempt).max(hint.min(policy.cap)),
+        (None, None) => delay(policy, key, history.attempt),
+    };
+    let at = time::add(history.failed_at, wait);
+    match policy.budget {
+        Some(budget) if at > time::add(history.first_started_at, budget) => {
+            Decision::GiveUp(GiveUp::Budget { budget, needed: time::since(at, history.first_started_at) })
+        }
+        _ => Decision::RetryAt(at),
+    }
+}
+
+/// One retry that a policy would grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlannedRetry {
+    /// The attempt that is assumed to fail.
+    pub attempt: u32,
+    /// The delay after it.
+    #[serde(rename = "delay_s", with = "seconds")]
+    pub delay: Duration,
+    /// All delays up to and with this one.
+    #[serde(rename = "total_s", with = "seconds")]
+    pub total: Duration,
+}
+
+/// The first `n` retries of a task, if every attempt failed at once.
+///
+/// Ends early where the policy would give up. Lazy: takes no time until it is iterated and never allocates; to see the
+/// retries after attempt `k`, skip `k - 1`.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::TaskKey;
+/// use stationmaster::backoff::{preview, Jitter, RetryKey, RetryPolicy};
+///
+/// let policy = RetryPolicy::exponential(Duration::from_secs(10)).jitter(Jitter::None).max_attempts(4).build()?;
+/// let task = TaskKey::new("prod", "nightly", "2026-01-01", "load").unwrap();
+/// let delays: Vec<_> = preview(&policy, &RetryKey::new(&task), 10).map(|retry| retry.delay.as_secs()).collect();
+/// assert_eq!(delays, [10, 20, 40]);
+/// # Ok::<(), stationmaster::backoff::PolicyError>(())
+/// ```
+pub fn preview<'a>(policy: &'a RetryPolicy, key: &RetryKey<'a>, n: u32) -> Preview<'a> {
+    let retries = policy.max_attempts().map_or(n, |attempts| n.min(attempts - 1));
+    Preview { policy, key: *key, left: retries, attempt: 0, total: Duration::ZERO }
+}
+
+/// The iterator of [`preview`].
+#[derive(Debug, Clone)]
+pub struct Preview<'a> {
+    policy: &'a RetryPolicy,
+    key: RetryKey<'a>,
+    left: u32,
+    attempt: u32,
+    total: Duration,
+}
+
+impl Iterator for Preview<'_> {
+    type Item = PlannedRetry;
+
+    fn next(&mut self) -> Option<PlannedRetry> {
+        self.left = self.left.checked_sub(1)?;
+        self.attempt += 1;
+        let delay = delay(self.policy, &self.key, self.attempt);
+        self.total = self.total.saturating_add(delay);
+        if self.policy.budget.is_some_and(|budget| self.total > budget) {
+            self.left = 0;
+            return None;
+        }
+        Some(PlannedRetry { attempt: self.attempt, delay, total: self.total })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let most = usize::try_from(self.left).ok();
+        (if self.policy.budget.is_some() { 0 } else { most.unwrap_or(0) }, most)
+    }
+}
+
+impl std::iter::FusedIterator for Preview<'_> {}

@@ -1,0 +1,390 @@
+//! The policy: how long to wait after a failure, and when to give up. Plain data.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::airflow::AirflowVersion;
+use super::jitter::Jitter;
+use crate::seconds;
+
+/// The cap per delay when none is given: one day, as Airflow has had it since 2.6.
+pub const DEFAULT_CAP: Duration = Duration::from_secs(86_400);
+
+/// When a failed task runs again, and when it does not.
+///
+/// Made by [`none`](Self::none), or by [`fixed`](Self::fixed), [`exponential`](Self::exponential) and
+/// [`airflow`](Self::airflow), which start a [`RetryPolicyBuilder`]. What is built, or read from JSON, is
+/// valid: no function that takes a policy can fail.
+///
+/// # JSON
+///
+/// One flat object; durations are numbers of seconds (see [`crate::seconds`] for what survives). Only `delay_s` is
+/// required, unknown fields are refused, and what is left out has the builder's default.
+///
+/// ```json
+/// {"delay_s":30,"multiplier":2.0,"jitter":"hashed","cap_s":86400,"max_delay_s":600,"max_attempts":5,"budget_s":3600}
+/// {"delay_s":300,"multiplier":2.0,"cap_s":86400,"airflow":"2.10"}
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::backoff::{Jitter, RetryPolicy};
+///
+/// let policy = RetryPolicy::exponential(Duration::from_secs(30))
+///     .max_delay(Duration::from_secs(600))
+///     .max_attempts(5)
+///     .budget(Duration::from_secs(3600))
+///     .build()?;
+/// assert_eq!(policy.jitter(), Jitter::Hashed);
+///
+/// let text = serde_json::to_string(&policy).unwrap();
+/// assert_eq!(serde_json::from_str::<RetryPolicy>(&text).unwrap(), policy);
+/// assert!(serde_json::from_str::<RetryPolicy>(r#"{"delay_s":30,"multiplier":0.5}"#).is_err());
+/// # Ok::<(), stationmaster::backoff::PolicyError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Draft", into = "Draft")]
+pub struct RetryPolicy {
+    pub(super) delay: Duration,
+    pub(super) multiplier: f64,
+    pub(super) jitter: Jitter,
+    pub(super) cap: Duration,
+    pub(super) max_delay: Option<Duration>,
+    pub(super) max_attempts: Option<NonZeroU32>,
+    pub(super) budget: Option<Duration>,
+    pub(super) airflow: Option<AirflowVersion>,
+}
+
+/// The multiplier is never NaN.
+impl Eq for RetryPolicy {}
+
+impl RetryPolicy {
+    /// Never retry: one attempt. The same as the default.
+    pub const fn none() -> Self {
+        Self {
+            delay: Duration::ZERO,
+            multiplier: 1.0,
+            jitter: Jitter::None,
+            cap: DEFAULT_CAP,
+            max_delay: None,
+            max_attempts: Some(NonZeroU32::MIN),
+            budget: None,
+            airflow: None,
+        }
+    }
+
+    /// Starts a policy that waits as long after each failure.
+    ///
+    /// Defaults: no jitter, a cap of one day, no maximum, no limit of attempts, no budget.
+    pub fn fixed(delay: Duration) -> RetryPolicyBuilder {
+        RetryPolicyBuilder(Draft { delay_s: delay, ..Draft::default() })
+    }
+
+    /// Starts a policy that waits `base * multiplier^(attempt - 1)`, spread by its jitter.
+    ///
+    /// Defaults: multiplier 2, [`Jitter::Hashed`], a cap of one day, no maximum, no limit of attempts, no budget.
+    pub fn exponential(base: Duration) -> RetryPolicyBuilder {
+        RetryPolicyBuilder(Draft { delay_s: base, multiplier: Some(2.0), ..Draft::default() })
+    }
+
+    /// Starts a policy that waits exactly as this version of Airflow does with `retry_delay` and
+    /// `retry_exponential_backoff=True`.
+    ///
+    /// The workflow stands for the DAG, the attempt for the stored try number. Defaults: multiplier 2 (give
+    /// 1 for `retry_exponential_backoff=False`), the version's cap, no maximum, no limit of attempts, no budget. Jitter is
+    /// Airflow's and cannot be chosen. See [`AirflowRetry`](super::AirflowRetry) for the formula.
+    pub fn airflow(version: AirflowVersion, retry_delay: Duration) -> RetryPolicyBuilder {
+        RetryPolicyBuilder(Draft { delay_s: retry_delay, airflow: Some(version), ..Draft::default() })
+    }
+
+    /// The delay after the first failure, before jitter.
+    pub fn base(&self) -> Duration {
+        self.delay
+    }
+
+    /// By how much the delay grows with each attempt; 1 for a fixed delay.
+    pub fn multiplier(&self) -> f64 {
+        self.multiplier
+    }
+
+    /// How retries are spread; [`Jitter::None`] in Airflow mode, which spreads them by its own hash.
+    pub fn jitter(&self) -> Jitter {
+        self.jitter
+    }
+
+    /// The cap per delay.
+    pub fn cap(&self) -> Duration {
+        self.cap
+    }
+
+    /// The task's own maximum per delay; none if only the cap holds.
+    pub fn max_delay(&self) -> Option<Duration> {
+        self.max_delay
+    }
+
+    /// How many attempts there are in all, the first one included; none if there is no limit.
+    pub fn max_attempts(&self) -> Option<u32> {
+        self.max_attempts.map(NonZeroU32::get)
+    }
+
+    /// How long after the start of the first attempt another may start; none if there is no such limit.
+    pub fn budget(&self) -> Option<Duration> {
+        self.budget
+    }
+
+    /// The version of Airflow that is followed; none if the policy is the crate's own.
+    pub fn airflow_version(&self) -> Option<AirflowVersion> {
+        self.airflow
+    }
+}
+
+/// [`RetryPolicy::none`].
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
+/// Collects the parts of a [`RetryPolicy`]; [`build`](Self::build) checks them.
+///
+/// Durations are cut to what survives in JSON: see [`crate::seconds::clip`].
+#[derive(Debug, Clone)]
+#[must_use = "call `build` to get the policy"]
+pub struct RetryPolicyBuilder(Draft);
+
+impl RetryPolicyBuilder {
+    /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
+    pub fn multiplier(mut self, multiplier: f64) -> Self {
+        self.0.multiplier = Some(multiplier);
+        self
+    }
+
+    /// How retries are spread.
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.0.jitter = Some(jitter);
+        self
+    }
+
+    /// The operator's cap per delay, above zero. It holds for hints of servers, too.
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.0.cap_s = Some(cap);
+        self
+    }
+
+    /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may exceed it.
+    pub fn max_delay(mut self, max: Duration) -> Self {
+        self.0.max_delay_s = Some(max);
+        self
+    }
+
+    /// How many attempts there are in all, the first one included, so retries + 1; at least 1.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.0.max_attempts = Some(attempts);
+        self
+    }
+
+    /// How long after the start of the first attempt another may start.
+    pub fn budget(mut self, budget: Duration) -> Self {
+        self.0.budget_s = Some(budget);
+        self
+    }
+
+    /// Checks the parts and makes the policy.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] names the part that is out of range.
+    pub fn build(self) -> Result<RetryPolicy, PolicyError> {
+        RetryPolicy::try_from(self.0)
+    }
+}
+
+/// A policy was refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// The multiplier is below 1, infinite or not a number.
+    #[error("a multiplier of {given} is refused: give a finite number of at least 1")]
+    Multiplier {
+        /// What was given.
+        given: f64,
+    },
+    /// There are to be no attempts at all.
+    #[error("0 attempts are refused: give 1 for a task that is never retried")]
+    NoAttempts,
+    /// A cap or maximum is shorter than a microsecond.
+    #[error("{what} of zero is refused: leave it out, or use a fixed delay of zero")]
+    ZeroMaximum {
+        /// Which of them.
+        what: &'static str,
+    },
+    /// The jitter needs a delay that grows.
+    #[error("decorrelated jitter needs a multiplier above 1: raise it, or use full or equal jitter")]
+    DecorrelatedFixed,
+    /// This version of Airflow knows only the multipliers 1 (fixed) and 2.
+    #[error("airflow before 3.2 has no multiplier of {given}: give 1 (fixed) or 2, or choose version 3.2")]
+    AirflowMultiplier {
+        /// What was given.
+        given: f64,
+    },
+    /// Airflow has a jitter of its own.
+    #[error("airflow mode has a jitter of its own: leave the jitter out")]
+    AirflowJitter,
+}
+
+/// A policy that is not yet checked: the builder's parts, and the fields in JSON.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Draft {
+    #[serde(with = "seconds")]
+    delay_s: Duration,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    multiplier: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    jitter: Option<Jitter>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::option")]
+    cap_s: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::option")]
+    max_delay_s: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::option")]
+    budget_s: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    airflow: Option<AirflowVersion>,
+}
+
+impl TryFrom<Draft> for RetryPolicy {
+    type Error = PolicyError;
+
+    fn try_from(draft: Draft) -> Result<Self, PolicyError> {
+        let (default_multiplier, default_cap) = match draft.airflow {
+            Some(version) => (2.0, version.default_cap()),
+            None => (1.0, DEFAULT_CAP),
+        };
+        let multiplier = draft.multiplier.unwrap_or(default_multiplier);
+        if !(multiplier.is_finite() && multiplier >= 1.0) {
+            return Err(PolicyError::Multiplier { given: multiplier });
+        }
+        let cap = seconds::clip(draft.cap_s.unwrap_or(default_cap));
+        if cap.is_zero() {
+            return Err(PolicyError::ZeroMaximum { what: "a cap" });
+        }
+        let max_attempts = match draft.max_attempts.map(NonZeroU32::new) {
+            Some(None) => return Err(PolicyError::NoAttempts),
+            Some(some) => some,
+            None => None,
+        };
+        let mut max_delay = draft.max_delay_s.map(seconds::clip);
+        let jitter = match draft.airflow {
+            Some(version) => {
+                if draft.jitter.is_some() {
+                    return Err(PolicyError::AirflowJitter);
+                }
+                if !version.takes_any_multiplier() && multiplier != 1.0 && multiplier != 2.0 {
+                    return Err(PolicyError::AirflowMultiplier { given: multiplier });
+                }
+                max_delay = max_delay.filter(|max| !max.is_zero());
+                Jitter::None
+            }
+            None if max_delay.is_some_and(|max| max.is_zero()) => {
+                return Err(PolicyError::ZeroMaximum { what: "a maximum delay" });
+            }
+            None => draft.jitter.unwrap_or(if multiplier > 1.0 { Jitter::Hashed } else { Jitter::None }),
+        };
+        if jitter == Jitter::Decorrelated && multiplier == 1.0 {
+            return Err(PolicyError::DecorrelatedFixed);
+        }
+        Ok(Self {
+            delay: seconds::clip(draft.delay_s),
+            multiplier,
+            jitter,
+            cap,
+            max_delay,
+            max_attempts,
+            budget: draft.budget_s.map(seconds::clip),
+            airflow: draft.airflow,
+        })
+    }
+}
+
+impl From<RetryPolicy> for Draft {
+    fn from(policy: RetryPolicy) -> Self {
+        Self {
+            delay_s: policy.delay,
+            multiplier: Some(policy.multiplier),
+            jitter: policy.airflow.is_none().then_some(policy.jitter),
+            cap_s: Some(policy.cap),
+            max_delay_s: policy.max_delay,
+            max_attempts: policy.max_attempts.map(NonZeroU32::get),
+            budget_s: policy.budget,
+            airflow: policy.airflow,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn refuses_what_is_out_of_range() {
+        for given in [f64::NEG_INFINITY, -1.0, 0.0, 0.999, f64::INFINITY, f64::NAN] {
+            let refused = RetryPolicy::exponential(SECOND).multiplier(given).build();
+            assert!(matches!(refused, Err(PolicyError::Multiplier { .. })), "{given}");
+        }
+        let nano = Duration::from_nanos(999);
+        assert_eq!(RetryPolicy::fixed(SECOND).max_attempts(0).build(), Err(PolicyError::NoAttempts));
+        assert!(matches!(RetryPolicy::fixed(SECOND).cap(nano).build(), Err(PolicyError::ZeroMaximum { .. })));
+        assert!(matches!(
+            RetryPolicy::fixed(SECOND).max_delay(nano).build(),
+            Err(PolicyError::ZeroMaximum { .. })
+        ));
+        let decorrelated = RetryPolicy::fixed(SECOND).jitter(Jitter::Decorrelated).build();
+        assert_eq!(decorrelated, Err(PolicyError::DecorrelatedFixed));
+    }
+
+    #[test]
+    fn airflow_takes_what_airflow_takes() {
+        let old = || RetryPolicy::airflow(AirflowVersion::V2_10, SECOND);
+        assert_eq!(old().build().unwrap().multiplier(), 2.0);
+        assert_eq!(old().multiplier(3.0).build(), Err(PolicyError::AirflowMultiplier { given: 3.0 }));
+        assert_eq!(old().jitter(Jitter::Full).build(), Err(PolicyError::AirflowJitter));
+        assert_eq!(old().max_delay(Duration::ZERO).build().unwrap().max_delay(), None);
+        assert!(RetryPolicy::airflow(AirflowVersion::V3_2, SECOND).multiplier(3.0).build().is_ok());
+    }
+
+    #[test]
+    fn json_is_checked_and_defaults_are_the_builders() {
+        let read = |text| serde_json::from_str::<RetryPolicy>(text);
+        assert_eq!(read(r#"{"delay_s":1}"#).unwrap(), RetryPolicy::fixed(SECOND).build().unwrap());
+        assert_eq!(
+            read(r#"{"delay_s":1,"multiplier":2}"#).unwrap(),
+            RetryPolicy::exponential(SECOND).build().unwrap()
+        );
+        assert_eq!(
+            read(r#"{"delay_s":1,"airflow":"2.5"}"#).unwrap(),
+            RetryPolicy::airflow(AirflowVersion::V2_5, SECOND).build().unwrap()
+        );
+        for refused in [
+            "{}",
+            r#"{"delay_s":-1}"#,
+            r#"{"delay_s":1,"multiplier":0.9}"#,
+            r#"{"delay_s":1,"max_attempts":0}"#,
+            r#"{"delay_s":1,"max_delays_s":9}"#,
+            r#"{"delay_s":1,"airflow":"2.10","jitter":"full"}"#,
+        ] {
+            assert!(read(refused).is_err(), "{refused}");
+        }
+        assert_eq!(
+            read(&serde_json::to_string(&RetryPolicy::none()).unwrap()).unwrap(),
+            RetryPolicy::default()
+        );
+    }
+}
