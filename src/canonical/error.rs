@@ -1,0 +1,117 @@
+//! Why a document has no canonical form, and where.
+
+use std::fmt::Write as _;
+
+/// A document was refused.
+///
+/// Paths begin at the document, `$`; a member is `.key`, or `["key"]` where the key is no plain identifier, an element `[0]`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CanonicalError {
+    /// The text is not JSON (RFC 8259).
+    #[error("not JSON at byte {at}, in {path}: {problem}")]
+    Syntax {
+        /// The byte at which reading stopped.
+        at: usize,
+        /// The value that was being read.
+        path: String,
+        /// What is wrong there.
+        problem: &'static str,
+    },
+    /// NaN or an infinity.
+    #[error("{path} is {text}: JSON has no such number, use null or a string")]
+    NotFinite {
+        /// Where it is.
+        path: String,
+        /// How it is written.
+        text: String,
+    },
+    /// A number that neither an integer of 64 bits nor a double holds as it is written.
+    #[error("{path} is {text}, which does not survive as a number: use a string")]
+    Number {
+        /// Where it is.
+        path: String,
+        /// How it is written (its beginning, if it is long).
+        text: String,
+    },
+    /// An object has a key more than once.
+    #[error("{path} occurs twice: keep one of them")]
+    DuplicateKey {
+        /// The member.
+        path: String,
+    },
+    /// Arrays and objects are nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
+    #[error("{path} is nested deeper than {} levels: flatten it", super::MAX_DEPTH)]
+    TooDeep {
+        /// The first value that is too deep.
+        path: String,
+    },
+    /// The canonical text would be longer than [`MAX_BYTES`](super::MAX_BYTES).
+    #[error(
+        "at {path} the document grows beyond {} bytes: keep a reference to the data, not the data",
+        super::MAX_BYTES
+    )]
+    TooLarge {
+        /// The value at which it became too large.
+        path: String,
+    },
+    /// A poke context must be an object.
+    #[error("$ is {found}: a poke context is an object of named fields")]
+    NotAnObject {
+        /// What it is instead.
+        found: &'static str,
+    },
+    /// The fields could not be serialised.
+    #[error("the fields could not be serialised: {problem}")]
+    Serialize {
+        /// What the serializer says.
+        problem: String,
+    },
+}
+
+/// Where a value is: a chain of steps on the stack, made into text only for an error.
+#[derive(Clone, Copy)]
+pub(super) enum Path<'a> {
+    Root,
+    Member(&'a Path<'a>, &'a str),
+    Element(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    /// The longest part of one key that is shown.
+    const SHOWN: usize = 64;
+
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        self.append(&mut text);
+        text
+    }
+
+    fn append(&self, text: &mut String) {
+        match self {
+            Self::Root => text.push('$'),
+            Self::Element(parent, index) => {
+                parent.append(text);
+                let _ = write!(text, "[{index}]");
+            }
+            Self::Member(parent, key) => {
+                parent.append(text);
+                let plain = key.chars().all(|c| c.is_alphanumeric() || c == '_')
+                    && key.chars().next().is_some_and(|c| !c.is_numeric());
+                let _ = match (plain, key.char_indices().nth(Self::SHOWN)) {
+                    (_, Some((cut, _))) => write!(text, "[{:?}…]", &key[..cut]),
+                    (true, None) => write!(text, ".{key}"),
+                    (false, None) => write!(text, "[{key:?}]"),
+                };
+            }
+        }
+    }
+}
+
+/// The beginning of a literal, for an error.
+pub(super) fn shown(literal: &str) -> String {
+    match literal.char_indices().nth(40) {
+        Some((cut, _)) => format!("{}…", &literal[..cut]),
+        None => literal.to_owned(),
+    }
+}
