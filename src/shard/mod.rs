@@ -9,19 +9,23 @@
 //!
 //! Nothing is stranded: [`owner`] answers for every code, also one that was computed with a larger limit.
 //!
-//! * **Another n.** Ranges move at their edges. From n to n + 1 workers just half of all codes get an owner with another
-//!   index; see [`moved`] for any two numbers. Where the holder of a range may change its index, [`heirs`] pairs the new
-//!   ranges with the old ones so that as few codes move as can be for ranges of one piece and even length: from
-//!   n to n + 1 at most a quarter and a code per range. Where that is too much, make a fixed number of ranges, several
-//!   times the number of workers, and let workers lease them: then only ranges of workers that come or go change hands.
+//! * **Another n.** From n to n + 1 half of all codes get an owner with another index, give or take a code per range; see
+//!   [`moved`] for any two numbers. Where a worker may change its index, [`heirs`] pairs the new ranges with the old ones
+//!   so that as few codes move as can be for even ranges: from n to n + 1 at most (n + 1)/4n of all, give or take a
+//!   code per range. Where that is too much, make a fixed number of ranges, several times the number of
+//!   workers, and let workers lease them: then only the ranges of workers that come or go change hands.
 //! * **Another limit.** Codes are computed again from the fingerprints that are stored, and nearly all change: for n workers
 //!   about (n - 1)/n of the sensors get another owner. A code is a cache of the fingerprint, never the only thing kept.
+
+mod rebalance;
 
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
+
+pub use rebalance::{heirs, moved};
 
 /// How many shard codes there are; at least 1.
 ///
@@ -126,12 +130,6 @@ impl ShardRange {
     pub const fn contains(self, code: ShardCode) -> bool {
         self.start <= code.0 && code.0 < self.end
     }
-
-    const fn overlap(self, other: Self) -> u32 {
-        let start = if self.start > other.start { self.start } else { other.start };
-        let end = if self.end < other.end { self.end } else { other.end };
-        end.saturating_sub(start)
-    }
 }
 
 impl From<ShardRange> for (u32, u32) {
@@ -166,7 +164,6 @@ pub fn split(
     limit: ShardLimit,
     n: NonZeroU32,
 ) -> impl DoubleEndedIterator<Item = ShardRange> + ExactSizeIterator + Clone {
-    // `u32` ranges know their exact length only as far as `usize` reaches: `..n` is one of those that implement it.
     (0..n.get()).map(move |index| range(limit, n, index))
 }
 
@@ -207,20 +204,70 @@ pub fn owner(code: ShardCode, limit: ShardLimit, n: NonZeroU32) -> u32 {
     (code * u64::from(n.get()) / u64::from(limit.get())) as u32
 }
 
-/// How many codes get an owner with another index when `from` ranges become `to`.
-///
-/// # Examples
-///
-/// ```
-/// use std::num::NonZeroU32;
-/// use stationmaster::shard::{moved, ShardLimit};
-///
-/// let n = |n| NonZeroU32::new(n).unwrap();
-/// assert_eq!(moved(ShardLimit::default(), n(4), n(5)), 5_000);
-/// assert_eq!(moved(ShardLimit::default(), n(5), n(5)), 0);
-/// ```
-pub fn moved(limit: ShardLimit, from: NonZeroU32, to: NonZeroU32) -> u32 {
-    let stays =
-        (0..from.min(to).get()).map(|index| range(limit, from, index).overlap(range(limit, to, index)));
-    limit.get() - stays.sum::<u32>()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn numbers() -> impl Strategy<Value = NonZeroU32> {
+        prop_oneof![1u32..50, 1u32..20_000, Just(u32::MAX)].prop_map(|n| NonZeroU32::new(n).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_cover_every_code_once_and_evenly(limit in numbers(), n in 1u32..3_000) {
+            let (limit, n) = (ShardLimit::from(limit), NonZeroU32::new(n).unwrap());
+            let ranges: Vec<_> = split(limit, n).collect();
+            prop_assert_eq!(ranges.len() as u32, n.get());
+            prop_assert_eq!(ranges[0].start(), 0);
+            prop_assert_eq!(ranges[ranges.len() - 1].end(), limit.get());
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end() == pair[1].start()));
+            let lengths = ranges.iter().map(|range| range.len());
+            let (shortest, longest) = (lengths.clone().min().unwrap(), lengths.max().unwrap());
+            prop_assert!(longest - shortest <= 1);
+        }
+
+        #[test]
+        fn the_owner_is_the_range_that_contains_the_code(limit in numbers(), n in numbers(), code in any::<u32>()) {
+            let limit = ShardLimit::from(limit);
+            let owner = owner(ShardCode(code), limit, n);
+            prop_assert!(owner < n.get());
+            prop_assert!(range(limit, n, owner).contains(ShardCode(code % limit.get())));
+        }
+
+        #[test]
+        fn a_lowered_limit_strands_no_sensor(bits in any::<u64>(), old in numbers(), new in numbers(), n in 1u32..100) {
+            let n = NonZeroU32::new(n).unwrap();
+            let (old, new) = (ShardLimit::from(old), ShardLimit::from(new));
+            let stale = old.code(Fingerprint(bits));
+            prop_assert!(owner(stale, new, n) < n.get());
+            let recoded = new.code(Fingerprint(bits));
+            prop_assert_eq!(split(new, n).filter(|range| range.contains(recoded)).count(), 1);
+        }
+    }
+
+    #[test]
+    fn ranges_are_those_of_smart_sensors() {
+        // AIP-17 cuts at i * limit / n in real numbers; a code belongs to the range it is not below the start of.
+        for (limit, n) in [(10_000, 3), (10_000, 7), (10, 4), (3, 5)] {
+            let (limit, count) = (ShardLimit::new(limit).unwrap(), NonZeroU32::new(n).unwrap());
+            for (index, range) in split(limit, count).enumerate() {
+                for code in 0..limit.get() {
+                    let cut = |index: usize| index as f64 * f64::from(limit.get()) / f64::from(n);
+                    let inside = cut(index) <= f64::from(code) && f64::from(code) < cut(index + 1);
+                    assert_eq!(range.contains(ShardCode(code)), inside, "{limit:?} {n} {index} {code}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn indices_beyond_the_last_are_empty() {
+        let (limit, n) = (ShardLimit::default(), NonZeroU32::new(3).unwrap());
+        assert!(range(limit, n, 3).is_empty());
+        assert!(range(limit, n, u32::MAX).is_empty());
+        assert_eq!(serde_json::to_string(&range(limit, n, 0)).unwrap(), "[0,3334]");
+        assert!(serde_json::from_str::<ShardRange>("[2,1]").is_err());
+        assert!(serde_json::from_str::<ShardLimit>("0").is_err());
+    }
 }
