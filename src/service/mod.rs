@@ -1,2 +1,24 @@
-//! Services.
+//! Services: what drives the pure core over a store.
+//!
+//! A service is a step, `tick(now) -> Report`. It spawns no thread and keeps no time: a host calls it from a loop of its
+//! own, from a timer, from a test with a [`crate::clock::ManualClock`], or lets [`run_blocking`] do so on a thread that the
+//! host made. Each report says when the next step is due.
+//!
+//! | service | one tick |
+//! |---|---|
+//! | [`Admitter`] | admits waiting tasks: grants leases on slots |
+//! | [`Reaper`] | ends expired leases, returns their slots, retries or fails their tasks |
+//! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
+//!
+//! What a host does with a task in between (start, renew, finish, register as a sensor) are the [`lifecycle`] operations.
+
+mod admitter;
 pub mod lifecycle;
+mod poker;
+mod reaper;
+mod run;
+
+pub use admitter::{Admitter, AdmitterOptions};
+pub use poker::{Poke, PokeLog, PokeReport, PokeRequest, Poker, PokerOptions};
+pub use reaper::{ReapReport, Reaper, ReaperOptions};
+pub use run::{LoopHandle, Report, Service, run_blocking};

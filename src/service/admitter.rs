@@ -1,0 +1,156 @@
+//! The admitter: grants leases to one holder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::lifecycle::{Admission, AdmitOrder, admit};
+use super::run::{Report, Service};
+use crate::error::{Invalid, Result};
+use crate::id::{Holder, RequestId};
+use crate::store::{Store, StoreExt};
+use crate::time;
+
+/// How an [`Admitter`] admits.
+///
+/// Defaults: 512 tasks a tick, leases of 60 seconds, ticks are remembered for one hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AdmitterOptions {
+    /// The most tasks one tick admits.
+    pub budget: usize,
+    /// How long leases hold. Renew them at a third of it.
+    pub lease: Duration,
+    /// How long the store remembers what a tick granted.
+    pub remember: Duration,
+}
+
+impl Default for AdmitterOptions {
+    fn default() -> Self {
+        Self { budget: 512, lease: Duration::from_secs(60), remember: Duration::from_secs(3600) }
+    }
+}
+
+impl AdmitterOptions {
+    /// Sets the most tasks one tick admits.
+    #[must_use]
+    pub fn budget(mut self, tasks: usize) -> Self {
+        self.budget = tasks;
+        self
+    }
+
+    /// Sets how long leases hold.
+    #[must_use]
+    pub fn lease(mut self, length: Duration) -> Self {
+        self.lease = length;
+        self
+    }
+}
+
+/// How many remembered ticks one tick forgets at most.
+const FORGET: usize = 64;
+
+/// Admits waiting tasks for one holder, tick by tick.
+///
+/// Several admitters, in one process or in many, may work on one store: together they never grant more slots than a pool
+/// has, and never one task twice.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use stationmaster::service::{Admitter, AdmitterOptions, lifecycle};
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::time::from_micros;
+/// use stationmaster::{NewTask, TaskKey};
+///
+/// let store = Arc::new(MemoryStore::new());
+/// let now = from_micros(0);
+/// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+/// store.write(|tx| lifecycle::enqueue(tx, now, std::slice::from_ref(&task)))?;
+///
+/// let mut admitter = Admitter::new(store, "worker-1".try_into()?, AdmitterOptions::default())?;
+/// let granted = admitter.admit(now, 4)?.granted;
+/// assert_eq!(granted.len(), 1);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Admitter {
+    store: Arc<dyn Store>,
+    holder: Holder,
+    options: AdmitterOptions,
+    ticks: u64,
+}
+
+impl Admitter {
+    /// An admitter for this holder. Two live admitters must not share a holder's name.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Duration`] for a lease below one millisecond.
+    pub fn new(store: Arc<dyn Store>, holder: Holder, options: AdmitterOptions) -> Result<Self> {
+        if options.lease < Duration::from_millis(1) {
+            return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
+        }
+        Ok(Self { store, holder, options, ticks: 0 })
+    }
+
+    /// Admits at most `free` tasks, and at most as many as the options say: the free places of the executor.
+    ///
+    /// When the end of the commit is unknown, it asks the store what became of it: an `Err` that is
+    /// [`crate::Error::is_indeterminate`] is returned only if the store cannot answer that either.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails.
+    pub fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
+        let now = time::truncate(now);
+        let request = self.request(now)?;
+        let budget = self.options.budget.min(free);
+        let order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease);
+        let forget_before = time::sub(now, self.options.remember);
+        match self.store.write(|tx| {
+            let admission = admit(tx, now, &order)?;
+            if !admission.granted.is_empty() {
+                tx.forget_requests(forget_before, FORGET)?;
+            }
+            Ok(admission)
+        }) {
+            Err(unknown) if unknown.is_indeterminate() => {
+                let committed = self.store.read(|tx| Ok(tx.granted(&order.request)?)).map_err(|_| unknown)?;
+                match committed {
+                    Some(_) => self.store.write(|tx| admit(tx, now, &order)),
+                    None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
+                }
+            }
+            known => known,
+        }
+    }
+
+    /// A name for the next tick that no other tick of any process has: holder names are unique among the living, and the
+    /// instant tells a holder from its former lives.
+    fn request(&mut self, now: DateTime<Utc>) -> Result<RequestId> {
+        self.ticks += 1;
+        let holder = self.holder.as_str();
+        let tail = format!("@{}#{}", time::micros(now), self.ticks);
+        let room = crate::id::MAX_BYTES - tail.len();
+        let cut = (0..=room.min(holder.len())).rev().find(|at| holder.is_char_boundary(*at)).unwrap_or(0);
+        Ok(RequestId::new(format!("{}{tail}", &holder[..cut]))?)
+    }
+}
+
+impl Service for Admitter {
+    type Report = Admission;
+
+    /// [`Self::admit`] with the whole budget.
+    fn tick(&mut self, now: DateTime<Utc>) -> Result<Admission> {
+        self.admit(now, usize::MAX)
+    }
+}
+
+impl Report for Admission {
+    fn next_due(&self) -> Option<DateTime<Utc>> {
+        self.next_due
+    }
+}

@@ -1,0 +1,123 @@
+//! The sensors of a worker's shards in memory: by group, by due time, by timeout.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::canonical::PokeContext;
+use crate::fingerprint::Fingerprint;
+use crate::id::SensorKind;
+use crate::lease::TaskNo;
+use crate::sensor::{SensorRecord, SensorState, next_poke};
+
+/// What sensors of one group have in common.
+pub(super) type Target = (SensorKind, PokeContext);
+
+/// Sensors that share one poke.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) members: BTreeMap<TaskNo, SensorRecord>,
+    due: DateTime<Utc>,
+}
+
+/// All sensors that this worker is responsible for.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    groups: HashMap<Target, Group>,
+    target_of: HashMap<TaskNo, Target>,
+    due: BTreeSet<(DateTime<Utc>, Target)>,
+    timeouts: BTreeSet<(DateTime<Utc>, TaskNo)>,
+}
+
+impl Groups {
+    pub(super) fn sensors(&self) -> usize {
+        self.target_of.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub(super) fn get(&self, target: &Target) -> Option<&Group> {
+        self.groups.get(target)
+    }
+
+    /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
+    ///
+    /// A new group is due at once; a sensor that joins a group makes it due at once, too, because what it waits for may
+    /// have come before it registered and nobody looked since.
+    pub(super) fn learn(&mut self, sensor: SensorRecord, now: DateTime<Utc>) {
+        self.remove(sensor.no);
+        if sensor.state != SensorState::Waiting {
+            return;
+        }
+        let target = (sensor.kind.clone(), sensor.context.clone());
+        self.timeouts.insert((sensor.times_out_at, sensor.no));
+        self.target_of.insert(sensor.no, target.clone());
+        let group = self.groups.entry(target.clone()).or_insert_with(|| Group {
+            fingerprint: sensor.fingerprint,
+            members: BTreeMap::new(),
+            due: now,
+        });
+        group.members.insert(sensor.no, sensor);
+        self.due.remove(&(group.due, target.clone()));
+        group.due = group.due.min(now);
+        self.due.insert((group.due, target));
+    }
+
+    /// Forgets one sensor.
+    pub(super) fn remove(&mut self, no: TaskNo) {
+        let Some(target) = self.target_of.remove(&no) else { return };
+        let Some(group) = self.groups.get_mut(&target) else { return };
+        if let Some(sensor) = group.members.remove(&no) {
+            self.timeouts.remove(&(sensor.times_out_at, no));
+        }
+        if group.members.is_empty() {
+            self.due.remove(&(group.due, target.clone()));
+            self.groups.remove(&target);
+        }
+    }
+
+    /// Forgets the sensors whose fingerprint is not the worker's any more.
+    pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
+        let lost: Vec<TaskNo> = self
+            .groups
+            .values()
+            .filter(|group| !mine(group.fingerprint))
+            .flat_map(|group| group.members.keys().copied())
+            .collect();
+        for no in lost {
+            self.remove(no);
+        }
+    }
+
+    /// The groups that are due.
+    pub(super) fn due(&self, now: DateTime<Utc>) -> Vec<Target> {
+        self.due.iter().take_while(|(due, _)| *due <= now).map(|(_, target)| target.clone()).collect()
+    }
+
+    /// Sets the next due time of a group that was looked at now: the smallest interval of its members, but not below
+    /// `floor`.
+    pub(super) fn looked_at(&mut self, target: &Target, now: DateTime<Utc>, floor: Duration) {
+        let Some(group) = self.groups.get_mut(target) else { return };
+        let interval = group.members.values().map(|sensor| sensor.settings.interval).min().unwrap_or(floor);
+        self.due.remove(&(group.due, target.clone()));
+        group.due = next_poke(group.fingerprint, interval.max(floor), now);
+        self.due.insert((group.due, target.clone()));
+    }
+
+    /// The sensors that have timed out.
+    pub(super) fn timed_out(&self, now: DateTime<Utc>) -> Vec<SensorRecord> {
+        let due = self.timeouts.iter().take_while(|(at, _)| *at <= now);
+        due.filter_map(|(_, no)| self.groups.get(self.target_of.get(no)?)?.members.get(no).cloned()).collect()
+    }
+
+    /// The earliest due time or timeout.
+    pub(super) fn next_due(&self) -> Option<DateTime<Utc>> {
+        let poke = self.due.first().map(|(at, _)| *at);
+        let timeout = self.timeouts.first().map(|(at, _)| *at);
+        poke.into_iter().chain(timeout).min()
+    }
+}

@@ -1,0 +1,200 @@
+//! Driving a service on a thread of the host's.
+
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use parking_lot::{Condvar, Mutex};
+
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::time;
+
+/// A step that is to be taken again and again.
+pub trait Service {
+    /// What a step tells.
+    type Report: Report;
+
+    /// Takes one step at this instant.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error`] if the store failed. The service goes on with its next tick.
+    fn tick(&mut self, now: DateTime<Utc>) -> Result<Self::Report>;
+}
+
+/// What every report tells.
+pub trait Report: Debug {
+    /// When the next tick has something to do, as far as is known now; none if only others' writes can bring work. A past
+    /// instant asks for a tick at once.
+    fn next_due(&self) -> Option<DateTime<Utc>>;
+}
+
+/// Stops and wakes loops. Clones share one state.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::service::LoopHandle;
+/// let handle = LoopHandle::new();
+/// handle.stop();
+/// handle.wait(Duration::from_secs(3600)); // returns at once
+/// assert!(handle.is_stopped());
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct LoopHandle(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stopped: bool,
+    /// Counts the calls of `wake`.
+    wakes: u64,
+}
+
+impl LoopHandle {
+    /// A handle that was not stopped.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks all loops of this handle to end; those that sleep wake at once.
+    pub fn stop(&self) {
+        self.0.state.lock().stopped = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Makes all loops of this handle tick at once: there may be work.
+    pub fn wake(&self) {
+        let mut state = self.0.state.lock();
+        state.wakes = state.wakes.wrapping_add(1);
+        self.0.changed.notify_all();
+    }
+
+    /// True after [`Self::stop`].
+    pub fn is_stopped(&self) -> bool {
+        self.0.state.lock().stopped
+    }
+
+    /// Sleeps this long, but not past [`Self::stop`] or [`Self::wake`].
+    pub fn wait(&self, length: Duration) {
+        let seen = self.seen();
+        self.wait_since(seen, length);
+    }
+
+    /// What [`Self::wait_since`] compares with.
+    fn seen(&self) -> u64 {
+        self.0.state.lock().wakes
+    }
+
+    /// Sleeps this long, unless a wake came since `seen` was read, so that none is missed.
+    fn wait_since(&self, seen: u64, length: Duration) {
+        let mut state = self.0.state.lock();
+        let idle = |state: &mut State| !state.stopped && state.wakes == seen;
+        self.0.changed.wait_while_for(&mut state, idle, length);
+    }
+}
+
+/// Ticks a service until its handle is stopped or `each` breaks.
+///
+/// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond; [`LoopHandle::wake`]
+/// ends the sleep. `each` sees every report and every error; the loop goes on after an error, `longest` later, unless
+/// `each` breaks.
+///
+/// # Examples
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use stationmaster::clock::SystemClock;
+/// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions, run_blocking};
+/// use stationmaster::store::MemoryStore;
+///
+/// let mut reaper = Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default());
+/// let handle = LoopHandle::new();
+/// let stopper = handle.clone();
+/// let thread = std::thread::spawn(move || {
+///     run_blocking(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |_| ControlFlow::Continue(()));
+/// });
+/// stopper.stop();
+/// thread.join().unwrap();
+/// ```
+pub fn run_blocking<S: Service>(
+    service: &mut S,
+    clock: &dyn Clock,
+    handle: &LoopHandle,
+    longest: Duration,
+    mut each: impl FnMut(Result<S::Report>) -> ControlFlow<()>,
+) {
+    while !handle.is_stopped() {
+        let seen = handle.seen();
+        let report = service.tick(clock.now());
+        let due = report.as_ref().ok().and_then(Report::next_due);
+        if each(report).is_break() {
+            return;
+        }
+        let pause = due.map_or(longest, |due| time::since(due, clock.now()).min(longest));
+        handle.wait_since(seen, pause.max(Duration::from_millis(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use std::sync::mpsc;
+
+    #[derive(Debug)]
+    struct Tock;
+
+    impl Report for Tock {
+        fn next_due(&self) -> Option<DateTime<Utc>> {
+            None
+        }
+    }
+
+    struct Ticker(mpsc::Sender<()>);
+
+    impl Service for Ticker {
+        type Report = Tock;
+        fn tick(&mut self, _: DateTime<Utc>) -> Result<Tock> {
+            self.0.send(()).map_err(crate::Error::abort)?;
+            Ok(Tock)
+        }
+    }
+
+    #[test]
+    fn wakes_and_stops_a_sleeping_loop() {
+        let (sender, ticks) = mpsc::channel();
+        let handle = LoopHandle::new();
+        let inner = handle.clone();
+        let thread = std::thread::spawn(move || {
+            let mut ticker = Ticker(sender);
+            run_blocking(&mut ticker, &SystemClock, &inner, Duration::from_secs(3600), |_| {
+                ControlFlow::Continue(())
+            });
+        });
+        ticks.recv().unwrap();
+        handle.wake();
+        ticks.recv().unwrap();
+        handle.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_wake_during_the_tick_is_not_missed() {
+        let handle = LoopHandle::new();
+        let seen = handle.seen();
+        handle.wake();
+        handle.wait_since(seen, Duration::from_secs(3600));
+    }
+}
