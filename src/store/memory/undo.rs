@@ -52,7 +52,7 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// The error of a call that no caller in its right mind makes; nothing was changed by it.
+/// The error of a call that is a mistake of its caller; it changed nothing.
 pub(super) fn misuse(what: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Backend, what)
 }
