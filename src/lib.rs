@@ -1,4 +1,5 @@
 //! Scheduling primitives for workflow orchestrators.
+#![warn(unreachable_pub)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod admission;
