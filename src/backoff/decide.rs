@@ -161,10 +161,9 @@ pub fn decide(policy: &RetryPolicy, key: &RetryKey<'_>, history: &History) -> De
         (None, None) => delay(policy, key, history.attempt),
     };
     let at = time::add(history.failed_at, wait);
+    let needed = time::since(at, history.first_started_at);
     match policy.budget {
-        Some(budget) if at > time::add(history.first_started_at, budget) => {
-            Decision::GiveUp(GiveUp::Budget { budget, needed: time::since(at, history.first_started_at) })
-        }
+        Some(budget) if needed > budget => Decision::GiveUp(GiveUp::Budget { budget, needed }),
         _ => Decision::RetryAt(at),
     }
 }

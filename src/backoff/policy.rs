@@ -158,6 +158,8 @@ pub struct RetryPolicyBuilder(Draft);
 
 impl RetryPolicyBuilder {
     /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
+    ///
+    /// Kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
     pub fn multiplier(mut self, multiplier: f64) -> Self {
         self.0.multiplier = Some(multiplier);
         self
@@ -270,6 +272,7 @@ impl TryFrom<Draft> for RetryPolicy {
         if !(multiplier.is_finite() && multiplier >= 1.0) {
             return Err(PolicyError::Multiplier { given: multiplier });
         }
+        let multiplier = surviving(multiplier);
         let cap = seconds::clip(draft.cap_s.unwrap_or(default_cap));
         if cap.is_zero() {
             return Err(PolicyError::ZeroMaximum { what: "a cap" });
@@ -310,6 +313,12 @@ impl TryFrom<Draft> for RetryPolicy {
             airflow: draft.airflow,
         })
     }
+}
+
+/// The multiplier as every JSON parser reads it back: without `float_roundtrip`, that of `serde_json` is exact up to 15 digits.
+fn surviving(multiplier: f64) -> f64 {
+    let multiplier = multiplier.min(1e15);
+    format!("{multiplier:.14e}").parse().unwrap_or(multiplier)
 }
 
 impl From<RetryPolicy> for Draft {
