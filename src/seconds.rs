@@ -1,9 +1,9 @@
 //! Durations in JSON: a number of seconds, for fields whose names end in `_s`.
 //!
-//! A whole number of seconds is written as an integer (`30`), any other length with at most six decimals (`0.25`).
-//! What is written is read back exactly, also by the default float parser of `serde_json`, because lengths are
-//! first cut to what survives: whole microseconds, whole seconds from 2^30 s (34 years) on, and 2^53 s (285 million years)
-//! for all that is longer. See [`clip`].
+//! A whole number of seconds is written as an integer (`30`), any other length with at most six decimals
+//! (`0.25`). What is written is read back exactly, also by the default float parser of `serde_json`, because
+//! lengths are first cut to what survives: whole microseconds, whole seconds from 2^30 s (34 years) on, and
+//! 2^53 s (285 million years) for all that is longer. See [`clip`].
 //!
 //! # Examples
 //!
@@ -34,8 +34,8 @@ pub const WHOLE_FROM_S: u64 = 1 << 30;
 /// The longest length, in seconds: every whole number up to here is exact in a double.
 pub const MAX_S: u64 = 1 << 53;
 
-/// The length as it survives JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on, at most [`MAX_S`]; rounded
-/// down.
+/// The length as it survives JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on, at most
+/// [`MAX_S`]; rounded down.
 ///
 /// # Examples
 ///
@@ -50,8 +50,8 @@ pub fn clip(length: Duration) -> Duration {
     Duration::new(length.as_secs().min(MAX_S), micros * 1_000)
 }
 
-/// The length of that many seconds, rounded to the microsecond and cut as by [`clip`]; none if negative, not finite or above
-/// 2^64.
+/// The length of that many seconds, rounded to the microsecond and cut as by [`clip`]; none if negative, not
+/// finite or above 2^64.
 ///
 /// # Examples
 ///

@@ -107,7 +107,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn every_answer_is_total_and_capped(policy in policies(), task in tasks(), attempt in attempts(), date in any::<Option<i64>>()) {
+    fn every_answer_is_total_and_capped(
+        policy in policies(), task in tasks(), attempt in attempts(), date in any::<Option<i64>>(),
+    ) {
         let mut key = RetryKey::new(&task);
         key.logical_date = date.map(from_micros);
         let wait = delay(&policy, &key, attempt);
@@ -122,9 +124,10 @@ proptest! {
         let policy_again: RetryPolicy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
         let task_again: TaskKey = serde_json::from_str(&serde_json::to_string(&task).unwrap()).unwrap();
         prop_assert_eq!(&policy_again, &policy);
-        let (wait, again) = (delay(&policy, &RetryKey::new(&task), attempt), delay(&policy_again, &RetryKey::new(&task_again), attempt));
-        prop_assert_eq!(wait, again);
-        prop_assert_eq!(&serde_json::from_value::<RetryPolicy>(serde_json::to_value(&policy).unwrap()).unwrap(), &policy);
+        let again = delay(&policy_again, &RetryKey::new(&task_again), attempt);
+        prop_assert_eq!(delay(&policy, &RetryKey::new(&task), attempt), again);
+        let value = serde_json::to_value(&policy).unwrap();
+        prop_assert_eq!(serde_json::from_value::<RetryPolicy>(value).unwrap(), policy);
     }
 
     #[test]
@@ -160,13 +163,17 @@ proptest! {
     }
 
     #[test]
-    fn decorrelated_follows_the_delay_before(base in 1u64..1_000_000, multiplier in 1.01..5.0, attempt in 2u32..250, task in tasks()) {
+    fn decorrelated_follows_the_delay_before(
+        base in 1u64..1_000_000, multiplier in 1.01..5.0, attempt in 2u32..250, task in tasks(),
+    ) {
         let base = Duration::from_millis(base);
-        let policy = RetryPolicy::exponential(base).multiplier(multiplier).jitter(Jitter::Decorrelated).build().unwrap();
+        let builder = RetryPolicy::exponential(base).multiplier(multiplier);
+        let policy = builder.jitter(Jitter::Decorrelated).build().unwrap();
         let key = RetryKey::new(&task);
         let before = delay(&policy, &key, attempt - 1);
         let wait = delay(&policy, &key, attempt);
-        prop_assert!(wait >= base && wait <= before.mul_f64(2.0 * multiplier - 1.0).max(base) + Duration::from_micros(1));
+        let longest = before.mul_f64(2.0 * multiplier - 1.0).max(base) + Duration::from_micros(1);
+        prop_assert!(wait >= base && wait <= longest);
     }
 
     #[test]
@@ -249,7 +256,8 @@ fn a_base_above_the_cap_stays_spread_too() {
     }
 }
 
-/// A fan-out of 100,000 fails at once: 64 classes of the range, chi-square within its 99.9 % point for 63 degrees of freedom.
+/// A fan-out of 100,000 fails at once: 64 classes of the range, chi-square within its 99.9 % point for 63
+/// degrees of freedom.
 #[test]
 fn a_fan_out_is_spread_evenly() {
     for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated, Jitter::Hashed] {
@@ -273,7 +281,8 @@ fn a_fan_out_is_spread_evenly() {
     }
 }
 
-/// Microseconds from an independent implementation. They must never change: retries that are planned would move.
+/// Microseconds from an independent implementation. They must never change: retries that are planned would
+/// move.
 #[test]
 fn delays_are_pinned() {
     let task = TaskKey::new("prod", "nightly", "2026-01-01", "load").unwrap();

@@ -4,8 +4,9 @@
 //! cargo run --release --example airflow_vectors -- FILE.jsonl…
 //! ```
 //!
-//! A file holds one JSON object per line. What kind of answers it has is told by the fields of its first row. Prints
-//! `N passed, M failed` and the first failures; exits with 1 if any row failed, with 2 if a file could not be read.
+//! A file holds one JSON object per line. What kind of answers it has is told by the fields of its first row.
+//! Prints `N passed, M failed` and the first failures; exits with 1 if any row failed, with 2 if a file could
+//! not be read.
 
 mod backoff;
 

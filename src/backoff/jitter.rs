@@ -1,9 +1,9 @@
 //! Spreading retries: numbers that look random and are a pure function of the task and the attempt.
 //!
-//! Nothing is drawn and nothing is stored. The identity of the task (namespace, workflow, run, task, map index) and the
-//! attempt go through SipHash-2-4 with a fixed key, so that every process on every machine computes the same delay,
-//! before and after a restart, while two tasks, two instances of one mapped task and two attempts
-//! are spread apart.
+//! Nothing is drawn and nothing is stored. The identity of the task (namespace, workflow, run, task, map
+//! index) and the attempt go through SipHash-2-4 with a fixed key, so that every process on every machine
+//! computes the same delay, before and after a restart, while two tasks, two instances of one mapped task and
+//! two attempts are spread apart.
 
 use std::hash::Hasher as _;
 
@@ -12,8 +12,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::id::TaskKey;
 
-/// How retries are spread. In the table, `d` is the grown delay `base * multiplier^(attempt - 1)` and `max` the smaller of
-/// the policy's cap and its maximum.
+/// How retries are spread. In the table, `d` is the grown delay `base * multiplier^(attempt - 1)` and `max`
+/// the smaller of the policy's cap and its maximum.
 ///
 /// | | delay, half-open | at the maximum |
 /// |---|---|---|
@@ -23,11 +23,11 @@ use crate::id::TaskKey;
 /// | `Hashed` | `[d, 2d)` | `[max/2, max)` |
 /// | `Decorrelated` | `[base, (2 * multiplier - 1) * previous)` | `[base, max)` |
 ///
-/// The maximum shrinks the range before a delay is taken from it, so that retries stay spread at the maximum instead of
-/// piling up on it. A fixed delay is the row with `multiplier` = 1.
+/// The maximum shrinks the range before a delay is taken from it, so that retries stay spread at the maximum
+/// instead of piling up on it. A fixed delay is the row with `multiplier` = 1.
 ///
-/// `Full`, `Equal` and `Decorrelated` are those of Marc Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog,
-/// 2015); `Hashed` has the range that Airflow gives to its retries.
+/// `Full`, `Equal` and `Decorrelated` are those of Marc Brooker, "Exponential Backoff And Jitter" (AWS
+/// Architecture Blog, 2015); `Hashed` has the range that Airflow gives to its retries.
 ///
 /// # Examples
 ///
@@ -48,9 +48,9 @@ pub enum Jitter {
     Equal,
     /// The range follows the delay before: with a multiplier of 2, `[base, 3 * previous)`.
     ///
-    /// The delay before is computed again rather than stored: all of them for the first 256 attempts, at least the last 128
-    /// for later ones (started as if the one before had been the maximum). The work is bounded by 256
-    /// multiplications.
+    /// The delay before is computed again rather than stored: all of them for the first 256 attempts, at
+    /// least the last 128 for later ones (started as if the one before had been the maximum). The work is
+    /// bounded by 256 multiplications.
     Decorrelated,
     /// From the delay to its double.
     Hashed,
@@ -58,9 +58,10 @@ pub enum Jitter {
 
 /// The key of the hash that spreads retries: 16 bytes of ASCII.
 ///
-/// Fixed for ever, as is the message: another one would move every retry that is planned. The message is, little-endian, the
-/// lengths in bytes of namespace, workflow, run and task (32 bits each), the map index plus one, or zero (64 bits), and the
-/// attempt (64 bits; zero for the chain of [`Jitter::Decorrelated`]); then the four names.
+/// Fixed for ever, as is the message: another one would move every retry that is planned. The message is,
+/// little-endian, the lengths in bytes of namespace, workflow, run and task (32 bits each), the map index
+/// plus one, or zero (64 bits), and the attempt (64 bits; zero for the chain of [`Jitter::Decorrelated`]);
+/// then the four names.
 pub const JITTER_KEY: [u8; 16] = *b"stationmaster/rt";
 
 /// A number in `[0, 2^64)` that stands for this attempt of this task.

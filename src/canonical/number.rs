@@ -14,9 +14,9 @@ pub(super) enum Number {
 impl Number {
     /// The number that this JSON literal stands for; none if it would come back as another one.
     ///
-    /// A literal without fraction and exponent is an integer of 64 bits where it fits one; beyond, it must be the shortest
-    /// decimal of a double. With fraction or exponent it is the nearest double, and survives if it differs from it by at most
-    /// half a unit of its last digit that is not zero.
+    /// A literal without fraction and exponent is an integer of 64 bits where it fits one; beyond, it must be
+    /// the shortest decimal of a double. With fraction or exponent it is the nearest double, and survives if
+    /// it differs from it by at most half a unit of its last digit that is not zero.
     pub(super) fn from_literal(literal: &str) -> Option<Self> {
         let integer = !literal.contains(['.', 'e', 'E']);
         if integer {
@@ -56,8 +56,8 @@ impl Number {
     }
 }
 
-/// Integers as they are, doubles as `Number::toString` of ECMAScript has them: the shortest digits that stand for the
-/// double, positional from 1e-6 up to below 1e21, else with an exponent.
+/// Integers as they are, doubles as `Number::toString` of ECMAScript has them: the shortest digits that stand
+/// for the double, positional from 1e-6 up to below 1e21, else with an exponent.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let double = match self {
@@ -114,8 +114,9 @@ impl<'a> Decimal<'a> {
         if *self == Decimal::of(&format!("{double:.*e}", count.saturating_sub(1)))? {
             return Some(true);
         }
-        // Halfway between two decimals, rounding to even gave one. The other has the double's digits without the last one, a 5,
-        // or ends in the digit after, which needs no carry. No double has more than 767 digits.
+        // Halfway between two decimals, rounding to even gave one. The other has the double's digits without
+        // the last one, a 5, or ends in the digit after, which needs no carry. No double has more than 767
+        // digits.
         let exact = format!("{double:.766e}");
         let exact = Decimal::of(&exact)?;
         let (digits, own): (Vec<u8>, Vec<u8>) = (exact.digits().collect(), self.digits().collect());
