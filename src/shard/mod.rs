@@ -267,6 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn another_limit_moves_all_but_one_in_n() {
+        for (old, new) in [(10_000, 9_999), (10_000, 5_000), (10_000, 20_000), (10_000, 1_000)] {
+            let (old, new) = (ShardLimit::new(old).unwrap(), ShardLimit::new(new).unwrap());
+            for n in [2, 5, 16] {
+                let workers = NonZeroU32::new(n).unwrap();
+                let fingerprints =
+                    (0..100_000u64).map(|at| Fingerprint(at.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+                let stays = fingerprints
+                    .filter(|print| {
+                        owner(old.code(*print), old, workers) == owner(new.code(*print), new, workers)
+                    })
+                    .count();
+                let share = stays as f64 / 100_000.0 * f64::from(n);
+                assert!((0.9..1.1).contains(&share), "{old:?} -> {new:?}, {n}: {share}");
+            }
+        }
+    }
+
+    #[test]
     fn indices_beyond_the_last_are_empty() {
         let (limit, n) = (ShardLimit::default(), NonZeroU32::new(3).unwrap());
         assert!(range(limit, n, 3).is_empty());
