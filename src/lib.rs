@@ -66,6 +66,8 @@ pub mod service;
 pub mod shard;
 pub mod store;
 pub mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod time;
 
 pub use error::{Error, Result};
