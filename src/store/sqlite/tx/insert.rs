@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::Outcome;
-use super::code::{Code, lease_loss};
+use super::code::{Code, lease_loss, task_state};
 use super::lane::ReadyChange;
 use super::row::map_index_value;
 use super::{Db, row};
@@ -14,12 +14,12 @@ use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
 use crate::lease::TaskNo;
 use crate::store::Inserted;
-use crate::task::{TaskInsert, TaskRecord};
+use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::micros;
 
-const INSERT: &str = "INSERT INTO sm_task (no, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
+const INSERT: &str = "INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
      attempt_runs, enqueued_at, namespace, workflow, run, task, retry, payload) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
      ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING";
 pub(super) const NO_OF_KEY: &str = "SELECT no FROM sm_task \
      WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5";
@@ -28,7 +28,11 @@ pub(super) const BY_KEY: &str = concat!(
     row::task_columns!(),
     " FROM sm_task WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5"
 );
-pub(super) const BY_NO: &str = concat!("SELECT ", row::task_columns!(), " FROM sm_task WHERE no = ?1");
+pub(super) const BY_NO: &str = concat!(
+    "SELECT ",
+    row::task_columns!(),
+    ", place FROM (SELECT key AS place, value AS asked FROM json_each(?1)) CROSS JOIN sm_task ON no = asked"
+);
 
 fn key_values(key: &TaskKey) -> (&str, &str, &str, &str, i64) {
     (
@@ -75,6 +79,7 @@ impl Db<'_> {
             let (namespace, workflow, run, name, map_index) = key_values(&task.key);
             let inserted = insert.execute(params![
                 last + 1,
+                task_state(TaskState::Scheduled, task.due),
                 task.due.map(micros),
                 lane,
                 task.lane.slots,
@@ -128,12 +133,18 @@ impl Db<'_> {
     }
 
     pub(super) fn tasks_by_no(&mut self, nos: &[TaskNo]) -> Outcome<Vec<Option<TaskRecord>>> {
+        let mut found = vec![None; nos.len()];
+        if nos.is_empty() {
+            return Ok(found);
+        }
         let mut statement = self.prepare(BY_NO)?;
-        nos.iter()
-            .map(|no| {
-                let mut rows = statement.query([no.0])?;
-                rows.next()?.map(|row| row::task(self, row)).transpose()
-            })
-            .collect()
+        let mut rows = statement.query([serde_json::to_string(nos)?])?;
+        while let Some(row) = rows.next()? {
+            let place: i64 = row.get(29)?;
+            if let Some(found) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {
+                *found = Some(row::task(self, row)?);
+            }
+        }
+        Ok(found)
     }
 }
