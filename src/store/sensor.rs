@@ -123,8 +123,8 @@ impl ShardWrite {
 
 /// Sensors, their events, workers and shards.
 pub trait SensorTx {
-    /// Registers sensors, replacing what their tasks registered before (generation one more), in state `Waiting`. Answers
-    /// them as they are stored. The tasks exist; their states are the caller's to change.
+    /// Registers sensors, replacing what their tasks registered before (generation one more), in state `Waiting`; each is
+    /// a change of its own, in this order. Answers them as they are stored. The tasks exist; their states are the caller's to change.
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>>;
 
     /// The sensors of these tasks.
@@ -134,13 +134,13 @@ pub trait SensorTx {
     /// one that was already visible.
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>>;
 
-    /// The number of the last change of any sensor; 0 if there was none.
+    /// The number of the last change of any sensor, also of one that was forgotten since; 0 if there was none.
     fn last_sensor_change(&mut self) -> StoreResult<u64>;
 
     /// Ends those that still wait under this epoch, and answers them as they are now; none for the others.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
-    /// Keeps events, in this order.
+    /// Keeps events, in this order, at places above 0 that were never used before.
     fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()>;
 
     /// At most `limit` events after place `after`, in order, that are not acknowledged.
@@ -152,7 +152,7 @@ pub trait SensorTx {
     /// Makes a worker known, or prolongs its life.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;
 
-    /// Forgets a worker and releases its shards.
+    /// Forgets a worker, known or not, and releases its shards: holder none, epoch one more.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
 
     /// The workers alive at this instant (`expires_at > now`), by name.

@@ -165,7 +165,7 @@ pub trait TaskTx {
     fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
     /// Makes ready at most `limit` tasks whose due instant is `now` or earlier (state `Scheduled`, due none), earliest
-    /// first, and answers how many.
+    /// first, then by number, and answers how many.
     fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// The earliest due instant of all tasks.
@@ -209,11 +209,12 @@ pub trait TaskTx {
     /// What a tick granted; none if it never committed, granted nothing, or was forgotten.
     fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>>;
 
-    /// Forgets at most `limit` ticks noted before this instant, and answers how many.
+    /// Forgets at most `limit` ticks noted before this instant, earliest first, and answers how many.
     fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
-    /// Deletes at most `limit` tasks that ended before this instant, with their sensors, earliest first, and answers how
-    /// many. Tasks with events that are not acknowledged stay.
+    /// Deletes at most `limit` tasks that ended before this instant, with their sensors, earliest first, then by
+    /// number, and answers how many. Tasks with events that are not acknowledged stay, and do not count. No number is
+    /// given twice.
     fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// Compares every counter with what it counts. The only method that reads all tasks.
