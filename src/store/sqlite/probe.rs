@@ -114,6 +114,8 @@ mod tests {
             std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
         }
         let path = copy.path().join("app.db");
+        let refused = look_with(&path, "?mode=ro", &Prefix::default()).unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::ReadOnly);
         assert_eq!(look(&path, &Prefix::default()).unwrap(), Found::Nothing);
         crate::store::SqliteStore::open(&path, crate::store::sqlite::SqliteOptions::new()).unwrap();
         let conn = Connection::open(&path).unwrap();
