@@ -2,6 +2,7 @@
 //!
 //! Source is read as tokens: comments, documentation and strings count for nothing, and neither does what is compiled
 //! for tests only.
+#![allow(clippy::panic, clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
