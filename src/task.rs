@@ -14,7 +14,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{LaneKey, OrderKey};
+use crate::admission::{Ageing, LaneKey, OrderKey};
 use crate::backoff::RetryPolicy;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
@@ -259,6 +259,15 @@ impl NewTask {
     ///
     /// [`Invalid::TaskSlots`], [`Invalid::LimitKeys`], [`Invalid::TooManyBytes`].
     pub fn check(&self, now: DateTime<Utc>) -> Result<TaskInsert, Invalid> {
+        self.check_with(now, Ageing::None)
+    }
+
+    /// [`Self::check`], for a task whose priority grows while it waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check`].
+    pub fn check_with(&self, now: DateTime<Utc>, ageing: Ageing) -> Result<TaskInsert, Invalid> {
         let task = || Box::new(self.key.clone());
         if self.pool_slots == 0 || self.pool_slots > MAX_SLOTS {
             return Err(Invalid::TaskSlots { task: task(), slots: self.pool_slots });
@@ -279,12 +288,13 @@ impl NewTask {
             }
         }
         let now = time::truncate(now);
+        let due = self.not_before.map(time::truncate).filter(|due| *due > now);
         Ok(TaskInsert {
             key: self.key.clone(),
-            rank: crate::admission::rank(self.priority),
+            rank: ageing.rank(self.priority, due.unwrap_or(now)),
             priority: self.priority,
             logical_date: self.logical_date.map_or(now, time::truncate),
-            due: self.not_before.map(time::truncate).filter(|due| *due > now),
+            due,
             enqueued_at: now,
             lane,
             retry: self.retry.clone(),
@@ -363,6 +373,9 @@ pub struct TaskRecord {
     pub held_slots: u32,
     /// When it was enqueued.
     pub enqueued_at: DateTime<Utc>,
+    /// Since when it waits for slots, or did when it was granted: when it was enqueued, came due, or came back from a
+    /// sensor. A task that was given back, or requeued after its lease was lost, keeps what it had before that attempt.
+    pub ready_at: DateTime<Utc>,
     /// When it was last granted.
     pub queued_at: Option<DateTime<Utc>>,
     /// When its first attempt started.
@@ -399,6 +412,7 @@ impl TaskRecord {
             lease: None,
             held_slots: 0,
             enqueued_at: insert.enqueued_at,
+            ready_at: insert.due.unwrap_or(insert.enqueued_at),
             queued_at: None,
             first_started_at: None,
             started_at: None,

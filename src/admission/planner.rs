@@ -2,46 +2,22 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
+use super::capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::lane::{Candidate, Lane, LaneNo, LanePage, OrderKey};
 use super::limits::LimitRecord;
+use super::plan::{Need, Plan};
+use super::policy::Policy;
 use super::verdict::{Deferral, Reason};
-use crate::id::{LimitKey, PoolName};
-use crate::pool::{PoolRecord, Slots};
+use super::window::{Look, Window};
+use crate::pool::PoolRecord;
+use crate::time;
 
 /// The smallest page of candidates that is asked for, where a lane may use that many.
 const SMALLEST_PAGE: usize = 16;
-
-/// What a [`Planner`] must be fed next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Need {
-    /// The state of these pools and limits: [`Planner::feed_capacity`].
-    Capacity {
-        /// Pools; one that does not exist is left out of the answer.
-        pools: Vec<PoolName>,
-        /// Limits; one that is not defined is left out of the answer.
-        limits: Vec<LimitKey>,
-    },
-    /// Ready tasks of these lanes: [`Planner::feed_candidates`].
-    Candidates(Vec<LanePage>),
-    /// Nothing more: [`Planner::finish`].
-    Nothing,
-}
-
-/// What a tick should commit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Plan {
-    /// The tasks to be admitted, in order.
-    pub admit: Vec<Candidate>,
-    /// Slots they take, by pool, in order of the names.
-    pub pools: Vec<(PoolName, u64)>,
-    /// How many of them count against each limit key, in order of the keys.
-    pub limits: Vec<(LimitKey, u64)>,
-    /// The ready tasks left waiting, by lane.
-    pub deferrals: Vec<Deferral>,
-}
 
 /// Plans one tick. It reads nothing itself: ask [`Self::need`], feed it, ask again, then [`Self::finish`].
 ///
@@ -71,6 +47,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Planner {
     budget: usize,
+    rule: Rule,
     lanes: Vec<LaneWork>,
     by_no: HashMap<LaneNo, usize>,
     pools: Vec<PoolWork>,
@@ -82,16 +59,30 @@ pub struct Planner {
     has_capacity: bool,
 }
 
+/// A [`Policy`] at work.
 #[derive(Debug)]
-struct LaneWork {
-    lane: Lane,
-    pool: usize,
-    limits: Vec<usize>,
+enum Rule {
+    Backfill,
+    Reserve {
+        after: Duration,
+        now: DateTime<Utc>,
+        /// The lane whose first task may reserve, when it is known since when that task is ready.
+        asking: Option<usize>,
+    },
+    Window(Window),
+}
+
+#[derive(Debug)]
+pub(super) struct LaneWork {
+    pub(super) lane: Lane,
+    pub(super) pool: usize,
+    /// In order of the keys.
+    pub(super) limits: Vec<usize>,
+    pub(super) barred: Bar,
     buffer: VecDeque<Candidate>,
     last: Option<OrderKey>,
     admitted: u64,
     source: Source,
-    refusal: Option<Reason>,
 }
 
 /// Whether a lane may have ready tasks that were not read yet.
@@ -101,25 +92,8 @@ enum Source {
     Drained,
 }
 
-#[derive(Debug)]
-struct PoolWork {
-    name: PoolName,
-    /// None if the pool does not exist.
-    slots: Option<Slots>,
-    used: i64,
-    taken: u64,
-}
-
-#[derive(Debug)]
-struct LimitWork {
-    key: LimitKey,
-    max: Option<u32>,
-    used: i64,
-    taken: u64,
-}
-
 impl Planner {
-    /// A planner that admits at most `budget` tasks out of these lanes.
+    /// A planner that admits at most `budget` tasks out of these lanes, by [`Policy::Backfill`].
     pub fn new(budget: usize, lanes: Vec<Lane>) -> Self {
         let mut pools = Interner::default();
         let mut limits = Interner::default();
@@ -129,15 +103,16 @@ impl Planner {
                 pool: pools.index(&lane.key.pool),
                 limits: lane.key.limits.iter().map(|key| limits.index(key)).collect(),
                 lane,
+                barred: Bar::default(),
                 buffer: VecDeque::new(),
                 last: None,
                 admitted: 0,
                 source: Source::More,
-                refusal: None,
             })
             .collect();
         Self {
             budget,
+            rule: Rule::Backfill,
             by_no: lanes.iter().enumerate().map(|(at, work)| (work.lane.no, at)).collect(),
             lanes,
             pools: pools.names.into_iter().map(PoolWork::unknown).collect(),
@@ -149,20 +124,37 @@ impl Planner {
         }
     }
 
+    /// Plans by this policy, in a tick at this instant. To be called before the first [`Self::need`].
+    #[must_use]
+    pub fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
+        self.rule = match policy {
+            Policy::Backfill => Rule::Backfill,
+            Policy::Reserve { after } => Rule::Reserve { after: *after, now, asking: None },
+            Policy::AirflowWindow(window) => Rule::Window(Window::new(window)),
+        };
+        self
+    }
+
     /// What must be fed next. Admits as far as it can on what it was fed before.
     pub fn need(&mut self) -> Need {
         if self.lanes.is_empty() {
             return Need::Nothing;
         }
         if !self.has_capacity {
+            let limits = self.limits.iter().map(|limit| limit.key.clone()).collect();
+            if matches!(self.rule, Rule::Window(_)) {
+                return Need::AllPools { limits };
+            }
             return Need::Capacity {
                 pools: self.pools.iter().map(|pool| pool.name.clone()).collect(),
-                limits: self.limits.iter().map(|limit| limit.key.clone()).collect(),
+                limits,
             };
         }
-        loop {
-            if self.admitted.len() >= self.budget {
-                return Need::Nothing;
+        while self.goes_on() {
+            if let Rule::Reserve { asking: Some(at), .. } = self.rule
+                && let Some(head) = self.lanes[at].buffer.front()
+            {
+                return Need::ReadyAt(head.order.no);
             }
             let pages = self.pages();
             if !pages.is_empty() {
@@ -173,23 +165,36 @@ impl Planner {
             };
             self.visit(at);
         }
+        Need::Nothing
     }
 
-    /// Answers [`Need::Capacity`].
+    /// Whether the tick may admit, or look at, another task.
+    fn goes_on(&mut self) -> bool {
+        match &mut self.rule {
+            Rule::Window(window) => window.left() > 0 || window.next_round(self.admitted.len()),
+            Rule::Backfill | Rule::Reserve { .. } => self.admitted.len() < self.budget,
+        }
+    }
+
+    /// Answers [`Need::Capacity`] and [`Need::AllPools`].
     pub fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
+        if let Rule::Window(window) = &mut self.rule {
+            window.fit(pools);
+        }
         let pools: HashMap<_, _> = pools.iter().map(|pool| (&pool.spec.name, pool)).collect();
         for work in &mut self.pools {
             if let Some(pool) = pools.get(&work.name) {
-                work.slots = Some(pool.spec.slots);
-                work.used = pool.used;
+                work.known(pool);
             }
         }
         let limits: HashMap<_, _> = limits.iter().map(|limit| (&limit.key, limit)).collect();
         for work in &mut self.limits {
             if let Some(limit) = limits.get(&work.key) {
-                work.max = limit.max;
-                work.used = limit.used;
+                work.known(limit);
             }
+        }
+        if let Rule::Window(_) = self.rule {
+            Window::bar_full(&mut self.pools);
         }
         self.has_capacity = true;
         self.hungry = (0..self.lanes.len()).collect();
@@ -215,40 +220,94 @@ impl Planner {
         }
     }
 
+    /// Answers [`Need::ReadyAt`].
+    pub fn feed_ready_at(&mut self, ready_at: DateTime<Utc>) {
+        if let Rule::Reserve { after, now, asking } = &mut self.rule
+            && let Some(lane) = asking.take().map(|at| &self.lanes[at])
+            && time::duration_micros(time::since(*now, ready_at)) >= time::duration_micros(*after)
+        {
+            self.pools[lane.pool].reserved = lane.buffer.front().map(|head| head.order.no);
+        }
+    }
+
     /// The plan.
-    pub fn finish(self) -> Plan {
-        let refusals: Vec<Option<Reason>> = (0..self.lanes.len()).map(|at| self.refusal(at)).collect();
-        let mut plan = Plan { admit: self.admitted, ..Plan::default() };
-        for (work, late) in self.lanes.into_iter().zip(refusals) {
+    pub fn finish(mut self) -> Plan {
+        let mut plan = Plan::default();
+        for at in 0..self.lanes.len() {
+            let work = &self.lanes[at];
             let left = work.lane.ready.saturating_sub(work.admitted);
             if left > 0 {
-                let reason = work.refusal.or(late).unwrap_or(Reason::BudgetSpent { budget: self.budget });
-                plan.deferrals.push(Deferral::new(work.lane.key, left, reason));
+                let reason = self.reason(at);
+                plan.deferrals.push(Deferral::new(self.lanes[at].lane.key.clone(), left, reason));
             }
         }
+        plan.admit = std::mem::take(&mut self.admitted);
         plan.pools =
             self.pools.into_iter().filter(|pool| pool.taken > 0).map(|p| (p.name, p.taken)).collect();
         plan.limits =
             self.limits.into_iter().filter(|limit| limit.taken > 0).map(|l| (l.key, l.taken)).collect();
         plan.pools.sort_unstable();
         plan.limits.sort_unstable();
+        if let Rule::Window(window) = self.rule {
+            plan.missing = window.met.into_iter().collect();
+        }
         plan
     }
 
-    /// Admits the head of a lane, or closes the lane for this tick.
+    /// Why the tasks that are left in a lane were not admitted, by what the tick leaves open.
+    fn reason(&self, at: usize) -> Reason {
+        let work = &self.lanes[at];
+        let missing = || match &self.rule {
+            Rule::Window(window) => {
+                let keys = work.limits.iter().map(|limit| &self.limits[*limit].key);
+                let workflow = keys.into_iter().find(|key| window.met.contains(*key))?;
+                Some(Reason::WorkflowMissing { workflow: workflow.clone() })
+            }
+            Rule::Backfill | Rule::Reserve { .. } => None,
+        };
+        let stopped = || match &self.rule {
+            Rule::Window(window) if self.admitted.len() < self.budget => {
+                Reason::OutsideWindow { size: window.size() }
+            }
+            _ => Reason::BudgetSpent { budget: self.budget },
+        };
+        self.refusal(at)
+            .or_else(missing)
+            .or_else(|| self.pools[work.pool].reservation())
+            .unwrap_or_else(stopped)
+    }
+
+    /// Admits the head of a lane; or leaves the lane, unless the head is looked at as one of a window.
     fn visit(&mut self, at: usize) {
-        if let Some(reason) = self.refusal(at) {
-            self.lanes[at].refusal = Some(reason);
-            return;
-        }
+        let refusal = match &self.rule {
+            Rule::Window(_) => None,
+            Rule::Backfill | Rule::Reserve { .. } => self.refusal(at),
+        };
+        let full = matches!(refusal, Some(Reason::PoolFull { .. }));
+        let may_reserve = full && self.may_reserve(at);
         let work = &mut self.lanes[at];
+        let admits = match &mut self.rule {
+            Rule::Window(window) if window.is_barred(work, &self.pools, &self.limits) => return,
+            Rule::Window(window) => {
+                let budget_left = self.budget.saturating_sub(self.admitted.len());
+                window.look(work, &mut self.pools, &mut self.limits, budget_left) == Look::Admit
+            }
+            Rule::Reserve { asking, .. } if may_reserve => {
+                *asking = Some(at);
+                return;
+            }
+            _ if refusal.is_some() || self.pools[work.pool].reserved.is_some() => return,
+            _ => true,
+        };
         let Some(candidate) = work.buffer.pop_front() else { return };
-        work.admitted += 1;
-        self.pools[work.pool].taken += u64::from(work.lane.key.slots);
-        for &limit in &work.limits {
-            self.limits[limit].taken += 1;
+        if admits {
+            work.admitted += 1;
+            self.pools[work.pool].taken += u64::from(work.lane.key.slots);
+            for &limit in &work.limits {
+                self.limits[limit].taken += 1;
+            }
+            self.admitted.push(candidate);
         }
-        self.admitted.push(candidate);
         if let Some(next) = work.buffer.front() {
             self.heap.push(Reverse((next.order, at)));
         } else if work.source == Source::More {
@@ -256,15 +315,15 @@ impl Planner {
         }
     }
 
-    /// Asks for the next head of each hungry lane; closes those that could not use one.
+    /// Asks for the next head of each hungry lane; leaves those that could not use one.
     fn pages(&mut self) -> Vec<LanePage> {
         let mut asking = std::mem::take(&mut self.hungry);
-        asking.retain(|&at| {
-            self.lanes[at].refusal = self.refusal(at);
-            self.lanes[at].refusal.is_none()
-        });
-        let left = self.budget - self.admitted.len();
-        let share = (2 * left / asking.len().max(1)).max(SMALLEST_PAGE);
+        asking.retain(|&at| self.can_use_head(at));
+        let left = match &self.rule {
+            Rule::Window(window) => window.left(),
+            Rule::Backfill | Rule::Reserve { .. } => self.budget - self.admitted.len(),
+        };
+        let share = (left.saturating_mul(2) / asking.len().max(1)).max(SMALLEST_PAGE);
         asking
             .into_iter()
             .map(|at| {
@@ -273,8 +332,30 @@ impl Planner {
             .collect()
     }
 
-    /// An upper bound, at least 1, on how many more tasks of an open lane can be admitted.
+    fn can_use_head(&self, at: usize) -> bool {
+        match &self.rule {
+            Rule::Backfill => self.refusal(at).is_none(),
+            Rule::Reserve { .. } => match self.refusal(at) {
+                None => self.pools[self.lanes[at].pool].reserved.is_none(),
+                Some(Reason::PoolFull { .. }) => self.may_reserve(at),
+                Some(_) => false,
+            },
+            Rule::Window(window) => !window.is_barred(&self.lanes[at], &self.pools, &self.limits),
+        }
+    }
+
+    /// Whether only its pool keeps the next task of a lane, and nothing is reserved there yet.
+    fn may_reserve(&self, at: usize) -> bool {
+        let work = &self.lanes[at];
+        let open = |limit: &usize| !self.limits[*limit].is_reached();
+        self.pools[work.pool].reserved.is_none() && work.limits.iter().all(open)
+    }
+
+    /// An upper bound, at least 1, on how many more tasks of a lane are looked at.
     fn room(&self, at: usize, left: usize) -> usize {
+        if let Rule::Window(_) = self.rule {
+            return left.max(1);
+        }
         let work = &self.lanes[at];
         let by_pool = self.pools[work.pool].open().map(|open| open / i64::from(work.lane.key.slots).max(1));
         let by_limits = work.limits.iter().filter_map(|limit| self.limits[*limit].open());
@@ -288,69 +369,5 @@ impl Planner {
         self.pools[work.pool]
             .refusal(work.lane.key.slots)
             .or_else(|| work.limits.iter().find_map(|limit| self.limits[*limit].refusal()))
-    }
-}
-
-impl PoolWork {
-    fn unknown(name: PoolName) -> Self {
-        Self { name, slots: None, used: 0, taken: 0 }
-    }
-
-    fn open(&self) -> Option<i64> {
-        self.slots
-            .and_then(|slots| slots.open(self.used))
-            .map(|open| open.saturating_sub_unsigned(self.taken))
-    }
-
-    fn refusal(&self, needs: u32) -> Option<Reason> {
-        let Some(slots) = self.slots else {
-            return Some(Reason::PoolUnknown { pool: self.name.clone() });
-        };
-        let total = slots.total()?;
-        if needs > total {
-            return Some(Reason::NeverFits { pool: self.name.clone(), total, needs });
-        }
-        let open = self.open()?;
-        (i64::from(needs) > open).then(|| Reason::PoolFull { pool: self.name.clone(), open, total, needs })
-    }
-}
-
-impl LimitWork {
-    fn undefined(key: LimitKey) -> Self {
-        Self { key, max: None, used: 0, taken: 0 }
-    }
-
-    fn open(&self) -> Option<i64> {
-        self.max.map(|max| i64::from(max).saturating_sub(self.used).saturating_sub_unsigned(self.taken))
-    }
-
-    fn refusal(&self) -> Option<Reason> {
-        let (max, open) = (self.max?, self.open()?);
-        let used = self.used.saturating_add_unsigned(self.taken);
-        (open < 1).then(|| Reason::LimitReached { limit: self.key.clone(), used, max })
-    }
-}
-
-/// Gives each different name an index, in order of first use.
-#[derive(Debug)]
-struct Interner<T> {
-    names: Vec<T>,
-    indices: HashMap<T, usize>,
-}
-
-impl<T> Default for Interner<T> {
-    fn default() -> Self {
-        Self { names: Vec::new(), indices: HashMap::new() }
-    }
-}
-
-impl<T: Clone + Eq + std::hash::Hash> Interner<T> {
-    fn index(&mut self, name: &T) -> usize {
-        if let Some(&at) = self.indices.get(name) {
-            return at;
-        }
-        self.names.push(name.clone());
-        self.indices.insert(name.clone(), self.names.len() - 1);
-        self.names.len() - 1
     }
 }

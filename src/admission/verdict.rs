@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::lane::LaneKey;
 use crate::id::{LimitKey, PoolName};
+use crate::lease::TaskNo;
 
-/// Why a task was not admitted. The first that holds, in the order they stand here.
+/// Why a task was not admitted: the first that holds, in the order they stand here, when the tick has taken what it takes.
+/// Its numbers are those that the store has after the tick.
 ///
 /// # Examples
 ///
@@ -55,6 +57,26 @@ pub enum Reason {
         /// The most it lets in.
         max: u32,
     },
+    /// The definition of its workflow is missing. Only by [`super::AirflowWindow`].
+    WorkflowMissing {
+        /// The workflow.
+        workflow: LimitKey,
+    },
+    /// It would fit, but the open slots of its pool gather for a task before it. Only by [`super::Policy::Reserve`].
+    Reserved {
+        /// The pool.
+        pool: PoolName,
+        /// Its open slots.
+        open: i64,
+        /// The task that they gather for.
+        task: TaskNo,
+    },
+    /// It would fit, but the window did not come to it, or it was barred with another one. Only by
+    /// [`super::AirflowWindow`].
+    OutsideWindow {
+        /// How many tasks each round looked at.
+        size: usize,
+    },
     /// The tick admitted as many tasks as it was allowed to.
     BudgetSpent {
         /// How many that is.
@@ -73,7 +95,67 @@ impl fmt::Display for Reason {
                 write!(f, "pool {pool}: {open} open of {total}, needs {needs}")
             }
             Self::LimitReached { limit, used, max } => write!(f, "limit {limit}: {used} of {max}"),
+            Self::WorkflowMissing { workflow } => write!(f, "{workflow}: its definition is missing"),
+            Self::Reserved { pool, open, task } => {
+                write!(f, "pool {pool}: its {open} open slots gather for task number {}", task.0)
+            }
+            Self::OutsideWindow { size } => write!(f, "tick: not reached by its windows of {size} tasks"),
             Self::BudgetSpent { budget } => write!(f, "tick: all {budget} admissions used"),
+        }
+    }
+}
+
+/// A [`Reason`] without its numbers, to count by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ReasonKind {
+    /// [`Reason::PoolUnknown`].
+    PoolUnknown,
+    /// [`Reason::NeverFits`].
+    NeverFits,
+    /// [`Reason::PoolFull`].
+    PoolFull,
+    /// [`Reason::LimitReached`].
+    LimitReached,
+    /// [`Reason::WorkflowMissing`].
+    WorkflowMissing,
+    /// [`Reason::Reserved`].
+    Reserved,
+    /// [`Reason::OutsideWindow`].
+    OutsideWindow,
+    /// [`Reason::BudgetSpent`].
+    BudgetSpent,
+}
+
+impl ReasonKind {
+    /// The name in JSON, which also serves as a label of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PoolUnknown => "pool_unknown",
+            Self::NeverFits => "never_fits",
+            Self::PoolFull => "pool_full",
+            Self::LimitReached => "limit_reached",
+            Self::WorkflowMissing => "workflow_missing",
+            Self::Reserved => "reserved",
+            Self::OutsideWindow => "outside_window",
+            Self::BudgetSpent => "budget_spent",
+        }
+    }
+}
+
+impl Reason {
+    /// What kind of reason it is.
+    pub fn kind(&self) -> ReasonKind {
+        match self {
+            Self::PoolUnknown { .. } => ReasonKind::PoolUnknown,
+            Self::NeverFits { .. } => ReasonKind::NeverFits,
+            Self::PoolFull { .. } => ReasonKind::PoolFull,
+            Self::LimitReached { .. } => ReasonKind::LimitReached,
+            Self::WorkflowMissing { .. } => ReasonKind::WorkflowMissing,
+            Self::Reserved { .. } => ReasonKind::Reserved,
+            Self::OutsideWindow { .. } => ReasonKind::OutsideWindow,
+            Self::BudgetSpent { .. } => ReasonKind::BudgetSpent,
         }
     }
 }
@@ -86,7 +168,7 @@ pub struct Deferral {
     pub lane: LaneKey,
     /// How many they are.
     pub tasks: u64,
-    /// Why the first of them was not admitted.
+    /// Why the first of them was not admitted, which holds for all.
     pub reason: Reason,
 }
 

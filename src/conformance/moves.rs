@@ -44,6 +44,7 @@ fn a_move_sets_what_it_says_and_ends_the_lease(store: &dyn Store) {
     expected.lease = None;
     expected.held_slots = 0;
     expected.due = Some(at(500));
+    expected.ready_at = at(500);
     expected.forgiven = 3;
     expected.ended_at = Some(at(40));
     expected.message = Some("why".into());
@@ -63,12 +64,16 @@ fn fields_are_replaced_or_kept(store: &dyn Store) {
     world.shift(&[first]);
     let task = world.task(no);
     assert_eq!(task.value.as_deref(), Some(""), "an empty text is a text");
+    assert_eq!(task.ready_at, at(40), "without a due instant, when the attempt ended");
     let mut second = to(lease, TaskState::Skipped);
     second.due = Some(at(9));
     world.shift(&[second]);
     let task = world.task(no);
     assert_eq!((task.message.clone(), task.value.clone()), (None, None), "replaced, also when none");
     assert_eq!((task.ended_at, task.forgiven), (Some(at(40)), 1), "kept");
+    assert_eq!(task.ready_at, at(9));
+    world.shift(&[to(lease, TaskState::Scheduled)]);
+    assert_eq!(world.task(no).ready_at, at(9), "without any, kept");
     let mut third = to(lease, TaskState::Success);
     third.ended_at = Some(at(41));
     third.forgive = 2;

@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 
 use super::lifecycle::{Admission, AdmitOrder, admit};
 use super::run::{Report, Service};
+use crate::admission::Policy;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, RequestId};
 use crate::store::{Store, StoreExt};
@@ -15,7 +16,7 @@ use crate::time;
 
 /// How an [`Admitter`] admits.
 ///
-/// Defaults: 512 tasks a tick, leases of 60 seconds, ticks are remembered for one hour.
+/// Defaults: 512 tasks a tick, leases of 60 seconds, ticks are remembered for one hour, [`Policy::Backfill`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AdmitterOptions {
@@ -25,11 +26,18 @@ pub struct AdmitterOptions {
     pub lease: Duration,
     /// How long the store remembers what a tick granted.
     pub remember: Duration,
+    /// What becomes of tasks that do not fit.
+    pub policy: Policy,
 }
 
 impl Default for AdmitterOptions {
     fn default() -> Self {
-        Self { budget: 512, lease: Duration::from_secs(60), remember: Duration::from_secs(3600) }
+        Self {
+            budget: 512,
+            lease: Duration::from_secs(60),
+            remember: Duration::from_secs(3600),
+            policy: Policy::default(),
+        }
     }
 }
 
@@ -45,6 +53,13 @@ impl AdmitterOptions {
     #[must_use]
     pub fn lease(mut self, length: Duration) -> Self {
         self.lease = length;
+        self
+    }
+
+    /// Sets what becomes of tasks that do not fit.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
         self
     }
 }
@@ -111,7 +126,8 @@ impl Admitter {
         let now = time::truncate(now);
         let request = self.request(now)?;
         let budget = self.options.budget.min(free);
-        let order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease);
+        let order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease)
+            .policy(self.options.policy.clone());
         let forget_before = time::sub(now, self.options.remember);
         match self.store.write(|tx| {
             let admission = admit(tx, now, &order)?;

@@ -62,7 +62,8 @@ pub struct GrantBatch<'a> {
 
 /// Takes a task out of one of the states `from`, if its epoch is still `task.epoch`.
 ///
-/// Besides what the fields say, a move ends the task's lease (holder and expiry become none).
+/// Besides what the fields say, a move ends the task's lease (holder and expiry become none), and `ready_at` becomes its
+/// `due`, or if that is none its `ended_at`, or if that is none too stays as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Move {

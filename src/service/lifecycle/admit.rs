@@ -1,12 +1,13 @@
 //! One admission tick.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::admission::{Deferral, Need, Planner};
+use crate::admission::{Deferral, Need, Planner, Policy, ReasonKind};
 use crate::error::{Result, StoreError};
-use crate::id::{Holder, RequestId};
+use crate::id::{Holder, LimitKey, RequestId};
 use crate::store::{GrantBatch, StoreTx};
 use crate::task::TaskRecord;
 use crate::time;
@@ -26,12 +27,21 @@ pub struct AdmitOrder {
     pub budget: usize,
     /// How long the leases hold.
     pub lease: Duration,
+    /// What becomes of tasks that do not fit.
+    pub policy: Policy,
 }
 
 impl AdmitOrder {
-    /// Asks for up to `budget` tasks for this holder, under leases of this length.
+    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`].
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
-        Self { holder, request, budget, lease }
+        Self { holder, request, budget, lease, policy: Policy::default() }
+    }
+
+    /// Sets what becomes of tasks that do not fit.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
     }
 }
 
@@ -43,10 +53,45 @@ pub struct Admission {
     pub granted: Vec<TaskRecord>,
     /// The ready tasks left waiting, by lane, with the reason. Empty in the answer to a repeated request.
     pub deferrals: Vec<Deferral>,
+    /// Workflows that the tick found without a definition: the host fails their scheduled tasks. Only by
+    /// [`crate::admission::AirflowWindow`].
+    pub missing: Vec<LimitKey>,
     /// How many tasks came due.
     pub promoted: usize,
     /// The next instant at which a waiting task comes due; in the past if more tasks are due than one tick promotes.
     pub next_due: Option<DateTime<Utc>>,
+}
+
+impl Admission {
+    /// How many ready tasks were left waiting, by the kind of reason; kinds that none has are left out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::admission::ReasonKind;
+    /// use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey};
+    ///
+    /// let store = MemoryStore::new();
+    /// let tasks = ["a", "b", "c"].map(|task| NewTask::new(TaskKey::new("prod", "nightly", "r1", task).unwrap()));
+    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
+    /// let admission = store.write(|tx| {
+    ///     enqueue(tx, from_micros(0), &tasks)?;
+    ///     admit(tx, from_micros(0), &order)
+    /// })?;
+    /// assert_eq!(admission.deferred_by_kind(), [(ReasonKind::BudgetSpent, 2)].into());
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn deferred_by_kind(&self) -> BTreeMap<ReasonKind, u64> {
+        let mut counts = BTreeMap::new();
+        for deferral in &self.deferrals {
+            *counts.entry(deferral.reason.kind()).or_default() += deferral.tasks;
+        }
+        counts
+    }
 }
 
 /// Admits tasks: promotes those that came due, plans over all that are ready, and grants leases.
@@ -90,13 +135,21 @@ pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &Admit
         });
     }
     let promoted = tx.promote_due(now, PROMOTIONS)?;
-    let mut planner = Planner::new(order.budget, tx.ready_lanes()?);
+    let mut planner = Planner::new(order.budget, tx.ready_lanes()?).policy(&order.policy, now);
     loop {
         match planner.need() {
             Need::Capacity { pools, limits } => {
                 let pools: Vec<_> = tx.pools(&pools)?.into_iter().flatten().collect();
                 let limits: Vec<_> = tx.limits(&limits)?.into_iter().flatten().collect();
                 planner.feed_capacity(&pools, &limits);
+            }
+            Need::AllPools { limits } => {
+                let limits: Vec<_> = tx.limits(&limits)?.into_iter().flatten().collect();
+                planner.feed_capacity(&tx.all_pools()?, &limits);
+            }
+            Need::ReadyAt(no) => {
+                let task = tx.tasks_by_no(&[no])?.pop().flatten();
+                planner.feed_ready_at(task.map_or(now, |task| task.ready_at));
             }
             Need::Candidates(pages) => {
                 let candidates = tx.candidates(&pages)?;
@@ -123,5 +176,11 @@ pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &Admit
         let leases: Vec<_> = granted.iter().map(TaskRecord::lease_ref).collect();
         tx.note_request(&order.request, now, &leases)?;
     }
-    Ok(Admission { granted, deferrals: plan.deferrals, promoted, next_due: tx.next_due()? })
+    Ok(Admission {
+        granted,
+        deferrals: plan.deferrals,
+        missing: plan.missing,
+        promoted,
+        next_due: tx.next_due()?,
+    })
 }

@@ -1,7 +1,9 @@
 //! Handing tasks over.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
+use crate::admission::Ageing;
 use crate::error::{Invalid, Result};
 use crate::store::{Inserted, TaskTx};
 use crate::task::NewTask;
@@ -33,6 +35,66 @@ pub fn enqueue(
     now: DateTime<Utc>,
     tasks: &[NewTask],
 ) -> Result<Vec<Inserted>> {
-    let rows = tasks.iter().map(|task| task.check(now)).collect::<std::result::Result<Vec<_>, Invalid>>()?;
+    enqueue_with(tx, now, &EnqueueOptions::default(), tasks)
+}
+
+/// What a host decides once for all tasks that it enqueues.
+///
+/// Default: no ageing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct EnqueueOptions {
+    /// How priorities grow with waiting, from the instant at which a task is first ready: that of enqueueing, or
+    /// [`NewTask::not_before`]. It goes on through retries. Tasks enqueued before keep the rank they have.
+    pub ageing: Ageing,
+}
+
+impl EnqueueOptions {
+    /// Sets how priorities grow with waiting.
+    #[must_use]
+    pub fn ageing(mut self, ageing: Ageing) -> Self {
+        self.ageing = ageing;
+        self
+    }
+}
+
+/// [`enqueue`], with options.
+///
+/// # Errors
+///
+/// As [`enqueue`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::admission::Ageing;
+/// use stationmaster::service::lifecycle::{AdmitOrder, EnqueueOptions, admit, enqueue_with};
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::time::from_micros;
+/// use stationmaster::{NewTask, TaskKey};
+///
+/// let options = EnqueueOptions::default().ageing(Ageing::Linear { period: Duration::from_secs(60) });
+/// let task = |name, priority| Ok::<_, stationmaster::Error>(
+///     [NewTask::new(TaskKey::new("prod", "nightly", "r1", name)?).priority(priority)]
+/// );
+/// let store = MemoryStore::new();
+/// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
+/// let admission = store.write(|tx| {
+///     enqueue_with(tx, from_micros(0), &options, &task("old", 0)?)?;
+///     enqueue_with(tx, from_micros(120_000_000), &options, &task("urgent", 1)?)?;
+///     admit(tx, from_micros(120_000_000), &order)
+/// })?;
+/// assert_eq!(admission.granted[0].key.task.as_str(), "old", "two minutes of waiting are two points");
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn enqueue_with(
+    tx: &mut (impl TaskTx + ?Sized),
+    now: DateTime<Utc>,
+    options: &EnqueueOptions,
+    tasks: &[NewTask],
+) -> Result<Vec<Inserted>> {
+    let check = |task: &NewTask| task.check_with(now, options.ageing);
+    let rows = tasks.iter().map(check).collect::<std::result::Result<Vec<_>, Invalid>>()?;
     Ok(tx.insert_tasks_if_absent(&rows)?)
 }

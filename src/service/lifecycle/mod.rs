@@ -17,7 +17,7 @@ mod sense;
 
 pub use admit::{Admission, AdmitOrder, admit};
 pub use attempt::{Finish, Finished, Outcome, RetryAdvice, finish, renew, start};
-pub use enqueue::enqueue;
+pub use enqueue::{EnqueueOptions, enqueue, enqueue_with};
 pub use explain::{Explanation, explain};
 pub use mark::{Mark, Marked, mark};
 pub use reap::{Reaped, reap};

@@ -35,6 +35,7 @@ impl Transaction<'_> {
         record.logical_date = truncate(record.logical_date);
         record.due = record.due.map(truncate);
         record.enqueued_at = truncate(record.enqueued_at);
+        record.ready_at = truncate(record.ready_at);
         self.write(Write::Task(no, Some(Box::new(TaskRow { record, lane }))));
         Inserted::New(no)
     }
@@ -44,6 +45,7 @@ impl Transaction<'_> {
         let moved = self.change_task_if(order.task.no, from, |task| {
             task.state = order.to;
             task.due = order.due.map(truncate);
+            task.ready_at = order.due.or(order.ended_at).map_or(task.ready_at, truncate);
             task.lease = None;
             task.held_slots = order.held_slots;
             task.forgiven = task.forgiven.saturating_add(order.forgive);

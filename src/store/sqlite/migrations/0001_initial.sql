@@ -56,6 +56,7 @@ CREATE TABLE sm_task (
     lease_loss       INTEGER,
     attempt_runs     INTEGER NOT NULL DEFAULT 0,
     enqueued_at      INTEGER NOT NULL,
+    ready_at         INTEGER NOT NULL,
     queued_at        INTEGER,
     first_started_at INTEGER,
     started_at       INTEGER,

@@ -18,8 +18,8 @@ use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::micros;
 
 const INSERT: &str = "INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
-     attempt_runs, enqueued_at, namespace, workflow, run, task, retry, payload) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
+     attempt_runs, enqueued_at, ready_at, namespace, workflow, run, task, retry, payload) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) \
      ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING";
 pub(super) const NO_OF_KEY: &str = "SELECT no FROM sm_task \
      WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5";
@@ -90,6 +90,7 @@ impl Db<'_> {
                 lease_loss(task.lease_loss),
                 task.attempt_runs.code(),
                 micros(task.enqueued_at),
+                micros(task.due.unwrap_or(task.enqueued_at)),
                 namespace,
                 workflow,
                 run,
@@ -140,7 +141,7 @@ impl Db<'_> {
         let mut statement = self.prepare(BY_NO)?;
         let mut rows = statement.query([serde_json::to_string(nos)?])?;
         while let Some(row) = rows.next()? {
-            let place: i64 = row.get(29)?;
+            let place: i64 = row.get(row::AFTER_TASK)?;
             if let Some(found) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {
                 *found = Some(row::task(self, row)?);
             }

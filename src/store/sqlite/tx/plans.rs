@@ -102,8 +102,8 @@ fn statistics_of_the_host_change_no_plan() {
         conn.execute_batch(&format!(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {waiting} + {other})
              INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, enqueued_at,
-                 ended_at, expires_at, namespace, workflow, run, task, payload)
-             SELECT i, iif(i <= {waiting}, 0, 1 + i % 8), iif(i % 3 = 0, i, NULL), i % 7, 1, 0, 0, -1, 0, 0,
+                 ready_at, ended_at, expires_at, namespace, workflow, run, task, payload)
+             SELECT i, iif(i <= {waiting}, 0, 1 + i % 8), iif(i % 3 = 0, i, NULL), i % 7, 1, 0, 0, -1, 0, 0, 0,
                  i, iif(i % 2 = 0, i, NULL), 'n', 'w', 'r', 't' || i, '' FROM n;
              INSERT INTO sm_namespace (name) SELECT 'n' || no FROM sm_task WHERE no < 100;
              INSERT INTO sm_run (no, ns, node, start, stop, status, method, id)

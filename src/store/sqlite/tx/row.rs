@@ -19,10 +19,13 @@ macro_rules! task_columns {
     () => {
         "no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state, due, epoch, \
          held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at, \
-         first_started_at, started_at, ended_at, holder, retry, message, value, payload"
+         first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at"
     };
 }
 pub(super) use task_columns;
+
+/// Where a statement's own columns begin that stand behind [`task_columns`].
+pub(super) const AFTER_TASK: usize = 30;
 
 pub(super) fn name<T: FromStr<Err = IdError>>(row: &Row<'_>, at: usize) -> Outcome<T> {
     Ok(row.get_ref(at)?.as_str()?.parse()?)
@@ -103,6 +106,7 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row<'_>) -> Outcome<TaskRecord> {
         },
         attempt_runs: code(row, 18)?,
         enqueued_at: instant(row, 19)?,
+        ready_at: instant(row, 29)?,
         queued_at: maybe_instant(row, 20)?,
         first_started_at: maybe_instant(row, 21)?,
         started_at: maybe_instant(row, 22)?,

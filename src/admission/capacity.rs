@@ -1,0 +1,131 @@
+//! The pools and limits of one tick: what is open, less what the tick has taken.
+
+use std::collections::HashMap;
+
+use super::limits::LimitRecord;
+use super::verdict::Reason;
+use crate::id::{LimitKey, PoolName};
+use crate::lease::TaskNo;
+use crate::pool::{PoolRecord, Slots};
+
+#[derive(Debug)]
+pub(super) struct PoolWork {
+    pub(super) name: PoolName,
+    /// None if the pool does not exist.
+    pub(super) slots: Option<Slots>,
+    used: i64,
+    pub(super) taken: u64,
+    /// The task that its open slots gather for.
+    pub(super) reserved: Option<TaskNo>,
+    pub(super) barred: Bar,
+}
+
+#[derive(Debug)]
+pub(super) struct LimitWork {
+    pub(super) key: LimitKey,
+    max: Option<u32>,
+    used: i64,
+    pub(super) taken: u64,
+    pub(super) barred: Bar,
+}
+
+/// Whether something was barred, and in which round of the tick.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Bar(Option<u32>);
+
+impl Bar {
+    /// Bars it; answers whether it was not barred before.
+    pub(super) fn put(&mut self, round: u32) -> bool {
+        self.0.replace(self.0.unwrap_or(round)).is_none()
+    }
+
+    /// True from the round after the one in which it was barred.
+    pub(super) fn holds_in(self, round: u32) -> bool {
+        self.0.is_some_and(|barred| barred < round)
+    }
+}
+
+impl PoolWork {
+    pub(super) fn unknown(name: PoolName) -> Self {
+        Self { name, slots: None, used: 0, taken: 0, reserved: None, barred: Bar::default() }
+    }
+
+    pub(super) fn known(&mut self, pool: &PoolRecord) {
+        self.slots = Some(pool.spec.slots);
+        self.used = pool.used;
+    }
+
+    /// Slots left by this tick; none if unlimited or unknown.
+    pub(super) fn open(&self) -> Option<i64> {
+        self.slots
+            .and_then(|slots| slots.open(self.used))
+            .map(|open| open.saturating_sub_unsigned(self.taken))
+    }
+
+    pub(super) fn refusal(&self, needs: u32) -> Option<Reason> {
+        let Some(slots) = self.slots else {
+            return Some(Reason::PoolUnknown { pool: self.name.clone() });
+        };
+        let total = slots.total()?;
+        if needs > total {
+            return Some(Reason::NeverFits { pool: self.name.clone(), total, needs });
+        }
+        let open = self.open()?;
+        (i64::from(needs) > open).then(|| Reason::PoolFull { pool: self.name.clone(), open, total, needs })
+    }
+
+    /// The reason of a task that fits and is passed over by a reservation, if there is one.
+    pub(super) fn reservation(&self) -> Option<Reason> {
+        let (task, open) = (self.reserved?, self.open()?);
+        Some(Reason::Reserved { pool: self.name.clone(), open, task })
+    }
+}
+
+impl LimitWork {
+    pub(super) fn undefined(key: LimitKey) -> Self {
+        Self { key, max: None, used: 0, taken: 0, barred: Bar::default() }
+    }
+
+    pub(super) fn known(&mut self, limit: &LimitRecord) {
+        self.max = limit.max;
+        self.used = limit.used;
+    }
+
+    pub(super) fn open(&self) -> Option<i64> {
+        self.max.map(|max| i64::from(max).saturating_sub(self.used).saturating_sub_unsigned(self.taken))
+    }
+
+    pub(super) fn is_reached(&self) -> bool {
+        self.open().is_some_and(|open| open < 1)
+    }
+
+    pub(super) fn refusal(&self) -> Option<Reason> {
+        let (max, open) = (self.max?, self.open()?);
+        let used = self.used.saturating_add_unsigned(self.taken);
+        (open < 1).then(|| Reason::LimitReached { limit: self.key.clone(), used, max })
+    }
+}
+
+/// Gives each different name an index, in order of first use.
+#[derive(Debug)]
+pub(super) struct Interner<T> {
+    pub(super) names: Vec<T>,
+    indices: HashMap<T, usize>,
+}
+
+impl<T> Default for Interner<T> {
+    fn default() -> Self {
+        Self { names: Vec::new(), indices: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + std::hash::Hash> Interner<T> {
+    pub(super) fn index(&mut self, name: &T) -> usize {
+        if let Some(&at) = self.indices.get(name) {
+            return at;
+        }
+        self.names.push(name.clone());
+        self.indices.insert(name.clone(), self.names.len() - 1);
+        self.names.len() - 1
+    }
+}

@@ -1,0 +1,46 @@
+//! What a planner asks for, and what it ends in.
+
+use super::lane::{Candidate, LanePage};
+use super::verdict::Deferral;
+use crate::id::{LimitKey, PoolName};
+use crate::lease::TaskNo;
+
+/// What a [`super::Planner`] must be fed next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// The state of these pools and limits: [`super::Planner::feed_capacity`].
+    Capacity {
+        /// Pools; one that does not exist is left out of the answer.
+        pools: Vec<PoolName>,
+        /// Limits; one that is not defined is left out of the answer.
+        limits: Vec<LimitKey>,
+    },
+    /// The state of every pool there is, and of these limits: [`super::Planner::feed_capacity`].
+    AllPools {
+        /// Limits; one that is not defined is left out of the answer.
+        limits: Vec<LimitKey>,
+    },
+    /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
+    Candidates(Vec<LanePage>),
+    /// Since when this task is ready: [`super::Planner::feed_ready_at`].
+    ReadyAt(TaskNo),
+    /// Nothing more: [`super::Planner::finish`].
+    Nothing,
+}
+
+/// What a tick should commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The tasks to be admitted, in order.
+    pub admit: Vec<Candidate>,
+    /// Slots they take, by pool, in order of the names.
+    pub pools: Vec<(PoolName, u64)>,
+    /// How many of them count against each limit key, in order of the keys.
+    pub limits: Vec<(LimitKey, u64)>,
+    /// The ready tasks left waiting, by lane.
+    pub deferrals: Vec<Deferral>,
+    /// Those of [`super::AirflowWindow::missing`] that were met, in order of the keys.
+    pub missing: Vec<LimitKey>,
+}

@@ -1,0 +1,150 @@
+//! The rounds of [`AirflowWindow`].
+
+use std::collections::BTreeSet;
+
+use super::capacity::{LimitWork, PoolWork};
+use super::limits::Scope;
+use super::planner::LaneWork;
+use super::policy::AirflowWindow;
+use crate::id::LimitKey;
+use crate::pool::{PoolRecord, Slots};
+
+/// Where a tick is in its rounds.
+///
+/// A round that is followed by another one admitted nothing, and each task it looked at is barred by what it was refused
+/// for. So the tasks that the next round looks at are those that follow, and the merge of the lanes goes on where it is.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Tasks that a round looks at.
+    size: usize,
+    /// From 1; what is barred before the first round has 0.
+    round: u32,
+    /// Tasks that this round has looked at.
+    seen: usize,
+    /// This round barred something that was not barred.
+    learned: Learned,
+    missing: BTreeSet<LimitKey>,
+    /// Those of them that were met.
+    pub(super) met: BTreeSet<LimitKey>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Learned {
+    Nothing,
+    Something,
+}
+
+/// What the window says to the task at the head of the heap.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Admit,
+    Refuse,
+}
+
+impl Window {
+    pub(super) fn new(policy: &AirflowWindow) -> Self {
+        Self {
+            size: policy.max_tis,
+            round: 1,
+            seen: 0,
+            learned: Learned::Nothing,
+            missing: policy.missing.iter().cloned().collect(),
+            met: BTreeSet::new(),
+        }
+    }
+
+    /// Sizes the window by the open slots of all pools.
+    pub(super) fn fit(&mut self, pools: &[PoolRecord]) {
+        let mut sum = 0_u64;
+        for pool in pools {
+            match pool.open() {
+                Some(open) => sum = sum.saturating_add(u64::try_from(open).unwrap_or(0)),
+                None => return,
+            }
+        }
+        self.size = self.size.min(usize::try_from(sum).unwrap_or(usize::MAX));
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Tasks that this round may still look at.
+    pub(super) fn left(&self) -> usize {
+        self.size - self.seen
+    }
+
+    /// After a full window: goes on to the next round, or answers false if there is none.
+    pub(super) fn next_round(&mut self, admitted: usize) -> bool {
+        if self.size == 0 || admitted > 0 || self.learned == Learned::Nothing {
+            return false;
+        }
+        (self.round, self.seen, self.learned) = (self.round.saturating_add(1), 0, Learned::Nothing);
+        true
+    }
+
+    pub(super) fn is_barred(&self, lane: &LaneWork, pools: &[PoolWork], limits: &[LimitWork]) -> bool {
+        pools[lane.pool].barred.holds_in(self.round)
+            || lane.barred.holds_in(self.round)
+            || lane.limits.iter().any(|limit| limits[*limit].barred.holds_in(self.round))
+    }
+
+    /// Bars the pools that no round looks at.
+    pub(super) fn bar_full(pools: &mut [PoolWork]) {
+        for pool in pools.iter_mut().filter(|pool| pool.open().is_some_and(|open| open <= 0)) {
+            pool.barred.put(0);
+        }
+    }
+
+    /// Looks at the first task of a lane that is not barred: admits it, or bars what stands in its way.
+    pub(super) fn look(
+        &mut self,
+        lane: &mut LaneWork,
+        pools: &mut [PoolWork],
+        limits: &mut [LimitWork],
+        budget_left: usize,
+    ) -> Look {
+        self.seen += 1;
+        let (pool, needs) = (&mut pools[lane.pool], i64::from(lane.lane.key.slots));
+        let learned = if pool.slots.is_none() || pool.open().is_some_and(|open| open <= 0) {
+            pool.barred.put(self.round)
+        } else if pool.slots.and_then(Slots::total).is_some_and(|total| needs > i64::from(total))
+            || pool.open().is_some_and(|open| needs > open)
+        {
+            bar_task(lane, limits, self.round)
+        } else {
+            let workflow = key_of(lane, limits, Scope::Workflow);
+            if let Some(at) = workflow.filter(|at| limits[*at].is_reached()) {
+                limits[at].barred.put(self.round)
+            } else if let Some(at) = workflow.filter(|at| self.missing.contains(&limits[*at].key)) {
+                self.met.insert(limits[at].key.clone());
+                limits[at].barred.put(self.round);
+                false
+            } else {
+                // The key of a task sorts before that of the task in a run, which is the order they are tested in.
+                match lane.limits.iter().copied().find(|at| limits[*at].is_reached()) {
+                    Some(at) => limits[at].barred.put(self.round),
+                    None if budget_left == 0 => bar_task(lane, limits, self.round),
+                    None => return Look::Admit,
+                }
+            }
+        };
+        if learned {
+            self.learned = Learned::Something;
+        }
+        Look::Refuse
+    }
+}
+
+/// The key of this scope that the tasks of a lane carry.
+fn key_of(lane: &LaneWork, limits: &[LimitWork], scope: Scope) -> Option<usize> {
+    lane.limits.iter().copied().find(|at| Scope::of(&limits[*at].key) == Some(scope))
+}
+
+/// Bars all instances of a task: whatever carries its key, or the lane if it carries none.
+fn bar_task(lane: &mut LaneWork, limits: &mut [LimitWork], round: u32) -> bool {
+    match key_of(lane, limits, Scope::Task) {
+        Some(at) => limits[at].barred.put(round),
+        None => lane.barred.put(round),
+    }
+}

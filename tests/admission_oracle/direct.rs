@@ -1,0 +1,86 @@
+//! The planner itself, fed from a world.
+
+use std::collections::{BTreeMap, HashMap};
+
+use stationmaster::TaskNo;
+use stationmaster::admission::limits::LimitRecord;
+use stationmaster::admission::{Candidate, Lane, LaneKey, LaneNo, Need, OrderKey, Plan, Planner};
+use stationmaster::pool::{PoolRecord, PoolSpec};
+
+use crate::oracle::walk;
+use crate::world::World;
+
+/// Drives the planner as a service does, with pages no longer than `longest_page`. Answers the plan and how many
+/// candidates it read.
+fn plan(world: &World, numbers: &[TaskNo], longest_page: usize) -> (Plan, usize) {
+    let mut lanes: BTreeMap<&LaneKey, Vec<OrderKey>> = BTreeMap::new();
+    for (at, task) in world.waiting.iter().enumerate() {
+        lanes.entry(&task.lane).or_default().push(world.order(at, numbers[at]));
+    }
+    let mut by_no = HashMap::new();
+    let mut rows = Vec::new();
+    for (no, (key, mut orders)) in (1_i64..).zip(lanes) {
+        orders.sort_unstable();
+        rows.push(Lane::new(LaneNo(no), key.clone(), orders.len() as u64));
+        by_no.insert(LaneNo(no), orders);
+    }
+    let pools = world.pools.iter().map(|(name, slots)| {
+        PoolRecord::new(PoolSpec::new(name.as_str(), *slots).unwrap(), world.used_slots(name))
+    });
+    let pools: Vec<_> = pools.collect();
+    let limits = world.limits.iter();
+    let limits = limits.map(|(key, max)| LimitRecord::new(key.clone(), Some(*max), world.used_limit(key)));
+    let limits: Vec<_> = limits.collect();
+
+    let mut planner = Planner::new(world.budget, rows).policy(&world.policy, world.now);
+    let mut read = 0;
+    loop {
+        match planner.need() {
+            Need::Capacity { .. } => planner.feed_capacity(&pools, &limits),
+            Need::Candidates(pages) => {
+                let mut shorter = pages.clone();
+                let mut candidates = Vec::new();
+                for page in &mut shorter {
+                    page.limit = page.limit.min(longest_page);
+                    let after = |order: &&OrderKey| page.after.is_none_or(|after| **order > after);
+                    let orders = by_no[&page.lane].iter().filter(after).take(page.limit);
+                    candidates.extend(orders.map(|order| Candidate::new(page.lane, *order)));
+                }
+                read += candidates.len();
+                planner.feed_candidates(&shorter, &candidates);
+            }
+            Need::ReadyAt(no) => {
+                let at = numbers.iter().position(|number| *number == no).unwrap();
+                planner.feed_ready_at(world.waiting[at].ready_at);
+            }
+            Need::Nothing => return (planner.finish(), read),
+            other => panic!("the planner asked for {other:?}"),
+        }
+    }
+}
+
+/// Compares the plan with the walk, and what it read with what it admitted.
+pub(crate) fn check(world: &World, longest_page: usize) {
+    let numbers: Vec<TaskNo> = (1..).map(TaskNo).take(world.waiting.len()).collect();
+    let expected = walk(world, &numbers);
+    let (plan, read) = plan(world, &numbers, longest_page);
+    let admitted: Vec<usize> = plan.admit.iter().map(|task| task.order.no.0 as usize - 1).collect();
+    assert_eq!(admitted, expected.admitted, "{world:?}");
+    let left: BTreeMap<LaneKey, _> =
+        plan.deferrals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
+    assert_eq!(left, expected.left, "{world:?}");
+
+    let mut slots = BTreeMap::new();
+    let mut limits = BTreeMap::new();
+    for at in &admitted {
+        let lane = &world.waiting[*at].lane;
+        *slots.entry(lane.pool.clone()).or_insert(0) += u64::from(lane.slots);
+        for key in &lane.limits {
+            *limits.entry(key.clone()).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(plan.pools, slots.into_iter().collect::<Vec<_>>());
+    assert_eq!(plan.limits, limits.into_iter().collect::<Vec<_>>());
+    let lanes = left.len() + admitted.len();
+    assert!(read <= 3 * admitted.len() + 17 * lanes, "read {read} candidates to admit {}", admitted.len());
+}

@@ -1,0 +1,125 @@
+//! The naive oracle: a walk over the whole backlog, written from `docs/admission.md` and nothing else.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use stationmaster::TaskNo;
+use stationmaster::admission::{LaneKey, Policy, Reason};
+use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::pool::Slots;
+
+use crate::world::World;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Expected {
+    /// The admitted tasks, by their place in `World::waiting`, in order.
+    pub(crate) admitted: Vec<usize>,
+    /// How many tasks of each lane are left, and why.
+    pub(crate) left: BTreeMap<LaneKey, (u64, Reason)>,
+}
+
+struct Walk<'a> {
+    world: &'a World,
+    open: HashMap<&'a PoolName, Option<i64>>,
+    used: HashMap<&'a LimitKey, i64>,
+    reserved: HashMap<&'a PoolName, TaskNo>,
+}
+
+/// What the tick must answer, where the waiting task at place `n` has the number `numbers[n]`.
+pub(crate) fn walk(world: &World, numbers: &[TaskNo]) -> Expected {
+    let open = world.pools.iter().map(|(name, slots)| (name, slots.open(world.used_slots(name))));
+    let used = world.limits.iter().map(|(key, _)| (key, world.used_limit(key)));
+    let mut walk = Walk { world, open: open.collect(), used: used.collect(), reserved: HashMap::new() };
+    let mut order: Vec<usize> = (0..world.waiting.len()).collect();
+    order.sort_by_key(|at| world.order(*at, numbers[*at]));
+
+    let mut admitted = Vec::new();
+    let mut refused: HashSet<&LaneKey> = HashSet::new();
+    for at in &order {
+        if admitted.len() >= world.budget {
+            break;
+        }
+        let lane = &world.waiting[*at].lane;
+        match walk.refusal(lane) {
+            None if walk.reserved.contains_key(&lane.pool) => {}
+            None => {
+                walk.take(lane);
+                admitted.push(*at);
+            }
+            Some(reason) => {
+                if refused.insert(lane) {
+                    walk.reserve(*at, numbers[*at], &reason);
+                }
+            }
+        }
+    }
+
+    let mut left: BTreeMap<LaneKey, (u64, Reason)> = BTreeMap::new();
+    for at in order.iter().filter(|at| !admitted.contains(at)) {
+        let lane = &world.waiting[*at].lane;
+        left.entry(lane.clone()).or_insert_with(|| (0, walk.reason(lane))).0 += 1;
+    }
+    Expected { admitted, left }
+}
+
+impl<'a> Walk<'a> {
+    fn take(&mut self, lane: &'a LaneKey) {
+        if let Some(Some(open)) = self.open.get_mut(&lane.pool) {
+            *open -= i64::from(lane.slots);
+        }
+        for key in &lane.limits {
+            if let Some(used) = self.used.get_mut(key) {
+                *used += 1;
+            }
+        }
+    }
+
+    fn reserve(&mut self, at: usize, no: TaskNo, reason: &Reason) {
+        let Policy::Reserve { after } = self.world.policy else { return };
+        let task = &self.world.waiting[at];
+        let waited = (self.world.now - task.ready_at).num_microseconds().unwrap().max(0);
+        let only_its_pool = matches!(reason, Reason::PoolFull { .. }) && self.limit(&task.lane).is_none();
+        if only_its_pool && waited as u128 >= after.as_micros() {
+            self.reserved.entry(&task.lane.pool).or_insert(no);
+        }
+    }
+
+    /// Pool unknown, never fits, pool full, limit reached: the first that holds.
+    fn refusal(&self, lane: &LaneKey) -> Option<Reason> {
+        self.pool(lane).or_else(|| self.limit(lane))
+    }
+
+    fn pool(&self, lane: &LaneKey) -> Option<Reason> {
+        let (pool, needs) = (lane.pool.clone(), lane.slots);
+        let Some((_, slots)) = self.world.pools.iter().find(|(name, _)| *name == pool) else {
+            return Some(Reason::PoolUnknown { pool });
+        };
+        let Slots::Limited(total) = *slots else { return None };
+        if needs > total {
+            return Some(Reason::NeverFits { pool, total, needs });
+        }
+        let open = self.open[&pool].unwrap();
+        (i64::from(needs) > open).then_some(Reason::PoolFull { pool, open, total, needs })
+    }
+
+    /// The first of several, in the order of the keys.
+    fn limit(&self, lane: &LaneKey) -> Option<Reason> {
+        let mut limits: Vec<_> = self.world.limits.iter().collect();
+        limits.sort_unstable();
+        let (key, max) = limits
+            .into_iter()
+            .find(|(key, max)| lane.limits.contains(key) && self.used[key] >= i64::from(*max))?;
+        Some(Reason::LimitReached { limit: key.clone(), used: self.used[key], max: *max })
+    }
+
+    /// Why tasks of a lane are left, told by what the walk left open.
+    fn reason(&self, lane: &LaneKey) -> Reason {
+        self.refusal(lane).unwrap_or_else(|| match self.reserved.get(&lane.pool) {
+            Some(task) => Reason::Reserved {
+                pool: lane.pool.clone(),
+                open: self.open[&lane.pool].unwrap(),
+                task: *task,
+            },
+            None => Reason::BudgetSpent { budget: self.world.budget },
+        })
+    }
+}

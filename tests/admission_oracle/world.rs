@@ -1,0 +1,129 @@
+//! Worlds: pools, limits, tasks that were admitted before, tasks that wait.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::TaskNo;
+use stationmaster::admission::{LaneKey, OrderKey, Policy, rank};
+use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::pool::Slots;
+use stationmaster::time::from_micros;
+
+/// A ready task.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) lane: LaneKey,
+    pub(crate) priority: i32,
+    pub(crate) logical_date: DateTime<Utc>,
+    pub(crate) map_index: Option<u32>,
+    pub(crate) ready_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    pub(crate) pools: Vec<(PoolName, Slots)>,
+    /// Those that are defined.
+    pub(crate) limits: Vec<(LimitKey, u32)>,
+    /// Tasks that hold leases, each in a pool that is there. They may be more than fit: pools shrink.
+    pub(crate) leased: Vec<LaneKey>,
+    /// In order of arrival.
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) budget: usize,
+    pub(crate) policy: Policy,
+    pub(crate) now: DateTime<Utc>,
+}
+
+impl World {
+    /// The place of a waiting task in the order, where it has this number.
+    pub(crate) fn order(&self, at: usize, no: TaskNo) -> OrderKey {
+        let task = &self.waiting[at];
+        OrderKey::new(rank(task.priority), task.logical_date, task.map_index, no)
+    }
+
+    /// Slots of a pool that its leased tasks hold.
+    pub(crate) fn used_slots(&self, pool: &PoolName) -> i64 {
+        self.leased.iter().filter(|lane| lane.pool == *pool).map(|lane| i64::from(lane.slots)).sum()
+    }
+
+    /// Leased tasks that carry a key.
+    pub(crate) fn used_limit(&self, key: &LimitKey) -> i64 {
+        self.leased.iter().filter(|lane| lane.limits.contains(key)).map(|_| 1).sum()
+    }
+}
+
+pub(crate) fn pool_name(n: u64) -> PoolName {
+    PoolName::new(format!("p{n}")).unwrap()
+}
+
+pub(crate) fn limit_key(n: u64) -> LimitKey {
+    LimitKey::new(format!("l{n}")).unwrap()
+}
+
+/// SplitMix64: the same worlds on every machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `below - 1`.
+    pub(crate) fn below(&mut self, below: u64) -> u64 {
+        self.next() % below.max(1)
+    }
+
+    fn lane(&mut self, pools: u64, largest: u64, keys: u64) -> LaneKey {
+        let limits = (0..self.below(3)).map(|_| limit_key(self.below(keys))).collect();
+        LaneKey::new(pool_name(self.below(pools)), 1 + self.below(largest) as u32, limits)
+    }
+}
+
+/// The random world of this number: up to 200 tasks, half of them with few kinds of needs, half with many.
+pub(crate) fn random(number: u64) -> World {
+    let mut random = Random(number);
+    let known = 1 + random.below(5);
+    // One pool more is named than there is.
+    let (named, keys) = (known + 1, 1 + random.below(6));
+    let largest = [1, 3, 8][random.below(3) as usize];
+    let roomy = [8, 40, 200][random.below(3) as usize];
+    let pools = (0..known).map(|n| {
+        let slots = match random.below(8) {
+            0 => Slots::Unlimited,
+            _ => Slots::Limited(random.below(roomy) as u32),
+        };
+        (pool_name(n), slots)
+    });
+    let pools = pools.collect();
+    let limits = (0..keys).filter_map(|n| {
+        let max = random.below(roomy) as u32;
+        (random.below(4) > 0).then(|| (limit_key(n), max))
+    });
+    let limits = limits.collect();
+    let leased = (0..random.below(20)).map(|_| random.lane(known, largest, keys)).collect();
+    let kinds: Vec<LaneKey> = (0..1 + random.below(30)).map(|_| random.lane(named, largest, keys)).collect();
+    let spread = [1, 3, 100][random.below(3) as usize];
+    let waiting = (0..random.below(201)).map(|_| Waiting {
+        lane: kinds[random.below(kinds.len() as u64) as usize].clone(),
+        priority: random.below(2 * spread) as i32 - spread as i32,
+        logical_date: from_micros(random.below(spread) as i64),
+        map_index: random.below(spread + 1).checked_sub(1).map(|index| index as u32),
+        ready_at: from_micros(random.below(1000) as i64),
+    });
+    let waiting = waiting.collect();
+    let budget = match random.below(4) {
+        0 => random.below(10) as usize,
+        1 => random.below(100) as usize,
+        _ => usize::MAX,
+    };
+    let policy = match random.below(4) {
+        0 => Policy::Reserve { after: Duration::ZERO },
+        1 | 2 => Policy::Reserve { after: Duration::from_micros(random.below(1100)) },
+        _ => Policy::Backfill,
+    };
+    World { pools, limits, leased, waiting, budget, policy, now: from_micros(1000) }
+}
