@@ -1,13 +1,17 @@
 //! Compares the crate with recorded answers of Apache Airflow.
 //!
 //! ```text
-//! cargo run --release --example airflow_vectors -- FILE.jsonl…
+//! cargo run --release --example airflow_vectors -- [--store memory|sqlite] [--policy airflow|default] FILE.jsonl…
 //! ```
 //!
 //! A file holds one JSON object per line. What kind of answers it has is told by the fields of its first row.
 //! Prints `N passed, M failed` and the first failures; exits with 1 if any row failed, with 2 if a file could
 //! not be read.
+//!
+//! With `--policy default` nothing is compared: for each row of an admission file, one line tells what the crate's own
+//! default policy admits, `{"id":…,"admitted":[[…],[…],[…]]}`, as places in the row's `tis`.
 
+mod admission;
 mod backoff;
 
 use std::fs::File;
@@ -15,9 +19,25 @@ use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
 
 use serde_json::Value;
+use stationmaster::store::{MemoryStore, Store};
 
 /// How many failures are shown per file.
 const SHOWN: usize = 10;
+
+const USAGE: &str = "usage: airflow_vectors [--store memory|sqlite] [--policy airflow|default] FILE.jsonl…";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Policy {
+    Airflow,
+    Default,
+}
+
+/// What the command line asks for.
+struct Settings {
+    store: fn() -> Result<Box<dyn Store>, String>,
+    policy: Policy,
+    files: Vec<String>,
+}
 
 /// A kind of file: how its rows are told from others, and how one of them is checked.
 struct Kind {
@@ -25,11 +45,20 @@ struct Kind {
     /// Fields that a row of this kind has.
     fields: &'static [&'static str],
     /// Checks one row, and says what differs.
-    check: fn(&Value) -> Result<(), String>,
+    check: fn(&Value, &Settings) -> Result<(), String>,
 }
 
-const KINDS: &[Kind] =
-    &[Kind { name: "backoff", fields: &["next_retry", "retry_delay_s"], check: backoff::check }];
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "backoff",
+        fields: &["next_retry", "retry_delay_s"],
+        check: |row, settings| match settings.policy {
+            Policy::Airflow => backoff::check(row),
+            Policy::Default => Err("there is no default policy for backoff rows".to_owned()),
+        },
+    },
+    Kind { name: "admission", fields: &["tis", "max_tis", "admitted"], check: check_admission },
+];
 
 impl Kind {
     fn of(row: &Value) -> Option<&'static Self> {
@@ -37,15 +66,71 @@ impl Kind {
     }
 }
 
-fn main() -> ExitCode {
-    let files: Vec<String> = std::env::args().skip(1).collect();
-    if files.is_empty() || files.iter().any(|file| file.starts_with('-')) {
-        eprintln!("usage: airflow_vectors FILE.jsonl…");
-        return ExitCode::from(2);
+fn check_admission(row: &Value, settings: &Settings) -> Result<(), String> {
+    let store = (settings.store)()?;
+    match settings.policy {
+        Policy::Airflow => admission::check(row, store.as_ref()),
+        Policy::Default => {
+            if let Some(answer) = admission::by_default_policy(row, store.as_ref())? {
+                println!("{answer}");
+            }
+            Ok(())
+        }
     }
+}
+
+fn memory() -> Result<Box<dyn Store>, String> {
+    Ok(Box::new(MemoryStore::new()))
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite() -> Result<Box<dyn Store>, String> {
+    use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
+    let store = SqliteStore::in_memory(SqliteOptions::default()).map_err(|error| error.to_string())?;
+    Ok(Box::new(store))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite() -> Result<Box<dyn Store>, String> {
+    Err("this was built without the feature sqlite".to_owned())
+}
+
+impl Settings {
+    fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
+        let mut settings = Self { store: memory, policy: Policy::Airflow, files: Vec::new() };
+        let mut arguments = arguments;
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--store" => {
+                    settings.store = match arguments.next()?.as_str() {
+                        "memory" => memory,
+                        "sqlite" => sqlite,
+                        _ => return None,
+                    }
+                }
+                "--policy" => {
+                    settings.policy = match arguments.next()?.as_str() {
+                        "airflow" => Policy::Airflow,
+                        "default" => Policy::Default,
+                        _ => return None,
+                    }
+                }
+                option if option.starts_with('-') => return None,
+                _ => settings.files.push(argument),
+            }
+        }
+        (!settings.files.is_empty()).then_some(settings)
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(settings) = Settings::parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
     let mut code = 0;
-    for file in &files {
-        code = code.max(match compare(file) {
+    for file in &settings.files {
+        code = code.max(match compare(file, &settings) {
             Ok(0) => 0,
             Ok(_) => 1,
             Err(problem) => {
@@ -58,7 +143,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints the result of one file; answers how many rows failed.
-fn compare(file: &str) -> Result<usize, String> {
+fn compare(file: &str, settings: &Settings) -> Result<usize, String> {
     let reader = BufReader::new(File::open(file).map_err(|error| error.to_string())?);
     let mut kind = None;
     let (mut passed, mut failures) = (0, Vec::new());
@@ -70,7 +155,7 @@ fn compare(file: &str) -> Result<usize, String> {
         let row: Value =
             serde_json::from_str(&text).map_err(|error| format!("line {line} is not JSON: {error}"))?;
         let kind = *kind.get_or_insert(Kind::of(&row).ok_or_else(|| unknown(line))?);
-        match (kind.check)(&row) {
+        match (kind.check)(&row, settings) {
             Ok(()) => passed += 1,
             Err(difference) => {
                 let id = row.get("id").and_then(Value::as_str).unwrap_or("(no id)");
@@ -81,12 +166,16 @@ fn compare(file: &str) -> Result<usize, String> {
     let Some(kind) = kind else {
         return Err("has no rows".to_owned());
     };
-    println!("{file} ({}): {passed} passed, {} failed", kind.name, failures.len());
-    for failure in failures.iter().take(SHOWN) {
-        println!("  {failure}");
-    }
+    let mut report = vec![format!("{file} ({}): {passed} passed, {} failed", kind.name, failures.len())];
+    report.extend(failures.iter().take(SHOWN).map(|failure| format!("  {failure}")));
     if failures.len() > SHOWN {
-        println!("  and {} more", failures.len() - SHOWN);
+        report.push(format!("  and {} more", failures.len() - SHOWN));
+    }
+    match settings.policy {
+        Policy::Airflow => println!("{}", report.join("\n")),
+        // Where answers are printed, nothing else is; what went wrong goes to the other stream.
+        Policy::Default if failures.is_empty() => {}
+        Policy::Default => eprintln!("{}", report.join("\n")),
     }
     Ok(failures.len())
 }

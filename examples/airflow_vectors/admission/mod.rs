@@ -1,0 +1,76 @@
+//! Rows with answers of `SchedulerJobRunner._executable_task_instances_to_queued` and `Pool.slots_stats` of Airflow
+//! 2.11.2, three successive calls each.
+
+mod row;
+mod scene;
+
+use serde_json::{Value, json};
+use stationmaster::admission::Policy;
+use stationmaster::pool::PoolStats;
+use stationmaster::store::{Store, StoreExt};
+
+use self::row::Row;
+use self::scene::{Scene, place};
+
+/// Calls per row.
+const CALLS: usize = 3;
+
+/// Compares Airflow's window, in an empty store, with the recorded answers.
+pub(crate) fn check(row: &Value, store: &dyn Store) -> Result<(), String> {
+    let row = Row::read(row)?;
+    let mut scene = Scene::set_up(store, &row)?;
+    for (name, recorded) in &row.pool_stats {
+        let stats = scene.stats(name).map_err(|error| error.to_string())?;
+        let stats = stats.ok_or_else(|| format!("pool {name} is not in the store"))?;
+        for (what, recorded) in recorded {
+            same(&format!("{what} of pool {name}"), recorded, &number(&stats, what)?)?;
+        }
+    }
+    let mut failed = Vec::new();
+    for call in 0..CALLS {
+        let admission = scene.call_as_airflow().map_err(|error| error.to_string())?;
+        let admitted: Vec<usize> = admission.granted.iter().map(place).collect();
+        let recorded = row.admitted.get(call).ok_or("has fewer than three answers")?;
+        same(&format!("admissions of call {}", call + 1), recorded, &admitted)?;
+        failed.extend(scene.fail(&admission.missing).map_err(|error| error.to_string())?);
+    }
+    failed.sort_unstable();
+    same("failed instances", &row.failed, &failed)?;
+    let audit = store.read(|tx| Ok(tx.audit()?)).map_err(|error| error.to_string())?;
+    same("discrepancies in the store", &Vec::new(), &audit)
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, recorded: &T, got: &T) -> Result<(), String> {
+    if recorded == got { Ok(()) } else { Err(format!("{what}: expected {recorded:?}, got {got:?}")) }
+}
+
+/// A number of the statistics by Airflow's name; none is infinity.
+fn number(stats: &PoolStats, what: &str) -> Result<Option<i64>, String> {
+    Ok(match what {
+        "total" => stats.total.total().map(i64::from),
+        "running" => Some(stats.running),
+        "queued" => Some(stats.queued),
+        "deferred" => Some(stats.deferred),
+        "scheduled" => Some(stats.scheduled),
+        "open" => stats.open,
+        other => return Err(format!("unknown statistic {other}")),
+    })
+}
+
+/// What three ticks of the crate's own default policy admit, in an empty store; none for a row with a missing DAG.
+///
+/// The budget of each tick is `executor_slots`; `max_tis` means nothing here.
+pub(crate) fn by_default_policy(row: &Value, store: &dyn Store) -> Result<Option<Value>, String> {
+    let id = row.get("id").cloned().unwrap_or_default();
+    let row = Row::read(row)?;
+    if row.dags.iter().any(|dag| dag.missing) {
+        return Ok(None);
+    }
+    let mut scene = Scene::set_up(store, &row)?;
+    let mut calls = Vec::new();
+    for _ in 0..CALLS {
+        let admission = scene.call(Policy::default()).map_err(|error| error.to_string())?;
+        calls.push(admission.granted.iter().map(place).collect::<Vec<_>>());
+    }
+    Ok(Some(json!({ "id": id, "admitted": calls })))
+}

@@ -1,0 +1,256 @@
+//! A row in a store, set up by the operations that a host would have called.
+//!
+//! | in the row | in the store |
+//! |---|---|
+//! | pool | a pool `airflow:NAME`; the store's own `default_pool` gets no slots |
+//! | queued, running, deferred | enqueued, admitted, started, registered as a sensor, while pools are unlimited; these get their sizes afterwards, which may be less than is held |
+//! | the same in a pool that does not exist | in a pool without slots, so that they count against limits and nowhere else |
+//! | scheduled, run is running and no backfill, DAG not paused | enqueued, in the order of `tis` |
+//! | any other scheduled one | held back by the host: not enqueued |
+//! | other states | not enqueued |
+//! | `max_active_tasks`, `max_active_tis_per_dag`, `max_active_tis_per_dagrun` | limits on the keys of workflow, task, task in a run, which every task carries |
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::admission::{AirflowWindow, Policy};
+use stationmaster::canonical::PokeContext;
+use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::pool::{Deferred, PoolSpec, PoolStats, Slots};
+use stationmaster::sensor::{NewSensor, Settings};
+use stationmaster::service::lifecycle::{
+    Admission, AdmitOrder, Mark, Registered, admit, enqueue, mark, register, start,
+};
+use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::time::from_micros;
+use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
+
+use super::row::{Row, Ti};
+
+/// The holder of every lease; nothing expires while a row is checked.
+const LEASE: Duration = Duration::from_secs(1_000_000_000);
+/// Holds what is leased in pools that do not exist.
+const GONE: &str = "gone";
+
+pub(crate) struct Scene<'a> {
+    store: &'a dyn Store,
+    row: &'a Row,
+    /// Scheduled instances that were not admitted or failed yet and are in the store.
+    waiting: BTreeSet<usize>,
+    /// Scheduled instances that the host keeps to itself.
+    held_back: BTreeSet<usize>,
+    missing: Vec<LimitKey>,
+    calls: i64,
+}
+
+/// Which of the instances become what in the store.
+#[derive(Default)]
+struct Parts {
+    leased: Vec<usize>,
+    started: Vec<usize>,
+    sensing: Vec<usize>,
+}
+
+fn key(ti: &Ti) -> Result<TaskKey> {
+    let key = TaskKey::new("airflow", &ti.dag_id, &ti.run_id, &ti.task_id)?;
+    Ok(match ti.map_index {
+        Some(index) => key.mapped(index),
+        None => key,
+    })
+}
+
+pub(crate) fn pool_name(name: &str) -> Result<PoolName> {
+    Ok(PoolName::new(format!("airflow:{name}"))?)
+}
+
+/// The key of a whole DAG.
+pub(crate) fn dag_key(dag_id: &str) -> Result<LimitKey> {
+    Ok(limits::workflow(&TaskKey::new("airflow", dag_id, "any", "any")?)?)
+}
+
+/// The place in `tis` that a task carries as its payload.
+pub(crate) fn place(task: &TaskRecord) -> usize {
+    task.payload.parse().unwrap_or(usize::MAX)
+}
+
+impl<'a> Scene<'a> {
+    /// Sets the row up in an empty store.
+    pub(crate) fn set_up(store: &'a dyn Store, row: &'a Row) -> Result<Self, String> {
+        let mut parts = Parts::default();
+        let (mut waiting, mut held_back) = (BTreeSet::new(), BTreeSet::new());
+        for (at, ti) in row.tis.iter().enumerate() {
+            match ti.state.as_str() {
+                "scheduled" if row.is_candidate(ti)? => drop(waiting.insert(at)),
+                "scheduled" => drop(held_back.insert(at)),
+                "queued" => parts.leased.push(at),
+                "running" => {
+                    parts.leased.push(at);
+                    parts.started.push(at);
+                }
+                "deferred" => {
+                    parts.leased.push(at);
+                    parts.started.push(at);
+                    parts.sensing.push(at);
+                }
+                _ => {}
+            }
+        }
+        let mut scene = Self { store, row, waiting, held_back, missing: Vec::new(), calls: 0 };
+        scene.lease(&parts).and_then(|()| scene.bound()).map_err(|error| error.to_string())?;
+        Ok(scene)
+    }
+
+    fn now(&self) -> DateTime<Utc> {
+        from_micros(1_700_000_000_000_000 + self.calls)
+    }
+
+    fn task(&self, at: usize, pool: PoolName) -> Result<NewTask> {
+        let (ti, key) = (&self.row.tis[at], key(&self.row.tis[at])?);
+        let run = self.row.run(ti).map_err(stationmaster::Error::abort)?;
+        let keys = [limits::workflow(&key)?, limits::task(&key)?, limits::task_in_run(&key)?];
+        let task = NewTask::new(key)
+            .pool(pool)
+            .pool_slots(ti.pool_slots)
+            .priority(ti.priority)
+            .logical_date(run.logical_date)
+            .payload(at.to_string());
+        Ok(keys.into_iter().fold(task, NewTask::limit))
+    }
+
+    fn pools(&self, size: impl Fn(i64) -> Slots) -> Result<Vec<PoolSpec>> {
+        let pools = self.row.pools.iter().map(|pool| {
+            let deferred = if pool.include_deferred { Deferred::Keep } else { Deferred::GiveBack };
+            Ok(PoolSpec::new(pool_name(&pool.name)?, size(pool.slots))?.deferred(deferred))
+        });
+        pools.collect()
+    }
+
+    /// Admits, starts and registers what is to be under way.
+    fn lease(&self, parts: &Parts) -> Result<()> {
+        let mut pools = self.pools(|_| Slots::Unlimited)?;
+        pools.push(PoolSpec::new(GONE, Slots::Unlimited)?);
+        let known = |name: &str| self.row.pools.iter().any(|pool| pool.name == name);
+        let tasks = parts.leased.iter().map(|at| {
+            let name = &self.row.tis[*at].pool;
+            self.task(*at, if known(name) { pool_name(name)? } else { PoolName::new(GONE)? })
+        });
+        let tasks: Vec<NewTask> = tasks.collect::<Result<_>>()?;
+        let order = AdmitOrder::new("holder".try_into()?, "set-up".try_into()?, usize::MAX, LEASE);
+        let now = self.now();
+        self.store.write(|tx| {
+            tx.put_pools(&pools)?;
+            enqueue(tx, now, &tasks)?;
+            Ok(())
+        })?;
+        let granted = self.store.write(|tx| admit(tx, now, &order))?.granted;
+        let leases = |places: &[usize]| -> Vec<LeaseRef> {
+            let within = granted.iter().filter(|task| places.contains(&place(task)));
+            within.map(TaskRecord::lease_ref).collect()
+        };
+        let started = self.store.write(|tx| start(tx, now, &leases(&parts.started)))?;
+        let settings = Settings::new(Duration::from_secs(60), LEASE)?;
+        let context = PokeContext::from_json("{}").map_err(stationmaster::Error::abort)?;
+        let sensor = |lease| Ok(NewSensor::new(lease, "any".try_into()?, context.clone(), settings));
+        let sensors: Vec<NewSensor> =
+            leases(&parts.sensing).into_iter().map(sensor).collect::<Result<_>>()?;
+        let registered = self.store.write(|tx| register(tx, now, &sensors))?;
+        let complete = granted.len() == parts.leased.len()
+            && started.iter().all(|moved| *moved == Moved::Yes)
+            && registered.iter().all(|sensor| matches!(sensor, Registered::Waiting(_)));
+        if complete {
+            Ok(())
+        } else {
+            Err(stationmaster::Error::abort("what is under way could not be set up"))
+        }
+    }
+
+    /// Sizes the pools, defines the limits, and enqueues what waits.
+    fn bound(&mut self) -> Result<()> {
+        let size = |slots: i64| u32::try_from(slots).map_or(Slots::Unlimited, Slots::Limited);
+        let mut pools = self.pools(size)?;
+        pools.push(PoolSpec::new(GONE, Slots::Limited(0))?);
+        pools.push(PoolSpec::new(PoolName::DEFAULT, Slots::Limited(0))?);
+        let mut specs = Vec::new();
+        for dag in &self.row.dags {
+            specs.push(LimitSpec::new(dag_key(&dag.dag_id)?, dag.max_active_tasks)?);
+            if dag.missing {
+                self.missing.push(dag_key(&dag.dag_id)?);
+            }
+            for task in &dag.tasks {
+                let key = |run: &str| TaskKey::new("airflow", &dag.dag_id, run, &task.task_id);
+                if let Some(max) = task.max_active_tis_per_dag {
+                    specs.push(LimitSpec::new(limits::task(&key("any")?)?, max)?);
+                }
+                let Some(max) = task.max_active_tis_per_dagrun else { continue };
+                for run in self.row.runs.iter().filter(|run| run.dag_id == dag.dag_id) {
+                    specs.push(LimitSpec::new(limits::task_in_run(&key(&run.run_id)?)?, max)?);
+                }
+            }
+        }
+        let tasks = self.waiting.iter().map(|at| self.task(*at, pool_name(&self.row.tis[*at].pool)?));
+        let tasks: Vec<NewTask> = tasks.collect::<Result<_>>()?;
+        let now = self.now();
+        self.store.write(|tx| {
+            tx.put_pools(&pools)?;
+            tx.put_limits(&specs)?;
+            enqueue(tx, now, &tasks)?;
+            Ok(())
+        })
+    }
+
+    /// The statistics of a pool, with what the host holds back counted as scheduled.
+    pub(crate) fn stats(&self, name: &str) -> Result<Option<PoolStats>> {
+        let stats = self.store.read(|tx| Ok(tx.pool_stats(&[pool_name(name)?])?))?.pop().flatten();
+        let held_back = self.held_back.iter().map(|at| &self.row.tis[*at]).filter(|ti| ti.pool == name);
+        let slots: i64 = held_back.map(|ti| i64::from(ti.pool_slots)).sum();
+        Ok(stats.map(|mut stats| {
+            stats.scheduled += slots;
+            stats
+        }))
+    }
+
+    /// One call, by Airflow's rules.
+    pub(crate) fn call_as_airflow(&mut self) -> Result<Admission> {
+        let window = AirflowWindow::new(self.row.max_tis).missing(self.missing.clone());
+        self.call(Policy::AirflowWindow(window))
+    }
+
+    /// One tick. What the host takes from the answer is what it admitted.
+    pub(crate) fn call(&mut self, policy: Policy) -> Result<Admission> {
+        self.calls += 1;
+        let request = format!("call-{}", self.calls).as_str().try_into()?;
+        let budget = self.row.executor_slots.unwrap_or(usize::MAX);
+        let order = AdmitOrder::new("holder".try_into()?, request, budget, LEASE).policy(policy);
+        let now = self.now();
+        let admission = self.store.write(|tx| admit(tx, now, &order))?;
+        for task in &admission.granted {
+            self.waiting.remove(&place(task));
+        }
+        Ok(admission)
+    }
+
+    /// Fails all scheduled instances of these DAGs, also those that the host holds back; answers their places.
+    pub(crate) fn fail(&mut self, dags: &[LimitKey]) -> Result<Vec<usize>> {
+        let mut failed = Vec::new();
+        for (at, ti) in self.row.tis.iter().enumerate() {
+            if dags.contains(&dag_key(&ti.dag_id)?)
+                && (self.waiting.contains(&at) || self.held_back.contains(&at))
+            {
+                failed.push(at);
+            }
+        }
+        let stored = failed.iter().filter(|at| self.waiting.contains(at));
+        let marks =
+            stored.map(|at| Ok(Mark::new(key(&self.row.tis[*at])?, TaskState::Failed, "its DAG is gone")));
+        let marks: Vec<Mark> = marks.collect::<Result<_>>()?;
+        let now = self.now();
+        self.store.write(|tx| mark(tx, now, &marks))?;
+        for at in &failed {
+            self.waiting.remove(at);
+            self.held_back.remove(at);
+        }
+        Ok(failed)
+    }
+}
