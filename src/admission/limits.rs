@@ -8,7 +8,8 @@
 //! A key that no limit is defined for limits nothing; a limit that is defined later counts at once all tasks that
 //! carry its key, those already admitted included. Queued and running tasks count; sensing ones do not.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
@@ -130,7 +131,18 @@ pub struct LimitSpec {
     /// What it counts.
     pub key: LimitKey,
     /// The most tasks at once, 0 to [`MAX_SLOTS`].
+    #[serde(deserialize_with = "max_tasks")]
     pub max: u32,
+}
+
+fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let max = u32::deserialize(deserializer)?;
+    if max > MAX_SLOTS {
+        return Err(D::Error::custom(format!(
+            "the most tasks of a limit must be a number from 0 to {MAX_SLOTS}"
+        )));
+    }
+    Ok(max)
 }
 
 impl LimitSpec {

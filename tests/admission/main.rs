@@ -1,0 +1,104 @@
+//! Pools and admission on every store, by a clock that the tests move.
+
+mod bad_input;
+mod hiding;
+mod policies;
+mod pools;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::admission::Policy;
+use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
+use stationmaster::service::lifecycle::{
+    Admission, AdmitOrder, Finish, admit, enqueue, explain, finish, start,
+};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::time::from_micros;
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
+
+/// A store, and how often it was ticked.
+struct Scene<'a> {
+    store: &'a dyn Store,
+    ticks: std::cell::Cell<u32>,
+}
+
+/// Runs a scenario on a new store of each kind; no counter may be wrong at its end.
+fn on_every_store(scenario: impl Fn(&Scene<'_>)) {
+    let run = |store: &dyn Store| {
+        scenario(&Scene { store, ticks: 0.into() });
+        assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), []);
+    };
+    run(&MemoryStore::new());
+    #[cfg(feature = "sqlite")]
+    {
+        use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
+        run(&SqliteStore::in_memory(SqliteOptions::default()).unwrap());
+    }
+}
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
+
+/// A task of pool `db`.
+fn db(name: &str, slots: u32) -> NewTask {
+    NewTask::new(key(name)).pool("db".try_into().unwrap()).pool_slots(slots)
+}
+
+fn names(tasks: &[TaskRecord]) -> Vec<&str> {
+    tasks.iter().map(|task| task.key.task.as_str()).collect()
+}
+
+impl Scene<'_> {
+    fn pool(&self, name: &str, slots: Slots) {
+        self.store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new(name, slots)?])?)).unwrap();
+    }
+
+    fn record(&self, name: &str) -> PoolRecord {
+        self.store.read(|tx| Ok(tx.pools(&[name.try_into()?])?)).unwrap().remove(0).unwrap()
+    }
+
+    fn put(&self, now: i64, tasks: &[NewTask]) {
+        self.store.write(|tx| enqueue(tx, at(now), tasks)).unwrap();
+    }
+
+    fn order(&self, budget: usize) -> AdmitOrder {
+        self.ticks.set(self.ticks.get() + 1);
+        let request = format!("tick-{}", self.ticks.get());
+        AdmitOrder::new("holder".try_into().unwrap(), request.try_into().unwrap(), budget, secs(1_000_000))
+    }
+
+    fn admit(&self, now: i64, order: &AdmitOrder) -> Admission {
+        self.store.write(|tx| admit(tx, at(now), order)).unwrap()
+    }
+
+    fn tick(&self, now: i64, policy: &Policy) -> Admission {
+        self.admit(now, &self.order(usize::MAX).policy(policy.clone()))
+    }
+
+    fn start(&self, now: i64, tasks: &[TaskRecord]) {
+        let leases: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
+        self.store.write(|tx| start(tx, at(now), &leases)).unwrap();
+    }
+
+    fn succeed(&self, now: i64, task: &TaskRecord) {
+        self.store.write(|tx| finish(tx, at(now), &[Finish::success(task.lease_ref())])).unwrap();
+    }
+
+    fn why(&self, task: &str) -> String {
+        self.store.read(|tx| explain(tx, &key(task))).unwrap().to_string()
+    }
+
+    fn task(&self, name: &str) -> TaskRecord {
+        self.store.read(|tx| Ok(tx.tasks(&[key(name)])?)).unwrap().remove(0).unwrap()
+    }
+}
