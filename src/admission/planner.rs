@@ -277,28 +277,25 @@ impl Planner {
             .unwrap_or_else(stopped)
     }
 
-    /// Admits the head of a lane; or leaves the lane, unless the head is looked at as one of a window.
+    /// Admits the head of a lane, or leaves the lane. A window looks at what it refuses, and goes on in the lane.
     fn visit(&mut self, at: usize) {
-        let refusal = match &self.rule {
-            Rule::Window(_) => None,
-            Rule::Backfill | Rule::Reserve { .. } => self.refusal(at),
-        };
-        let full = matches!(refusal, Some(Reason::PoolFull { .. }));
-        let may_reserve = full && self.may_reserve(at);
-        let work = &mut self.lanes[at];
         let admits = match &mut self.rule {
-            Rule::Window(window) if window.is_barred(work, &self.pools, &self.limits) => return,
             Rule::Window(window) => {
-                let budget_left = self.budget.saturating_sub(self.admitted.len());
+                let (work, budget_left) =
+                    (&mut self.lanes[at], self.budget.saturating_sub(self.admitted.len()));
+                if window.is_barred(work, &self.pools, &self.limits) {
+                    return;
+                }
                 window.look(work, &mut self.pools, &mut self.limits, budget_left) == Look::Admit
             }
-            Rule::Reserve { asking, .. } if may_reserve => {
-                *asking = Some(at);
-                return;
+            Rule::Backfill | Rule::Reserve { .. } => {
+                if !self.walk_admits(at) {
+                    return;
+                }
+                true
             }
-            _ if refusal.is_some() || self.pools[work.pool].reserved.is_some() => return,
-            _ => true,
         };
+        let work = &mut self.lanes[at];
         let Some(candidate) = work.buffer.pop_front() else { return };
         if admits {
             work.admitted += 1;
@@ -313,6 +310,20 @@ impl Planner {
         } else if work.source == Source::More {
             self.hungry.push(at);
         }
+    }
+
+    /// Whether the walk admits the head of a lane. If it does not, it may want to know since when that task is ready.
+    fn walk_admits(&mut self, at: usize) -> bool {
+        let Some(refusal) = self.refusal(at) else {
+            return self.pools[self.lanes[at].pool].reserved.is_none();
+        };
+        let may_reserve = matches!(refusal, Reason::PoolFull { .. }) && self.may_reserve(at);
+        if let Rule::Reserve { asking, .. } = &mut self.rule
+            && may_reserve
+        {
+            *asking = Some(at);
+        }
+        false
     }
 
     /// Asks for the next head of each hungry lane; leaves those that could not use one.

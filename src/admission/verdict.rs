@@ -105,7 +105,16 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A [`Reason`] without its numbers, to count by.
+/// A [`Reason`] without its numbers, to count by: [`crate::service::lifecycle::Admission::deferred_by_kind`].
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::admission::{Reason, ReasonKind};
+/// let reason = Reason::BudgetSpent { budget: 512 };
+/// assert_eq!(reason.kind(), ReasonKind::BudgetSpent);
+/// assert_eq!(reason.kind().as_str(), "budget_spent");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

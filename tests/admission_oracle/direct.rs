@@ -84,3 +84,44 @@ pub(crate) fn check(world: &World, longest_page: usize) {
     let lanes = left.len() + admitted.len();
     assert!(read <= 3 * admitted.len() + 17 * lanes, "read {read} candidates to admit {}", admitted.len());
 }
+
+/// However long the lanes of a full pool are, a reservation reads the first task of each and asks for the age of those
+/// before the one that reserves.
+#[test]
+fn a_reservation_reads_one_task_of_each_refused_lane() {
+    use std::time::Duration;
+
+    use stationmaster::admission::Policy;
+    use stationmaster::pool::Slots;
+    use stationmaster::time::from_micros;
+
+    let lane = |no: i64, slots| {
+        Lane::new(LaneNo(no), LaneKey::new("p".try_into().unwrap(), slots, vec![]), 1_000_000)
+    };
+    let policy = Policy::Reserve { after: Duration::from_micros(5) };
+    let mut planner =
+        Planner::new(512, vec![lane(1, 2), lane(2, 3), lane(3, 4)]).policy(&policy, from_micros(9));
+    let pool = PoolRecord::new(PoolSpec::new("p", Slots::Limited(9)).unwrap(), 8);
+    let (mut read, mut asked) = (0, Vec::new());
+    let plan = loop {
+        match planner.need() {
+            Need::Capacity { .. } => planner.feed_capacity(std::slice::from_ref(&pool), &[]),
+            Need::Candidates(pages) => {
+                assert!(pages.iter().all(|page| page.limit == 1));
+                let heads = pages.iter().map(|page| {
+                    Candidate::new(page.lane, OrderKey::new(0, from_micros(0), None, TaskNo(page.lane.0)))
+                });
+                let heads: Vec<Candidate> = heads.collect();
+                read += heads.len();
+                planner.feed_candidates(&pages, &heads);
+            }
+            Need::ReadyAt(no) => {
+                asked.push(no.0);
+                planner.feed_ready_at(from_micros(if no.0 == 1 { 5 } else { 4 }));
+            }
+            _ => break planner.finish(),
+        }
+    };
+    assert_eq!((read, asked), (3, vec![1, 2]));
+    assert!(plan.admit.is_empty());
+}
