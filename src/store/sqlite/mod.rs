@@ -1,4 +1,154 @@
-//! The SQLite store.
-/// Keeps everything in a SQLite file.
+//! The SQLite store: one file, any number of processes.
+//!
+//! # Two ways to use it
+//!
+//! * [`SqliteStore`] opens a file and keeps its own connections: one that writes, one that reads. It sets pragmas on
+//!   those only: write-ahead logging, `synchronous`, a busy timeout.
+//! * [`SqliteTx::attach`] does the same work inside a transaction that the host owns, so that rows of the host and of the
+//!   store commit together or not at all. It begins nothing, commits nothing and touches no pragma.
+//!
+//! Both work beside the host's tables: every table and index begins with the [`Prefix`], and the record of migrations
+//! is a table like the others; `user_version` stays the host's.
+//!
+//! # What is promised
+//!
+//! * A write transaction begins with `BEGIN IMMEDIATE`: it never reads what another writer then changes, and waits up to
+//!   the busy timeout for its turn. A long read stops no writer.
+//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on working; a
+//!   connection that cannot be rolled back is closed and opened anew.
+//! * A commit that fails although it may have taken effect is answered with
+//!   [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate), any other with its cause.
+//! * A file that is no SQLite database, was written by a newer version of the crate, or has tables of the same prefix
+//!   from somewhere else is refused and left untouched, byte for byte. A database of somebody else's without such tables
+//!   is fine: the store's are added beside them, and write-ahead logging is turned on.
+//! * The cost of a call does not depend on how many tasks wait: every statement but those of
+//!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts nothing.
+//!
+//! # Examples
+//!
+//! ```
+//! use stationmaster::pool::{PoolSpec, Slots};
+//! use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
+//! use stationmaster::store::StoreExt;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("jobs.db");
+//! let store = SqliteStore::open(&path, SqliteOptions::new())?;
+//! store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?))?;
+//! drop(store);
+//!
+//! let again = SqliteStore::open(&path, SqliteOptions::new())?;
+//! assert_eq!(again.read(|tx| Ok(tx.all_pools()?))?.len(), 2, "default_pool and db");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod conn;
+mod error;
+mod options;
+mod prefix;
+mod probe;
+mod schema;
+mod tx;
+
+use std::path::Path;
+
+pub use conn::migrate;
+pub use options::{SqliteOptions, Synchronous};
+pub use prefix::Prefix;
+/// The driver, in the version the crate was built with: for hosts that hand in their own transactions.
+pub use rusqlite;
+pub use schema::migrations_sql;
+pub use tx::SqliteTx;
+
+use crate::error::{Error, Result, StoreError, StoreErrorKind};
+use crate::store::{Durability, Store, StoreInfo, StoreTx, TxMode};
+use conn::{Line, Place, Role};
+use tx::Access;
+
+const BEGIN_READ: &str = "BEGIN";
+const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
+
+/// Keeps everything in a SQLite database. See the [module](self).
 #[derive(Debug)]
-pub struct SqliteStore;
+pub struct SqliteStore {
+    /// None in memory, where the writer reads too. Before the writer, so that it is closed first and the last to close
+    /// can empty the log.
+    reader: Option<Line>,
+    writer: Line,
+    options: SqliteOptions,
+}
+
+impl SqliteStore {
+    /// Opens a database file; creates it, or adds the store's tables to it, if need be.
+    ///
+    /// # Errors
+    ///
+    /// By kind: `Schema` for a newer or foreign schema, `Corrupt` for what is no SQLite database (both left untouched),
+    /// `Io` if the folder is not there, `ReadOnly` if tables would have to be written and cannot, `Busy` if another
+    /// process held the file for longer than the busy timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = SqliteStore::open(dir.path().join("jobs.db"), SqliteOptions::new())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
+        let path = path.as_ref();
+        if path.as_os_str() == ":memory:" {
+            let text = "\":memory:\" is no file: use SqliteStore::in_memory";
+            return Err(StoreError::new(StoreErrorKind::Backend, text).into());
+        }
+        let path = std::path::absolute(path).map_err(|error| {
+            let text = format!("{:?} is no path: {error}", path.display().to_string());
+            StoreError::new(StoreErrorKind::Io, text).with_source(error)
+        })?;
+        let place = Place::File(path);
+        let reader = Line::lazy(place.clone(), Role::Reader, options.clone());
+        let writer = Line::create(place, options.clone())?;
+        Ok(Self { reader: Some(reader), writer, options })
+    }
+
+    /// A new database in memory, gone when the store is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Only if memory is short.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::{Store, sqlite::{SqliteOptions, SqliteStore}};
+    /// let store = SqliteStore::in_memory(SqliteOptions::new())?;
+    /// assert_eq!(store.info().backend, "sqlite");
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn in_memory(options: SqliteOptions) -> Result<Self> {
+        let writer = Line::create(Place::Memory, options.clone())?;
+        Ok(Self { reader: None, writer, options })
+    }
+}
+
+impl Store for SqliteStore {
+    fn info(&self) -> StoreInfo {
+        let durability = match self.reader {
+            Some(_) => self.options.synchronous.durability(),
+            None => Durability::None,
+        };
+        StoreInfo::new("sqlite", schema::VERSION, durability)
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let (line, begin, access) = match mode {
+            TxMode::Read => (self.reader.as_ref().unwrap_or(&self.writer), BEGIN_READ, Access::Read),
+            TxMode::Write => (&self.writer, BEGIN_WRITE, Access::Write),
+        };
+        line.transact(begin, |conn| {
+            let mut tx = SqliteTx::inside(conn, &self.options.prefix, access);
+            body(&mut tx)?;
+            tx.check_whole().map_err(Error::Store)
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! The comparison of every counter with what it counts.
+
+use std::collections::BTreeMap;
+
+use super::state::State;
+use crate::admission::LaneNo;
+use crate::id::{LimitKey, PoolName};
+use crate::store::Discrepancy;
+use crate::task::{TaskRecord, TaskState};
+
+/// What the tasks say.
+#[derive(Default)]
+struct Sums {
+    pools: BTreeMap<PoolName, i64>,
+    limits: BTreeMap<LimitKey, i64>,
+    lanes: BTreeMap<LaneNo, i64>,
+}
+
+impl State {
+    /// Reads all tasks. Pools by name, then limits by key, lanes and tasks by number.
+    pub(super) fn audit(&self) -> Vec<Discrepancy> {
+        let mut sums = Sums::default();
+        let mut broken = BTreeMap::new();
+        for row in self.tasks.all() {
+            let task = &row.record;
+            if task.held_slots > 0 {
+                *sums.pools.entry(task.lane.pool.clone()).or_default() += i64::from(task.held_slots);
+            }
+            if task.state.is_leased() {
+                for key in &task.lane.limits {
+                    *sums.limits.entry(key.clone()).or_default() += 1;
+                }
+            }
+            if task.is_ready() {
+                *sums.lanes.entry(row.lane).or_default() += 1;
+            }
+            if let Some(problem) = problem(task) {
+                broken.insert(task.no, problem);
+            }
+        }
+        let pools = self.pools.rows.iter().map(|(name, pool)| (name.clone(), pool.used));
+        let limits = self.limits.all().map(|(key, row)| (key.clone(), row.used));
+        let lanes: BTreeMap<_, _> = self.lanes.all().map(|(no, key, ready)| (no, (key, ready))).collect();
+        let ready = lanes.iter().map(|(no, (_, ready))| (*no, i64::try_from(*ready).unwrap_or(i64::MAX)));
+
+        let mut found = Vec::new();
+        for (pool, counted, held) in differing(pools, sums.pools) {
+            found.push(Discrepancy::Pool { pool, counted, held });
+        }
+        for (key, counted, held) in differing(limits, sums.limits) {
+            found.push(Discrepancy::Limit { key, counted, held });
+        }
+        for (no, counted, held) in differing(ready, sums.lanes) {
+            if let Some((key, _)) = lanes.get(&no) {
+                found.push(Discrepancy::Lane { lane: (*key).clone(), counted, held });
+            }
+        }
+        found.extend(broken.into_iter().map(|(task, problem)| Discrepancy::Task { task, problem }));
+        found
+    }
+}
+
+/// Where a counter is not its sum; one that is missing on either side is 0.
+fn differing<K: Ord + Clone>(
+    counters: impl Iterator<Item = (K, i64)>,
+    sums: BTreeMap<K, i64>,
+) -> Vec<(K, i64, i64)> {
+    let mut both: BTreeMap<K, (i64, i64)> = sums.into_iter().map(|(key, held)| (key, (0, held))).collect();
+    for (key, counted) in counters {
+        both.entry(key).or_default().0 = counted;
+    }
+    both.retain(|_, (counted, held)| counted != held);
+    both.into_iter().map(|(key, (counted, held))| (key, counted, held)).collect()
+}
+
+fn problem(task: &TaskRecord) -> Option<String> {
+    let (state, held) = (task.state, task.held_slots);
+    if state.is_leased() && task.lease.is_none() {
+        Some(format!("it is {state} without a lease"))
+    } else if !state.is_leased() && task.lease.is_some() {
+        Some(format!("it is {state} and has a lease"))
+    } else if held > 0 && !state.is_leased() && state != TaskState::Sensing {
+        Some(format!("it is {state} and holds {held} slots"))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NewTask;
+    use crate::id::{Holder, TaskKey};
+    use crate::lease::{LeaseRef, TaskNo};
+    use crate::store::{GrantBatch, MemoryStore, Move, StateSet, StoreExt};
+    use crate::time::from_micros;
+
+    #[test]
+    fn finds_slots_and_limits_that_were_not_taken() {
+        let (store, holder) = (MemoryStore::new(), Holder::new("h").unwrap());
+        let limit = LimitKey::new("k").unwrap();
+        let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).pool_slots(3).limit(limit.clone());
+        let insert = task.check(from_micros(0)).unwrap();
+        let result = store.write(|tx| {
+            tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
+            assert_eq!(tx.audit()?, []);
+            let (now, expires_at) = (from_micros(1), from_micros(2));
+            tx.grant_if_ready(&GrantBatch { tasks: &[TaskNo(1)], holder: &holder, now, expires_at })?;
+            let pool = PoolName::default_pool();
+            assert_eq!(
+                tx.audit()?,
+                [
+                    Discrepancy::Pool { pool: pool.clone(), counted: 0, held: 3 },
+                    Discrepancy::Limit { key: limit.clone(), counted: 0, held: 1 },
+                ]
+            );
+            tx.take_slots_if_open(&[(pool, 3)])?;
+            tx.take_limits_if_open(&[(limit.clone(), 1)])?;
+            assert_eq!(tx.audit()?, []);
+            Ok(())
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn finds_slots_held_by_a_task_that_ended() {
+        let store = MemoryStore::new();
+        let insert = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(from_micros(0)).unwrap();
+        let result = store.write(|tx| {
+            tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
+            let lease = LeaseRef::new(TaskNo(1), 0);
+            let mut end = Move::new(lease, StateSet::of(&[TaskState::Scheduled]), TaskState::Skipped);
+            end.held_slots = 1;
+            tx.move_if(&[end])?;
+            Ok(tx.audit()?)
+        });
+        let found = result.unwrap();
+        assert!(matches!(found[0], Discrepancy::Pool { counted: 0, held: 1, .. }));
+        assert!(matches!(found[1], Discrepancy::Task { task: TaskNo(1), .. }));
+    }
+}

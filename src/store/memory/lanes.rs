@@ -1,0 +1,140 @@
+//! Lanes: ready tasks of equal needs, in order of admission.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use super::state::Write;
+use super::undo::Transaction;
+use crate::admission::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct Lanes {
+    rows: BTreeMap<LaneNo, LaneRow>,
+    by_key: HashMap<LaneKey, LaneNo>,
+    /// The lanes that have ready tasks: those that were ever known may be many more.
+    ready: BTreeSet<LaneNo>,
+}
+
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+struct LaneRow {
+    key: LaneKey,
+    ready: BTreeSet<OrderKey>,
+}
+
+impl Lanes {
+    pub(super) fn swap(&mut self, no: LaneNo, key: Option<LaneKey>) -> Option<LaneKey> {
+        let old = match &key {
+            Some(key) => self.rows.insert(no, LaneRow { key: key.clone(), ready: BTreeSet::new() }),
+            None => self.rows.remove(&no),
+        };
+        let old = old.map(|row| row.key);
+        if let Some(old) = &old {
+            self.by_key.remove(old);
+        }
+        if let Some(key) = key {
+            self.by_key.insert(key, no);
+        }
+        old
+    }
+
+    pub(super) fn add_ready(&mut self, no: LaneNo, order: OrderKey) {
+        if let Some(row) = self.rows.get_mut(&no) {
+            row.ready.insert(order);
+            self.ready.insert(no);
+        }
+    }
+
+    pub(super) fn remove_ready(&mut self, no: LaneNo, order: &OrderKey) {
+        if let Some(row) = self.rows.get_mut(&no) {
+            row.ready.remove(order);
+            if row.ready.is_empty() {
+                self.ready.remove(&no);
+            }
+        }
+    }
+
+    pub(super) fn number(&self, key: &LaneKey) -> Option<LaneNo> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The lanes that have ready tasks, by number.
+    pub(super) fn ready(&self) -> impl Iterator<Item = (LaneNo, &LaneKey, u64)> {
+        let rows = self.ready.iter().filter_map(|no| Some((*no, self.rows.get(no)?)));
+        rows.map(|(no, row)| (no, &row.key, row.ready.len() as u64))
+    }
+
+    /// Every lane ever known, with the number of its ready tasks.
+    pub(super) fn all(&self) -> impl Iterator<Item = (LaneNo, &LaneKey, u64)> {
+        self.rows.iter().map(|(no, row)| (*no, &row.key, row.ready.len() as u64))
+    }
+
+    /// The answer to one page.
+    pub(super) fn page(&self, page: LanePage) -> impl Iterator<Item = Candidate> {
+        let after = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let orders = self.rows.get(&page.lane).map(|row| row.ready.range((after, Bound::Unbounded)));
+        orders.into_iter().flatten().take(page.limit).map(move |order| Candidate::new(page.lane, *order))
+    }
+}
+
+impl Transaction<'_> {
+    /// The number of the lane of this key, which is made known if it is not.
+    pub(super) fn lane_number(&mut self, key: &LaneKey) -> LaneNo {
+        if let Some(no) = self.state.lanes.number(key) {
+            return no;
+        }
+        self.state.last.lane += 1;
+        let no = LaneNo(self.state.last.lane);
+        self.write(Write::Lane(no, Some(key.clone())));
+        no
+    }
+
+    pub(super) fn lanes_with_ready_tasks(&self) -> Vec<Lane> {
+        self.state.lanes.ready().map(|(no, key, ready)| Lane::new(no, key.clone(), ready)).collect()
+    }
+}
+
+#[cfg(test)]
+impl Lanes {
+    pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
+        self.rows.iter().map(|(no, row)| Write::Lane(*no, Some(row.key.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::PoolName;
+    use crate::lease::TaskNo;
+    use crate::time::from_micros;
+
+    fn order(rank: i64, no: i64) -> OrderKey {
+        OrderKey::new(rank, from_micros(0), None, TaskNo(no))
+    }
+
+    #[test]
+    fn pages_go_on_where_the_last_one_ended() {
+        let mut lanes = Lanes::default();
+        lanes.swap(LaneNo(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
+        for entry in [order(0, 1), order(-5, 2), order(0, 3)] {
+            lanes.add_ready(LaneNo(1), entry);
+        }
+        let nos = |after, limit| -> Vec<i64> {
+            lanes.page(LanePage::new(LaneNo(1), after, limit)).map(|task| task.order.no.0).collect()
+        };
+        assert_eq!(nos(None, 2), [2, 1]);
+        assert_eq!(nos(Some(order(0, 1)), 2), [3]);
+        assert_eq!(lanes.page(LanePage::new(LaneNo(9), None, 2)).count(), 0, "an unknown lane is empty");
+    }
+
+    #[test]
+    fn an_emptied_lane_is_known_but_not_listed() {
+        let mut lanes = Lanes::default();
+        lanes.swap(LaneNo(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
+        lanes.add_ready(LaneNo(1), order(0, 1));
+        assert_eq!(lanes.ready().count(), 1);
+        lanes.remove_ready(LaneNo(1), &order(0, 1));
+        assert_eq!((lanes.ready().count(), lanes.all().count()), (0, 1));
+    }
+}

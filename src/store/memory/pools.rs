@@ -1,0 +1,294 @@
+//! Pools and limits, and their counters.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::state::{Write, replace};
+use super::undo::Transaction;
+use crate::admission::limits::{LimitRecord, LimitSpec};
+use crate::error::StoreResult;
+use crate::id::{LimitKey, PoolName};
+use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
+use crate::store::{LimitDeletion, PoolDeletion, PoolTx};
+use crate::task::TaskState;
+
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct Pools {
+    pub(super) rows: BTreeMap<PoolName, Box<PoolRecord>>,
+}
+
+/// The pools that a store is born with.
+impl Default for Pools {
+    fn default() -> Self {
+        let name = PoolName::default_pool();
+        let slots = Slots::Limited(DEFAULT_POOL_SLOTS);
+        let spec =
+            PoolSpec { name: name.clone(), slots, description: String::new(), deferred: Deferred::GiveBack };
+        Self { rows: BTreeMap::from([(name, Box::new(PoolRecord::new(spec, 0)))]) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LimitRow {
+    /// None if tasks carry the key but no limit is defined for it.
+    pub(super) max: Option<u32>,
+    pub(super) used: i64,
+}
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct Limits {
+    rows: BTreeMap<LimitKey, LimitRow>,
+    /// The keys with a maximum: those that tasks only carry may be many more.
+    defined: BTreeSet<LimitKey>,
+}
+
+impl Limits {
+    pub(super) fn swap(&mut self, key: &LimitKey, row: Option<LimitRow>) -> Option<LimitRow> {
+        if row.is_some_and(|row| row.max.is_some()) {
+            self.defined.insert(key.clone());
+        } else {
+            self.defined.remove(key);
+        }
+        replace(&mut self.rows, key, row)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&LimitKey, &LimitRow)> {
+        self.rows.iter()
+    }
+
+    fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
+        self.rows.get(key).map(|row| LimitRecord::new(key.clone(), row.max, row.used))
+    }
+}
+
+/// `used + more`, unless that is more than `total`; no total means no bound.
+fn raised(used: i64, more: u64, total: Option<u32>) -> Option<i64> {
+    let raised = used.checked_add_unsigned(more)?;
+    total.is_none_or(|total| raised <= i64::from(total)).then_some(raised)
+}
+
+/// Slots of one pool by what their tasks do.
+#[derive(Default)]
+struct Sums {
+    running: i64,
+    queued: i64,
+    scheduled: i64,
+    deferred: i64,
+}
+
+impl Transaction<'_> {
+    /// Gives a limit key a row without a maximum, if it has none.
+    pub(super) fn make_limit_known(&mut self, key: &LimitKey) {
+        if !self.state.limits.rows.contains_key(key) {
+            self.write(Write::Limit(key.clone(), Some(LimitRow::default())));
+        }
+    }
+
+    /// Reads leases, sensing tasks and lanes.
+    fn slot_sums(&self) -> HashMap<&PoolName, Sums> {
+        let mut sums: HashMap<&PoolName, Sums> = HashMap::new();
+        for task in self.state.tasks.leased_and_sensing() {
+            let sums = sums.entry(&task.lane.pool).or_default();
+            match task.state {
+                TaskState::Running => sums.running += i64::from(task.held_slots),
+                TaskState::Queued => sums.queued += i64::from(task.held_slots),
+                TaskState::Sensing => sums.deferred += i64::from(task.lane.slots),
+                _ => {}
+            }
+        }
+        for (_, lane, ready) in self.state.lanes.ready() {
+            let ready = i64::try_from(ready).unwrap_or(i64::MAX);
+            let slots = i64::from(lane.slots).saturating_mul(ready);
+            let sums = sums.entry(&lane.pool).or_default();
+            sums.scheduled = sums.scheduled.saturating_add(slots);
+        }
+        sums
+    }
+}
+
+impl PoolTx for Transaction<'_> {
+    fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
+        self.writable()?;
+        for spec in pools {
+            let used = self.state.pools.rows.get(&spec.name).map_or(0, |pool| pool.used);
+            let pool = PoolRecord::new(spec.clone(), used);
+            self.write(Write::Pool(spec.name.clone(), Some(Box::new(pool))));
+        }
+        Ok(())
+    }
+
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
+        self.writable()?;
+        let delete = |name: &PoolName| match self.state.pools.rows.get(name).map(|pool| pool.used) {
+            None => PoolDeletion::Unknown,
+            Some(used) if used > 0 => PoolDeletion::InUse(used),
+            Some(_) => {
+                self.write(Write::Pool(name.clone(), None));
+                PoolDeletion::Deleted
+            }
+        };
+        Ok(pools.iter().map(delete).collect())
+    }
+
+    fn pools(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolRecord>>> {
+        Ok(names.iter().map(|name| self.state.pools.rows.get(name).map(|pool| (**pool).clone())).collect())
+    }
+
+    fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>> {
+        Ok(self.state.pools.rows.values().map(|pool| (**pool).clone()).collect())
+    }
+
+    fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (sums, none) = (self.slot_sums(), Sums::default());
+        let stats = |name: &PoolName| {
+            let pool = self.state.pools.rows.get(name)?;
+            let sums = sums.get(name).unwrap_or(&none);
+            Some(PoolStats::new(pool, sums.running, sums.queued, sums.scheduled, sums.deferred))
+        };
+        Ok(names.iter().map(stats).collect())
+    }
+
+    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
+        self.writable()?;
+        let mut taken = 0;
+        for (name, slots) in pools {
+            let Some(pool) = self.state.pools.rows.get(name) else { continue };
+            let Some(used) = raised(pool.used, *slots, pool.spec.slots.total()) else { continue };
+            let pool = PoolRecord::new(pool.spec.clone(), used);
+            self.write(Write::Pool(name.clone(), Some(Box::new(pool))));
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
+        self.writable()?;
+        for (name, slots) in pools {
+            if let Some(pool) = self.state.pools.rows.get(name) {
+                let pool = PoolRecord::new(pool.spec.clone(), pool.used.saturating_sub_unsigned(*slots));
+                self.write(Write::Pool(name.clone(), Some(Box::new(pool))));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
+        self.writable()?;
+        for LimitSpec { key, max } in limits {
+            let used = self.state.limits.rows.get(key).map_or(0, |row| row.used);
+            self.write(Write::Limit(key.clone(), Some(LimitRow { max: Some(*max), used })));
+        }
+        Ok(())
+    }
+
+    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
+        self.writable()?;
+        let delete = |key: &LimitKey| match self.state.limits.rows.get(key).copied() {
+            Some(LimitRow { max: Some(_), used }) => {
+                self.write(Write::Limit(key.clone(), Some(LimitRow { max: None, used })));
+                LimitDeletion::Deleted
+            }
+            _ => LimitDeletion::Unknown,
+        };
+        Ok(keys.iter().map(delete).collect())
+    }
+
+    fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {
+        Ok(keys.iter().map(|key| self.state.limits.record(key)).collect())
+    }
+
+    fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
+        let limits = &self.state.limits;
+        Ok(limits.defined.iter().filter_map(|key| limits.record(key)).collect())
+    }
+
+    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
+        self.writable()?;
+        let mut taken = 0;
+        for (key, tasks) in limits {
+            let Some(LimitRow { max, used }) = self.state.limits.rows.get(key).copied() else { continue };
+            let Some(used) = raised(used, *tasks, max) else { continue };
+            self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {
+        self.writable()?;
+        for (key, tasks) in limits {
+            if let Some(LimitRow { max, used }) = self.state.limits.rows.get(key).copied() {
+                let used = used.saturating_sub_unsigned(*tasks);
+                self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Limits {
+    pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
+        self.rows.iter().map(|(key, row)| Write::Limit(key.clone(), Some(*row)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{MemoryStore, StoreExt};
+
+    #[test]
+    fn slots_are_taken_up_to_the_size_and_given_back() {
+        let store = MemoryStore::new();
+        let (db, gone) = (PoolName::new("db").unwrap(), PoolName::new("gone").unwrap());
+        let result = store.write(|tx| {
+            tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?;
+            assert_eq!(tx.take_slots_if_open(&[(db.clone(), 3), (gone.clone(), 1)])?, 1);
+            assert_eq!(tx.take_slots_if_open(&[(db.clone(), 2)])?, 0);
+            assert_eq!(tx.take_slots_if_open(&[(db.clone(), u64::MAX)])?, 0);
+            tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
+            assert_eq!(tx.pools(std::slice::from_ref(&db))?[0].as_ref().and_then(PoolRecord::open), Some(-2));
+            assert_eq!(tx.take_slots_if_open(&[(db.clone(), 0)])?, 0, "fewer than none are open");
+            assert_eq!(
+                tx.delete_pools_if_unused(&[db.clone(), gone.clone()])?,
+                [PoolDeletion::InUse(3), PoolDeletion::Unknown]
+            );
+            tx.give_slots_back(&[(db.clone(), 3), (gone.clone(), 1)])?;
+            let stats = tx.pool_stats(&[gone.clone(), db.clone()])?;
+            assert_eq!((stats[0], stats[1].and_then(|stats| stats.open)), (None, Some(1)));
+            assert_eq!(tx.delete_pools_if_unused(&[db.clone(), db.clone()])?[1], PoolDeletion::Unknown);
+            assert_eq!(tx.all_pools()?.len(), 1);
+            Ok(())
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn limits_count_whether_or_not_they_are_defined() {
+        let store = MemoryStore::new();
+        let (key, unknown) = (LimitKey::new("k").unwrap(), LimitKey::new("u").unwrap());
+        let result = store.write(|tx| {
+            tx.put_limits(&[LimitSpec::new(key.clone(), 1)?])?;
+            assert_eq!(tx.take_limits_if_open(&[(key.clone(), 1), (unknown.clone(), 1)])?, 1);
+            assert_eq!(tx.take_limits_if_open(&[(key.clone(), 1)])?, 0);
+            assert_eq!(
+                tx.delete_limits(&[key.clone(), key.clone(), unknown.clone()])?,
+                [LimitDeletion::Deleted, LimitDeletion::Unknown, LimitDeletion::Unknown]
+            );
+            assert_eq!(tx.take_limits_if_open(&[(key.clone(), 5)])?, 1);
+            assert_eq!(tx.all_limits()?, []);
+            tx.give_limits_back(&[(key.clone(), 2), (unknown.clone(), 1)])?;
+            assert_eq!(
+                tx.limits(&[unknown.clone(), key.clone()])?,
+                [None, Some(LimitRecord::new(key.clone(), None, 4))]
+            );
+            Ok(())
+        });
+        result.unwrap();
+    }
+}

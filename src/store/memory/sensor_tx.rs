@@ -1,0 +1,233 @@
+//! Sensors, their events, workers and shards, as the contract has them.
+
+use std::collections::HashSet;
+use std::ops::Bound;
+
+use chrono::{DateTime, Utc};
+
+use super::state::Write;
+use super::undo::{Transaction, misuse};
+use crate::error::StoreResult;
+use crate::id::{Holder, TaskKey};
+use crate::lease::LeaseRef;
+use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
+use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
+use crate::time::truncate;
+
+impl Transaction<'_> {
+    fn register(&mut self, insert: SensorInsert, task: TaskKey, attempt: u32) -> SensorRecord {
+        let generation = self.state.sensors.get(insert.lease.no).map_or(1, |sensor| sensor.generation + 1);
+        let changed = self.next_sensor_change();
+        let mut sensor = SensorRecord::registered(insert, task, attempt, generation, changed);
+        sensor.registered_at = truncate(sensor.registered_at);
+        sensor.times_out_at = truncate(sensor.times_out_at);
+        self.put_sensor(sensor.clone());
+        sensor
+    }
+
+    fn end_sensor_if_waiting(&mut self, lease: LeaseRef) -> Option<SensorRecord> {
+        let waits =
+            |sensor: &&SensorRecord| sensor.state == SensorState::Waiting && sensor.epoch == lease.epoch;
+        let mut sensor = self.state.sensors.get(lease.no).filter(waits)?.clone();
+        sensor.state = SensorState::Ended;
+        sensor.changed = self.next_sensor_change();
+        self.put_sensor(sensor.clone());
+        Some(sensor)
+    }
+}
+
+impl SensorTx for Transaction<'_> {
+    fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
+        self.writable()?;
+        let mut tasks = Vec::with_capacity(sensors.len());
+        for insert in sensors {
+            let no = insert.lease.no;
+            let Some(task) = self.state.tasks.get(no) else {
+                return Err(misuse(format!("a sensor was registered for task {}, which is not there", no.0)));
+            };
+            tasks.push((task.key.clone(), task.attempt));
+        }
+        let registered = sensors
+            .iter()
+            .zip(tasks)
+            .map(|(insert, (key, attempt))| self.register(insert.clone(), key, attempt));
+        Ok(registered.collect())
+    }
+
+    fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>> {
+        let sensor = |key| self.state.tasks.number(key).and_then(|no| self.state.sensors.get(no)).cloned();
+        Ok(tasks.iter().map(sensor).collect())
+    }
+
+    fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
+        Ok(self.state.sensors.changed(query).take(query.limit).cloned().collect())
+    }
+
+    fn last_sensor_change(&mut self) -> StoreResult<u64> {
+        Ok(self.state.last.sensor_change)
+    }
+
+    fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
+        self.writable()?;
+        Ok(sensors.iter().map(|lease| self.end_sensor_if_waiting(*lease)).collect())
+    }
+
+    fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {
+        self.writable()?;
+        for note in events {
+            self.state.last.event += 1;
+            let seq = self.state.last.event;
+            let event = SensorEvent::new(seq, &note.sensor, truncate(note.at), note.ending.clone());
+            self.write(Write::Event(seq, Some(Box::new(event))));
+        }
+        Ok(())
+    }
+
+    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {
+        let events = self.state.events.range((Bound::Excluded(after), Bound::Unbounded));
+        Ok(events.take(limit).map(|(_, event)| (**event).clone()).collect())
+    }
+
+    fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize> {
+        self.writable()?;
+        let mut acknowledged = 0;
+        for seq in seqs {
+            if self.state.events.contains_key(seq) {
+                self.write(Write::Event(*seq, None));
+                acknowledged += 1;
+            }
+        }
+        Ok(acknowledged)
+    }
+
+    fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
+        self.writable()?;
+        self.write(Write::Worker(worker.name.clone(), Some(truncate(worker.expires_at))));
+        Ok(())
+    }
+
+    fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
+        self.writable()?;
+        if self.state.workers.contains_key(name) {
+            self.write(Write::Worker(name.clone(), None));
+        }
+        let held = self.state.shards.values().filter(|lease| lease.holder.as_ref() == Some(name));
+        let released: Vec<ShardLease> =
+            held.map(|lease| ShardLease::new(lease.shard, None, lease.epoch + 1, lease.expires_at)).collect();
+        for lease in released {
+            self.write(Write::Shard(lease.shard, Some(Box::new(lease))));
+        }
+        Ok(())
+    }
+
+    fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>> {
+        let alive = self.state.workers.iter().filter(|(_, expires_at)| **expires_at > truncate(now));
+        Ok(alive.map(|(name, expires_at)| Worker::new(name.clone(), *expires_at)).collect())
+    }
+
+    fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>> {
+        Ok(self.state.shards.values().cloned().collect())
+    }
+
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>> {
+        self.writable()?;
+        let mut written = HashSet::new();
+        let put = |write: &ShardWrite| {
+            let mut lease = write.lease.clone();
+            let epoch = self.state.shards.get(&lease.shard).map_or(0, |lease| lease.epoch);
+            if epoch != write.was || !written.insert(lease.shard) {
+                return Moved::No;
+            }
+            lease.expires_at = truncate(lease.expires_at);
+            self.write(Write::Shard(lease.shard, Some(Box::new(lease))));
+            Moved::Yes
+        };
+        Ok(writes.iter().map(put).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::NewTask;
+    use crate::canonical::PokeContext;
+    use crate::error::StoreErrorKind;
+    use crate::id::SensorKind;
+    use crate::lease::TaskNo;
+    use crate::sensor::{EndReason, Ending, NewSensor, Settings};
+    use crate::shard::{ShardLimit, ShardRange};
+    use crate::store::{MemoryStore, Move, StateSet, StoreExt, WhichSensors};
+    use crate::task::TaskState;
+    use crate::time::from_micros;
+
+    fn sensor(no: i64) -> SensorInsert {
+        let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
+        let context = PokeContext::from_json("{\"path\":\"x\"}").unwrap();
+        let lease = LeaseRef::new(TaskNo(no), 0);
+        NewSensor::new(lease, SensorKind::new("file").unwrap(), context, settings).insert(from_micros(0))
+    }
+
+    fn ending() -> Ending {
+        let (reason, to) = (EndReason::Landed, TaskState::Success);
+        serde_json::from_value(
+            serde_json::json!({"reason": reason, "to": to, "value": null, "message": null}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_sensor_is_registered_ends_and_is_forgotten_after_its_event() {
+        let store = MemoryStore::new();
+        let key = TaskKey::new("n", "w", "r", "t").unwrap();
+        let insert = NewTask::new(key.clone()).check(from_micros(0)).unwrap();
+        let lease = LeaseRef::new(TaskNo(1), 0);
+        let result = store.write(|tx| {
+            tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
+            let kind = tx.put_sensors(&[sensor(1), sensor(2)]).unwrap_err().kind();
+            assert_eq!((kind, tx.last_sensor_change()?), (StoreErrorKind::Backend, 0));
+            assert_eq!(tx.put_sensors(&[sensor(1)])?[0].generation, 1);
+            assert_eq!(tx.put_sensors(&[sensor(1)])?[0].generation, 2);
+            let ended = tx.end_sensors_if_waiting(&[lease, lease])?;
+            assert!(ended[1].is_none());
+            assert_eq!(tx.sensors(std::slice::from_ref(&key))?, ended[..1]);
+            let codes = ShardLimit::default();
+            let ranges = vec![ShardRange { start: 0, end: u32::MAX }];
+            let query = SensorQuery::new(2, codes, ranges, WhichSensors::All, 9);
+            assert_eq!(tx.changed_sensors(&query)?.len(), 1);
+
+            let note = EventNote::new(ended[0].clone().unwrap(), from_micros(5), ending());
+            tx.note_events(&[note.clone(), note])?;
+            let mut end = Move::new(lease, StateSet::of(&[TaskState::Scheduled]), TaskState::Success);
+            end.ended_at = Some(from_micros(5));
+            tx.move_if(&[end])?;
+            assert_eq!(tx.events(0, 9)?.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
+            assert_eq!(tx.acknowledge_events(&[1, 1, 7])?, 1);
+            assert_eq!(tx.forget_ended(from_micros(9), 9)?, 0);
+            assert_eq!(tx.acknowledge_events(&[2])?, 1);
+            assert_eq!(tx.forget_ended(from_micros(9), 9)?, 1);
+            assert_eq!((tx.changed_sensors(&query)?.len(), tx.last_sensor_change()?), (0, 3));
+            Ok(())
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn a_worker_that_leaves_releases_its_shards_under_a_new_epoch() {
+        let store = MemoryStore::new();
+        let (name, until) = (Holder::new("w1").unwrap(), from_micros(9));
+        let result = store.write(|tx| {
+            tx.put_worker(&Worker::new(name.clone(), until))?;
+            assert_eq!(tx.live_workers(from_micros(8))?.len(), 1);
+            assert_eq!(tx.live_workers(until)?.len(), 0);
+            let write = ShardWrite::new(0, ShardLease::new(3, Some(name.clone()), 1, until));
+            assert_eq!(tx.put_shards_if_unchanged(&[write.clone(), write])?, [Moved::Yes, Moved::No]);
+            tx.delete_worker(&name)?;
+            assert_eq!(tx.shard_leases()?, [ShardLease::new(3, None, 2, until)]);
+            assert_eq!(tx.live_workers(from_micros(0))?, []);
+            Ok(())
+        });
+        result.unwrap();
+    }
+}

@@ -1,0 +1,131 @@
+//! Sensors in the order of their last change, and events in the order of their notes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+
+use super::state::Write;
+use super::undo::Transaction;
+use crate::lease::TaskNo;
+use crate::sensor::{SensorEvent, SensorRecord, SensorState};
+use crate::shard::ShardCode;
+use crate::store::{SensorQuery, WhichSensors};
+
+/// Events that are not acknowledged, by their place.
+pub(super) type Events = BTreeMap<u64, Box<SensorEvent>>;
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct Sensors {
+    rows: HashMap<TaskNo, Box<SensorRecord>>,
+    by_change: BTreeMap<u64, TaskNo>,
+}
+
+impl Sensors {
+    pub(super) fn swap(
+        &mut self,
+        no: TaskNo,
+        sensor: Option<Box<SensorRecord>>,
+    ) -> Option<Box<SensorRecord>> {
+        let changed = sensor.as_ref().map(|sensor| sensor.changed);
+        let old = match sensor {
+            Some(sensor) => self.rows.insert(no, sensor),
+            None => self.rows.remove(&no),
+        };
+        if let Some(old) = &old {
+            self.by_change.remove(&old.changed);
+        }
+        if let Some(changed) = changed {
+            self.by_change.insert(changed, no);
+        }
+        old
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn get(&self, no: TaskNo) -> Option<&SensorRecord> {
+        self.rows.get(&no).map(Box::as_ref)
+    }
+
+    /// The sensors that a query asks for, in the order of their last change; its limit is not looked at.
+    pub(super) fn changed(&self, query: &SensorQuery) -> impl Iterator<Item = &SensorRecord> {
+        let changes = self.by_change.range((Bound::Excluded(query.after), Bound::Unbounded));
+        changes.filter_map(|(_, no)| self.get(*no)).filter(|sensor| is_asked_for(sensor, query))
+    }
+}
+
+fn is_asked_for(sensor: &SensorRecord, query: &SensorQuery) -> bool {
+    let waits_or_all = match query.which {
+        WhichSensors::Waiting => sensor.state == SensorState::Waiting,
+        WhichSensors::All => true,
+    };
+    let code = ShardCode::of(sensor.fingerprint, query.codes);
+    waits_or_all && query.ranges.iter().any(|range| range.contains(code))
+}
+
+impl Transaction<'_> {
+    /// The number of a change that is being made. No two rows have the same, so that a page can end at any row.
+    pub(super) fn next_sensor_change(&mut self) -> u64 {
+        self.state.last.sensor_change += 1;
+        self.state.last.sensor_change
+    }
+
+    pub(super) fn put_sensor(&mut self, sensor: SensorRecord) {
+        self.write(Write::Sensor(sensor.no, Some(Box::new(sensor))));
+    }
+}
+
+#[cfg(test)]
+impl Sensors {
+    pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
+        self.rows.iter().map(|(no, sensor)| Write::Sensor(*no, Some(sensor.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::TaskKey;
+    use crate::canonical::PokeContext;
+    use crate::fingerprint::Fingerprint;
+    use crate::id::SensorKind;
+    use crate::lease::LeaseRef;
+    use crate::sensor::{NewSensor, Settings};
+    use crate::shard::{ShardLimit, ShardRange};
+    use crate::time::from_micros;
+
+    fn sensor(no: i64, changed: u64) -> Box<SensorRecord> {
+        let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
+        let kind = SensorKind::new("file").unwrap();
+        let context = PokeContext::from_json("{}").unwrap();
+        let insert = NewSensor::new(LeaseRef::new(TaskNo(no), 1), kind, context, settings);
+        let task = TaskKey::new("n", "w", "r", format!("t{no}")).unwrap();
+        let mut record = SensorRecord::registered(insert.insert(from_micros(0)), task, 1, 1, changed);
+        record.fingerprint = Fingerprint(no.unsigned_abs());
+        Box::new(record)
+    }
+
+    #[test]
+    fn a_change_moves_a_sensor_to_the_end_and_the_filter_keeps_the_order() {
+        let mut sensors = Sensors::default();
+        for no in 1..=3 {
+            sensors.swap(TaskNo(no), Some(sensor(no, no.unsigned_abs())));
+        }
+        let mut ended = sensor(1, 4);
+        ended.state = SensorState::Ended;
+        sensors.swap(TaskNo(1), Some(ended));
+        let found = |after, ranges, which| -> Vec<i64> {
+            let query = SensorQuery::new(after, ShardLimit::default(), ranges, which, 9);
+            sensors.changed(&query).map(|sensor| sensor.no.0).collect()
+        };
+        let shards = |start, end| ShardRange { start, end };
+        assert_eq!(found(0, vec![shards(0, 9)], WhichSensors::All), [2, 3, 1]);
+        assert_eq!(found(2, vec![shards(0, 9)], WhichSensors::Waiting), [3]);
+        assert_eq!(found(0, vec![shards(3, 4), shards(0, 2)], WhichSensors::All), [3, 1]);
+        assert!(found(0, vec![], WhichSensors::All).is_empty());
+        assert!(found(u64::MAX, vec![shards(0, 9)], WhichSensors::All).is_empty());
+    }
+}

@@ -1,0 +1,167 @@
+//! All rows of the store, and the one way in which they change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+
+use super::lanes::Lanes;
+use super::pools::{LimitRow, Limits, Pools};
+use super::requests::{Request, Requests};
+use super::runs::Runs;
+use super::sensors::{Events, Sensors};
+use super::tasks::{TaskRow, Tasks};
+use crate::admission::{LaneKey, LaneNo};
+use crate::id::{Holder, LimitKey, PoolName, RequestId};
+use crate::lease::TaskNo;
+use crate::pool::PoolRecord;
+use crate::run::{RunKey, RunRecord};
+use crate::sensor::{SensorEvent, SensorRecord};
+use crate::store::ShardLease;
+
+/// Everything that is stored.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct State {
+    pub(super) tasks: Tasks,
+    pub(super) lanes: Lanes,
+    pub(super) requests: Requests,
+    pub(super) pools: Pools,
+    pub(super) limits: Limits,
+    pub(super) sensors: Sensors,
+    pub(super) events: Events,
+    pub(super) workers: BTreeMap<Holder, DateTime<Utc>>,
+    pub(super) shards: BTreeMap<u32, ShardLease>,
+    pub(super) runs: Runs,
+    pub(super) last: Numbers,
+}
+
+/// The numbers given out last. Deleting a row does not free its number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) task: i64,
+    pub(super) lane: i64,
+    pub(super) sensor_change: u64,
+    pub(super) event: u64,
+}
+
+/// Puts a row in place of the one that is there; none deletes it.
+#[derive(Debug)]
+pub(super) enum Write {
+    Task(TaskNo, Option<Box<TaskRow>>),
+    Lane(LaneNo, Option<LaneKey>),
+    Request(RequestId, Option<Request>),
+    Pool(PoolName, Option<Box<PoolRecord>>),
+    Limit(LimitKey, Option<LimitRow>),
+    Sensor(TaskNo, Option<Box<SensorRecord>>),
+    Event(u64, Option<Box<SensorEvent>>),
+    Worker(Holder, Option<DateTime<Utc>>),
+    Shard(u32, Option<Box<ShardLease>>),
+    Run(RunKey, Option<Box<RunRecord>>),
+}
+
+impl State {
+    /// Does one write, and answers with the one that undoes it.
+    pub(super) fn swap(&mut self, write: Write) -> Write {
+        match write {
+            Write::Task(no, row) => {
+                let old = self.tasks.swap(no, row, &mut self.lanes);
+                Write::Task(no, old)
+            }
+            Write::Lane(no, key) => Write::Lane(no, self.lanes.swap(no, key)),
+            Write::Request(id, request) => {
+                let old = self.requests.swap(&id, request);
+                Write::Request(id, old)
+            }
+            Write::Pool(name, pool) => {
+                let old = replace(&mut self.pools.rows, &name, pool);
+                Write::Pool(name, old)
+            }
+            Write::Limit(key, limit) => {
+                let old = self.limits.swap(&key, limit);
+                Write::Limit(key, old)
+            }
+            Write::Sensor(no, sensor) => Write::Sensor(no, self.sensors.swap(no, sensor)),
+            Write::Event(seq, event) => {
+                if let Some(event) = &event {
+                    self.tasks.hold_for_event(event.no);
+                }
+                let old = replace(&mut self.events, &seq, event);
+                if let Some(old) = &old {
+                    self.tasks.release_from_event(old.no);
+                }
+                Write::Event(seq, old)
+            }
+            Write::Worker(name, expires_at) => {
+                let old = replace(&mut self.workers, &name, expires_at);
+                Write::Worker(name, old)
+            }
+            Write::Shard(shard, lease) => {
+                let old = replace(&mut self.shards, &shard, lease.map(|lease| *lease));
+                Write::Shard(shard, old.map(Box::new))
+            }
+            Write::Run(key, run) => {
+                let old = self.runs.swap(&key, run);
+                Write::Run(key, old)
+            }
+        }
+    }
+}
+
+/// Puts a row in place, or removes it, and answers with the one that was there.
+pub(super) fn replace<K: Ord + Clone, V>(rows: &mut BTreeMap<K, V>, key: &K, row: Option<V>) -> Option<V> {
+    match row {
+        Some(row) => rows.insert(key.clone(), row),
+        None => rows.remove(key),
+    }
+}
+
+/// Whether a row enters the indexes or leaves them.
+#[derive(Clone, Copy)]
+pub(super) enum Filing {
+    In,
+    Out,
+}
+
+impl Filing {
+    pub(super) fn entry<T: Ord>(self, index: &mut BTreeSet<T>, entry: T) {
+        match self {
+            Self::In => index.insert(entry),
+            Self::Out => index.remove(&entry),
+        };
+    }
+}
+
+#[cfg(test)]
+impl State {
+    /// The same rows, with every index and derived counter made anew from them.
+    pub(super) fn rebuilt(&self) -> Self {
+        let mut state = Self { pools: self.pools.clone(), last: self.last, ..Self::default() };
+        for write in self.lanes.writes().chain(self.tasks.writes()).chain(self.limits.writes()) {
+            state.swap(write);
+        }
+        for write in self.requests.writes().chain(self.sensors.writes()).chain(self.runs.writes()) {
+            state.swap(write);
+        }
+        for (seq, event) in &self.events {
+            state.swap(Write::Event(*seq, Some(event.clone())));
+        }
+        (state.workers, state.shards) = (self.workers.clone(), self.shards.clone());
+        state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_is_undone_by_its_answer() {
+        let mut state = State::default();
+        let before = state.clone();
+        let name = PoolName::default_pool();
+        let undo = state.swap(Write::Pool(name, None));
+        assert_ne!(state, before);
+        state.swap(undo);
+        assert_eq!(state, before);
+    }
+}

@@ -1,0 +1,301 @@
+//! Tasks, their lanes and their leases, as the contract has them.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+
+use super::requests::Request;
+use super::state::Write;
+use super::tasks::TaskRow;
+use super::undo::{Transaction, misuse};
+use crate::admission::{Candidate, Lane, LanePage};
+use crate::error::StoreResult;
+use crate::id::{RequestId, TaskKey};
+use crate::lease::{Lease, LeaseRef, TaskNo};
+use crate::store::{Discrepancy, GrantBatch, Inserted, Move, Moved, TaskTx};
+use crate::task::{TaskInsert, TaskRecord, TaskState};
+use crate::time::truncate;
+
+fn answer(changed: Option<&TaskRecord>) -> Moved {
+    if changed.is_some() { Moved::Yes } else { Moved::No }
+}
+
+impl Transaction<'_> {
+    fn insert_task_if_absent(&mut self, insert: &TaskInsert) -> Inserted {
+        if let Some(no) = self.state.tasks.number(&insert.key) {
+            return Inserted::Exists(no);
+        }
+        let lane = self.lane_number(&insert.lane);
+        for key in &insert.lane.limits {
+            self.make_limit_known(key);
+        }
+        self.state.last.task += 1;
+        let no = TaskNo(self.state.last.task);
+        let mut record = TaskRecord::inserted(no, insert.clone());
+        record.logical_date = truncate(record.logical_date);
+        record.due = record.due.map(truncate);
+        record.enqueued_at = truncate(record.enqueued_at);
+        self.write(Write::Task(no, Some(Box::new(TaskRow { record, lane }))));
+        Inserted::New(no)
+    }
+
+    fn move_task_if(&mut self, order: &Move) -> Moved {
+        let from = |task: &TaskRecord| task.epoch == order.task.epoch && order.from.contains(task.state);
+        let moved = self.change_task_if(order.task.no, from, |task| {
+            task.state = order.to;
+            task.due = order.due.map(truncate);
+            task.lease = None;
+            task.held_slots = order.held_slots;
+            task.forgiven = task.forgiven.saturating_add(order.forgive);
+            task.ended_at = order.ended_at.map(truncate).or(task.ended_at);
+            task.message.clone_from(&order.message);
+            task.value.clone_from(&order.value);
+        });
+        answer(moved)
+    }
+}
+
+impl TaskTx for Transaction<'_> {
+    fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
+        self.writable()?;
+        Ok(tasks.iter().map(|insert| self.insert_task_if_absent(insert)).collect())
+    }
+
+    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        let tasks = &self.state.tasks;
+        Ok(keys.iter().map(|key| tasks.number(key).and_then(|no| tasks.get(no)).cloned()).collect())
+    }
+
+    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        Ok(nos.iter().map(|no| self.state.tasks.get(*no).cloned()).collect())
+    }
+
+    fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.writable()?;
+        let due: Vec<TaskNo> = self.state.tasks.due(now).take(limit).collect();
+        for no in &due {
+            self.change_task_if(
+                *no,
+                |_| true,
+                |task| {
+                    task.state = TaskState::Scheduled;
+                    task.due = None;
+                },
+            );
+        }
+        Ok(due.len())
+    }
+
+    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+        Ok(self.state.tasks.next_due())
+    }
+
+    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>> {
+        Ok(self.lanes_with_ready_tasks())
+    }
+
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
+        Ok(pages.iter().flat_map(|page| self.state.lanes.page(*page)).collect())
+    }
+
+    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>> {
+        self.writable()?;
+        let lease = Lease::new(batch.holder.clone(), truncate(batch.expires_at));
+        let mut granted = Vec::with_capacity(batch.tasks.len());
+        for no in batch.tasks {
+            let task = self.change_task_if(*no, TaskRecord::is_ready, |task| {
+                task.state = TaskState::Queued;
+                task.epoch += 1;
+                task.attempt = task.attempt.saturating_add(1);
+                task.lease = Some(lease.clone());
+                task.held_slots = task.lane.slots;
+                task.queued_at = Some(truncate(batch.now));
+            });
+            granted.extend(task.cloned());
+        }
+        Ok(granted)
+    }
+
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        self.writable()?;
+        let now = truncate(now);
+        let start = |lease: &LeaseRef| {
+            let is_queued = |task: &TaskRecord| task.state == TaskState::Queued && task.epoch == lease.epoch;
+            let started = self.change_task_if(lease.no, is_queued, |task| {
+                task.state = TaskState::Running;
+                task.started_at = Some(now);
+                task.first_started_at.get_or_insert(now);
+            });
+            answer(started)
+        };
+        Ok(leases.iter().map(start).collect())
+    }
+
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        self.writable()?;
+        let renew = |lease: &LeaseRef| {
+            let is_leased = |task: &TaskRecord| task.lease.is_some() && task.epoch == lease.epoch;
+            let renewed = self.change_task_if(lease.no, is_leased, |task| {
+                if let Some(lease) = &mut task.lease {
+                    lease.expires_at = truncate(expires_at);
+                }
+            });
+            answer(renewed)
+        };
+        Ok(leases.iter().map(renew).collect())
+    }
+
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+        self.writable()?;
+        if let Some(order) = moves.iter().find(|order| order.to.is_leased()) {
+            let (no, to) = (order.task.no.0, order.to);
+            return Err(misuse(format!("task {no} was to be moved to {to}: grant it, then start it")));
+        }
+        let mut moved = HashSet::with_capacity(moves.len());
+        let answers = moves.iter().map(|order| {
+            if moved.contains(&order.task.no) {
+                return Moved::No;
+            }
+            let answer = self.move_task_if(order);
+            if answer == Moved::Yes {
+                moved.insert(order.task.no);
+            }
+            answer
+        });
+        Ok(answers.collect())
+    }
+
+    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        Ok(self.state.tasks.expired(now).take(limit).cloned().collect())
+    }
+
+    fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+        Ok(self.state.tasks.next_expiry())
+    }
+
+    fn note_request(
+        &mut self,
+        request: &RequestId,
+        at: DateTime<Utc>,
+        grants: &[LeaseRef],
+    ) -> StoreResult<()> {
+        self.writable()?;
+        if !grants.is_empty() {
+            let row = Request { at: truncate(at), grants: grants.to_vec() };
+            self.write(Write::Request(request.clone(), Some(row)));
+        }
+        Ok(())
+    }
+
+    fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>> {
+        Ok(self.state.requests.get(request).map(|request| request.grants.clone()))
+    }
+
+    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.writable()?;
+        let old: Vec<RequestId> = self.state.requests.before(truncate(before)).take(limit).cloned().collect();
+        let forgotten = old.len();
+        for id in old {
+            self.write(Write::Request(id, None));
+        }
+        Ok(forgotten)
+    }
+
+    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.writable()?;
+        let ended: Vec<TaskNo> = self.state.tasks.forgettable(truncate(before)).take(limit).collect();
+        for no in &ended {
+            if self.state.sensors.get(*no).is_some() {
+                self.write(Write::Sensor(*no, None));
+            }
+            self.write(Write::Task(*no, None));
+        }
+        Ok(ended.len())
+    }
+
+    fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        Ok(self.state.audit())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::NewTask;
+    use crate::admission::LanePage;
+    use crate::error::{Error, StoreErrorKind};
+    use crate::id::{Holder, LimitKey, RequestId, TaskKey};
+    use crate::lease::{LeaseRef, TaskNo};
+    use crate::store::{GrantBatch, Inserted, MemoryStore, Move, Moved, StateSet, StoreExt};
+    use crate::task::{TaskInsert, TaskState};
+    use crate::time::from_micros;
+
+    fn task(name: &str, not_before: Option<i64>) -> TaskInsert {
+        let mut task = NewTask::new(TaskKey::new("n", "w", "r", name).unwrap());
+        task.not_before = not_before.map(from_micros);
+        task.limits = vec![LimitKey::new("k").unwrap()];
+        task.check(from_micros(0)).unwrap()
+    }
+
+    #[test]
+    fn a_task_goes_all_the_way() {
+        let store = MemoryStore::new();
+        let holder = Holder::new("h").unwrap();
+        let result = store.write(|tx| {
+            let tasks = [task("a", None), task("b", Some(7)), task("a", None)];
+            assert_eq!(
+                tx.insert_tasks_if_absent(&tasks)?,
+                [Inserted::New(TaskNo(1)), Inserted::New(TaskNo(2)), Inserted::Exists(TaskNo(1))]
+            );
+            assert_eq!(tx.next_due()?, Some(from_micros(7)));
+            assert_eq!(tx.promote_due(from_micros(6), 9)?, 0);
+            assert_eq!(tx.promote_due(from_micros(7), 9)?, 1);
+            assert_eq!(tx.next_due()?, None);
+            let lanes = tx.ready_lanes()?;
+            assert_eq!((lanes.len(), lanes[0].ready), (1, 2));
+            assert_eq!(tx.candidates(&[LanePage::new(lanes[0].no, None, 9)])?.len(), 2);
+
+            let (now, expires_at) = (from_micros(8), from_micros(20));
+            let nos = [TaskNo(2), TaskNo(1), TaskNo(2), TaskNo(9)];
+            let granted = tx.grant_if_ready(&GrantBatch { tasks: &nos, holder: &holder, now, expires_at })?;
+            assert_eq!(granted.iter().map(|task| task.no.0).collect::<Vec<_>>(), [2, 1]);
+            let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskNo(2), 0));
+            assert_eq!(tx.start_if_queued(&[stale, lease, lease], now)?, [Moved::No, Moved::Yes, Moved::No]);
+            assert_eq!(
+                tx.renew_if_leased(&[lease, stale, lease], from_micros(30))?,
+                [Moved::Yes, Moved::No, Moved::Yes]
+            );
+            assert_eq!(tx.next_expiry()?, Some(from_micros(20)));
+            assert_eq!(tx.expired(from_micros(30), 9)?.len(), 2);
+            tx.note_request(&RequestId::new("t").unwrap(), now, &[lease])?;
+            assert_eq!(tx.granted(&RequestId::new("t").unwrap())?, Some(vec![lease]));
+            assert_eq!(tx.forget_requests(from_micros(9), 9)?, 1);
+
+            let mut end = Move::new(lease, StateSet::of(&[TaskState::Running]), TaskState::Success);
+            end.ended_at = Some(from_micros(9));
+            assert_eq!(tx.move_if(&[end.clone(), end])?, [Moved::Yes, Moved::No]);
+            assert_eq!(tx.forget_ended(from_micros(10), 9)?, 1);
+            assert_eq!(tx.tasks_by_no(&[TaskNo(2)])?, [None]);
+            assert_eq!(tx.tasks(&[tasks[0].key.clone()])?[0].as_ref().map(|task| task.attempt), Some(1));
+            assert_eq!(tx.insert_tasks_if_absent(&[task("b", None)])?, [Inserted::New(TaskNo(3))]);
+            Ok(())
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn a_move_to_a_leased_state_is_refused_as_a_whole() {
+        let store = MemoryStore::new();
+        store.write(|tx| Ok(tx.insert_tasks_if_absent(&[task("a", None)])?)).unwrap();
+        let before = store.state.lock().clone();
+        let any = StateSet::of(&TaskState::ALL);
+        let lease = LeaseRef::new(TaskNo(1), 0);
+        let moves = [Move::new(lease, any, TaskState::Skipped), Move::new(lease, any, TaskState::Running)];
+        store
+            .write(|tx| {
+                assert_eq!(tx.move_if(&moves).unwrap_err().kind(), StoreErrorKind::Backend);
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+        assert_eq!(*store.state.lock(), before, "also what stood before the bad move");
+    }
+}

@@ -1,0 +1,227 @@
+//! Tasks, and the indexes that follow from their rows.
+
+use std::collections::{BTreeSet, HashMap};
+
+use chrono::{DateTime, Utc};
+
+use super::lanes::Lanes;
+use super::state::{Filing, Write};
+use super::undo::Transaction;
+use crate::admission::LaneNo;
+use crate::id::TaskKey;
+use crate::lease::TaskNo;
+use crate::task::{TaskRecord, TaskState};
+
+/// A task as it is kept.
+#[derive(Debug, Clone)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(super) struct TaskRow {
+    pub(super) record: TaskRecord,
+    /// The number of the lane that the record names by key.
+    pub(super) lane: LaneNo,
+}
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct Tasks {
+    rows: HashMap<TaskNo, Box<TaskRow>>,
+    by_key: HashMap<TaskKey, TaskNo>,
+    /// Tasks with a due instant, by it.
+    due: Timeline,
+    /// Tasks with a lease, by its expiry.
+    leases: Timeline,
+    /// Tasks in state `Sensing`.
+    sensing: BTreeSet<TaskNo>,
+    /// Tasks that ended, by when; those with events that are not acknowledged are left out.
+    ended: Timeline,
+    /// How many events of a task are not acknowledged.
+    unacknowledged: HashMap<TaskNo, usize>,
+}
+
+/// Tasks in the order of an instant of theirs, then by number.
+type Timeline = BTreeSet<(DateTime<Utc>, TaskNo)>;
+
+impl Tasks {
+    pub(super) fn swap(
+        &mut self,
+        no: TaskNo,
+        row: Option<Box<TaskRow>>,
+        lanes: &mut Lanes,
+    ) -> Option<Box<TaskRow>> {
+        let old = self.rows.remove(&no);
+        if let Some(old) = &old {
+            self.file(old, lanes, Filing::Out);
+            if row.is_none() {
+                self.by_key.remove(&old.record.key);
+            }
+        }
+        if let Some(row) = row {
+            self.file(&row, lanes, Filing::In);
+            if old.is_none() {
+                self.by_key.insert(row.record.key.clone(), no);
+            }
+            self.rows.insert(no, row);
+        }
+        old
+    }
+
+    fn file(&mut self, row: &TaskRow, lanes: &mut Lanes, filing: Filing) {
+        let record = &row.record;
+        if record.is_ready() {
+            match filing {
+                Filing::In => lanes.add_ready(row.lane, record.order()),
+                Filing::Out => lanes.remove_ready(row.lane, &record.order()),
+            }
+        }
+        if let Some(due) = record.due {
+            filing.entry(&mut self.due, (due, record.no));
+        }
+        if let Some(lease) = &record.lease {
+            filing.entry(&mut self.leases, (lease.expires_at, record.no));
+        }
+        if record.state == TaskState::Sensing {
+            filing.entry(&mut self.sensing, record.no);
+        }
+        if let Some(at) = ended_at(record)
+            && !self.unacknowledged.contains_key(&record.no)
+        {
+            filing.entry(&mut self.ended, (at, record.no));
+        }
+    }
+
+    /// Keeps a task from being forgotten until one more event of it is acknowledged.
+    pub(super) fn hold_for_event(&mut self, no: TaskNo) {
+        if let Some(at) = self.get(no).and_then(ended_at) {
+            self.ended.remove(&(at, no));
+        }
+        *self.unacknowledged.entry(no).or_default() += 1;
+    }
+
+    /// Undoes [`Self::hold_for_event`].
+    pub(super) fn release_from_event(&mut self, no: TaskNo) {
+        let Some(events) = self.unacknowledged.get_mut(&no) else { return };
+        *events -= 1;
+        if *events == 0 {
+            self.unacknowledged.remove(&no);
+            if let Some(at) = self.get(no).and_then(ended_at) {
+                self.ended.insert((at, no));
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn get(&self, no: TaskNo) -> Option<&TaskRecord> {
+        self.rows.get(&no).map(|row| &row.record)
+    }
+
+    pub(super) fn number(&self, key: &TaskKey) -> Option<TaskNo> {
+        self.by_key.get(key).copied()
+    }
+
+    /// Every task, in no order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &TaskRow> {
+        self.rows.values().map(Box::as_ref)
+    }
+
+    /// Tasks due at `now` or earlier, earliest first.
+    pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskNo> {
+        self.due.iter().take_while(move |(due, _)| *due <= now).map(|(_, no)| *no)
+    }
+
+    pub(super) fn next_due(&self) -> Option<DateTime<Utc>> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Tasks whose leases expired at `now` or earlier, earliest first.
+    pub(super) fn expired(&self, now: DateTime<Utc>) -> impl Iterator<Item = &TaskRecord> {
+        let expired = self.leases.iter().take_while(move |(expires_at, _)| *expires_at <= now);
+        expired.filter_map(|(_, no)| self.get(*no))
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<DateTime<Utc>> {
+        self.leases.first().map(|(expires_at, _)| *expires_at)
+    }
+
+    /// Tasks with a lease, and tasks that wait as sensors.
+    pub(super) fn leased_and_sensing(&self) -> impl Iterator<Item = &TaskRecord> {
+        let leased = self.leases.iter().map(|(_, no)| no);
+        leased.chain(&self.sensing).filter_map(|no| self.get(*no))
+    }
+
+    /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first.
+    pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = TaskNo> {
+        self.ended.iter().take_while(move |(at, _)| *at < before).map(|(_, no)| *no)
+    }
+}
+
+fn ended_at(record: &TaskRecord) -> Option<DateTime<Utc>> {
+    record.ended_at.filter(|_| record.state.is_end())
+}
+
+impl Transaction<'_> {
+    /// Changes a task that is there and meets the condition, and answers with it as it is now.
+    pub(super) fn change_task_if(
+        &mut self,
+        no: TaskNo,
+        condition: impl FnOnce(&TaskRecord) -> bool,
+        change: impl FnOnce(&mut TaskRecord),
+    ) -> Option<&TaskRecord> {
+        let mut row = self.state.tasks.rows.get(&no).filter(|row| condition(&row.record))?.clone();
+        change(&mut row.record);
+        self.write(Write::Task(no, Some(row)));
+        self.state.tasks.get(no)
+    }
+}
+
+#[cfg(test)]
+impl Tasks {
+    pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
+        self.rows.iter().map(|(no, row)| Write::Task(*no, Some(row.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::NewTask;
+    use crate::time::from_micros;
+
+    fn ended(no: i64, at: i64) -> Option<Box<TaskRow>> {
+        let key = TaskKey::new("n", "w", "r", format!("t{no}")).unwrap();
+        let insert = NewTask::new(key).check(from_micros(0)).unwrap();
+        let mut record = TaskRecord::inserted(TaskNo(no), insert);
+        (record.state, record.ended_at) = (TaskState::Success, Some(from_micros(at)));
+        Some(Box::new(TaskRow { record, lane: LaneNo(1) }))
+    }
+
+    #[test]
+    fn events_hold_a_task_before_and_after_its_end() {
+        let (mut tasks, mut lanes) = (Tasks::default(), Lanes::default());
+        tasks.hold_for_event(TaskNo(1));
+        tasks.swap(TaskNo(1), ended(1, 5), &mut lanes);
+        tasks.swap(TaskNo(2), ended(2, 4), &mut lanes);
+        tasks.hold_for_event(TaskNo(1));
+        let forgettable =
+            |tasks: &Tasks| -> Vec<i64> { tasks.forgettable(from_micros(9)).map(|no| no.0).collect() };
+        assert_eq!(forgettable(&tasks), [2]);
+        tasks.release_from_event(TaskNo(1));
+        assert_eq!(forgettable(&tasks), [2]);
+        tasks.release_from_event(TaskNo(1));
+        assert_eq!(forgettable(&tasks), [2, 1]);
+        tasks.hold_for_event(TaskNo(2));
+        assert_eq!(forgettable(&tasks), [1]);
+        assert_eq!(tasks.forgettable(from_micros(5)).count(), 0, "before means before");
+    }
+
+    #[test]
+    fn a_deleted_task_leaves_nothing_behind() {
+        let (mut tasks, mut lanes) = (Tasks::default(), Lanes::default());
+        tasks.swap(TaskNo(1), ended(1, 5), &mut lanes);
+        tasks.swap(TaskNo(1), ended(1, 6), &mut lanes);
+        tasks.swap(TaskNo(1), None, &mut lanes);
+        assert_eq!(tasks, Tasks::default());
+    }
+}

@@ -1,0 +1,273 @@
+//! Transactions leave all they wrote, or nothing: rows, indexes, counters and numbers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::state::State;
+use super::*;
+use crate::admission::limits::LimitSpec;
+use crate::canonical::PokeContext;
+use crate::error::{Error, StoreErrorKind};
+use crate::id::{Holder, LimitKey, PoolName, RequestId, SensorKind};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::{PoolSpec, Slots};
+use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
+use crate::sensor::{NewSensor, Settings};
+use crate::store::{EventNote, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreExt, Worker};
+use crate::time::from_micros;
+use crate::{NewTask, TaskKey, TaskState};
+
+/// A write with small numbers, which choose its arguments.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    method: u8,
+    a: u8,
+    b: u8,
+}
+
+const METHODS: u8 = 24;
+
+fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..METHODS, 0_u8..8, 0_u8..8).prop_map(|(method, a, b)| Step { method, a, b });
+    proptest::collection::vec(step, 0..most)
+}
+
+fn name(prefix: &str, number: u8) -> String {
+    format!("{prefix}{number}")
+}
+
+fn lease(tx: &mut dyn StoreTx, no: u8) -> Result<LeaseRef> {
+    let no = TaskNo(no.into());
+    let epoch = tx.tasks_by_no(&[no])?[0].as_ref().map_or(0, |task| task.epoch);
+    Ok(LeaseRef::new(no, epoch))
+}
+
+fn new_task(a: u8, b: u8) -> NewTask {
+    let key = TaskKey::new("n", "w", "r", name("t", a)).unwrap();
+    let mut task = NewTask::new(key).pool_slots(1 + u32::from(b % 3)).priority(b.into());
+    if b.is_multiple_of(2) {
+        task = task.limit(LimitKey::new(name("k", b)).unwrap());
+    }
+    task.not_before = (b > 5).then(|| from_micros(b.into()));
+    task
+}
+
+fn moved(tx: &mut dyn StoreTx, a: u8, to: TaskState) -> Result<Move> {
+    let mut order = Move::new(lease(tx, a)?, StateSet::of(&TaskState::ALL), to);
+    order.due = (to == TaskState::UpForRetry).then(|| from_micros(a.into()));
+    order.ended_at = to.is_end().then(|| from_micros(a.into()));
+    order.message = Some(name("m", a));
+    Ok(order)
+}
+
+fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
+    let (at, later) = (from_micros(a.into()), from_micros(b.into()));
+    let pool = PoolName::new(name("p", a))?;
+    let pools = [(PoolName::default_pool(), u64::from(a)), (pool.clone(), u64::from(b))];
+    let limits = [(LimitKey::new(name("k", a))?, u64::from(b))];
+    let holder = Holder::new(name("h", a % 3))?;
+    match method {
+        0 | 1 => {
+            tx.insert_tasks_if_absent(&[new_task(a, b).check(at)?, new_task(b, a).check(at)?])?;
+        }
+        2 => {
+            tx.promote_due(at, b.into())?;
+        }
+        3 | 4 => {
+            let tasks = [TaskNo(a.into()), TaskNo(b.into())];
+            tx.grant_if_ready(&GrantBatch { tasks: &tasks, holder: &holder, now: at, expires_at: later })?;
+        }
+        5 => {
+            let leases = [lease(tx, a)?, lease(tx, b)?];
+            tx.start_if_queued(&leases, at)?;
+        }
+        6 => {
+            let leases = [lease(tx, a)?, lease(tx, b)?];
+            tx.renew_if_leased(&leases, later)?;
+        }
+        7 | 8 => {
+            let order = moved(tx, a, TaskState::ALL[usize::from(b)])?;
+            // Two of the states are refused; what was written before stays until the transaction ends.
+            let refused = order.to.is_leased();
+            assert_eq!(tx.move_if(&[order]).is_err(), refused);
+        }
+        9 => {
+            let grants = [lease(tx, a)?];
+            tx.note_request(&RequestId::new(name("q", b))?, at, &grants)?;
+        }
+        10 => {
+            tx.forget_requests(at, b.into())?;
+        }
+        11 => {
+            tx.forget_ended(at, b.into())?;
+        }
+        12 => tx.put_pools(&[PoolSpec::new(pool.as_str(), Slots::Limited(b.into()))?])?,
+        13 => {
+            tx.delete_pools_if_unused(&[pool, PoolName::default_pool()])?;
+        }
+        14 => {
+            tx.take_slots_if_open(&pools)?;
+        }
+        15 => tx.give_slots_back(&pools)?,
+        16 => tx.put_limits(&[LimitSpec::new(limits[0].0.clone(), b.into())?])?,
+        17 => {
+            tx.delete_limits(&[limits[0].0.clone()])?;
+        }
+        18 => {
+            tx.take_limits_if_open(&limits)?;
+            tx.give_limits_back(&[(LimitKey::new(name("k", b))?, 1)])?;
+        }
+        19 => {
+            let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9))?;
+            let context = PokeContext::from_json(&b.to_string()).unwrap();
+            let lease = lease(tx, a)?;
+            let sensor = NewSensor::new(lease, SensorKind::new("s")?, context, settings);
+            let is_there = tx.tasks_by_no(&[lease.no])?[0].is_some();
+            assert_eq!(tx.put_sensors(&[sensor.insert(at)]).is_ok(), is_there);
+        }
+        20 => {
+            let leases = [lease(tx, a)?];
+            let ended = tx.end_sensors_if_waiting(&leases)?.into_iter().flatten();
+            let ending = r#"{"reason":"landed","to":"success","value":null,"message":null}"#;
+            let ending: crate::sensor::Ending = serde_json::from_str(ending).unwrap();
+            let notes: Vec<_> = ended.map(|sensor| EventNote::new(sensor, at, ending.clone())).collect();
+            tx.note_events(&notes)?;
+            tx.acknowledge_events(&[u64::from(b)])?;
+        }
+        21 => {
+            tx.put_worker(&Worker::new(holder.clone(), later))?;
+            let lease = ShardLease::new(b.into(), Some(holder), i64::from(a) + 1, later);
+            tx.put_shards_if_unchanged(&[ShardWrite::new(i64::from(a), lease)])?;
+            if a == b {
+                tx.delete_worker(&Holder::new(name("h", b % 3))?)?;
+            }
+        }
+        22 => {
+            let open = RunRecord::open(RunKey::new(name("n", a % 2), name("r", b))?, at);
+            let closed = open.clone().closed(later, RunStatus::Completed);
+            tx.put_runs(&[if a > 3 { open } else { closed }])?;
+        }
+        _ => {
+            let key = RunKey::new(name("n", a % 2), name("r", b))?;
+            tx.close_runs_if_open(&[RunClose::new(key.clone(), later, RunStatus::Killed)])?;
+            if a > 4 {
+                tx.delete_runs(&[key])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn snapshot(store: &MemoryStore) -> State {
+    store.state.lock().clone()
+}
+
+fn run_all(store: &MemoryStore, steps: &[Step], last: impl Fn() -> Result<()>) -> Result<()> {
+    store.write(|tx| {
+        steps.iter().try_for_each(|step| run(tx, *step))?;
+        last()
+    })
+}
+
+/// Unwinds without a message on standard error.
+fn unwind() -> Result<()> {
+    std::panic::resume_unwind(Box::new("thrown by the body"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn what_does_not_commit_leaves_nothing_behind(kept in steps(60), lost in steps(30), after in steps(10)) {
+        let store = MemoryStore::new();
+        run_all(&store, &kept, || Ok(())).unwrap();
+        let before = snapshot(&store);
+        prop_assert_eq!(&before, &before.rebuilt());
+
+        prop_assert!(run_all(&store, &lost, || Err(Error::abort("changed its mind"))).is_err());
+        prop_assert_eq!(&snapshot(&store), &before);
+
+        let thrown = catch_unwind(AssertUnwindSafe(|| run_all(&store, &lost, unwind)));
+        prop_assert!(thrown.is_err());
+        prop_assert_eq!(&snapshot(&store), &before);
+
+        run_all(&store, &after, || Ok(())).unwrap();
+        let end = snapshot(&store);
+        prop_assert_eq!(&end, &end.rebuilt());
+    }
+}
+
+#[test]
+fn the_steps_of_the_property_change_every_table() {
+    let store = MemoryStore::new();
+    let all = (0..METHODS).flat_map(|method| (0..8).map(move |n| Step { method, a: n, b: (n * 3 + 1) % 8 }));
+    let mut noted = false;
+    for step in all {
+        run_all(&store, &[step], || Ok(())).unwrap();
+        noted |= !snapshot(&store).events.is_empty();
+    }
+    let (end, new) = (snapshot(&store), State::default());
+    assert!(noted && end.tasks.len() > 3 && end.sensors.len() > 0);
+    assert!(end.lanes != new.lanes && end.requests != new.requests && end.limits != new.limits);
+    assert!(end.pools != new.pools && end.workers != new.workers && end.shards != new.shards);
+    assert!(end.runs != new.runs);
+}
+
+fn refused<T, E: Into<Error>>(
+    store: &MemoryStore,
+    body: impl Fn(&mut dyn StoreTx) -> std::result::Result<T, E>,
+) {
+    match store.read(|tx| body(tx).map_err(Into::into)) {
+        Err(Error::Store(error)) => assert_eq!(error.kind(), StoreErrorKind::ReadOnly),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it wrote"),
+    }
+}
+
+#[test]
+fn a_transaction_that_only_reads_refuses_every_write() {
+    let store = MemoryStore::new();
+    let before = snapshot(&store);
+    for method in (0..METHODS).filter(|method| ![7, 8, 19, 20].contains(method)) {
+        refused(&store, |tx| run(tx, Step { method, a: 1, b: 1 }));
+    }
+    refused(&store, |tx| tx.move_if(&[]));
+    refused(&store, |tx| tx.put_sensors(&[]));
+    refused(&store, |tx| tx.end_sensors_if_waiting(&[]));
+    refused(&store, |tx| tx.note_events(&[]));
+    refused(&store, |tx| tx.acknowledge_events(&[]));
+    refused(&store, |tx| tx.put_shards_if_unchanged(&[]));
+    refused(&store, |tx| tx.delete_worker(&Holder::new("h").unwrap()));
+    refused(&store, |tx| tx.give_limits_back(&[]));
+    refused(&store, |tx| tx.delete_runs(&[]));
+    assert_eq!(snapshot(&store), before);
+}
+
+#[test]
+fn it_is_shared_as_a_trait_object_and_speaks_of_itself_briefly() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    store.write(|tx| Ok(tx.insert_tasks_if_absent(&[new_task(1, 1).check(from_micros(0))?])?)).unwrap();
+    assert_eq!(store.info(), StoreInfo::new("memory", 0, Durability::None));
+    assert_eq!(format!("{store:?}"), "MemoryStore { tasks: 1, sensors: 0, .. }");
+    let inside = store.read(|_| Ok(format!("{store:?}"))).unwrap();
+    assert_eq!(inside, "MemoryStore { .. }", "no wait for the lock");
+}
+
+#[test]
+fn writers_of_many_threads_lose_nothing() {
+    let store = MemoryStore::new();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    store.write(|tx| Ok(tx.take_slots_if_open(&[(PoolName::default_pool(), 1)])?)).unwrap();
+                }
+            });
+        }
+    });
+    let pools = store.read(|tx| Ok(tx.all_pools()?)).unwrap();
+    assert_eq!(pools[0].used, 128);
+}

@@ -1,0 +1,95 @@
+//! A transaction: the state, and how to undo what was done to it.
+
+use super::state::{Numbers, State, Write};
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::store::TxMode;
+
+/// Writes through to the state, and undoes it all when it is dropped without a commit: after an error, and while a
+/// panic of its body unwinds.
+#[derive(Debug)]
+pub(super) struct Transaction<'a> {
+    pub(super) state: &'a mut State,
+    mode: TxMode,
+    undo: Vec<Write>,
+    began: Numbers,
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn begin(state: &'a mut State, mode: TxMode) -> Self {
+        let began = state.last;
+        Self { state, mode, undo: Vec::new(), began }
+    }
+
+    /// Keeps what was written, and answers with the rows that were replaced, to be dropped where no one waits.
+    pub(super) fn commit(mut self) -> Vec<Write> {
+        self.began = self.state.last;
+        std::mem::take(&mut self.undo)
+    }
+
+    /// Refuses to write in a transaction that only reads.
+    pub(super) fn writable(&self) -> StoreResult<()> {
+        match self.mode {
+            TxMode::Write => Ok(()),
+            TxMode::Read => Err(StoreError::new(
+                StoreErrorKind::ReadOnly,
+                "a transaction that only reads was asked to write: begin it with TxMode::Write",
+            )),
+        }
+    }
+
+    pub(super) fn write(&mut self, write: Write) {
+        let undo = self.state.swap(write);
+        self.undo.push(undo);
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        while let Some(write) = self.undo.pop() {
+            self.state.swap(write);
+        }
+        self.state.last = self.began;
+    }
+}
+
+/// The error of a call that is a mistake of its caller; it changed nothing.
+pub(super) fn misuse(what: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::Backend, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::PoolName;
+
+    fn forget_the_default_pool(transaction: &mut Transaction<'_>) {
+        transaction.state.last.task += 1;
+        transaction.write(Write::Pool(PoolName::default_pool(), None));
+    }
+
+    #[test]
+    fn a_drop_undoes_and_a_commit_keeps() {
+        let mut state = State::default();
+        let before = state.clone();
+        forget_the_default_pool(&mut Transaction::begin(&mut state, TxMode::Write));
+        assert_eq!(state, before);
+
+        let mut transaction = Transaction::begin(&mut state, TxMode::Write);
+        forget_the_default_pool(&mut transaction);
+        assert_eq!(transaction.commit().len(), 1);
+        assert_ne!(state, before);
+    }
+
+    #[test]
+    fn writes_are_undone_from_the_last_to_the_first() {
+        let mut state = State::default();
+        let before = state.clone();
+        let mut transaction = Transaction::begin(&mut state, TxMode::Write);
+        let pool = transaction.state.pools.rows[&PoolName::default_pool()].clone();
+        forget_the_default_pool(&mut transaction);
+        transaction.write(Write::Pool(PoolName::default_pool(), Some(pool)));
+        forget_the_default_pool(&mut transaction);
+        drop(transaction);
+        assert_eq!(state, before);
+    }
+}

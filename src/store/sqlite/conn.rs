@@ -1,0 +1,248 @@
+//! One connection, kept sound: opened with its pragmas, healed after every error, opened anew if that fails.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::error::{commit_error, store_error};
+use super::options::SqliteOptions;
+use super::probe;
+use super::schema::{self, Found};
+use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
+
+/// More than the store has different statements.
+const STATEMENTS: usize = 128;
+
+/// The most bytes that the log keeps on disk once its content was moved to the database.
+const LOG_BYTES: i64 = 64 << 20;
+
+/// Pages in memory, in KiB (negative, as SQLite wants it).
+const CACHE_KIB: i64 = -(32 << 10);
+
+/// Where the database is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    File(PathBuf),
+    Memory,
+}
+
+/// What a connection is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Writes, and in memory also reads.
+    Writer,
+    /// Refuses to write.
+    Reader,
+}
+
+/// A connection that is there when it is asked for.
+#[derive(Debug)]
+pub(super) struct Line {
+    place: Place,
+    role: Role,
+    options: SqliteOptions,
+    conn: Mutex<Option<Connection>>,
+}
+
+impl Line {
+    /// A line that connects at its first use.
+    pub(super) fn lazy(place: Place, role: Role, options: SqliteOptions) -> Self {
+        Self { place, role, options, conn: Mutex::new(None) }
+    }
+
+    /// A line to a database that is created or brought up to date, if need be.
+    pub(super) fn create(place: Place, options: SqliteOptions) -> StoreResult<Self> {
+        let conn = match &place {
+            Place::File(path) => {
+                probe::look(path, &options.prefix)?;
+                connect(path, OpenFlags::SQLITE_OPEN_CREATE, &options)?
+            }
+            Place::Memory => Connection::open_in_memory().map_err(store_error)?,
+        };
+        tune(&conn, &options)?;
+        if schema::inspect(&conn, &options.prefix)? != Found::Current {
+            if matches!(place, Place::File(_)) {
+                write_ahead(&conn, options.timeout())?;
+            }
+            migrate(&conn, &options.prefix)?;
+        } else if matches!(place, Place::File(_)) {
+            write_ahead(&conn, options.timeout())?;
+        }
+        Ok(Self { place, role: Role::Writer, options, conn: Mutex::new(Some(conn)) })
+    }
+
+    /// Runs `body` between `begin` and COMMIT. Whatever goes wrong, the next call finds a connection that is not in a
+    /// transaction.
+    pub(super) fn transact(&self, begin: &str, body: impl FnOnce(&Connection) -> Result<()>) -> Result<()> {
+        let timeout = self.options.timeout();
+        let mut slot = self.conn.try_lock_for(timeout).ok_or_else(|| {
+            let text = format!("other threads used the connection for {timeout:?}: call again");
+            StoreError::new(StoreErrorKind::Busy, text)
+        })?;
+        if slot.is_none() {
+            *slot = Some(self.reconnect()?);
+        }
+        let healer = Healer { slot: &mut slot, place: &self.place };
+        let Some(conn) = healer.slot.as_ref() else {
+            return Err(StoreError::new(StoreErrorKind::Backend, "the connection is lost").into());
+        };
+        execute(conn, begin).map_err(store_error)?;
+        body(conn)?;
+        if conn.is_autocommit() {
+            let text =
+                "SQLite rolled the transaction back after an error that its body passed over: call again";
+            return Err(StoreError::new(StoreErrorKind::Backend, text).into());
+        }
+        execute(conn, "COMMIT").map_err(|error| {
+            let is_open = conn.is_autocommit() && self.writes(begin);
+            Error::Store(if is_open { commit_error(error) } else { store_error(error) })
+        })
+    }
+
+    fn writes(&self, begin: &str) -> bool {
+        self.role == Role::Writer && begin != super::BEGIN_READ
+    }
+
+    fn reconnect(&self) -> StoreResult<Connection> {
+        let Place::File(path) = &self.place else {
+            let text = "the database in memory is lost: open a new store";
+            return Err(StoreError::new(StoreErrorKind::Backend, text));
+        };
+        let conn = connect(path, OpenFlags::empty(), &self.options)?;
+        tune(&conn, &self.options)?;
+        if schema::inspect(&conn, &self.options.prefix)? != Found::Current {
+            let text = format!("{} lost its tables since it was opened: open it anew", path.display());
+            return Err(StoreError::new(StoreErrorKind::Schema, text));
+        }
+        if self.role == Role::Reader {
+            conn.pragma_update(None, "query_only", true).map_err(store_error)?;
+        }
+        Ok(conn)
+    }
+
+    /// For tests: what the connection says of itself, and what makes it fail.
+    #[cfg(test)]
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut Option<Connection>) -> T) -> T {
+        look(&mut self.conn.lock())
+    }
+}
+
+/// Rolls back what is open when it goes out of scope, also in a panic.
+struct Healer<'a> {
+    slot: &'a mut Option<Connection>,
+    place: &'a Place,
+}
+
+impl Drop for Healer<'_> {
+    fn drop(&mut self) {
+        let Some(conn) = self.slot else { return };
+        let healed = conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() || conn.is_autocommit();
+        // A second try is all that can be done for what only lives in this connection.
+        if !healed && (*self.place != Place::Memory || conn.execute_batch("ROLLBACK").is_err()) {
+            *self.slot = None;
+        }
+    }
+}
+
+fn execute(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached(sql)?.execute([]).map(|_| ())
+}
+
+fn connect(path: &Path, create: OpenFlags, options: &SqliteOptions) -> StoreResult<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
+    let conn = Connection::open_with_flags(path, flags).map_err(|error| {
+        let readable = std::fs::File::open(path).is_ok();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::CannotOpen) if readable => {
+                let text = format!("{} can only be read: make it and its folder writable", path.display());
+                StoreError::new(StoreErrorKind::ReadOnly, text).with_source(error)
+            }
+            _ => store_error(error),
+        }
+    })?;
+    conn.busy_timeout(options.timeout()).map_err(store_error)?;
+    Ok(conn)
+}
+
+/// Sets what touches the connection, not the file.
+fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    let set = |name, value: i64| conn.pragma_update(None, name, value).map_err(store_error);
+    set("cache_size", CACHE_KIB)?;
+    conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(())).map_err(store_error)?;
+    conn.pragma_update(None, "synchronous", options.synchronous.pragma()).map_err(store_error)
+}
+
+/// Turns write-ahead logging on. SQLite does not wait for others there, so this does.
+fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
+    let deadline = Instant::now().checked_add(timeout);
+    loop {
+        let mode: rusqlite::Result<String> = conn
+            .pragma_query_value(None, "journal_mode", |row| row.get(0))
+            .and_then(|mode: String| match mode.as_str() {
+                "wal" => Ok(mode),
+                _ => conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)),
+            });
+        match mode {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(mode) => {
+                let text =
+                    format!("the file system allows only journal mode {mode}, not WAL: use a local one");
+                return Err(StoreError::new(StoreErrorKind::Backend, text));
+            }
+            Err(error) => {
+                let busy = matches!(
+                    error.sqlite_error_code(),
+                    Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+                );
+                if !busy || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(store_error(error));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// Creates or brings up to date the store's tables in a connection of the host's.
+///
+/// Opens and commits a transaction of its own; inside one of the host's, it takes part in that. Touches no pragma.
+///
+/// # Errors
+///
+/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something else, and
+/// whatever SQLite answers. Nothing was changed.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::sqlite::{Prefix, migrate, rusqlite::Connection};
+/// let conn = Connection::open_in_memory()?;
+/// migrate(&conn, &Prefix::default())?;
+/// assert!(conn.table_exists(None, "sm_task")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn migrate(conn: &Connection, prefix: &super::Prefix) -> StoreResult<()> {
+    if schema::inspect(conn, prefix)? == Found::Current {
+        return Ok(());
+    }
+    let (begin, commit, undo) = if conn.is_autocommit() {
+        ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
+    } else {
+        let undo = "ROLLBACK TO stationmaster_migrate; RELEASE stationmaster_migrate";
+        ("SAVEPOINT stationmaster_migrate", "RELEASE stationmaster_migrate", undo)
+    };
+    let was_open = !conn.is_autocommit();
+    let done = (|| {
+        conn.execute_batch(begin)?;
+        schema::migrate_inside(conn, prefix)?;
+        Ok(conn.execute_batch(commit)?)
+    })();
+    if done.is_err() && (was_open || !conn.is_autocommit()) {
+        // The first error is the one to be told; a failing undo leaves the host's transaction to the host.
+        let _ = conn.execute_batch(undo);
+    }
+    done.map_err(|fault: super::error::Fault| fault.into())
+}

@@ -1,0 +1,163 @@
+//! What SQLite's result codes mean to the caller.
+
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+use rusqlite::types::FromSqlError;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::id::IdError;
+
+/// What goes wrong inside an operation.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// SQLite refused a statement; part of the operation may have been done.
+    Sqlite(rusqlite::Error),
+    /// A row holds what the store never wrote.
+    Damaged(String),
+    /// The arguments were refused before anything was done.
+    Refused(StoreError),
+}
+
+/// The result of a part of an operation.
+pub(super) type Outcome<T> = Result<T, Fault>;
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<FromSqlError> for Fault {
+    fn from(error: FromSqlError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<IdError> for Fault {
+    fn from(error: IdError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Sqlite(error) => store_error(error),
+            Fault::Damaged(what) => Self::new(
+                StoreErrorKind::Corrupt,
+                format!("a stored row cannot be read: {what}: restore a backup"),
+            ),
+            Fault::Refused(error) => error,
+        }
+    }
+}
+
+/// The error of one statement.
+pub(super) fn store_error(error: rusqlite::Error) -> StoreError {
+    let (kind, what) = classify(&error);
+    StoreError::new(kind, format!("{what} ({error})")).with_source(error)
+}
+
+/// The error of a COMMIT after which SQLite is out of the transaction.
+///
+/// A full medium is known to have stopped the commit before its last frame. Of any other error it is not known whether
+/// it came before or after the commit took effect.
+pub(super) fn commit_error(error: rusqlite::Error) -> StoreError {
+    if classify(&error).0 == StoreErrorKind::Full {
+        return store_error(error);
+    }
+    let text =
+        format!("the commit failed and may have taken effect: ask the store before trying again ({error})");
+    StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error)
+}
+
+fn classify(error: &rusqlite::Error) -> (StoreErrorKind, &'static str) {
+    use rusqlite::Error as E;
+    match error {
+        E::SqliteFailure(code, message) => classify_code(*code, message.as_deref().unwrap_or_default()),
+        E::SqlInputError { error, msg, .. } => classify_code(*error, msg),
+        E::FromSqlConversionFailure(..)
+        | E::IntegralValueOutOfRange(..)
+        | E::InvalidColumnType(..)
+        | E::Utf8Error(..) => (StoreErrorKind::Corrupt, "a stored row cannot be read: restore a backup"),
+        _ => (StoreErrorKind::Backend, "SQLite could not be used"),
+    }
+}
+
+fn classify_code(error: ffi::Error, message: &str) -> (StoreErrorKind, &'static str) {
+    match error.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+            (StoreErrorKind::Busy, "another writer holds the database: call again, or raise the busy timeout")
+        }
+        ErrorCode::DiskFull => {
+            (StoreErrorKind::Full, "no space is left for the database: make space and call again")
+        }
+        ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::FileLockingProtocolFailed => (
+            StoreErrorKind::Io,
+            "the database file cannot be used: check that it and its folder are there and writable",
+        ),
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => (
+            StoreErrorKind::Corrupt,
+            "the file is damaged or no SQLite database: restore a backup, or name another",
+        ),
+        ErrorCode::ReadOnly | ErrorCode::PermissionDenied => (
+            StoreErrorKind::ReadOnly,
+            "the database can only be read: write in a write transaction, to a writable file",
+        ),
+        ErrorCode::ConstraintViolation
+            if matches!(
+                error.extended_code,
+                ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+            ) =>
+        {
+            (StoreErrorKind::Conflict, "another writer was first: call again")
+        }
+        ErrorCode::OperationInterrupted => {
+            (StoreErrorKind::Backend, "the operation was interrupted and rolled back: call again")
+        }
+        _ if message.starts_with("no such table") || message.starts_with("no such index") => {
+            (StoreErrorKind::Schema, "the store's tables are missing: create them with `sqlite::migrate`")
+        }
+        _ => (StoreErrorKind::Backend, "SQLite refused a statement"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: std::ffi::c_int) -> StoreErrorKind {
+        store_error(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind()
+    }
+
+    #[test]
+    fn codes_are_grouped_by_what_the_caller_can_do() {
+        use StoreErrorKind as K;
+        assert_eq!(kind(ffi::SQLITE_BUSY), K::Busy);
+        assert_eq!(kind(ffi::SQLITE_BUSY_SNAPSHOT), K::Busy);
+        assert_eq!(kind(ffi::SQLITE_LOCKED), K::Busy);
+        assert_eq!(kind(ffi::SQLITE_FULL), K::Full);
+        assert_eq!(kind(ffi::SQLITE_IOERR_FSYNC), K::Io);
+        assert_eq!(kind(ffi::SQLITE_CANTOPEN), K::Io);
+        assert_eq!(kind(ffi::SQLITE_CORRUPT), K::Corrupt);
+        assert_eq!(kind(ffi::SQLITE_NOTADB), K::Corrupt);
+        assert_eq!(kind(ffi::SQLITE_READONLY_DIRECTORY), K::ReadOnly);
+        assert_eq!(kind(ffi::SQLITE_CONSTRAINT_UNIQUE), K::Conflict);
+        assert_eq!(kind(ffi::SQLITE_CONSTRAINT_DATATYPE), K::Backend);
+        assert_eq!(kind(ffi::SQLITE_INTERRUPT), K::Backend);
+    }
+
+    #[test]
+    fn a_failed_commit_is_open_unless_the_medium_was_full() {
+        let of = |code| commit_error(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind();
+        assert_eq!(of(ffi::SQLITE_FULL), StoreErrorKind::Full);
+        assert_eq!(of(ffi::SQLITE_IOERR_FSYNC), StoreErrorKind::Indeterminate);
+        assert_eq!(of(ffi::SQLITE_INTERRUPT), StoreErrorKind::Indeterminate);
+    }
+}

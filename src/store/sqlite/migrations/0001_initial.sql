@@ -1,0 +1,162 @@
+-- Numbers that only rise: the last task, sensor change and event.
+CREATE TABLE sm_counter (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('sensor', 0), ('event', 0);
+
+-- slots: NULL is unlimited. deferred: 0 give back, 1 keep.
+CREATE TABLE sm_pool (
+    name        TEXT PRIMARY KEY,
+    slots       INTEGER,
+    used        INTEGER NOT NULL DEFAULT 0,
+    deferred    INTEGER NOT NULL DEFAULT 0,
+    description TEXT NOT NULL DEFAULT ''
+) STRICT, WITHOUT ROWID;
+INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);
+
+-- Limits. max: NULL where tasks carry the key and no limit is defined for it.
+CREATE TABLE sm_cap (
+    key  TEXT PRIMARY KEY,
+    max  INTEGER,
+    used INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_cap_defined ON sm_cap (key) WHERE max IS NOT NULL;
+
+-- limits: a JSON array of the keys, sorted.
+CREATE TABLE sm_lane (
+    no     INTEGER PRIMARY KEY,
+    pool   TEXT NOT NULL,
+    slots  INTEGER NOT NULL,
+    limits TEXT NOT NULL,
+    ready  INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits);
+CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;
+
+-- state: 0 scheduled, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 success, 6 failed, 7 skipped.
+-- map_index: -1 is a task that is not mapped. lease_loss: NULL is fail, else how many are requeued.
+-- retry: NULL is never. The numbers stand before the texts, so that finding a row's state reads no long text.
+CREATE TABLE sm_task (
+    no               INTEGER PRIMARY KEY,
+    state            INTEGER NOT NULL DEFAULT 0,
+    due              INTEGER,
+    epoch            INTEGER NOT NULL DEFAULT 0,
+    lane             INTEGER NOT NULL,
+    slots            INTEGER NOT NULL,
+    held_slots       INTEGER NOT NULL DEFAULT 0,
+    expires_at       INTEGER,
+    rank             INTEGER NOT NULL,
+    logical_date     INTEGER NOT NULL,
+    map_index        INTEGER NOT NULL,
+    priority         INTEGER NOT NULL,
+    attempt          INTEGER NOT NULL DEFAULT 0,
+    forgiven         INTEGER NOT NULL DEFAULT 0,
+    lease_loss       INTEGER,
+    attempt_runs     INTEGER NOT NULL DEFAULT 0,
+    enqueued_at      INTEGER NOT NULL,
+    queued_at        INTEGER,
+    first_started_at INTEGER,
+    started_at       INTEGER,
+    ended_at         INTEGER,
+    namespace        TEXT NOT NULL,
+    workflow         TEXT NOT NULL,
+    run              TEXT NOT NULL,
+    task             TEXT NOT NULL,
+    holder           TEXT,
+    retry            TEXT,
+    message          TEXT,
+    value            TEXT,
+    payload          TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX sm_task_key ON sm_task (namespace, workflow, run, task, map_index);
+CREATE INDEX sm_task_ready ON sm_task (lane, rank, logical_date, map_index) WHERE state = 0 AND due IS NULL;
+CREATE INDEX sm_task_due ON sm_task (due) WHERE due IS NOT NULL;
+CREATE INDEX sm_task_lease ON sm_task (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX sm_task_sensing ON sm_task (lane) WHERE state = 4;
+CREATE INDEX sm_task_ended ON sm_task (ended_at) WHERE state >= 5;
+
+-- Ticks that granted something. grants: a JSON array of [no, epoch].
+CREATE TABLE sm_request (
+    no     INTEGER PRIMARY KEY,
+    id     TEXT NOT NULL,
+    at     INTEGER NOT NULL,
+    grants TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX sm_request_id ON sm_request (id);
+CREATE INDEX sm_request_at ON sm_request (at, id);
+
+-- no: the task. state: 0 waiting, 1 ended. changed: the number of its last change, unique.
+CREATE TABLE sm_sensor (
+    no            INTEGER PRIMARY KEY,
+    epoch         INTEGER NOT NULL,
+    state         INTEGER NOT NULL,
+    changed       INTEGER NOT NULL,
+    fingerprint   INTEGER NOT NULL,
+    attempt       INTEGER NOT NULL,
+    generation    INTEGER NOT NULL,
+    interval      INTEGER NOT NULL,
+    timeout       INTEGER NOT NULL,
+    on_landed     INTEGER NOT NULL,
+    on_missed     INTEGER NOT NULL,
+    registered_at INTEGER NOT NULL,
+    times_out_at  INTEGER NOT NULL,
+    kind          TEXT NOT NULL,
+    context       TEXT NOT NULL
+) STRICT;
+CREATE INDEX sm_sensor_changed ON sm_sensor (changed);
+CREATE INDEX sm_sensor_waiting ON sm_sensor (changed) WHERE state = 0;
+
+-- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled. next: a state of sm_task.
+CREATE TABLE sm_event (
+    seq        INTEGER PRIMARY KEY,
+    no         INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    reason     INTEGER NOT NULL,
+    next       INTEGER NOT NULL,
+    value      TEXT,
+    message    TEXT
+) STRICT;
+CREATE INDEX sm_event_task ON sm_event (no);
+
+CREATE TABLE sm_worker (
+    name       TEXT PRIMARY KEY,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE sm_shard (
+    shard      INTEGER PRIMARY KEY,
+    holder     TEXT,
+    epoch      INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sm_shard_holder ON sm_shard (holder);
+
+-- last_run: the last number given to a run of the namespace.
+CREATE TABLE sm_namespace (
+    no       INTEGER PRIMARY KEY,
+    name     TEXT NOT NULL,
+    last_run INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX sm_namespace_name ON sm_namespace (name);
+
+-- no: namespace << 40 | number, so that the runs of one namespace lie together.
+-- node: where the fork-node index files a closed run; NULL while it is open.
+CREATE TABLE sm_run (
+    no         INTEGER PRIMARY KEY,
+    ns         INTEGER NOT NULL,
+    node       INTEGER,
+    start      INTEGER NOT NULL,
+    stop       INTEGER,
+    status     INTEGER NOT NULL,
+    method     INTEGER NOT NULL,
+    id         TEXT NOT NULL,
+    workflow   TEXT,
+    user       TEXT,
+    attributes TEXT
+) STRICT;
+CREATE UNIQUE INDEX sm_run_key ON sm_run (ns, id);
+CREATE INDEX sm_run_open ON sm_run (ns, start) WHERE stop IS NULL;
+CREATE INDEX sm_run_node_start ON sm_run (ns, node, start) WHERE node IS NOT NULL;
+CREATE INDEX sm_run_node_stop ON sm_run (ns, node, stop) WHERE node IS NOT NULL;

@@ -1,0 +1,117 @@
+//! The prefix of the store's tables.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::Invalid;
+
+/// The prefix that the SQL of the crate is written with.
+const WRITTEN: &str = "sm_";
+
+/// What the names of the store's tables and indexes begin with, so that they can live in a database beside others.
+///
+/// Default: `sm_`. Cheap to clone; make it once and keep it, since it remembers the statements it was put into.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::sqlite::Prefix;
+/// assert_eq!(Prefix::default().as_str(), "sm_");
+/// assert!(Prefix::new("jobs_").is_ok());
+/// assert!(Prefix::new("Robert'); DROP").is_err());
+/// ```
+#[derive(Clone)]
+pub struct Prefix {
+    text: Arc<str>,
+    replaced: Arc<Mutex<HashMap<(usize, usize), Arc<str>>>>,
+}
+
+impl Prefix {
+    /// Checks and takes a prefix: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with `sqlite_`.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Prefix`].
+    pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
+        let text = text.as_ref();
+        let plain = text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+        let starts = text.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
+        if !plain || !starts || text.len() > 32 || text.starts_with("sqlite_") {
+            return Err(Invalid::Prefix { prefix: text.into() });
+        }
+        Ok(Self { text: text.into(), replaced: Arc::default() })
+    }
+
+    /// The text, as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The name of one of the store's tables.
+    pub(super) fn table(&self, name: &str) -> String {
+        format!("{}{name}", self.text)
+    }
+
+    /// A text that is used once, with this prefix.
+    pub(super) fn apply(&self, sql: &str) -> String {
+        sql.replace(WRITTEN, &self.text)
+    }
+
+    /// Calls `with` with a statement that has this prefix.
+    pub(super) fn statement<T>(&self, sql: &'static str, with: impl FnOnce(&str) -> T) -> T {
+        if &*self.text == WRITTEN {
+            return with(sql);
+        }
+        let place = (sql.as_ptr() as usize, sql.len());
+        let text = Arc::clone(self.replaced.lock().entry(place).or_insert_with(|| self.apply(sql).into()));
+        with(&text)
+    }
+}
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self { text: WRITTEN.into(), replaced: Arc::default() }
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.text, f)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&*self.text, f)
+    }
+}
+
+impl PartialEq for Prefix {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Prefix {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_is_not_a_plain_identifier() {
+        for bad in ["", "1a", "_a", "A", "a-b", "a\"", "é", "sqlite_x", &"a".repeat(33)] {
+            assert!(Prefix::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn is_put_into_every_name_of_a_statement() {
+        let prefix = Prefix::new("wf7_").unwrap();
+        let put = prefix.statement("SELECT 1 FROM sm_task JOIN sm_lane", str::to_owned);
+        assert_eq!(put, "SELECT 1 FROM wf7_task JOIN wf7_lane");
+    }
+}

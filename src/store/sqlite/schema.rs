@@ -1,0 +1,241 @@
+//! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
+//!
+//! The ledger is a table of the store's own; `user_version` belongs to the host. A migration that was released is never
+//! changed: its checksum is in the ledger of every database it was applied to.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, params};
+use sha1::{Digest, Sha1};
+
+use super::error::{Fault, Outcome};
+use super::prefix::Prefix;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// One step of the schema, in SQL with the default prefix.
+struct Migration {
+    name: &'static str,
+    sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") }];
+
+const LEDGER: &str = "CREATE TABLE sm_migration (
+    version    INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    checksum   TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT;
+";
+
+const NOTE: &str = "INSERT INTO sm_migration (version, name, checksum, applied_at)
+    VALUES (?1, ?2, ?3, unixepoch() * 1000000)";
+
+const READ_LEDGER: &str = "SELECT version, name, checksum FROM sm_migration ORDER BY version";
+
+/// The tables of this version, without their prefix.
+const TABLES: &[&str] = &[
+    "cap",
+    "counter",
+    "event",
+    "lane",
+    "migration",
+    "namespace",
+    "pool",
+    "request",
+    "run",
+    "sensor",
+    "shard",
+    "task",
+    "worker",
+];
+
+/// The version of the schema that this version of the crate reads and writes.
+pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+
+impl Migration {
+    fn checksum(&self) -> String {
+        Sha1::digest(self.sql.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What a database holds of a store with some prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing.
+    Nothing,
+    /// The schema after this many migrations, fewer than there are.
+    Older(usize),
+    /// The schema of this version.
+    Current,
+}
+
+/// Looks what a database holds. Reads only.
+///
+/// A schema that is newer, incomplete or somebody else's is refused: [`StoreErrorKind::Schema`].
+pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
+    let ours = objects_of(conn, prefix)?;
+    if !ours.contains(&prefix.table("migration")) {
+        return match ours.first() {
+            None => Ok(Found::Nothing),
+            Some(name) => refuse(format!(
+                "{name} is there, but no record of migrations: it belongs to something else: choose another table prefix"
+            )),
+        };
+    }
+    let mut ledger = match conn.prepare(&prefix.apply(READ_LEDGER)) {
+        Ok(ledger) => ledger,
+        Err(rusqlite::Error::SqlInputError { .. }) => {
+            return refuse(format!(
+                "{} is not the record of migrations of this crate: choose another table prefix",
+                prefix.table("migration")
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut rows = ledger.query([])?;
+    let mut applied = 0;
+    while let Some(row) = rows.next()? {
+        let version: i64 = row.get(0)?;
+        let Some(known) = MIGRATIONS.get(applied) else {
+            return refuse(format!(
+                "its schema has version {version}, this version of the crate knows {VERSION}: use a newer version"
+            ));
+        };
+        let (name, checksum): (String, String) = (row.get(1)?, row.get(2)?);
+        if version != applied as i64 + 1 || name != known.name || checksum != known.checksum() {
+            return refuse(format!(
+                "migration {version} ({name}) is not the one this version of the crate knows: \
+                 use the version that created the database"
+            ));
+        }
+        applied += 1;
+    }
+    if applied < MIGRATIONS.len() {
+        return Ok(Found::Older(applied));
+    }
+    match TABLES.iter().map(|name| prefix.table(name)).find(|name| !ours.contains(name)) {
+        Some(missing) => refuse(format!("table {missing} is missing: restore a backup")),
+        None => Ok(Found::Current),
+    }
+}
+
+/// The names that begin with the prefix, without those of a store whose own prefix begins with it.
+fn objects_of(conn: &Connection, prefix: &Prefix) -> Outcome<BTreeSet<String>> {
+    let mut statement =
+        conn.prepare("SELECT lower(name) FROM sqlite_schema WHERE lower(substr(name, 1, length(?1))) = ?1")?;
+    let names = statement
+        .query_map([prefix.as_str()], |row| row.get::<_, String>(0))?
+        .collect::<Result<BTreeSet<_>, _>>()?;
+    let nested: Vec<String> = names
+        .iter()
+        .filter_map(|name| name.strip_suffix("migration"))
+        .filter(|longer| longer.len() > prefix.as_str().len())
+        .map(str::to_owned)
+        .collect();
+    Ok(names.into_iter().filter(|name| !nested.iter().any(|longer| name.starts_with(longer))).collect())
+}
+
+fn refuse<T>(what: String) -> Outcome<T> {
+    let text = format!("the database was left untouched: {what}");
+    Err(Fault::Refused(StoreError::new(StoreErrorKind::Schema, text)))
+}
+
+/// Brings the schema to this version. Call it inside a transaction that writes; looks again what is there.
+pub(super) fn migrate_inside(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
+    let applied = match inspect(conn, prefix)? {
+        Found::Current => return Ok(()),
+        Found::Older(applied) => applied,
+        Found::Nothing => {
+            conn.execute_batch(&prefix.apply(LEDGER))?;
+            0
+        }
+    };
+    for (at, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
+        conn.execute_batch(&prefix.apply(migration.sql))?;
+        conn.execute(&prefix.apply(NOTE), params![at as i64 + 1, migration.name, migration.checksum()])?;
+    }
+    Ok(())
+}
+
+/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations themselves.
+///
+/// Apply it in one transaction, once. Later versions of the crate bring an older schema up to date with
+/// [`super::migrate`].
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::sqlite::{Prefix, migrations_sql};
+/// let sql = migrations_sql(&Prefix::new("jobs_")?);
+/// assert!(sql.contains("CREATE TABLE jobs_task") && !sql.contains("sm_"));
+/// # Ok::<(), stationmaster::error::Invalid>(())
+/// ```
+pub fn migrations_sql(prefix: &Prefix) -> String {
+    let mut sql = prefix.apply(LEDGER);
+    for (at, migration) in MIGRATIONS.iter().enumerate() {
+        let note = NOTE
+            .replace("?1", &(at + 1).to_string())
+            .replace("?2", &format!("'{}'", migration.name))
+            .replace("?3", &format!("'{}'", migration.checksum()));
+        sql.push_str(&prefix.apply(migration.sql));
+        sql.push_str(&prefix.apply(&note));
+        sql.push_str(";\n");
+    }
+    sql
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_tables_is_what_the_migrations_create() {
+        let conn = Connection::open_in_memory().unwrap();
+        migrate_inside(&conn, &Prefix::default()).unwrap();
+        let tables: Vec<String> = conn
+            .prepare("SELECT substr(name, 4) FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+            .unwrap()
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(tables, TABLES);
+    }
+
+    #[test]
+    fn the_text_for_hosts_makes_a_current_schema() {
+        let conn = Connection::open_in_memory().unwrap();
+        let prefix = Prefix::new("x_").unwrap();
+        conn.execute_batch(&migrations_sql(&prefix)).unwrap();
+        assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Current);
+    }
+
+    #[test]
+    fn stores_with_nested_prefixes_live_side_by_side() {
+        let conn = Connection::open_in_memory().unwrap();
+        migrate_inside(&conn, &Prefix::new("sm_b_").unwrap()).unwrap();
+        assert_eq!(inspect(&conn, &Prefix::default()).unwrap(), Found::Nothing);
+        migrate_inside(&conn, &Prefix::default()).unwrap();
+        assert_eq!(inspect(&conn, &Prefix::default()).unwrap(), Found::Current);
+    }
+
+    #[test]
+    fn whatever_is_not_ours_is_refused() {
+        let ours = migrations_sql(&Prefix::default());
+        for foreign in [
+            "CREATE TABLE sm_task (x)",
+            "CREATE VIEW SM_anything AS SELECT 1",
+            "CREATE TABLE sm_migration (id)",
+            &format!("{ours} UPDATE sm_migration SET checksum = 'x'"),
+            &format!("{ours} INSERT INTO sm_migration VALUES (2, '0002_later', 'x', 0)"),
+            &format!("{ours} DROP TABLE sm_task"),
+        ] {
+            let conn = Connection::open_in_memory().unwrap();
+            conn.execute_batch(foreign).unwrap();
+            let refused = inspect(&conn, &Prefix::default()).unwrap_err();
+            assert_eq!(StoreError::from(refused).kind(), StoreErrorKind::Schema, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What an admission tick reads, and what makes tasks ready for it.
+
+use chrono::{DateTime, Utc};
+use rusqlite::OptionalExtension;
+
+use super::super::error::Outcome;
+use super::lane::ReadyChange;
+use super::row::map_index_value;
+use super::{Db, clamp, row};
+use crate::admission::{Candidate, LanePage, OrderKey};
+use crate::lease::TaskNo;
+use crate::time::{from_micros, micros};
+
+pub(super) const PROMOTE: &str = "UPDATE sm_task SET state = 0, due = NULL WHERE no IN \
+     (SELECT no FROM sm_task WHERE due IS NOT NULL AND due <= ?1 ORDER BY due, no LIMIT ?2) RETURNING lane";
+pub(super) const NEXT_DUE: &str = "SELECT due FROM sm_task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
+pub(super) const FIRST_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
+     WHERE lane = ?1 AND state = 0 AND due IS NULL ORDER BY rank, logical_date, map_index, no LIMIT ?2";
+pub(super) const NEXT_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
+     WHERE lane = ?1 AND state = 0 AND due IS NULL AND (rank, logical_date, map_index, no) > (?3, ?4, ?5, ?6) \
+     ORDER BY rank, logical_date, map_index, no LIMIT ?2";
+
+impl Db<'_> {
+    pub(super) fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        let mut ready = ReadyChange::default();
+        let mut promoted = 0;
+        let mut statement = self.prepare(PROMOTE)?;
+        let mut rows = statement.query((micros(now), clamp(limit)))?;
+        while let Some(row) = rows.next()? {
+            ready.add(row.get(0)?, 1);
+            promoted += 1;
+        }
+        ready.write(self)?;
+        Ok(promoted)
+    }
+
+    pub(super) fn next_due(&mut self) -> Outcome<Option<DateTime<Utc>>> {
+        Ok(self.prepare(NEXT_DUE)?.query_row([], |row| row.get(0).map(from_micros)).optional()?)
+    }
+
+    pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
+        let mut first = self.prepare(FIRST_CANDIDATES)?;
+        let mut next = self.prepare(NEXT_CANDIDATES)?;
+        let mut found = Vec::new();
+        for page in pages {
+            let (lane, limit) = (page.lane.0, clamp(page.limit));
+            let mut rows = match page.after {
+                None => first.query((lane, limit))?,
+                Some(after) => next.query((
+                    lane,
+                    limit,
+                    after.rank,
+                    micros(after.logical_date),
+                    map_index_value(after.map_index),
+                    after.no.0,
+                ))?,
+            };
+            while let Some(row) = rows.next()? {
+                let map_index = row::map_index(row, 2)?;
+                let order = OrderKey::new(row.get(0)?, row::instant(row, 1)?, map_index, TaskNo(row.get(3)?));
+                found.push(Candidate::new(page.lane, order));
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,101 @@
+//! The audit: every counter against what it counts. Reads all tasks.
+
+use std::collections::BTreeMap;
+
+use super::super::error::Outcome;
+use super::code::Code;
+use super::{Db, row};
+use crate::id::{LimitKey, PoolName};
+use crate::lease::TaskNo;
+use crate::store::Discrepancy;
+use crate::task::TaskState;
+
+const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0 AND due IS NULL) \
+     FROM sm_task GROUP BY lane";
+const POOLS: &str = "SELECT name, used FROM sm_pool";
+const CAPS: &str = "SELECT key, used FROM sm_cap";
+const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expires_at IS NOT NULL FROM sm_task \
+     WHERE (state IN (1, 2)) <> (holder IS NOT NULL AND expires_at IS NOT NULL) \
+        OR (holder IS NULL) <> (expires_at IS NULL) OR (held_slots > 0 AND state NOT IN (1, 2, 4)) \
+     ORDER BY no";
+
+impl Db<'_> {
+    pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
+        let lanes = self.all_lanes()?;
+        let mut pools: BTreeMap<PoolName, Pair> = BTreeMap::new();
+        let mut limits: BTreeMap<LimitKey, Pair> = BTreeMap::new();
+        let mut ready: BTreeMap<i64, i64> = BTreeMap::new();
+
+        let mut statement = self.prepare(SUMS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let no = row.get(0)?;
+            let Some(lane) = lanes.get(&no) else {
+                return Err(super::Fault::Damaged(format!("lane {no} is missing")));
+            };
+            pools.entry(lane.key.pool.clone()).or_default().held += row.get::<_, i64>(1)?;
+            for key in &lane.key.limits {
+                limits.entry(key.clone()).or_default().held += row.get::<_, i64>(2)?;
+            }
+            ready.insert(no, row.get(3)?);
+        }
+        let mut statement = self.prepare(POOLS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            pools.entry(row::name(row, 0)?).or_default().counted = row.get(1)?;
+        }
+        let mut statement = self.prepare(CAPS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            limits.entry(row::name(row, 0)?).or_default().counted = row.get(1)?;
+        }
+
+        let mut found = Vec::new();
+        for (pool, Pair { counted, held }) in pools.into_iter().filter(|(_, pair)| pair.differs()) {
+            found.push(Discrepancy::Pool { pool, counted, held });
+        }
+        for (key, Pair { counted, held }) in limits.into_iter().filter(|(_, pair)| pair.differs()) {
+            found.push(Discrepancy::Limit { key, counted, held });
+        }
+        for (no, lane) in lanes {
+            let pair = Pair {
+                counted: i64::try_from(lane.ready).unwrap_or(i64::MAX),
+                held: ready.get(&no).copied().unwrap_or(0),
+            };
+            if pair.differs() {
+                found.push(Discrepancy::Lane { lane: lane.key, counted: pair.counted, held: pair.held });
+            }
+        }
+        self.broken(&mut found)?;
+        Ok(found)
+    }
+
+    fn broken(&self, found: &mut Vec<Discrepancy>) -> Outcome<()> {
+        let mut statement = self.prepare(BROKEN)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let state = TaskState::from_code(row.get(1)?)?;
+            let (held, leased): (i64, bool) = (row.get(2)?, row.get(3)?);
+            let problem = match (state.is_leased(), leased) {
+                (true, false) => format!("it is {state} without a lease"),
+                (false, true) => format!("it is {state} and has a lease"),
+                _ if held > 0 => format!("it is {state} and holds {held} slots"),
+                _ => format!("it is {state} and has half a lease"),
+            };
+            found.push(Discrepancy::Task { task: TaskNo(row.get(0)?), problem });
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Pair {
+    counted: i64,
+    held: i64,
+}
+
+impl Pair {
+    fn differs(&self) -> bool {
+        self.counted != self.held
+    }
+}

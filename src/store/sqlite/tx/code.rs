@@ -1,0 +1,63 @@
+//! The numbers that stand for states and choices in the tables. Once released they never change.
+
+use super::super::error::{Fault, Outcome};
+use crate::pool::Deferred;
+use crate::run::{RunStatus, StartMethod};
+use crate::sensor::{EndReason, OnLanded, OnMissed, SensorState};
+use crate::store::StateSet;
+use crate::task::{AttemptRuns, LeaseLoss, TaskState};
+
+macro_rules! codes {
+    ($($type:ident { $($variant:ident = $code:literal),+ $(,)? })+) => {$(
+        impl Code for $type {
+            fn code(self) -> i64 {
+                match self {
+                    $(Self::$variant => $code,)+
+                }
+            }
+
+            fn from_code(code: i64) -> Outcome<Self> {
+                match code {
+                    $($code => Ok(Self::$variant),)+
+                    _ => Err(Fault::Damaged(format!("{code} is no {}", stringify!($type)))),
+                }
+            }
+        }
+    )+};
+}
+
+/// A choice that is stored as a number.
+pub(super) trait Code: Sized {
+    fn code(self) -> i64;
+    fn from_code(code: i64) -> Outcome<Self>;
+}
+
+codes! {
+    TaskState {
+        Scheduled = 0, Queued = 1, Running = 2, UpForRetry = 3, Sensing = 4, Success = 5, Failed = 6, Skipped = 7,
+    }
+    AttemptRuns { Off = 0, Record = 1 }
+    Deferred { GiveBack = 0, Keep = 1 }
+    SensorState { Waiting = 0, Ended = 1 }
+    OnLanded { Succeed = 0, Resume = 1 }
+    OnMissed { Fail = 0, Skip = 1 }
+    EndReason { Landed = 0, TimedOut = 1, Failed = 2, Cancelled = 3 }
+    RunStatus {
+        Pending = 0, Starting = 1, Running = 2, Suspended = 3, Resuming = 4, Completed = 5, Failed = 6, Killed = 7,
+        Rejected = 8,
+    }
+    StartMethod { Manual = 0, Scheduled = 1, Triggered = 2 }
+}
+
+/// The states as bits, the lowest for code 0.
+pub(super) fn mask(states: StateSet) -> i64 {
+    states.iter().fold(0, |mask, state| mask | 1 << state.code())
+}
+
+/// None is to fail; a number, how often to requeue.
+pub(super) fn lease_loss(loss: LeaseLoss) -> Option<i64> {
+    match loss {
+        LeaseLoss::Fail => None,
+        LeaseLoss::Requeue { at_most } => Some(at_most.into()),
+    }
+}

@@ -1,0 +1,72 @@
+//! Events: kept until they are acknowledged.
+
+use super::super::error::Outcome;
+use super::code::Code;
+use super::{Db, clamp, row};
+use crate::lease::TaskNo;
+use crate::sensor::{Ending, SensorEvent};
+use crate::store::EventNote;
+use crate::time::micros;
+
+const NOTE: &str = "INSERT INTO sm_event (seq, no, generation, at, reason, next, value, message) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+pub(super) const EVENTS: &str = "SELECT seq, event.no, generation, at, reason, next, event.value, event.message, \
+     namespace, workflow, run, task, map_index \
+     FROM sm_event event CROSS JOIN sm_task task ON task.no = event.no \
+     WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+pub(super) const ACKNOWLEDGE: &str = "DELETE FROM sm_event WHERE seq = ?1";
+
+impl Db<'_> {
+    pub(super) fn note_events(&mut self, events: &[EventNote]) -> Outcome<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let mut seq = self.counter("event")?;
+        let mut statement = self.prepare(NOTE)?;
+        for note in events {
+            seq += 1;
+            statement.execute((
+                seq,
+                note.sensor.no.0,
+                clamp(note.sensor.generation),
+                micros(note.at),
+                note.ending.reason.code(),
+                note.ending.to.code(),
+                &note.ending.value,
+                &note.ending.message,
+            ))?;
+        }
+        self.set_counter("event", seq)
+    }
+
+    pub(super) fn events(&mut self, after: u64, limit: usize) -> Outcome<Vec<SensorEvent>> {
+        let mut statement = self.prepare(EVENTS)?;
+        let mut rows = statement.query((clamp(after), clamp(limit)))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(SensorEvent {
+                seq: row::number(row, 0)?,
+                no: TaskNo(row.get(1)?),
+                task: row::key(row, 8)?,
+                generation: row::number(row, 2)?,
+                at: row::instant(row, 3)?,
+                ending: Ending {
+                    reason: row::code(row, 4)?,
+                    to: row::code(row, 5)?,
+                    value: row.get(6)?,
+                    message: row.get(7)?,
+                },
+            });
+        }
+        Ok(found)
+    }
+
+    pub(super) fn acknowledge_events(&mut self, seqs: &[u64]) -> Outcome<usize> {
+        let mut statement = self.prepare(ACKNOWLEDGE)?;
+        let mut acknowledged = 0;
+        for seq in seqs.iter().filter_map(|seq| i64::try_from(*seq).ok()) {
+            acknowledged += statement.execute([seq])?;
+        }
+        Ok(acknowledged)
+    }
+}

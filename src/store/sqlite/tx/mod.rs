@@ -1,0 +1,160 @@
+//! The transaction: what all operations share.
+
+mod admission;
+mod audit;
+mod code;
+mod event;
+mod grant;
+mod insert;
+mod lane;
+mod lease;
+mod pool;
+mod retention;
+mod row;
+mod run;
+mod sensor;
+mod task;
+mod worker;
+
+use std::collections::HashMap;
+
+use rusqlite::{CachedStatement, Connection};
+
+use super::error::{Fault, Outcome};
+use super::prefix::Prefix;
+use crate::admission::LaneKey;
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+
+/// What a transaction may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// The store's operations inside a transaction.
+///
+/// A [`super::SqliteStore`] makes it for its own transactions; [`Self::attach`] makes it for one of the host's.
+///
+/// After an operation failed in a way that may have left half of it done, every further one is refused: roll the
+/// transaction back.
+#[derive(Debug)]
+pub struct SqliteTx<'c> {
+    db: Db<'c>,
+    access: Access,
+    whole: Whole,
+}
+
+/// Whether every operation so far did all of its work or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whole {
+    Yes,
+    No,
+}
+
+/// What operations work on.
+#[derive(Debug)]
+pub(super) struct Db<'c> {
+    conn: &'c Connection,
+    prefix: Prefix,
+    /// Lanes never change once they are there.
+    lanes: HashMap<i64, LaneKey>,
+}
+
+impl<'c> SqliteTx<'c> {
+    /// Works in a transaction that the host began and will commit or roll back: its rows and the store's become visible
+    /// together.
+    ///
+    /// Begin it with [`Immediate`](rusqlite::TransactionBehavior::Immediate) if it writes: a deferred one that read
+    /// before its first write is refused as busy when another writer came between. The tables must be there: see
+    /// [`super::migrate`]. If an operation fails, roll back.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreErrorKind::Backend`] if no transaction is open on the connection.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::pool::{PoolSpec, Slots};
+    /// use stationmaster::store::PoolTx;
+    /// use stationmaster::store::sqlite::{Prefix, SqliteTx, migrate, rusqlite};
+    ///
+    /// let mut conn = rusqlite::Connection::open_in_memory()?;
+    /// let prefix = Prefix::default();
+    /// migrate(&conn, &prefix)?;
+    /// conn.execute_batch("CREATE TABLE team (name TEXT)")?;
+    ///
+    /// let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    /// tx.execute("INSERT INTO team VALUES ('data')", [])?;
+    /// SqliteTx::attach(&tx, &prefix)?.put_pools(&[PoolSpec::new("data", Slots::Limited(4))?])?;
+    /// tx.commit()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn attach(conn: &'c Connection, prefix: &Prefix) -> StoreResult<Self> {
+        if conn.is_autocommit() {
+            let text = "no transaction is open on the connection: begin one, and attach to it";
+            return Err(StoreError::new(StoreErrorKind::Backend, text));
+        }
+        Ok(Self::inside(conn, prefix, Access::Write))
+    }
+
+    pub(super) fn inside(conn: &'c Connection, prefix: &Prefix, access: Access) -> Self {
+        let db = Db { conn, prefix: prefix.clone(), lanes: HashMap::new() };
+        Self { db, access, whole: Whole::Yes }
+    }
+
+    /// Refuses to go on once an operation may have done half of its work, or SQLite has rolled back.
+    pub(super) fn check_whole(&self) -> StoreResult<()> {
+        if self.whole == Whole::Yes && !self.db.conn.is_autocommit() {
+            return Ok(());
+        }
+        let text = "an operation failed earlier in this transaction: roll it back and begin again";
+        Err(StoreError::new(StoreErrorKind::Backend, text))
+    }
+
+    fn read<T>(&mut self, work: impl FnOnce(&mut Db<'c>) -> Outcome<T>) -> StoreResult<T> {
+        self.check_whole()?;
+        work(&mut self.db).map_err(|fault| {
+            if !matches!(fault, Fault::Refused(_)) {
+                self.whole = Whole::No;
+            }
+            fault.into()
+        })
+    }
+
+    fn write<T>(&mut self, work: impl FnOnce(&mut Db<'c>) -> Outcome<T>) -> StoreResult<T> {
+        if self.access == Access::Read {
+            let text = "the transaction only reads: begin one that writes";
+            return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
+        }
+        self.read(work)
+    }
+}
+
+impl<'c> Db<'c> {
+    fn prepare(&self, sql: &'static str) -> Outcome<CachedStatement<'c>> {
+        Ok(self.prefix.statement(sql, |sql| self.conn.prepare_cached(sql))?)
+    }
+
+    /// Reads one of the numbers that only rise.
+    fn counter(&self, name: &str) -> Outcome<i64> {
+        Ok(self.prepare(READ_COUNTER)?.query_row([name], |row| row.get(0))?)
+    }
+
+    fn set_counter(&self, name: &str, value: i64) -> Outcome<()> {
+        self.prepare(WRITE_COUNTER)?.execute((name, value))?;
+        Ok(())
+    }
+}
+
+const READ_COUNTER: &str = "SELECT value FROM sm_counter WHERE name = ?1";
+const WRITE_COUNTER: &str = "UPDATE sm_counter SET value = ?2 WHERE name = ?1";
+
+/// A count or position as SQLite takes it; more than it can hold is the most it can.
+fn clamp(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod plans;

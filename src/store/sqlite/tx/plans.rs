@@ -1,0 +1,113 @@
+//! How SQLite answers the statements that run all the time: through an index, and without sorting.
+
+use rusqlite::Connection;
+
+use super::super::prefix::Prefix;
+use super::super::schema::migrate_inside;
+use super::{admission, event, grant, insert, lane, lease, pool, retention, run, sensor, worker};
+
+const HOT: &[(&str, &str)] = &[
+    ("promote_due", admission::PROMOTE),
+    ("next_due", admission::NEXT_DUE),
+    ("first candidates", admission::FIRST_CANDIDATES),
+    ("next candidates", admission::NEXT_CANDIDATES),
+    ("ready_lanes", lane::READY_LANES),
+    ("lane", lane::LANE),
+    ("lane number", lane::LANE_NO),
+    ("add ready", lane::ADD_READY),
+    ("tasks", insert::BY_KEY),
+    ("tasks_by_no", insert::BY_NO),
+    ("number of key", insert::NO_OF_KEY),
+    ("grant", grant::GRANT),
+    ("granted", grant::REQUEST),
+    ("forget_requests", grant::FORGET_REQUESTS),
+    ("start", lease::START),
+    ("renew", lease::RENEW),
+    ("move", lease::MOVE),
+    ("ready lane", lease::READY_LANE),
+    ("expired", lease::EXPIRED),
+    ("next_expiry", lease::NEXT_EXPIRY),
+    ("forgettable", retention::FORGETTABLE),
+    ("delete task", retention::DELETE_TASK),
+    ("delete sensor", retention::DELETE_SENSOR),
+    ("pool", pool::POOL),
+    ("all_pools", pool::ALL_POOLS),
+    ("delete pool", pool::DELETE_POOL),
+    ("leased slots", pool::LEASED_SLOTS),
+    ("sensing slots", pool::SENSING_SLOTS),
+    ("take slots", pool::TAKE_SLOTS),
+    ("give slots", pool::GIVE_SLOTS),
+    ("limit", pool::CAP),
+    ("all_limits", pool::DEFINED_CAPS),
+    ("delete limit", pool::UNDEFINE_CAP),
+    ("take limit", pool::TAKE_CAP),
+    ("give limit", pool::GIVE_CAP),
+    ("task of sensor", sensor::TASK),
+    ("put sensor", sensor::PUT),
+    ("sensor of key", sensor::OF_KEY),
+    ("changed_sensors", sensor::CHANGED),
+    ("changed_sensors, waiting", sensor::CHANGED_WAITING),
+    ("end sensor", sensor::END),
+    ("events", event::EVENTS),
+    ("acknowledge", event::ACKNOWLEDGE),
+    ("release shards", worker::RELEASE),
+    ("write shard", worker::LATER_LEASE),
+    ("namespace", run::NAMESPACE),
+    ("run", run::RUN),
+    ("open run", run::START_IF_OPEN),
+    ("close run", run::CLOSE),
+    ("delete run", run::DELETE),
+    ("active_runs", run::ACTIVE),
+    ("active_runs in all", run::ACTIVE_IN_ALL),
+];
+
+/// Read as a whole by intention: what was asked for, and lists as long as the answer.
+const WHOLE: &[&str] = &["SCAN asked", "SCAN fork VIRTUAL", "SCAN json_each VIRTUAL", "SCAN sm_pool"];
+
+fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let parameters = statement.parameter_count();
+    let nulls = rusqlite::params_from_iter(std::iter::repeat_n(None::<i64>, parameters));
+    statement.query_map(nulls, |row| row.get(3)).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn complaint(name: &str, step: &str) -> Option<String> {
+    let scans = step.starts_with("SCAN") && !step.contains("INDEX");
+    let all = name == "active_runs in all" && step == "SCAN sm_namespace";
+    let allowed = all || WHOLE.iter().any(|whole| step.starts_with(whole));
+    let sorts = step.contains("TEMP B-TREE");
+    (sorts || scans && !allowed).then(|| format!("{name}: {step}"))
+}
+
+#[test]
+fn every_hot_statement_uses_an_index_and_sorts_nothing() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate_inside(&conn, &Prefix::default()).unwrap();
+    let complaints: Vec<String> = HOT
+        .iter()
+        .flat_map(|(name, sql)| plan(&conn, sql).into_iter().filter_map(move |step| complaint(name, &step)))
+        .collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn the_check_sees_scans_and_sorts() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate_inside(&conn, &Prefix::default()).unwrap();
+    for bad in ["SELECT no FROM sm_task WHERE holder = 'x'", "SELECT no FROM sm_task ORDER BY payload"] {
+        assert!(plan(&conn, bad).iter().any(|step| complaint("bad", step).is_some()), "{bad}");
+    }
+}
+
+#[test]
+fn candidates_are_read_from_the_index_alone_and_from_the_place_they_continue_at() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate_inside(&conn, &Prefix::default()).unwrap();
+    let next = plan(&conn, admission::NEXT_CANDIDATES).join("; ");
+    assert!(
+        next.contains("COVERING INDEX sm_task_ready (lane=? AND (rank,logical_date,map_index,rowid)>"),
+        "{next}"
+    );
+    let first = plan(&conn, admission::FIRST_CANDIDATES).join("; ");
+    assert!(first.contains("COVERING INDEX sm_task_ready (lane=?)"), "{first}");
+}

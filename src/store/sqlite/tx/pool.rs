@@ -1,0 +1,210 @@
+//! The store's operations on pools and limits.
+
+use std::collections::HashMap;
+
+use rusqlite::{CachedStatement, OptionalExtension};
+
+use super::super::error::Outcome;
+use super::code::Code;
+use super::{Db, SqliteTx, row};
+use crate::admission::limits::{LimitRecord, LimitSpec};
+use crate::error::StoreResult;
+use crate::id::{LimitKey, PoolName};
+use crate::pool::{PoolRecord, PoolSpec, PoolStats, Slots};
+use crate::store::{LimitDeletion, PoolDeletion, PoolTx};
+
+const PUT_POOL: &str = "INSERT INTO sm_pool (name, slots, deferred, description) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT (name) DO UPDATE \
+     SET slots = excluded.slots, deferred = excluded.deferred, description = excluded.description";
+pub(super) const DELETE_POOL: &str = "DELETE FROM sm_pool WHERE name = ?1 AND used = 0";
+pub(super) const POOL: &str = "SELECT name, slots, used, deferred, description FROM sm_pool WHERE name = ?1";
+pub(super) const ALL_POOLS: &str =
+    "SELECT name, slots, used, deferred, description FROM sm_pool ORDER BY name";
+pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_task INDEXED BY sm_task_lease \
+     WHERE expires_at IS NOT NULL AND state IN (1, 2)";
+pub(super) const SENSING_SLOTS: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_sensing \
+     WHERE state = 4 GROUP BY lane";
+pub(super) const TAKE_SLOTS: &str = "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 \
+     AND used <= 9223372036854775807 - ?2 AND (slots IS NULL OR used + ?2 <= slots)";
+pub(super) const GIVE_SLOTS: &str = "UPDATE sm_pool SET used = used - ?2 WHERE name = ?1";
+const PUT_CAP: &str =
+    "INSERT INTO sm_cap (key, max) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET max = excluded.max";
+pub(super) const UNDEFINE_CAP: &str = "UPDATE sm_cap SET max = NULL WHERE key = ?1 AND max IS NOT NULL";
+pub(super) const CAP: &str = "SELECT key, max, used FROM sm_cap WHERE key = ?1";
+pub(super) const DEFINED_CAPS: &str =
+    "SELECT key, max, used FROM sm_cap INDEXED BY sm_cap_defined WHERE max IS NOT NULL ORDER BY key";
+pub(super) const TAKE_CAP: &str = "UPDATE sm_cap SET used = used + ?2 WHERE key = ?1 \
+     AND used <= 9223372036854775807 - ?2 AND (max IS NULL OR used + ?2 <= max)";
+pub(super) const GIVE_CAP: &str = "UPDATE sm_cap SET used = used - ?2 WHERE key = ?1";
+
+fn pool(row: &rusqlite::Row<'_>) -> Outcome<PoolRecord> {
+    let slots = match row.get::<_, Option<i64>>(1)? {
+        None => Slots::Unlimited,
+        Some(_) => Slots::Limited(row::count(row, 1)?),
+    };
+    let spec =
+        PoolSpec { name: row::name(row, 0)?, slots, description: row.get(4)?, deferred: row::code(row, 3)? };
+    Ok(PoolRecord::new(spec, row.get(2)?))
+}
+
+fn limit(row: &rusqlite::Row<'_>) -> Outcome<LimitRecord> {
+    let max = row.get::<_, Option<i64>>(1)?.map(|_| row::count(row, 1)).transpose()?;
+    Ok(LimitRecord::new(row::name(row, 0)?, max, row.get(2)?))
+}
+
+/// Slots of one pool, by what its tasks are doing.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sums {
+    running: i64,
+    queued: i64,
+    scheduled: i64,
+    deferred: i64,
+}
+
+impl Db<'_> {
+    fn delete_pool(&self, delete: &mut CachedStatement<'_>, name: &PoolName) -> Outcome<PoolDeletion> {
+        if delete.execute([name.as_str()])? > 0 {
+            return Ok(PoolDeletion::Deleted);
+        }
+        let mut statement = self.prepare(POOL)?;
+        let used = statement.query_row([name.as_str()], |row| row.get(2)).optional()?;
+        Ok(used.map_or(PoolDeletion::Unknown, PoolDeletion::InUse))
+    }
+
+    fn pools(&self, names: &[PoolName]) -> Outcome<Vec<Option<PoolRecord>>> {
+        let mut statement = self.prepare(POOL)?;
+        names.iter().map(|name| statement.query([name.as_str()])?.next()?.map(pool).transpose()).collect()
+    }
+
+    fn pool_stats(&mut self, names: &[PoolName]) -> Outcome<Vec<Option<PoolStats>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sums = self.slot_sums()?;
+        let stats = |pool: PoolRecord| {
+            let sums = sums.get(&pool.spec.name).copied().unwrap_or_default();
+            PoolStats::new(&pool, sums.running, sums.queued, sums.scheduled, sums.deferred)
+        };
+        Ok(self.pools(names)?.into_iter().map(|pool| pool.map(stats)).collect())
+    }
+
+    fn slot_sums(&mut self) -> Outcome<HashMap<PoolName, Sums>> {
+        let mut sums: HashMap<PoolName, Sums> = HashMap::new();
+        for lane in self.ready_lanes()? {
+            let ready = i64::try_from(lane.ready).unwrap_or(i64::MAX);
+            let slots = i64::from(lane.key.slots).saturating_mul(ready);
+            let sum = &mut sums.entry(lane.key.pool).or_default().scheduled;
+            *sum = sum.saturating_add(slots);
+        }
+        let mut statement = self.prepare(LEASED_SLOTS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let sums = sums.entry(self.lane(row.get(0)?)?.pool).or_default();
+            let sum = if row.get::<_, i64>(1)? == 1 { &mut sums.queued } else { &mut sums.running };
+            *sum += row.get::<_, i64>(2)?;
+        }
+        let mut statement = self.prepare(SENSING_SLOTS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let lane = self.lane(row.get(0)?)?;
+            sums.entry(lane.pool).or_default().deferred += i64::from(lane.slots) * row.get::<_, i64>(1)?;
+        }
+        Ok(sums)
+    }
+
+    /// Changes counters, and answers how many rows that were.
+    fn count<'k>(&self, sql: &'static str, changes: impl Iterator<Item = (&'k str, u64)>) -> Outcome<usize> {
+        let mut statement = self.prepare(sql)?;
+        let mut changed = 0;
+        for (name, by) in changes {
+            // More than any counter can hold is never open, and never was taken.
+            if let Ok(by) = i64::try_from(by) {
+                changed += statement.execute((name, by))?;
+            }
+        }
+        Ok(changed)
+    }
+}
+
+impl PoolTx for SqliteTx<'_> {
+    fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
+        self.write(|db| {
+            let mut statement = db.prepare(PUT_POOL)?;
+            for pool in pools {
+                let name = pool.name.as_str();
+                statement.execute((name, pool.slots.total(), pool.deferred.code(), &pool.description))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
+        self.write(|db| {
+            let mut delete = db.prepare(DELETE_POOL)?;
+            pools.iter().map(|name| db.delete_pool(&mut delete, name)).collect()
+        })
+    }
+
+    fn pools(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolRecord>>> {
+        self.read(|db| db.pools(names))
+    }
+
+    fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>> {
+        self.read(|db| db.prepare(ALL_POOLS)?.query_and_then([], pool)?.collect())
+    }
+
+    fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>> {
+        self.read(|db| db.pool_stats(names))
+    }
+
+    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
+        self.write(|db| db.count(TAKE_SLOTS, pools.iter().map(|(name, slots)| (name.as_str(), *slots))))
+    }
+
+    fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
+        self.write(|db| db.count(GIVE_SLOTS, pools.iter().map(|(name, slots)| (name.as_str(), *slots))))?;
+        Ok(())
+    }
+
+    fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
+        self.write(|db| {
+            let mut statement = db.prepare(PUT_CAP)?;
+            for limit in limits {
+                statement.execute((limit.key.as_str(), limit.max))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
+        self.write(|db| {
+            let mut statement = db.prepare(UNDEFINE_CAP)?;
+            keys.iter()
+                .map(|key| match statement.execute([key.as_str()])? {
+                    0 => Ok(LimitDeletion::Unknown),
+                    _ => Ok(LimitDeletion::Deleted),
+                })
+                .collect()
+        })
+    }
+
+    fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {
+        self.read(|db| {
+            let mut statement = db.prepare(CAP)?;
+            keys.iter().map(|key| statement.query([key.as_str()])?.next()?.map(limit).transpose()).collect()
+        })
+    }
+
+    fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
+        self.read(|db| db.prepare(DEFINED_CAPS)?.query_and_then([], limit)?.collect())
+    }
+
+    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
+        self.write(|db| db.count(TAKE_CAP, limits.iter().map(|(key, tasks)| (key.as_str(), *tasks))))
+    }
+
+    fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {
+        self.write(|db| db.count(GIVE_CAP, limits.iter().map(|(key, tasks)| (key.as_str(), *tasks))))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! The store's operations on sensors, and the trait that they share with events, workers and shards.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rusqlite::{Row, params};
+
+use super::super::error::{Fault, Outcome};
+use super::code::Code;
+use super::row::map_index_value;
+use super::{Db, SqliteTx, clamp, row};
+use crate::canonical::PokeContext;
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::fingerprint::Fingerprint;
+use crate::id::{Holder, TaskKey};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
+use crate::shard::ShardCode;
+use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
+use crate::time::{duration_micros, micros};
+
+macro_rules! sensor_columns {
+    () => {
+        "no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at, \
+         times_out_at, state, changed, kind, context"
+    };
+}
+
+pub(super) const TASK: &str =
+    "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
+pub(super) const PUT: &str = concat!(
+    "INSERT INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
+     registered_at, times_out_at, state, changed, kind, context) \
+     VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13) \
+     ON CONFLICT (no) DO UPDATE SET fingerprint = excluded.fingerprint, epoch = excluded.epoch, \
+     attempt = excluded.attempt, generation = generation + 1, interval = excluded.interval, \
+     timeout = excluded.timeout, on_landed = excluded.on_landed, on_missed = excluded.on_missed, \
+     registered_at = excluded.registered_at, times_out_at = excluded.times_out_at, state = 0, \
+     changed = excluded.changed, kind = excluded.kind, context = excluded.context RETURNING generation"
+);
+pub(super) const OF_KEY: &str = concat!(
+    "SELECT ",
+    sensor_columns!(),
+    " FROM sm_sensor WHERE no = (SELECT no FROM sm_task \
+     WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5)"
+);
+pub(super) const CHANGED: &str =
+    concat!("SELECT ", sensor_columns!(), " FROM sm_sensor WHERE changed > ?1 ORDER BY changed");
+pub(super) const CHANGED_WAITING: &str = concat!(
+    "SELECT ",
+    sensor_columns!(),
+    " FROM sm_sensor WHERE state = 0 AND changed > ?1 ORDER BY changed"
+);
+pub(super) const END: &str = concat!(
+    "UPDATE sm_sensor SET state = 1, changed = ?3 WHERE no = ?1 AND epoch = ?2 AND state = 0 RETURNING ",
+    sensor_columns!()
+);
+
+fn fingerprint(row: &Row<'_>) -> Outcome<Fingerprint> {
+    Ok(Fingerprint(row.get::<_, i64>(1)?.cast_unsigned()))
+}
+
+fn sensor(row: &Row<'_>, task: TaskKey) -> Outcome<SensorRecord> {
+    let context = PokeContext::from_json(row.get_ref(14)?.as_str()?)
+        .map_err(|error| Fault::Damaged(format!("the poke context of task {task}: {error}")))?;
+    Ok(SensorRecord {
+        no: TaskNo(row.get(0)?),
+        epoch: row.get(2)?,
+        task,
+        attempt: row::count(row, 3)?,
+        generation: row::number(row, 4)?,
+        kind: row::name(row, 13)?,
+        context,
+        fingerprint: fingerprint(row)?,
+        settings: Settings {
+            interval: Duration::from_micros(row::number(row, 5)?),
+            timeout: Duration::from_micros(row::number(row, 6)?),
+            on_landed: row::code(row, 7)?,
+            on_missed: row::code(row, 8)?,
+        },
+        registered_at: row::instant(row, 9)?,
+        times_out_at: row::instant(row, 10)?,
+        state: row::code(row, 11)?,
+        changed: row::number(row, 12)?,
+    })
+}
+
+impl Db<'_> {
+    /// The key and the attempt of a task.
+    fn task_of(&self, no: i64) -> Outcome<Option<(TaskKey, u32)>> {
+        let mut statement = self.prepare(TASK)?;
+        let mut rows = statement.query([no])?;
+        rows.next()?.map(|row| Ok((row::key(row, 0)?, row::count(row, 5)?))).transpose()
+    }
+
+    fn sensor(&self, row: &Row<'_>) -> Outcome<SensorRecord> {
+        let no = row.get(0)?;
+        match self.task_of(no)? {
+            Some((task, _)) => sensor(row, task),
+            None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
+        }
+    }
+
+    fn put_sensors(&mut self, sensors: &[SensorInsert]) -> Outcome<Vec<SensorRecord>> {
+        if sensors.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut tasks = Vec::with_capacity(sensors.len());
+        for insert in sensors {
+            let no = insert.lease.no.0;
+            let task = self.task_of(no)?.ok_or_else(|| {
+                let text = format!("a sensor was registered for task number {no}, which is not there");
+                Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
+            })?;
+            tasks.push(task);
+        }
+        let mut changed = self.counter("sensor")?;
+        let mut put = self.prepare(PUT)?;
+        let mut stored = Vec::with_capacity(sensors.len());
+        for (insert, (task, attempt)) in sensors.iter().zip(tasks) {
+            changed += 1;
+            let settings = insert.settings;
+            let mut rows = put.query(params![
+                insert.lease.no.0,
+                insert.fingerprint.0.cast_signed(),
+                insert.lease.epoch,
+                attempt,
+                duration_micros(settings.interval),
+                duration_micros(settings.timeout),
+                settings.on_landed.code(),
+                settings.on_missed.code(),
+                micros(insert.registered_at),
+                micros(insert.times_out_at),
+                changed,
+                insert.kind.as_str(),
+                insert.context.as_str(),
+            ])?;
+            let generation = match rows.next()? {
+                Some(row) => row::number(row, 0)?,
+                None => return Err(Fault::Damaged(format!("the sensor of task {task} was not stored"))),
+            };
+            rows.next()?;
+            let insert = SensorInsert {
+                registered_at: crate::time::truncate(insert.registered_at),
+                times_out_at: crate::time::truncate(insert.times_out_at),
+                ..insert.clone()
+            };
+            stored.push(SensorRecord::registered(insert, task, attempt, generation, changed.unsigned_abs()));
+        }
+        self.set_counter("sensor", changed)?;
+        Ok(stored)
+    }
+
+    fn sensors(&mut self, tasks: &[TaskKey]) -> Outcome<Vec<Option<SensorRecord>>> {
+        let mut statement = self.prepare(OF_KEY)?;
+        tasks
+            .iter()
+            .map(|key| {
+                let mut rows = statement.query((
+                    key.namespace.as_str(),
+                    key.workflow.as_str(),
+                    key.run.as_str(),
+                    key.task.as_str(),
+                    map_index_value(key.map_index),
+                ))?;
+                rows.next()?.map(|row| sensor(row, key.clone())).transpose()
+            })
+            .collect()
+    }
+
+    fn changed_sensors(&mut self, query: &SensorQuery) -> Outcome<Vec<SensorRecord>> {
+        let mut found = Vec::new();
+        if query.limit == 0 || query.ranges.is_empty() {
+            return Ok(found);
+        }
+        let mut statement = self.prepare(match query.which {
+            WhichSensors::Waiting => CHANGED_WAITING,
+            WhichSensors::All => CHANGED,
+        })?;
+        let mut rows = statement.query([clamp(query.after)])?;
+        while let Some(row) = rows.next()? {
+            let code = ShardCode::of(fingerprint(row)?, query.codes);
+            if query.ranges.iter().any(|range| range.contains(code)) {
+                found.push(self.sensor(row)?);
+                if found.len() == query.limit {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> Outcome<Vec<Option<SensorRecord>>> {
+        if sensors.is_empty() {
+            return Ok(Vec::new());
+        }
+        let before = self.counter("sensor")?;
+        let mut changed = before;
+        let mut end = self.prepare(END)?;
+        let mut ended = Vec::with_capacity(sensors.len());
+        for lease in sensors {
+            let mut rows = end.query((lease.no.0, lease.epoch, changed + 1))?;
+            let record = rows.next()?.map(|row| self.sensor(row)).transpose()?;
+            if record.is_some() {
+                changed += 1;
+                rows.next()?;
+            }
+            ended.push(record);
+        }
+        if changed != before {
+            self.set_counter("sensor", changed)?;
+        }
+        Ok(ended)
+    }
+}
+
+impl SensorTx for SqliteTx<'_> {
+    fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
+        self.write(|db| db.put_sensors(sensors))
+    }
+
+    fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>> {
+        self.read(|db| db.sensors(tasks))
+    }
+
+    fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
+        self.read(|db| db.changed_sensors(query))
+    }
+
+    fn last_sensor_change(&mut self) -> StoreResult<u64> {
+        self.read(|db| Ok(db.counter("sensor")?.unsigned_abs()))
+    }
+
+    fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
+        self.write(|db| db.end_sensors_if_waiting(sensors))
+    }
+
+    fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {
+        self.write(|db| db.note_events(events))
+    }
+
+    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {
+        self.read(|db| db.events(after, limit))
+    }
+
+    fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize> {
+        self.write(|db| db.acknowledge_events(seqs))
+    }
+
+    fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
+        self.write(|db| db.put_worker(worker))
+    }
+
+    fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
+        self.write(|db| db.delete_worker(name))
+    }
+
+    fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>> {
+        self.read(|db| db.live_workers(now))
+    }
+
+    fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>> {
+        self.read(|db| db.shard_leases())
+    }
+
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.put_shards_if_unchanged(writes))
+    }
+}

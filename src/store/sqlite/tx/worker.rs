@@ -1,0 +1,76 @@
+//! Workers and the shards they hold.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+
+use super::super::error::Outcome;
+use super::lease::moved;
+use super::{Db, row};
+use crate::id::Holder;
+use crate::store::{Moved, ShardLease, ShardWrite, Worker};
+use crate::time::micros;
+
+const PUT_WORKER: &str = "INSERT INTO sm_worker (name, expires_at) VALUES (?1, ?2) \
+     ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at";
+const DELETE_WORKER: &str = "DELETE FROM sm_worker WHERE name = ?1";
+pub(super) const RELEASE: &str = "UPDATE sm_shard SET holder = NULL, epoch = epoch + 1 WHERE holder = ?1";
+const LIVE_WORKERS: &str = "SELECT name, expires_at FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
+const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm_shard ORDER BY shard";
+const FIRST_LEASE: &str = "INSERT INTO sm_shard (shard, holder, epoch, expires_at) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT (shard) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, \
+     expires_at = excluded.expires_at WHERE epoch = 0";
+pub(super) const LATER_LEASE: &str =
+    "UPDATE sm_shard SET holder = ?2, epoch = ?3, expires_at = ?4 WHERE shard = ?1 AND epoch = ?5";
+
+impl Db<'_> {
+    pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
+        self.prepare(PUT_WORKER)?.execute((worker.name.as_str(), micros(worker.expires_at)))?;
+        Ok(())
+    }
+
+    pub(super) fn delete_worker(&mut self, name: &Holder) -> Outcome<()> {
+        self.prepare(DELETE_WORKER)?.execute([name.as_str()])?;
+        self.prepare(RELEASE)?.execute([name.as_str()])?;
+        Ok(())
+    }
+
+    pub(super) fn live_workers(&mut self, now: DateTime<Utc>) -> Outcome<Vec<Worker>> {
+        let mut statement = self.prepare(LIVE_WORKERS)?;
+        let workers = statement.query_and_then([micros(now)], |row| {
+            Ok(Worker::new(row::name(row, 0)?, row::instant(row, 1)?))
+        })?;
+        workers.collect()
+    }
+
+    pub(super) fn shard_leases(&mut self) -> Outcome<Vec<ShardLease>> {
+        let mut statement = self.prepare(SHARDS)?;
+        let shards = statement.query_and_then([], |row| {
+            let (shard, holder) = (row::count(row, 0)?, row::maybe_name(row, 1)?);
+            Ok(ShardLease::new(shard, holder, row.get(2)?, row::instant(row, 3)?))
+        })?;
+        shards.collect()
+    }
+
+    pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<Moved>> {
+        let (mut first, mut later) = (self.prepare(FIRST_LEASE)?, self.prepare(LATER_LEASE)?);
+        let mut written = HashSet::with_capacity(writes.len());
+        let mut put = |write: &ShardWrite| {
+            let lease = &write.lease;
+            if written.contains(&lease.shard) {
+                return Ok(Moved::No);
+            }
+            let holder = lease.holder.as_ref().map(Holder::as_str);
+            let expires_at = micros(lease.expires_at);
+            let answer = moved(match write.was {
+                0 => first.execute((lease.shard, holder, lease.epoch, expires_at))?,
+                was => later.execute((lease.shard, holder, lease.epoch, expires_at, was))?,
+            });
+            if answer == Moved::Yes {
+                written.insert(lease.shard);
+            }
+            Ok(answer)
+        };
+        writes.iter().map(&mut put).collect()
+    }
+}
