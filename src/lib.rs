@@ -1,4 +1,5 @@
 //! Scheduling primitives for workflow orchestrators.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod admission;
 pub mod backoff;

@@ -1,6 +1,7 @@
 //! The admitter: grants leases to one holder.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -80,8 +81,10 @@ pub struct Admitter {
     store: Arc<dyn Store>,
     holder: Holder,
     options: AdmitterOptions,
-    ticks: u64,
 }
+
+/// Counts the ticks of all admitters of this process.
+static TICKS: AtomicU64 = AtomicU64::new(0);
 
 impl Admitter {
     /// An admitter for this holder. Two live admitters must not share a holder's name.
@@ -93,7 +96,7 @@ impl Admitter {
         if options.lease < Duration::from_millis(1) {
             return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
         }
-        Ok(Self { store, holder, options, ticks: 0 })
+        Ok(Self { store, holder, options })
     }
 
     /// Admits at most `free` tasks, and at most as many as the options say: the free places of the executor.
@@ -128,12 +131,12 @@ impl Admitter {
         }
     }
 
-    /// A name for the next tick that no other tick of any process has: holder names are unique among the living, and the
-    /// instant tells a holder from its former lives.
-    fn request(&mut self, now: DateTime<Utc>) -> Result<RequestId> {
-        self.ticks += 1;
+    /// A name for the next tick that no other tick has: holder names are unique among the living, and instant and process
+    /// tell a holder from its former lives.
+    fn request(&self, now: DateTime<Utc>) -> Result<RequestId> {
         let holder = self.holder.as_str();
-        let tail = format!("@{}#{}", time::micros(now), self.ticks);
+        let tick = TICKS.fetch_add(1, Ordering::Relaxed);
+        let tail = format!("@{}#{}.{tick}", time::micros(now), std::process::id());
         let room = crate::id::MAX_BYTES - tail.len();
         let cut = (0..=room.min(holder.len())).rev().find(|at| holder.is_char_boundary(*at)).unwrap_or(0);
         Ok(RequestId::new(format!("{}{tail}", &holder[..cut]))?)

@@ -16,7 +16,10 @@
 //! * A transaction is all or nothing, isolated from others as if they ran one after another, and sees its own writes.
 //! * Every method takes many and answers many, in the order of its arguments unless it says otherwise. An empty
 //!   argument is answered with an empty result. A row named twice in one call is changed by the first and answered for
-//!   the second as changed already.
+//!   the second as changed already; of two full replacements (`put_…`) the last counts.
+//! * A method that answers an error has changed nothing, so a body may go on after it. A read transaction refuses every
+//!   method that writes (kind `ReadOnly`).
+//! * Instants are truncated to the microsecond; the first number given to anything is 1.
 //! * Names come back byte for byte and sort by their bytes. Instants have microseconds.
 //! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
 

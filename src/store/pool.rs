@@ -46,8 +46,8 @@ pub trait PoolTx {
     /// Sums of slots by what the tasks of these pools are doing. Costs as much as there are leases, lanes and sensors.
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>>;
 
-    /// Adds to the used slots of those pools that have as many open, and answers how many pools those were. The names
-    /// differ from each other.
+    /// Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited pool always has), and
+    /// answers how many pools those were. The names differ from each other.
     fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize>;
 
     /// Takes from the used slots of pools; one that does not exist is passed over. The names differ from each other.

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::Moved;
 use crate::error::StoreResult;
+use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord};
@@ -46,6 +47,12 @@ impl SensorQuery {
     ) -> Self {
         Self { after, codes, ranges, which, limit }
     }
+
+    /// True if a sensor of this fingerprint lies in one of the ranges.
+    pub fn covers(&self, fingerprint: Fingerprint) -> bool {
+        let code = self.codes.code(fingerprint);
+        self.ranges.iter().any(|range| range.contains(code))
+    }
 }
 
 /// An event to be kept until it is acknowledged.
@@ -70,7 +77,8 @@ impl EventNote {
 /// Sensors, their events, workers and shards.
 pub trait SensorTx {
     /// Registers sensors, replacing what their tasks registered before (generation one more), in state `Waiting`. Answers
-    /// them as they are stored. The tasks exist; their states are the caller's to change.
+    /// them as they are stored; each written row has a change number of its own. A task that does not exist is a caller's
+    /// error (kind `Backend`, nothing is changed); the tasks' states are the caller's to change.
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>>;
 
     /// The sensors of these tasks.
@@ -80,13 +88,13 @@ pub trait SensorTx {
     /// one that was already visible.
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>>;
 
-    /// The number of the last change of any sensor; 0 if there was none.
+    /// The number of the last change of any sensor, also of one that was deleted since; 0 if there was none.
     fn last_sensor_change(&mut self) -> StoreResult<u64>;
 
     /// Ends those that still wait under this epoch, and answers them as they are now; none for the others.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
-    /// Keeps events, in this order.
+    /// Keeps events, in this order; places rise from 1 and are never given again.
     fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()>;
 
     /// At most `limit` events after place `after`, in order, that are not acknowledged.
@@ -98,7 +106,7 @@ pub trait SensorTx {
     /// Makes a worker known, or prolongs its life.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;
 
-    /// Forgets a worker and releases its shards.
+    /// Forgets a worker and releases its shards: no holder, epoch one more.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
 
     /// The workers alive at this instant (`expires_at > now`), by name.

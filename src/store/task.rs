@@ -186,10 +186,12 @@ pub trait TaskTx {
     /// is none.
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
 
-    /// Sets the expiry of those that have a lease of this epoch, expired or not.
+    /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers `Yes` twice.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
 
-    /// Moves tasks, each under its own condition. Pools and limits are the caller's to change.
+    /// Moves tasks, each under its own condition; a task that was moved by this call is not moved again by it. Pools and
+    /// limits are the caller's to change. A move to `Queued` or `Running` is a caller's error: the whole call is refused
+    /// (kind `Backend`).
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>>;
 
     /// At most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by number.
@@ -198,7 +200,8 @@ pub trait TaskTx {
     /// The earliest expiry of all leases.
     fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
 
-    /// Notes that a tick granted these tasks, so that [`Self::granted`] can tell. `at` is for retention.
+    /// Notes that a tick granted these tasks, so that [`Self::granted`] can tell. `at` is for retention. Nothing is noted
+    /// for no tasks; a request noted before is replaced.
     fn note_request(
         &mut self,
         request: &RequestId,
@@ -209,11 +212,12 @@ pub trait TaskTx {
     /// What a tick granted; none if it never committed, granted nothing, or was forgotten.
     fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>>;
 
-    /// Forgets at most `limit` ticks noted before this instant, and answers how many.
+    /// Forgets at most `limit` ticks noted before this instant (`at < before`), earliest first, and answers how many.
     fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
-    /// Deletes at most `limit` tasks that ended before this instant, with their sensors, earliest first, and answers how
-    /// many. Tasks with events that are not acknowledged stay.
+    /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their sensors, earliest
+    /// first, and answers how many. Tasks with events that are not acknowledged stay, and do not count. Their numbers are
+    /// not given again.
     fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// Compares every counter with what it counts. The only method that reads all tasks.

@@ -122,6 +122,7 @@ impl PoolTx for Transaction<'_> {
         self.writable()?;
         let delete = |name: &PoolName| match self.state.pools.rows.get(name).map(|pool| pool.used) {
             None => PoolDeletion::Unknown,
+            Some(_) if name.as_str() == PoolName::DEFAULT => PoolDeletion::IsDefault,
             Some(used) if used > 0 => PoolDeletion::InUse(used),
             Some(_) => {
                 self.write(Write::Pool(name.clone(), None));

@@ -193,7 +193,7 @@ mod tests {
             assert!(ended[1].is_none());
             assert_eq!(tx.sensors(std::slice::from_ref(&key))?, ended[..1]);
             let codes = ShardLimit::default();
-            let ranges = vec![ShardRange { start: 0, end: u32::MAX }];
+            let ranges = vec![ShardRange::new(0, u32::MAX).unwrap()];
             let query = SensorQuery::new(2, codes, ranges, WhichSensors::All, 9);
             assert_eq!(tx.changed_sensors(&query)?.len(), 1);
 

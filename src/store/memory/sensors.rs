@@ -7,7 +7,6 @@ use super::state::Write;
 use super::undo::Transaction;
 use crate::lease::TaskNo;
 use crate::sensor::{SensorEvent, SensorRecord, SensorState};
-use crate::shard::ShardCode;
 use crate::store::{SensorQuery, WhichSensors};
 
 /// Events that are not acknowledged, by their place.
@@ -60,8 +59,7 @@ fn is_asked_for(sensor: &SensorRecord, query: &SensorQuery) -> bool {
         WhichSensors::Waiting => sensor.state == SensorState::Waiting,
         WhichSensors::All => true,
     };
-    let code = ShardCode::of(sensor.fingerprint, query.codes);
-    waits_or_all && query.ranges.iter().any(|range| range.contains(code))
+    waits_or_all && query.covers(sensor.fingerprint)
 }
 
 impl Transaction<'_> {
@@ -121,7 +119,7 @@ mod tests {
             let query = SensorQuery::new(after, ShardLimit::default(), ranges, which, 9);
             sensors.changed(&query).map(|sensor| sensor.no.0).collect()
         };
-        let shards = |start, end| ShardRange { start, end };
+        let shards = |start, end| ShardRange::new(start, end).unwrap();
         assert_eq!(found(0, vec![shards(0, 9)], WhichSensors::All), [2, 3, 1]);
         assert_eq!(found(2, vec![shards(0, 9)], WhichSensors::Waiting), [3]);
         assert_eq!(found(0, vec![shards(3, 4), shards(0, 2)], WhichSensors::All), [3, 1]);
