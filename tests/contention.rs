@@ -3,6 +3,7 @@
 //! `STATIONMASTER_CONTENTION_SECONDS` sets how long they do (10 without it).
 #![cfg(feature = "sqlite")]
 
+#[allow(dead_code, reason = "each test binary uses its own part")]
 mod respawn;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::lifecycle::{Finish, Finished, enqueue, finish};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
-use stationmaster::store::{SqliteStore, Store, StoreExt};
+use stationmaster::store::{SqliteStore, StoreExt};
 use stationmaster::{NewTask, TaskKey};
 
 const PROCESSES: usize = 4;

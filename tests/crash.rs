@@ -3,6 +3,7 @@
 //! `STATIONMASTER_KILLS` sets how many kills there are (200 without it).
 #![cfg(feature = "sqlite")]
 
+#[allow(dead_code, reason = "each test binary uses its own part")]
 mod respawn;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
-use stationmaster::store::{Inserted, Moved, SqliteStore, Store, StoreExt};
+use stationmaster::store::{Inserted, Moved, SqliteStore, StoreExt};
 use stationmaster::task::{AttemptRuns, LeaseLoss};
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 

@@ -63,6 +63,12 @@ struct Sums {
 
 impl Db<'_> {
     fn delete_pool(&self, delete: &mut CachedStatement<'_>, name: &PoolName) -> Outcome<PoolDeletion> {
+        if name.as_str() == PoolName::DEFAULT {
+            return Ok(match self.pools(std::slice::from_ref(name))?.pop().flatten() {
+                Some(_) => PoolDeletion::IsDefault,
+                None => PoolDeletion::Unknown,
+            });
+        }
         if delete.execute([name.as_str()])? > 0 {
             return Ok(PoolDeletion::Deleted);
         }

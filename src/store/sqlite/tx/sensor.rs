@@ -15,7 +15,6 @@ use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
-use crate::shard::ShardCode;
 use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 use crate::time::{duration_micros, micros};
 
@@ -179,8 +178,7 @@ impl Db<'_> {
         })?;
         let mut rows = statement.query([clamp(query.after)])?;
         while let Some(row) = rows.next()? {
-            let code = ShardCode::of(fingerprint(row)?, query.codes);
-            if query.ranges.iter().any(|range| range.contains(code)) {
+            if query.covers(fingerprint(row)?) {
                 found.push(self.sensor(row)?);
                 if found.len() == query.limit {
                     break;
