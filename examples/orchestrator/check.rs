@@ -76,10 +76,15 @@ fn check_needs(task: &Task, pools: &HashMap<PoolName, Slots>, limits: &HashSet<&
         Some(_) => {}
     }
     if let Some(unknown) = task.limits.iter().find(|limit| !limits.contains(limit.as_str())) {
-        return refuse(format!("task {name} names limit {unknown:?}, which is not in `limits`: add it there"));
+        return refuse(format!(
+            "task {name} names limit {unknown:?}, which is not in `limits`: add it there"
+        ));
     }
     if task.limits.len() >= MAX_LIMIT_KEYS {
-        return refuse(format!("task {name} names {} limits: name fewer than {MAX_LIMIT_KEYS}", task.limits.len()));
+        return refuse(format!(
+            "task {name} names {} limits: name fewer than {MAX_LIMIT_KEYS}",
+            task.limits.len()
+        ));
     }
     Ok(())
 }
@@ -113,7 +118,9 @@ fn check_work(task: &Task) -> Result<(), Trouble> {
                 return refuse(format!("task {name} has an interval_s below 0.001: give more"));
             }
             match wait_for {
-                WaitFor::File(text) | WaitFor::Command(text) | WaitFor::Tcp(text) if text.trim().is_empty() => {
+                WaitFor::File(text) | WaitFor::Command(text) | WaitFor::Tcp(text)
+                    if text.trim().is_empty() =>
+                {
                     refuse(format!("task {name} waits for an empty text: say what to wait for"))
                 }
                 WaitFor::Tcp(address) if port_of(address).is_none() => refuse(format!(

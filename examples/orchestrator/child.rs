@@ -1,5 +1,6 @@
 //! Child processes that cannot outlive this one.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -31,7 +32,7 @@ pub(crate) struct Lifeline(#[expect(dead_code, reason = "held for its drop")] Ch
 pub(crate) fn start(
     command: &str,
     dir: &Path,
-    env: &[(&str, &str)],
+    env: &[(&str, &OsStr)],
     stdout: Stdio,
     stderr: Stdio,
 ) -> io::Result<(Child, Lifeline)> {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use stationmaster::TaskKey;
 
+use crate::trouble::Trouble;
+
 const DEFAULT_WORKFLOW: &str = "examples/workflows/nightly_etl.json";
 
 /// Runs a workflow of shell commands and sensors to its end.
@@ -51,17 +53,22 @@ impl Cli {
         }
     }
 
-    pub(crate) fn places(&self, workflow: &str) -> Places {
-        match &self.db {
+    pub(crate) fn places(&self, workflow: &str) -> Result<Places, Trouble> {
+        let (db, work) = match &self.db {
             Some(db) => {
                 let mut work: OsString = db.clone().into_os_string();
                 work.push("-work");
-                Places { db: db.clone(), work: work.into() }
+                (db.clone(), PathBuf::from(work))
             }
             None => {
                 let work = Path::new("stationmaster-work").join(workflow);
-                Places { db: work.join("stationmaster.db"), work }
+                (work.join("stationmaster.db"), work)
             }
+        };
+        // Absolute and UTF-8: sensors carry the paths of files, and another process may poke them.
+        match std::path::absolute(&work) {
+            Ok(work) if work.to_str().is_some() => Ok(Places { db, work }),
+            _ => Err(Trouble::input(format!("{} is no path in UTF-8: give another --db", work.display()))),
         }
     }
 }

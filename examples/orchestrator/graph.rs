@@ -76,7 +76,8 @@ impl Graph {
         let mut states = states.to_vec();
         let mut steps = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
-            if states[at].is_some() || !node.upstream.iter().all(|up| states[*up].is_some_and(TaskState::is_end))
+            if states[at].is_some()
+                || !node.upstream.iter().all(|up| states[*up].is_some_and(TaskState::is_end))
             {
                 continue;
             }

@@ -162,7 +162,7 @@ impl Run {
             }
         }
         let states: Vec<_> = tasks.iter().map(|task| task.as_ref().map(|task| task.state)).collect();
-        progress.stuck = !self.graph.steps(&states).is_empty() || progress.ended == progress.total;
+        progress.may_advance = !self.graph.steps(&states).is_empty() || progress.ended == progress.total;
         Ok(progress)
     }
 
@@ -183,7 +183,7 @@ pub(crate) struct Progress {
     pub(crate) waiting: usize,
     pub(crate) closed: bool,
     /// [`Run::advance`] has something to do.
-    pub(crate) stuck: bool,
+    pub(crate) may_advance: bool,
 }
 
 /// A task's name within its run.
@@ -203,7 +203,8 @@ fn open_run(
 ) -> Result<Result<Option<RunRecord>, Trouble>> {
     let query = ActiveQuery::new(now, DateTime::<Utc>::MAX_UTC).namespace(Namespace::new(NAMESPACE)?);
     let open = tx.active_runs(&query)?;
-    let Some(run) = open.into_iter().find(|run| run.stop.is_none() && run.method == StartMethod::Manual) else {
+    let Some(run) = open.into_iter().find(|run| run.stop.is_none() && run.method == StartMethod::Manual)
+    else {
         return Ok(Ok(None));
     };
     let id = &run.key.id;
@@ -230,7 +231,8 @@ fn next_key(tx: &mut dyn StoreTx, workflow: &str) -> Result<RunKey> {
     const PAGE: usize = 100;
     let mut first = 1;
     loop {
-        let keys = (first..first + PAGE).map(|number| RunKey::new(NAMESPACE, format!("{workflow}-{number:04}")));
+        let keys =
+            (first..first + PAGE).map(|number| RunKey::new(NAMESPACE, format!("{workflow}-{number:04}")));
         let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
         let runs = tx.runs(&keys)?;
         if let Some((key, _)) = keys.into_iter().zip(runs).find(|(_, run)| run.is_none()) {
