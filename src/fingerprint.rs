@@ -1,14 +1,15 @@
 //! Which sensors wait for the same thing: a stable hash of what they wait for.
 //!
-//! The [`Fingerprint`] of a sensor is SipHash-2-4 with a fixed, published key over the version, the kind and the canonical
-//! poke context, each with its length. It is the same in every process, on every machine, in every build, before and
-//! after it was stored; `docs/fingerprint.md` says how to compute it in another language, with test vectors.
+//! The [`Fingerprint`] of a sensor is SipHash-2-4 with a fixed, published key over the version, the kind and
+//! the canonical poke context, each with its length. It is the same in every process, on every machine, in
+//! every build, before and after it was stored; `docs/fingerprint.md` says how to compute it in another
+//! language, with test vectors.
 //!
-//! The key is public, so whoever chooses contexts can make two of them collide. Equal fingerprints are a reason to compare
-//! kind and context, never a proof that they are equal.
+//! The key is public, so whoever chooses contexts can make two of them collide. Equal fingerprints are a
+//! reason to compare kind and context, never a proof that they are equal.
 //!
-//! AIP-17 (smart sensors) has the same idea with Python's `hash`, which is salted per process: equal sensors that were
-//! registered by two workers were not found to be equal.
+//! AIP-17 (smart sensors) has the same idea with Python's `hash`, which is salted per process: equal sensors
+//! that were registered by two workers were not found to be equal.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -20,8 +21,8 @@ use siphasher::sip::SipHasher24;
 use crate::canonical::PokeContext;
 use crate::id::SensorKind;
 
-/// The version of canonical form, framing and hash. Store it next to fingerprints: those of another version are not
-/// comparable.
+/// The version of canonical form, framing and hash. Store it next to fingerprints: those of another version
+/// are not comparable.
 pub const FINGERPRINT_VERSION: u8 = 1;
 
 /// The key of the hash: 16 bytes of ASCII.
@@ -29,8 +30,8 @@ pub const FINGERPRINT_KEY: [u8; 16] = *b"stationmaster/fp";
 
 /// The hash of a sensor kind and a poke context.
 ///
-/// Stored as the 64-bit integer with the same bits ([`to_i64`](Self::to_i64)); as text, and in serde, 16 lower-case
-/// hexadecimal digits.
+/// Stored as the 64-bit integer with the same bits ([`to_i64`](Self::to_i64)); as text, and in serde, 16
+/// lower-case hexadecimal digits.
 ///
 /// # Examples
 ///

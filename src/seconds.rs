@@ -1,8 +1,9 @@
 //! Durations in JSON: a number of seconds, for fields whose names end in `_s`.
 //!
-//! A whole number of seconds is written as an integer (`30`), any other length with at most six decimals (`0.25`).
-//! What is written is read back exactly, also by the default float parser of `serde_json`, because lengths are
-//! first cut to what survives: whole microseconds, and whole seconds from 2^30 s (34 years) on. See [`clip`].
+//! A whole number of seconds is written as an integer (`30`), any other length with at most six decimals
+//! (`0.25`). What is written is read back exactly, also by the default float parser of `serde_json`, because
+//! lengths are first cut to what survives: whole microseconds, whole seconds from 2^30 s (34 years) on, and
+//! 2^53 s (285 million years) for all that is longer. See [`clip`].
 //!
 //! # Examples
 //!
@@ -30,22 +31,27 @@ use serde::ser::Serializer;
 /// From this many seconds on (34 years) a length is kept in whole seconds.
 pub const WHOLE_FROM_S: u64 = 1 << 30;
 
-/// The length as it survives JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on; rounded down.
+/// The longest length, in seconds: every whole number up to here is exact in a double.
+pub const MAX_S: u64 = 1 << 53;
+
+/// The length as it survives JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on, at most
+/// [`MAX_S`]; rounded down.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::Duration;
-/// use stationmaster::seconds::clip;
+/// use stationmaster::seconds::{MAX_S, clip};
 /// assert_eq!(clip(Duration::from_nanos(1_999)), Duration::from_micros(1));
-/// assert_eq!(clip(Duration::MAX), Duration::from_secs(u64::MAX));
+/// assert_eq!(clip(Duration::MAX), Duration::from_secs(MAX_S));
 /// ```
 pub fn clip(length: Duration) -> Duration {
     let micros = if length.as_secs() < WHOLE_FROM_S { length.subsec_micros() } else { 0 };
-    Duration::new(length.as_secs(), micros * 1_000)
+    Duration::new(length.as_secs().min(MAX_S), micros * 1_000)
 }
 
-/// The length of that many seconds, rounded to the microsecond; none if negative, not finite or above 2^64 s.
+/// The length of that many seconds, rounded to the microsecond and cut as by [`clip`]; none if negative, not
+/// finite or above 2^64.
 ///
 /// # Examples
 ///
@@ -56,11 +62,11 @@ pub fn clip(length: Duration) -> Duration {
 /// assert_eq!(from_f64(f64::NAN), None);
 /// ```
 pub fn from_f64(seconds: f64) -> Option<Duration> {
-    if !(0.0..u64::MAX as f64).contains(&seconds) {
+    if !(0.0..=u64::MAX as f64).contains(&seconds) {
         return None;
     }
     if seconds >= WHOLE_FROM_S as f64 {
-        return Some(Duration::from_secs(seconds as u64));
+        return Some(clip(Duration::from_secs(seconds as u64)));
     }
     Some(Duration::from_micros((seconds * 1e6).round() as u64))
 }
@@ -97,12 +103,12 @@ impl Visitor<'_> for Seconds {
     }
 
     fn visit_u64<E: Error>(self, seconds: u64) -> Result<Duration, E> {
-        Ok(Duration::from_secs(seconds))
+        Ok(clip(Duration::from_secs(seconds)))
     }
 
     fn visit_i64<E: Error>(self, seconds: i64) -> Result<Duration, E> {
         match u64::try_from(seconds) {
-            Ok(seconds) => Ok(Duration::from_secs(seconds)),
+            Ok(seconds) => self.visit_u64(seconds),
             Err(_) => Err(E::invalid_value(serde::de::Unexpected::Signed(seconds), &self)),
         }
     }
@@ -201,11 +207,12 @@ mod tests {
         let text = serde_json::to_string(&longest).unwrap();
         assert_eq!(text, "1073741823.999999");
         assert_eq!(serde_json::from_str::<Field>(&text).unwrap(), longest);
+        assert_eq!(serde_json::from_str::<Field>("1e19").unwrap(), Field(Duration::from_secs(MAX_S)));
     }
 
     #[test]
     fn refuses_what_is_no_length() {
-        for text in ["-1", "-0.5", "1e30", "18446744073709551616", "\"5\"", "null"] {
+        for text in ["-1", "-0.5", "1e30", "18446744073709555000", "\"5\"", "null"] {
             assert!(serde_json::from_str::<Field>(text).is_err(), "{text}");
         }
     }

@@ -9,16 +9,17 @@
 //! wait = min(wait, max_retry_delay)                       if that is set and above 0
 //! ```
 //!
-//! Without exponential backoff the wait is D, whatever the cap and the maximum are. Past the cap, or the maximum, all
-//! tasks wait exactly as long: that is Airflow's, and it is kept. So is the hash without run id and map index: the
-//! instances of a mapped task retry in step. For a policy without these two, see [`Jitter::Hashed`](super::Jitter::Hashed).
+//! Without exponential backoff the wait is D, whatever the cap and the maximum are. Past the cap, or the
+//! maximum, all tasks wait exactly as long: that is Airflow's, and it is kept. So is the hash without run id
+//! and map index: the instances of a mapped task retry in step. For a policy without these two, see
+//! [`Jitter::Hashed`](super::Jitter::Hashed).
 //!
-//! Where Airflow raises `OverflowError` (from try number 1024 or so, up to 3.0), the wait is the cap and then the maximum,
-//! as Airflow 3.1 and later have it; where the sum passes the last instant that Python can hold, see
-//! [`AirflowRetry::next_retry`].
+//! Where Airflow raises `OverflowError` (from try number 1024 or so, up to 3.0), the wait is the cap and then
+//! the maximum, as Airflow 3.1 and later have it; where the sum passes the last instant that Python can hold,
+//! see [`AirflowRetry::next_retry`].
 //!
-//! Read from the code of Airflow 2.3.4, 2.5.3, 2.6.0, 2.9.3, 2.10.0, 2.11.2, 3.0.0, 3.1.0 and 3.2.0; checked against
-//! 2,172 recorded answers of 2.11.2.
+//! Read from the code of Airflow 2.3.4, 2.5.3, 2.6.0, 2.9.3, 2.10.0, 2.11.2, 3.0.0, 3.1.0 and 3.2.0; checked
+//! against 2,172 recorded answers of 2.11.2.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -58,7 +59,8 @@ pub enum AirflowVersion {
 }
 
 impl AirflowVersion {
-    /// The cap per delay when nothing is configured: one day, before 2.6 86,399,999,999,999 s (2.7 million years).
+    /// The cap per delay when nothing is configured: one day, before 2.6 86,399,999,999,999 s (2.7 million
+    /// years).
     pub const fn default_cap(self) -> Duration {
         match self {
             Self::V2_5 => Duration::from_secs(86_399_999_999_999),
@@ -85,8 +87,8 @@ impl AirflowVersion {
 pub enum HashedDate<'a> {
     /// The exact text that Airflow put into its hash.
     Text(&'a str),
-    /// A date; hashed as Python prints it, with its offset. For a run that was read from Airflow's database the offset
-    /// is always zero.
+    /// A date; hashed as Python prints it, with its offset. For a run that was read from Airflow's database
+    /// the offset is always zero.
     At(DateTime<FixedOffset>),
     /// A run without a date (3.x): hashed as `None`.
     Unset,
@@ -125,8 +127,8 @@ impl fmt::Display for HashedDate<'_> {
 
 /// One failed try, as Airflow sees it.
 ///
-/// For a policy that hosts store, use [`RetryPolicy::airflow`](super::RetryPolicy::airflow); this is what it comes
-/// down to, with inputs that only Airflow has.
+/// For a policy that hosts store, use [`RetryPolicy::airflow`](super::RetryPolicy::airflow); this is what it
+/// comes down to, with inputs that only Airflow has.
 ///
 /// # Examples
 ///
@@ -154,8 +156,8 @@ pub struct AirflowRetry<'a> {
 }
 
 impl<'a> AirflowRetry<'a> {
-    /// The first try of a task with Airflow's defaults, and exponential backoff by 2: a delay of 300 s, no maximum of its own,
-    /// the version's cap.
+    /// The first try of a task with Airflow's defaults, and exponential backoff by 2: a delay of 300 s, no
+    /// maximum of its own, the version's cap.
     pub fn new(version: AirflowVersion, dag_id: &'a str, task_id: &'a str, date: HashedDate<'a>) -> Self {
         Self {
             version,
@@ -170,8 +172,8 @@ impl<'a> AirflowRetry<'a> {
         }
     }
 
-    /// The number of the try that failed, as Airflow's database has it: 1 for the first, 0 for a task that never
-    /// ran (its delay is halved).
+    /// The number of the try that failed, as Airflow's database has it: 1 for the first, 0 for a task that
+    /// never ran (its delay is halved).
     #[must_use]
     pub fn try_number(mut self, try_number: u32) -> Self {
         self.try_number = try_number;
@@ -185,8 +187,9 @@ impl<'a> AirflowRetry<'a> {
         self
     }
 
-    /// `retry_exponential_backoff` as a number: above 0 and not 1, each delay is this many times the one before.
-    /// Anything else (0, 1, a negative number, NaN) is a fixed delay. Before 3.2, pass 2 for `True` and 0 for `False`.
+    /// `retry_exponential_backoff` as a number: above 0 and not 1, each delay is this many times the one
+    /// before. Anything else (0, 1, a negative number, NaN) is a fixed delay. Before 3.2, pass 2 for `True`
+    /// and 0 for `False`.
     #[must_use]
     pub fn multiplier(mut self, multiplier: f64) -> Self {
         self.multiplier = multiplier;

@@ -121,9 +121,10 @@ impl fmt::Display for GiveUp {
 /// Decides about a failed attempt.
 ///
 /// In this order: the limit of attempts; then the delay, which is the override, or else the larger of what
-/// [`delay`] answers and the hint; then the budget. A hint exceeds the task's own maximum but not
-/// the cap, so that a server that asks for a year gets a day. An override is taken as it is. The budget counts from the
-/// start of the first attempt to the start of the next one, and an attempt that starts just when it ends is still made.
+/// [`delay`] answers and the hint; then the budget. A hint exceeds the task's own maximum but not the cap, so
+/// that a server that asks for a year gets a day. An override is taken as it is. The budget counts from the
+/// start of the first attempt to the start of the next one, and an attempt that starts just when it ends is
+/// still made.
 ///
 /// Instants saturate as [`time::add`] does.
 ///
@@ -161,10 +162,9 @@ pub fn decide(policy: &RetryPolicy, key: &RetryKey<'_>, history: &History) -> De
         (None, None) => delay(policy, key, history.attempt),
     };
     let at = time::add(history.failed_at, wait);
+    let needed = time::since(at, history.first_started_at);
     match policy.budget {
-        Some(budget) if at > time::add(history.first_started_at, budget) => {
-            Decision::GiveUp(GiveUp::Budget { budget, needed: time::since(at, history.first_started_at) })
-        }
+        Some(budget) if needed > budget => Decision::GiveUp(GiveUp::Budget { budget, needed }),
         _ => Decision::RetryAt(at),
     }
 }
@@ -185,8 +185,8 @@ pub struct PlannedRetry {
 
 /// The first `n` retries of a task, if every attempt failed at once.
 ///
-/// Ends early where the policy would give up. Lazy: takes no time until it is iterated and never allocates; to see the
-/// retries after attempt `k`, skip `k - 1`.
+/// Ends early where the policy would give up. Lazy: takes no time until it is iterated and never allocates;
+/// to see the retries after attempt `k`, skip `k - 1`.
 ///
 /// # Examples
 ///

@@ -2,9 +2,10 @@
 
 /// `multiplier^exponent`, rounded once from 106 bits; infinite where a double cannot hold it.
 ///
-/// The platform's `pow` is not used: its last bit differs between C libraries. Repeated squaring in pairs of doubles
-/// takes at most 63 products and uses only operations that IEEE 754 defines exactly. It agrees with a correctly rounded
-/// `pow` unless the true value is within about a millionth of a unit in the last place of the middle between two doubles.
+/// The platform's `pow` is not used: its last bit differs between C libraries. Repeated squaring in pairs of
+/// doubles takes at most 63 products and uses only operations that IEEE 754 defines exactly. It agrees with a
+/// correctly rounded `pow` unless the true value is within about a millionth of a unit in the last place of
+/// the middle between two doubles.
 pub(super) fn power(multiplier: f64, exponent: u32) -> f64 {
     if multiplier == 2.0 {
         return match exponent {

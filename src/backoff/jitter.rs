@@ -1,9 +1,9 @@
 //! Spreading retries: numbers that look random and are a pure function of the task and the attempt.
 //!
-//! Nothing is drawn and nothing is stored. The identity of the task (namespace, workflow, run, task, map index) and the
-//! attempt go through SipHash-2-4 with a fixed key, so that every process on every machine computes the same delay,
-//! before and after a restart, while two tasks, two instances of one mapped task and two attempts
-//! are spread apart.
+//! Nothing is drawn and nothing is stored. The identity of the task (namespace, workflow, run, task, map
+//! index) and the attempt go through SipHash-2-4 with a fixed key, so that every process on every machine
+//! computes the same delay, before and after a restart, while two tasks, two instances of one mapped task and
+//! two attempts are spread apart.
 
 use std::hash::Hasher as _;
 
@@ -12,8 +12,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::id::TaskKey;
 
-/// How retries are spread. In the table, `d` is the grown delay `base * multiplier^(attempt - 1)` and `max` the smaller of
-/// the policy's cap and its maximum.
+/// How retries are spread. In the table, `d` is the grown delay `base * multiplier^(attempt - 1)` and `max`
+/// the smaller of the policy's cap and its maximum.
 ///
 /// | | delay, half-open | at the maximum |
 /// |---|---|---|
@@ -23,11 +23,11 @@ use crate::id::TaskKey;
 /// | `Hashed` | `[d, 2d)` | `[max/2, max)` |
 /// | `Decorrelated` | `[base, (2 * multiplier - 1) * previous)` | `[base, max)` |
 ///
-/// The maximum shrinks the range before a delay is taken from it, so that retries stay spread at the maximum instead of
-/// piling up on it. A fixed delay is the row with `multiplier` = 1.
+/// The maximum shrinks the range before a delay is taken from it, so that retries stay spread at the maximum
+/// instead of piling up on it. A fixed delay is the row with `multiplier` = 1.
 ///
-/// `Full`, `Equal` and `Decorrelated` are those of Marc Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog,
-/// 2015); `Hashed` has the range that Airflow gives to its retries.
+/// `Full`, `Equal` and `Decorrelated` are those of Marc Brooker, "Exponential Backoff And Jitter" (AWS
+/// Architecture Blog, 2015); `Hashed` has the range that Airflow gives to its retries.
 ///
 /// # Examples
 ///
@@ -48,9 +48,9 @@ pub enum Jitter {
     Equal,
     /// The range follows the delay before: with a multiplier of 2, `[base, 3 * previous)`.
     ///
-    /// The delay before is computed again rather than stored: all of them for the first 256 attempts, at least the last 128
-    /// for later ones (started as if the one before had been the maximum). The work is bounded by 256
-    /// multiplications.
+    /// The delay before is computed again rather than stored: all of them for the first 256 attempts, at
+    /// least the last 128 for later ones (started as if the one before had been the maximum). The work is
+    /// bounded by 256 multiplications.
     Decorrelated,
     /// From the delay to its double.
     Hashed,
@@ -58,7 +58,10 @@ pub enum Jitter {
 
 /// The key of the hash that spreads retries: 16 bytes of ASCII.
 ///
-/// Fixed for ever: another key would move every retry that is planned.
+/// Fixed for ever, as is the message: another one would move every retry that is planned. The message is,
+/// little-endian, the lengths in bytes of namespace, workflow, run and task (32 bits each), the map index
+/// plus one, or zero (64 bits), and the attempt (64 bits; zero for the chain of [`Jitter::Decorrelated`]);
+/// then the four names.
 pub const JITTER_KEY: [u8; 16] = *b"stationmaster/rt";
 
 /// A number in `[0, 2^64)` that stands for this attempt of this task.
@@ -114,4 +117,39 @@ fn mixed(seed: u64, position: u32) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scaling_stays_below_the_span() {
+        assert_eq!(scale(u64::MAX, 0), 0);
+        assert_eq!(scale(u64::MAX, 1), 0);
+        assert_eq!(scale(u64::MAX, u64::MAX), u64::MAX - 1);
+        assert_eq!(scale(1 << 63, 100), 50);
+    }
+
+    #[test]
+    fn names_map_index_and_attempt_all_count() {
+        let key = |names: [&str; 4]| TaskKey::new(names[0], names[1], names[2], names[3]).unwrap();
+        let task = key(["a", "b", "c", "d"]);
+        let mut seen = vec![
+            identity(&task, 1),
+            identity(&task, 2),
+            identity(&task.clone().mapped(0), 1),
+            identity(&task.clone().mapped(1), 1),
+            identity(&key(["ab", "b", "c", "d"]), 1),
+            identity(&key(["a", "bc", "c", "d"]), 1),
+            identity(&key(["a", "b", "cd", "d"]), 1),
+            identity(&key(["a", "b", "c", "dd"]), 1),
+            identity(&key(["a", "b", "cd", "x"]), 1),
+            identity(&key(["a", "bc", "d", "x"]), 1),
+        ];
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+    }
 }

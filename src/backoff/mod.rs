@@ -8,9 +8,9 @@
 //! | [`decide`] | when to retry after this failure, or why not: limits, budget, hints |
 //! | [`preview`] | what the next retries would be |
 //!
-//! All are pure: the same policy, task and attempt give the same answer on every machine, in every process, at every time.
-//! There is no state to store between attempts, no random number and no clock. None of them allocates, and none fails,
-//! overflows or panics, whatever attempt and duration they are given.
+//! All are pure: the same policy, task and attempt give the same answer on every machine, in every process,
+//! at every time. There is no state to store between attempts, no random number and no clock. None of them
+//! allocates, and none fails, overflows or panics, whatever attempt and duration they are given.
 //!
 //! [`RetryPolicy::airflow`] follows a version of Apache Airflow to the microsecond.
 
@@ -58,8 +58,9 @@ impl<'a> RetryKey<'a> {
 
 /// How long to wait after this attempt failed.
 ///
-/// `attempt` is the number of the attempt that failed: 1 for the first. 0 counts as 1, except in Airflow mode,
-/// where it means a task that never ran. Whole microseconds; at most the policy's cap and its maximum, whatever the jitter.
+/// `attempt` is the number of the attempt that failed: 1 for the first. 0 counts as 1, except in Airflow
+/// mode, where it means a task that never ran. Whole microseconds; at most the policy's cap and its maximum,
+/// whatever the jitter.
 ///
 /// Hints and overrides of one failure are not seen here: see [`decide`].
 ///

@@ -20,8 +20,8 @@ pub const DEFAULT_CAP: Duration = Duration::from_secs(86_400);
 ///
 /// # JSON
 ///
-/// One flat object; durations are numbers of seconds (see [`crate::seconds`] for what survives). Only `delay_s` is
-/// required, unknown fields are refused, and what is left out has the builder's default.
+/// One flat object; durations are numbers of seconds (see [`crate::seconds`] for what survives). Only
+/// `delay_s` is required, unknown fields are refused, and what is left out has the builder's default.
 ///
 /// ```json
 /// {"delay_s":30,"multiplier":2.0,"jitter":"hashed","cap_s":86400,"max_delay_s":600,"max_attempts":5,"budget_s":3600}
@@ -86,7 +86,8 @@ impl RetryPolicy {
 
     /// Starts a policy that waits `base * multiplier^(attempt - 1)`, spread by its jitter.
     ///
-    /// Defaults: multiplier 2, [`Jitter::Hashed`], a cap of one day, no maximum, no limit of attempts, no budget.
+    /// Defaults: multiplier 2, [`Jitter::Hashed`], a cap of one day, no maximum, no limit of attempts, no
+    /// budget.
     pub fn exponential(base: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: base, multiplier: Some(2.0), ..Draft::default() })
     }
@@ -94,9 +95,10 @@ impl RetryPolicy {
     /// Starts a policy that waits exactly as this version of Airflow does with `retry_delay` and
     /// `retry_exponential_backoff=True`.
     ///
-    /// The workflow stands for the DAG, the attempt for the stored try number. Defaults: multiplier 2 (give
-    /// 1 for `retry_exponential_backoff=False`), the version's cap, no maximum, no limit of attempts, no budget. Jitter is
-    /// Airflow's and cannot be chosen. See [`AirflowRetry`](super::AirflowRetry) for the formula.
+    /// The workflow stands for the DAG, the attempt for the stored try number. Defaults: multiplier 2 (give 1
+    /// for `retry_exponential_backoff=False`), the version's cap, no maximum, no limit of attempts, no
+    /// budget. Jitter is Airflow's and cannot be chosen. See [`AirflowRetry`](super::AirflowRetry) for the
+    /// formula.
     pub fn airflow(version: AirflowVersion, retry_delay: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: retry_delay, airflow: Some(version), ..Draft::default() })
     }
@@ -158,6 +160,8 @@ pub struct RetryPolicyBuilder(Draft);
 
 impl RetryPolicyBuilder {
     /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
+    ///
+    /// Kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
     pub fn multiplier(mut self, multiplier: f64) -> Self {
         self.0.multiplier = Some(multiplier);
         self
@@ -175,7 +179,8 @@ impl RetryPolicyBuilder {
         self
     }
 
-    /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may exceed it.
+    /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may
+    /// exceed it.
     pub fn max_delay(mut self, max: Duration) -> Self {
         self.0.max_delay_s = Some(max);
         self
@@ -270,6 +275,7 @@ impl TryFrom<Draft> for RetryPolicy {
         if !(multiplier.is_finite() && multiplier >= 1.0) {
             return Err(PolicyError::Multiplier { given: multiplier });
         }
+        let multiplier = surviving(multiplier);
         let cap = seconds::clip(draft.cap_s.unwrap_or(default_cap));
         if cap.is_zero() {
             return Err(PolicyError::ZeroMaximum { what: "a cap" });
@@ -310,6 +316,13 @@ impl TryFrom<Draft> for RetryPolicy {
             airflow: draft.airflow,
         })
     }
+}
+
+/// The multiplier as every JSON parser reads it back: without `float_roundtrip`, that of `serde_json` is
+/// exact up to 15 digits.
+fn surviving(multiplier: f64) -> f64 {
+    let multiplier = multiplier.min(1e15);
+    format!("{multiplier:.14e}").parse().unwrap_or(multiplier)
 }
 
 impl From<RetryPolicy> for Draft {

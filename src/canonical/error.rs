@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 /// A document was refused.
 ///
-/// Paths begin at the document, `$`; a member is `.key`, or `["key"]` where the key is no plain identifier, an element `[0]`.
+/// Paths begin at the document, `$`; a member is `.key`, or `["key"]` where the key is no plain identifier,
+/// an element `[0]`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CanonicalError {

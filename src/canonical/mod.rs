@@ -1,21 +1,24 @@
 //! One text for each JSON value, the same in every build and in every language.
 //!
 //! Sensors that wait for the same thing are found by comparing what they wait for. The bytes of
-//! `serde_json::to_string` will not do: they change with cargo features that any crate in the host's graph can turn on.
-//! This module writes JSON itself, by RFC 8785 (JSON Canonicalization Scheme) with one difference, marked (*):
+//! `serde_json::to_string` will not do: they change with cargo features that any crate in the host's graph
+//! can turn on. This module writes JSON itself, by RFC 8785 (JSON Canonicalization Scheme) with one
+//! difference, marked (*):
 //!
 //! * no white space; members sorted by the UTF-16 code units of their keys;
-//! * strings with the shortest escapes: `\"`, `\\`, `\b`, `\t`, `\n`, `\f`, `\r`, other characters below U+0020 as `\u00xx`
-//!   in lower case, all else as it is; no Unicode normalisation;
+//! * strings with the shortest escapes: `\"`, `\\`, `\b`, `\t`, `\n`, `\f`, `\r`, other characters below
+//!   U+0020 as `\u00xx` in lower case, all else as it is; no Unicode normalisation;
 //! * (*) integers of 64 bits, signed or unsigned, exactly as they are;
-//! * other numbers as JavaScript prints a double: `1.0` and `1e0` become `1`, `-0.0` becomes `0`, `1e-7` stays.
+//! * other numbers as JavaScript prints a double: `1.0` and `1e0` become `1`, `-0.0` becomes `0`, `1e-7`
+//!   stays.
 //!
-//! Refused, with the path of the offender: duplicate keys, NaN and infinities, numbers that neither an integer of 64 bits
-//! nor a double holds as they are written, lone surrogates, more than [`MAX_DEPTH`] levels, more than [`MAX_BYTES`] bytes.
+//! Refused, with the path of the offender: duplicate keys, NaN and infinities, numbers that neither an
+//! integer of 64 bits nor a double holds as they are written, lone surrogates, more than [`MAX_DEPTH`]
+//! levels, more than [`MAX_BYTES`] bytes.
 //!
-//! [`PokeContext::from_json`] sees all of that. A [`serde_json::Value`] has already lost some of it when it gets here:
-//! `serde_json` keeps the last of duplicate keys, makes the nearest double of a long number and by default misses that by
-//! a unit in the last place now and then. Where the text is at hand, give the text.
+//! [`PokeContext::from_json`] sees all of that. A [`serde_json::Value`] has already lost some of it when it
+//! gets here: `serde_json` keeps the last of duplicate keys, makes the nearest double of a long number and by
+//! default misses that by a unit in the last place now and then. Where the text is at hand, give the text.
 
 mod error;
 mod number;
@@ -39,9 +42,9 @@ pub const MAX_BYTES: usize = 64 * 1024;
 
 /// What a sensor waits for: a JSON object in its canonical form.
 ///
-/// Two contexts are equal if their bytes are. They sort by them, too, and a clone costs no copy. In serde, a context is a
-/// string that holds the canonical text: embedded as JSON it would go through number parsers that are not exact.
-/// What is read is made canonical, or refused.
+/// Two contexts are equal if their bytes are. They sort by them, too, and a clone costs no copy. In serde, a
+/// context is a string that holds the canonical text: embedded as JSON it would go through number parsers
+/// that are not exact. What is read is made canonical, or refused.
 ///
 /// # Examples
 ///
@@ -79,8 +82,8 @@ impl PokeContext {
     ///
     /// # Errors
     ///
-    /// [`CanonicalError`] if it is not JSON, no object, too deep, too large, or has a duplicate key or a number that
-    /// would not survive.
+    /// [`CanonicalError`] if it is not JSON, no object, too deep, too large, or has a duplicate key or a
+    /// number that would not survive.
     ///
     /// # Examples
     ///
@@ -102,8 +105,8 @@ impl PokeContext {
     ///
     /// # Errors
     ///
-    /// As [`from_value`](Self::from_value), and [`CanonicalError::Serialize`] if it does not serialise. Note that
-    /// `serde_json` makes `null` of NaN and infinities.
+    /// As [`from_value`](Self::from_value), and [`CanonicalError::Serialize`] if it does not serialise. Note
+    /// that `serde_json` makes `null` of NaN and infinities.
     ///
     /// # Examples
     ///

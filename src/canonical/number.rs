@@ -14,10 +14,12 @@ pub(super) enum Number {
 impl Number {
     /// The number that this JSON literal stands for; none if it would come back as another one.
     ///
-    /// A literal without fraction and exponent is an integer of 64 bits where it fits one. Any other literal is read as the
-    /// nearest double, and survives if the shortest decimal that stands for this double has its digits.
+    /// A literal without fraction and exponent is an integer of 64 bits where it fits one; beyond, it must be
+    /// the shortest decimal of a double. With fraction or exponent it is the nearest double, and survives if
+    /// it differs from it by at most half a unit of its last digit that is not zero.
     pub(super) fn from_literal(literal: &str) -> Option<Self> {
-        if !literal.contains(['.', 'e', 'E']) {
+        let integer = !literal.contains(['.', 'e', 'E']);
+        if integer {
             if let Ok(unsigned) = literal.parse() {
                 return Some(Self::Unsigned(unsigned));
             }
@@ -28,9 +30,10 @@ impl Number {
             }
         }
         let double: f64 = literal.parse().ok().filter(|double: &f64| double.is_finite())?;
-        let mut text = Text::default();
-        write!(text, "{double:e}").ok()?;
-        (Decimal::of(literal)? == Decimal::of(text.as_str())?).then_some(Self::Double(double))
+        let written = Decimal::of(literal)?;
+        let survives = written == Decimal::of(ryu::Buffer::new().format_finite(double))?
+            || (!integer && written.is_rounded(double)?);
+        survives.then_some(Self::Double(double))
     }
 
     pub(super) fn from_json(number: &serde_json::Number) -> Option<Self> {
@@ -53,8 +56,8 @@ impl Number {
     }
 }
 
-/// Integers as they are, doubles as `Number::toString` of ECMAScript has them: the shortest digits that stand for the
-/// double, positional from 1e-6 up to below 1e21, else with an exponent.
+/// Integers as they are, doubles as `Number::toString` of ECMAScript has them: the shortest digits that stand
+/// for the double, positional from 1e-6 up to below 1e21, else with an exponent.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let double = match self {
@@ -63,9 +66,8 @@ impl fmt::Display for Number {
             Self::Double(double) if *double == 0.0 => return f.write_str("0"),
             Self::Double(double) => *double,
         };
-        let mut text = Text::default();
-        write!(text, "{:e}", double.abs())?;
-        let decimal = Decimal::of(text.as_str()).ok_or(fmt::Error)?;
+        let mut shortest = ryu::Buffer::new();
+        let decimal = Decimal::of(shortest.format_finite(double.abs())).ok_or(fmt::Error)?;
         if double < 0.0 {
             f.write_str("-")?;
         }
@@ -104,6 +106,31 @@ impl<'a> Decimal<'a> {
         let whole = mantissa.find('.').unwrap_or(mantissa.len());
         let point = i64::try_from(whole).ok()?.checked_sub(zeros)?;
         Some(Self { negative, digits, point: point.checked_add(exponent)? })
+    }
+
+    /// True if it is the double rounded to as many digits, to either side where the double is in the middle.
+    fn is_rounded(&self, double: f64) -> Option<bool> {
+        let count = self.digits().count();
+        if *self == Decimal::of(&format!("{double:.*e}", count.saturating_sub(1)))? {
+            return Some(true);
+        }
+        // Halfway between two decimals, rounding to even gave one. The other has the double's digits without
+        // the last one, a 5, or ends in the digit after, which needs no carry. No double has more than 767
+        // digits.
+        let exact = format!("{double:.766e}");
+        let exact = Decimal::of(&exact)?;
+        let (digits, own): (Vec<u8>, Vec<u8>) = (exact.digits().collect(), self.digits().collect());
+        let (Some((b'5', below)), Some((own_last, own_rest))) = (digits.split_last(), own.split_last())
+        else {
+            return Some(false);
+        };
+        let same_place = self.negative == exact.negative && self.point == exact.point;
+        Some(
+            same_place
+                && below.split_last().is_some_and(|(last, rest)| {
+                    rest == own_rest && (last == own_last || last + 1 == *own_last)
+                }),
+        )
     }
 
     fn digits(&self) -> impl Iterator<Item = u8> + '_ {
@@ -167,28 +194,6 @@ fn exponent(text: &str) -> Option<i64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// Room for the longest shortest double: 17 digits, point, sign, exponent.
-#[derive(Default)]
-struct Text {
-    bytes: [u8; 32],
-    length: usize,
-}
-
-impl Text {
-    fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
-    }
-}
-
-impl fmt::Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.length + text.len();
-        self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
-        self.length = end;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +220,8 @@ mod tests {
             ("100000000000000000000", &["1e20", "100000000000000000000", "100000000000000000000.0"]),
             ("1e+21", &["1e21", "1000000000000000000000"]),
             ("1.7976931348623157e+308", &["1.7976931348623157e308"]),
-            ("5e-324", &["5e-324", "0.5e-323"]),
+            ("5e-324", &["5e-324", "0.5e-323", "4.94e-324"]),
+            ("0.1", &["0.1", "0.10000000000000001", "0.1000000000000000055511151231257827"]),
         ] {
             for literal in literals {
                 assert_eq!(written(literal).as_deref(), Some(canonical), "{literal}");
@@ -231,7 +237,8 @@ mod tests {
             "1e309",
             "1e-400",
             "-1e99999999999999999999",
-            "0.1000000000000000055511151231257827",
+            "0.1000000000000000000011151231257827",
+            "3e-324",
             "9007199254740993.0",
             "3.00000000000000000001",
         ] {
@@ -243,6 +250,17 @@ mod tests {
     fn a_double_is_named_by_its_shortest_decimal() {
         assert_eq!(Number::Double(2f64.powi(63)).to_string(), "9223372036854776000");
         assert_eq!(written("9.223372036854776e+18").as_deref(), Some("9223372036854776000"));
+        // Two decimals of 17 digits are as near to this one: the even one is written, both are read.
+        for literal in
+            ["2240086318049079.2", "2240086318049079.3", "2240086318049079.25", "2240086318049079.250"]
+        {
+            assert_eq!(written(literal).as_deref(), Some("2240086318049079.2"), "{literal}");
+        }
+        for literal in ["2240086318049079.1", "2240086318049079.4", "2240086318049079.249"] {
+            assert_ne!(written(literal).as_deref(), Some("2240086318049079.2"), "{literal}");
+        }
+        assert_eq!(written("2240086318049079.7").as_deref(), Some("2240086318049079.8"));
+        assert_eq!(written("2240086318049079.8").as_deref(), Some("2240086318049079.8"));
         assert_eq!(Number::Double(-0.0).to_string(), "0");
         assert_eq!(Number::Double(-123.456).to_string(), "-123.456");
     }

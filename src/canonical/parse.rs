@@ -1,6 +1,8 @@
-//! A strict reader of RFC 8259 that keeps what other readers lose: literals of numbers, duplicate keys, paths.
+//! A strict reader of RFC 8259 that keeps what other readers lose: literals of numbers, duplicate keys,
+//! paths.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use serde_json::Value;
 
@@ -48,8 +50,16 @@ impl Node<'_> {
 }
 
 /// The order of members: by the UTF-16 code units of their keys (RFC 8785, section 3.2.3).
-pub(super) fn key_order(a: &str, b: &str) -> std::cmp::Ordering {
-    a.encode_utf16().cmp(b.encode_utf16())
+///
+/// That is the order of their bytes, except that characters from U+10000 on (first byte F0 and above) sort
+/// before U+E000 to U+FFFF (EE and EF).
+pub(super) fn key_order(a: &str, b: &str) -> Ordering {
+    match a.bytes().zip(b.bytes()).find(|(a, b)| a != b) {
+        None => a.len().cmp(&b.len()),
+        Some((0xEE..=0xEF, 0xF0..)) => Ordering::Greater,
+        Some((0xF0.., 0xEE..=0xEF)) => Ordering::Less,
+        Some((a, b)) => a.cmp(&b),
+    }
 }
 
 pub(super) fn document(text: &str) -> Result<Node<'_>, CanonicalError> {
@@ -287,4 +297,20 @@ fn is_number(literal: &[u8]) -> bool {
         return count > 0 && after.is_empty();
     }
     rest.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keys_sort_by_their_utf16_code_units(
+            a in "[a\u{7FF}\u{800}\u{D7FF}\u{E000}\u{FFFF}\u{10000}\u{10FFFF}]{0,4}",
+            b in "[a\u{7FF}\u{800}\u{D7FF}\u{E000}\u{FFFF}\u{10000}\u{10FFFF}]{0,4}",
+        ) {
+            prop_assert_eq!(key_order(&a, &b), a.encode_utf16().cmp(b.encode_utf16()));
+        }
+    }
 }

@@ -1,21 +1,24 @@
 //! Who polls what: fingerprints become shard codes, and each worker owns a range of codes.
 //!
-//! A [`ShardCode`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000). [`split`] cuts the
-//! codes `[0, limit)` into n half-open ranges whose lengths differ by at most one, so that every code has exactly one
-//! owner, for every limit and every n; they are the ranges of AIP-17's smart sensors. Equal sensors have equal
-//! codes, and so one owner, which is what lets it poke once for all of them.
+//! A [`ShardCode`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000).
+//! [`split`] cuts the codes `[0, limit)` into n half-open ranges whose lengths differ by at most one, so that
+//! every code has exactly one owner, for every limit and every n; they are the ranges of AIP-17's smart
+//! sensors. Equal sensors have equal codes, and so one owner, which is what lets it poke once for all of
+//! them.
 //!
 //! # When numbers change
 //!
 //! Nothing is stranded: [`owner`] answers for every code, also one that was computed with a larger limit.
 //!
-//! * **Another n.** From n to n + 1 half of all codes get an owner with another index, give or take a code per range; see
-//!   [`moved`] for any two numbers. Where a worker may change its index, [`heirs`] pairs the new ranges with the old ones
-//!   so that as few codes move as can be for even ranges: from n to n + 1 at most (n + 1)/4n of all, give or take a
-//!   code per range. Where that is too much, make a fixed number of ranges, several times the number of
-//!   workers, and let workers lease them: then only the ranges of workers that come or go change hands.
-//! * **Another limit.** Codes are computed again from the fingerprints that are stored, and nearly all change: for n workers
-//!   about (n - 1)/n of the sensors get another owner. A code is a cache of the fingerprint, never the only thing kept.
+//! * **Another n.** From n to n + 1 half of all codes get an owner with another index, give or take a code
+//!   per range; see [`moved`] for any two numbers. Where a worker may change its index, [`heirs`] pairs the
+//!   new ranges with the old ones so that as few codes move as can be for even ranges: from n to n + 1 at
+//!   most (n + 1)/4n of all, give or take a code per range. Where that is too much, make a fixed number of
+//!   ranges, several times the number of workers, and let workers lease them: then only the ranges of workers
+//!   that come or go change hands.
+//! * **Another limit.** Codes are computed again from the fingerprints that are stored, and nearly all
+//!   change: for n workers about (n - 1)/n of the sensors get another owner. A code is a cache of the
+//!   fingerprint, never the only thing kept.
 
 mod rebalance;
 
@@ -147,8 +150,8 @@ impl TryFrom<(u32, u32)> for ShardRange {
 
 /// Cuts the codes `[0, limit)` into `n` ranges, in order.
 ///
-/// Every code is in exactly one of them, and their lengths differ by at most one; where `n` exceeds the limit, some are
-/// empty. Range `i` has the codes from `i * limit / n` up to below `(i + 1) * limit / n`.
+/// Every code is in exactly one of them, and their lengths differ by at most one; where `n` exceeds the
+/// limit, some are empty. Range `i` has the codes from `i * limit / n` up to below `(i + 1) * limit / n`.
 ///
 /// # Examples
 ///
@@ -186,7 +189,8 @@ pub fn range(limit: ShardLimit, n: NonZeroU32, index: u32) -> ShardRange {
 
 /// Which of `n` ranges has this code, counted from 0.
 ///
-/// A code at or above the limit, left from a larger one, is taken modulo the limit: every code has an owner at all times.
+/// A code at or above the limit, left from a larger one, is taken modulo the limit: every code has an owner
+/// at all times.
 ///
 /// # Examples
 ///
@@ -248,7 +252,8 @@ mod tests {
 
     #[test]
     fn ranges_are_those_of_smart_sensors() {
-        // AIP-17 cuts at i * limit / n in real numbers; a code belongs to the range it is not below the start of.
+        // AIP-17 cuts at i * limit / n in real numbers; a code belongs to the range it is not below the start
+        // of.
         for (limit, n) in [(10_000, 3), (10_000, 7), (10, 4), (3, 5)] {
             let (limit, count) = (ShardLimit::new(limit).unwrap(), NonZeroU32::new(n).unwrap());
             for (index, range) in split(limit, count).enumerate() {
@@ -257,6 +262,25 @@ mod tests {
                     let inside = cut(index) <= f64::from(code) && f64::from(code) < cut(index + 1);
                     assert_eq!(range.contains(ShardCode(code)), inside, "{limit:?} {n} {index} {code}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn another_limit_moves_all_but_one_in_n() {
+        for (old, new) in [(10_000, 9_999), (10_000, 5_000), (10_000, 20_000), (10_000, 1_000)] {
+            let (old, new) = (ShardLimit::new(old).unwrap(), ShardLimit::new(new).unwrap());
+            for n in [2, 5, 16] {
+                let workers = NonZeroU32::new(n).unwrap();
+                let fingerprints =
+                    (0..100_000u64).map(|at| Fingerprint(at.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+                let stays = fingerprints
+                    .filter(|print| {
+                        owner(old.code(*print), old, workers) == owner(new.code(*print), new, workers)
+                    })
+                    .count();
+                let share = stays as f64 / 100_000.0 * f64::from(n);
+                assert!((0.9..1.1).contains(&share), "{old:?} -> {new:?}, {n}: {share}");
             }
         }
     }

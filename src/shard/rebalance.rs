@@ -30,11 +30,12 @@ pub fn moved(limit: ShardLimit, from: NonZeroU32, to: NonZeroU32) -> u32 {
     limit.get() - stays.sum::<u32>()
 }
 
-/// Who should take each of `to` ranges, when `from` workers hold one range each: for each new range the index of an old one,
-/// or none for a newcomer.
+/// Who should take each of `to` ranges, when `from` workers hold one range each: for each new range the index
+/// of an old one, or none for a newcomer.
 ///
-/// No old range is named twice, and the codes that stay with their holder are as many as they can be. No holder is left
-/// without a range unless there are fewer of them. Takes time and memory in proportion to `from + to`.
+/// No old range is named twice, and the codes that stay with their holder are as many as they can be. No
+/// holder is left without a range unless there are fewer of them. Takes time and memory in proportion to
+/// `from + to`.
 ///
 /// # Examples
 ///
@@ -68,7 +69,8 @@ struct Overlap {
     codes: u32,
 }
 
-/// All overlaps in the order of their codes. Two of them that share a range are neighbours, or all between them share it.
+/// All overlaps in the order of their codes. Two of them that share a range are neighbours, or all between
+/// them share it.
 fn overlaps(limit: ShardLimit, from: NonZeroU32, to: NonZeroU32) -> Vec<Overlap> {
     let mut found = Vec::new();
     let (mut olds, mut news) = ((0..).zip(split(limit, from)), (0..).zip(split(limit, to)));

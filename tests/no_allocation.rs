@@ -1,0 +1,70 @@
+//! Decisions allocate nothing. A test file of its own, since it counts through the global allocator.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use stationmaster::TaskKey;
+use stationmaster::backoff::{
+    AirflowVersion, History, Jitter, RetryKey, RetryPolicy, decide, delay, preview,
+};
+use stationmaster::canonical::PokeContext;
+use stationmaster::fingerprint::Fingerprint;
+use stationmaster::id::SensorKind;
+use stationmaster::shard::{ShardLimit, owner};
+use stationmaster::time::from_micros;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    allocation_counter::measure(work).count_total
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn delays_and_decisions_allocate_nothing() {
+    let task = TaskKey::new("prod", "nightly", "r".repeat(500), "日次").unwrap().mapped(7);
+    let key = RetryKey::new(&task).logical_date(from_micros(1_700_000_000_123_456));
+    let exponential =
+        |jitter| RetryPolicy::exponential(Duration::from_secs(30)).multiplier(1.7).jitter(jitter);
+    let airflow = |version| RetryPolicy::airflow(version, Duration::from_secs(30));
+    let policies = [
+        RetryPolicy::fixed(Duration::from_secs(30)),
+        exponential(Jitter::None),
+        exponential(Jitter::Full),
+        exponential(Jitter::Equal),
+        exponential(Jitter::Decorrelated),
+        exponential(Jitter::Hashed),
+        airflow(AirflowVersion::V2_5),
+        airflow(AirflowVersion::V2_6),
+        airflow(AirflowVersion::V2_10),
+        airflow(AirflowVersion::V3_2).multiplier(1.7),
+    ];
+    for builder in policies {
+        let policy = builder.budget(Duration::from_secs(3600)).build().unwrap();
+        let count = allocations(|| {
+            for attempt in [0, 1, 2, 5, 12, 300, u32::MAX] {
+                black_box(delay(&policy, &key, attempt));
+                let history =
+                    History::new(attempt, from_micros(0), from_micros(1)).hint(Duration::from_secs(3));
+                black_box(decide(&policy, &key, &history));
+            }
+            black_box(preview(&policy, &key, 20).count());
+        });
+        assert_eq!(count, 0, "{policy:?}");
+    }
+}
+
+#[test]
+fn fingerprints_and_codes_allocate_nothing() {
+    let kind = SensorKind::new("hive.NamedPartition").unwrap();
+    let context = PokeContext::from_json(r#"{"table":"sales","ds":"2026-01-01"}"#).unwrap();
+    let count = allocations(|| {
+        let limit = ShardLimit::default();
+        let copy = black_box(context.clone());
+        let code = limit.code(black_box(Fingerprint::new(&kind, &copy)));
+        black_box(owner(code, limit, std::num::NonZeroU32::MIN));
+    });
+    assert_eq!(count, 0);
+}
