@@ -44,6 +44,8 @@
 
 mod conn;
 mod error;
+#[cfg(test)]
+mod healing;
 mod options;
 mod prefix;
 mod probe;

@@ -34,7 +34,8 @@ CREATE TABLE sm_lane (
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits);
 CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;
 
--- state: 0 scheduled, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 success, 6 failed, 7 skipped.
+-- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
+-- 6 success, 7 failed, 8 skipped.
 -- map_index: -1 is a task that is not mapped. lease_loss: NULL is fail, else how many are requeued.
 -- retry: NULL is never. The numbers stand before the texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (
@@ -70,11 +71,11 @@ CREATE TABLE sm_task (
     payload          TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX sm_task_key ON sm_task (namespace, workflow, run, task, map_index);
-CREATE INDEX sm_task_ready ON sm_task (lane, rank, logical_date, map_index) WHERE state = 0 AND due IS NULL;
+CREATE INDEX sm_task_ready ON sm_task (lane, rank, logical_date, map_index) WHERE state = 0;
 CREATE INDEX sm_task_due ON sm_task (due) WHERE due IS NOT NULL;
 CREATE INDEX sm_task_lease ON sm_task (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX sm_task_sensing ON sm_task (lane) WHERE state = 4;
-CREATE INDEX sm_task_ended ON sm_task (ended_at) WHERE state >= 5;
+CREATE INDEX sm_task_ended ON sm_task (ended_at) WHERE state >= 6;
 
 -- Ticks that granted something. grants: a JSON array of [no, epoch].
 CREATE TABLE sm_request (

@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::super::error::Outcome;
-use super::code::Code;
+use super::code::from_task_state;
 use super::{Db, row};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
 use crate::store::Discrepancy;
-use crate::task::TaskState;
 
-const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0 AND due IS NULL) \
+const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0) \
      FROM sm_task GROUP BY lane";
 const POOLS: &str = "SELECT name, used FROM sm_pool";
 const CAPS: &str = "SELECT key, used FROM sm_cap";
-const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expires_at IS NOT NULL FROM sm_task \
+const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expires_at IS NOT NULL, \
+     (holder IS NULL) <> (expires_at IS NULL) FROM sm_task \
      WHERE (state IN (1, 2)) <> (holder IS NOT NULL AND expires_at IS NOT NULL) \
         OR (holder IS NULL) <> (expires_at IS NULL) OR (held_slots > 0 AND state NOT IN (1, 2, 4)) \
+        OR (state = 0 AND due IS NOT NULL) OR (state = 5 AND due IS NULL) \
      ORDER BY no";
 
 impl Db<'_> {
@@ -74,13 +75,14 @@ impl Db<'_> {
         let mut statement = self.prepare(BROKEN)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let state = TaskState::from_code(row.get(1)?)?;
-            let (held, leased): (i64, bool) = (row.get(2)?, row.get(3)?);
+            let state = from_task_state(row.get(1)?)?;
+            let (held, leased, half): (i64, bool, bool) = (row.get(2)?, row.get(3)?, row.get(4)?);
             let problem = match (state.is_leased(), leased) {
                 (true, false) => format!("it is {state} without a lease"),
                 (false, true) => format!("it is {state} and has a lease"),
+                _ if half => format!("it is {state} and has half a lease"),
                 _ if held > 0 => format!("it is {state} and holds {held} slots"),
-                _ => format!("it is {state} and has half a lease"),
+                _ => format!("it is {state}, and its due instant says otherwise"),
             };
             found.push(Discrepancy::Task { task: TaskNo(row.get(0)?), problem });
         }

@@ -34,7 +34,7 @@ pub(super) trait Code: Sized {
 
 codes! {
     TaskState {
-        Scheduled = 0, Queued = 1, Running = 2, UpForRetry = 3, Sensing = 4, Success = 5, Failed = 6, Skipped = 7,
+        Scheduled = 0, Queued = 1, Running = 2, UpForRetry = 3, Sensing = 4, Success = 6, Failed = 7, Skipped = 8,
     }
     AttemptRuns { Off = 0, Record = 1 }
     Deferred { GiveBack = 0, Keep = 1 }
@@ -49,9 +49,26 @@ codes! {
     StartMethod { Manual = 0, Scheduled = 1, Triggered = 2 }
 }
 
+/// Scheduled, and waiting for an instant. A number of its own makes the index of ready tasks tell by the state alone.
+const LATER: i64 = 5;
+
+/// The number for a task in this state, with this due instant or none.
+pub(super) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
+    match (state, due) {
+        (TaskState::Scheduled, Some(_)) => LATER,
+        _ => state.code(),
+    }
+}
+
+/// The state of a task with this number.
+pub(super) fn from_task_state(code: i64) -> Outcome<TaskState> {
+    if code == LATER { Ok(TaskState::Scheduled) } else { TaskState::from_code(code) }
+}
+
 /// The states as bits, the lowest for code 0.
 pub(super) fn mask(states: StateSet) -> i64 {
-    states.iter().fold(0, |mask, state| mask | 1 << state.code())
+    let later = if states.contains(TaskState::Scheduled) { 1 << LATER } else { 0 };
+    states.iter().fold(later, |mask, state| mask | 1 << state.code())
 }
 
 /// None is to fail; a number, how often to requeue.

@@ -14,7 +14,7 @@ use crate::time::micros;
 
 pub(super) const GRANT: &str = concat!(
     "UPDATE sm_task SET state = 1, epoch = epoch + 1, attempt = min(attempt + 1, 4294967295), held_slots = slots, holder = ?2, \
-     expires_at = ?3, queued_at = ?4 WHERE no = ?1 AND state = 0 AND due IS NULL RETURNING ",
+     expires_at = ?3, queued_at = ?4 WHERE no = ?1 AND state = 0 RETURNING ",
     row::task_columns!()
 );
 const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \

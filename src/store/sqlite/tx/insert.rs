@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::Outcome;
-use super::code::{Code, lease_loss};
+use super::code::{Code, lease_loss, task_state};
 use super::lane::ReadyChange;
 use super::row::map_index_value;
 use super::{Db, row};
@@ -14,12 +14,12 @@ use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
 use crate::lease::TaskNo;
 use crate::store::Inserted;
-use crate::task::{TaskInsert, TaskRecord};
+use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::micros;
 
-const INSERT: &str = "INSERT INTO sm_task (no, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
+const INSERT: &str = "INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
      attempt_runs, enqueued_at, namespace, workflow, run, task, retry, payload) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
      ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING";
 pub(super) const NO_OF_KEY: &str = "SELECT no FROM sm_task \
      WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5";
@@ -75,6 +75,7 @@ impl Db<'_> {
             let (namespace, workflow, run, name, map_index) = key_values(&task.key);
             let inserted = insert.execute(params![
                 last + 1,
+                task_state(TaskState::Scheduled, task.due),
                 task.due.map(micros),
                 lane,
                 task.lane.slots,

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
-use super::code::{Code, mask};
+use super::code::{mask, task_state};
 use super::lane::ReadyChange;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
@@ -22,7 +22,7 @@ pub(super) const RENEW: &str =
 pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?3, due = ?4, held_slots = ?5, \
      forgiven = min(forgiven + ?6, 4294967295), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
      holder = NULL, expires_at = NULL WHERE no = ?1 AND epoch = ?2 AND (?10 >> state) & 1";
-pub(super) const READY_LANE: &str = "SELECT lane FROM sm_task WHERE no = ?1 AND state = 0 AND due IS NULL";
+pub(super) const READY_LANE: &str = "SELECT lane FROM sm_task WHERE no = ?1 AND state = 0";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",
     row::task_columns!(),
@@ -78,7 +78,7 @@ impl Db<'_> {
             let rows = statement.execute(params![
                 no,
                 change.task.epoch,
-                change.to.code(),
+                task_state(change.to, change.due),
                 change.due.map(micros),
                 change.held_slots,
                 change.forgive,

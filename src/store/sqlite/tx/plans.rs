@@ -10,7 +10,8 @@ const HOT: &[(&str, &str)] = &[
     ("promote_due", admission::PROMOTE),
     ("next_due", admission::NEXT_DUE),
     ("first candidates", admission::FIRST_CANDIDATES),
-    ("next candidates", admission::NEXT_CANDIDATES),
+    ("equal candidates", admission::EQUAL_CANDIDATES),
+    ("later candidates", admission::LATER_CANDIDATES),
     ("ready_lanes", lane::READY_LANES),
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
@@ -103,11 +104,12 @@ fn the_check_sees_scans_and_sorts() {
 fn candidates_are_read_from_the_index_alone_and_from_the_place_they_continue_at() {
     let conn = Connection::open_in_memory().unwrap();
     migrate_inside(&conn, &Prefix::default()).unwrap();
-    let next = plan(&conn, admission::NEXT_CANDIDATES).join("; ");
-    assert!(
-        next.contains("COVERING INDEX sm_task_ready (lane=? AND (rank,logical_date,map_index,rowid)>"),
-        "{next}"
-    );
-    let first = plan(&conn, admission::FIRST_CANDIDATES).join("; ");
-    assert!(first.contains("COVERING INDEX sm_task_ready (lane=?)"), "{first}");
+    for (sql, range) in [
+        (admission::FIRST_CANDIDATES, "(lane=?)"),
+        (admission::EQUAL_CANDIDATES, "(lane=? AND rank=? AND logical_date=? AND map_index=? AND rowid>?)"),
+        (admission::LATER_CANDIDATES, "(lane=? AND (rank,logical_date,map_index)>(?,?,?))"),
+    ] {
+        let plan = plan(&conn, sql);
+        assert_eq!(plan, [format!("SEARCH sm_task USING COVERING INDEX sm_task_ready {range}")]);
+    }
 }

@@ -7,7 +7,7 @@ use super::{Db, clamp};
 use crate::time::micros;
 
 pub(super) const FORGETTABLE: &str = "SELECT no FROM sm_task INDEXED BY sm_task_ended \
-     WHERE state >= 5 AND ended_at < ?1 AND NOT EXISTS (SELECT 1 FROM sm_event WHERE sm_event.no = sm_task.no) \
+     WHERE state >= 6 AND ended_at < ?1 AND NOT EXISTS (SELECT 1 FROM sm_event WHERE sm_event.no = sm_task.no) \
      ORDER BY ended_at, no LIMIT ?2";
 pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1";
 pub(super) const DELETE_TASK: &str = "DELETE FROM sm_task WHERE no = ?1";

@@ -7,7 +7,7 @@ use rusqlite::Row;
 
 use super::super::error::{Fault, Outcome};
 use super::Db;
-use super::code::Code;
+use super::code::{Code, from_task_state};
 use crate::backoff::RetryPolicy;
 use crate::id::{IdError, TaskKey};
 use crate::lease::{Lease, TaskNo};
@@ -90,7 +90,7 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row<'_>) -> Outcome<TaskRecord> {
         rank: row.get(7)?,
         logical_date: instant(row, 8)?,
         priority: row.get(9)?,
-        state: code(row, 10)?,
+        state: from_task_state(row.get(10)?)?,
         due: maybe_instant(row, 11)?,
         epoch: row.get(12)?,
         lease,

@@ -41,20 +41,20 @@ macro_rules! active {
                (SELECT node FROM sm_run WHERE ns = sm_namespace.no AND node IS NOT NULL ORDER BY node DESC LIMIT 1) \
              FROM sm_namespace WHERE ",
             $namespaces,
-            ") SELECT name, start, stop, status, method, id, workflow, user, attributes \
+            ") SELECT name, start, stop, status, method, sm_run.id, workflow, user, attributes \
              FROM asked CROSS JOIN sm_run INDEXED BY sm_run_open \
              WHERE ns = asked.no AND stop IS NULL AND start < ?3 \
              UNION ALL \
-             SELECT name, start, stop, status, method, id, workflow, user, attributes \
+             SELECT name, start, stop, status, method, sm_run.id, workflow, user, attributes \
              FROM asked CROSS JOIN sm_run INDEXED BY sm_run_node_start \
              WHERE ns = asked.no AND node BETWEEN ?2 AND ?3 - 1 AND start < ?3 AND stop >= ?2 \
              UNION ALL \
-             SELECT name, start, stop, status, method, id, workflow, user, attributes \
+             SELECT name, start, stop, status, method, sm_run.id, workflow, user, attributes \
              FROM asked CROSS JOIN json_each(?4) fork CROSS JOIN sm_run INDEXED BY sm_run_node_stop \
              WHERE fork.value BETWEEN low AND high \
                AND ns = asked.no AND node IS NOT NULL AND node = fork.value AND stop >= ?2 AND start < ?3 \
              UNION ALL \
-             SELECT name, start, stop, status, method, id, workflow, user, attributes \
+             SELECT name, start, stop, status, method, sm_run.id, workflow, user, attributes \
              FROM asked CROSS JOIN json_each(?5) fork CROSS JOIN sm_run INDEXED BY sm_run_node_start \
              WHERE fork.value BETWEEN low AND high \
                AND ns = asked.no AND node IS NOT NULL AND node = fork.value AND start < ?3 AND stop >= ?2"

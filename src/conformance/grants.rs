@@ -1,0 +1,174 @@
+//! Granting and starting.
+
+use super::world::{World, at, holder, limit, pool, sized, task, to};
+use crate::lease::{Lease, LeaseRef, TaskNo};
+use crate::store::{GrantBatch, Moved, Store};
+use crate::task::{TaskRecord, TaskState};
+
+cases!("grants":
+    a_granted_task_has_a_lease,
+    only_ready_tasks_are_granted,
+    a_task_named_twice_is_granted_once,
+    answered_in_the_order_of_the_batch,
+    each_grant_raises_epoch_and_attempt,
+    a_grant_keeps_what_the_host_said,
+    a_grant_takes_no_slots_by_itself,
+    a_queued_task_starts_once,
+    a_start_needs_the_epoch,
+    the_first_start_is_kept,
+);
+
+fn grant(world: World<'_>, tasks: &[TaskNo], now: i64, expires: i64) -> Vec<TaskRecord> {
+    let holder = holder("h");
+    let batch = GrantBatch { tasks, holder: &holder, now: at(now), expires_at: at(expires) };
+    world.write(|tx| tx.grant_if_ready(&batch))
+}
+
+/// Gives the counters what was granted without them.
+fn settle(world: World<'_>, slots: u64) {
+    let taken = world.write(|tx| tx.take_slots_if_open(&[(pool("default_pool"), slots)]));
+    assert_eq!(taken, 1);
+}
+
+fn a_granted_task_has_a_lease(store: &dyn Store) {
+    let world = World(store);
+    let no = world.insert(&[task("a").pool_slots(3)])[0];
+    let mut expected = world.task(no);
+    expected.state = TaskState::Queued;
+    expected.epoch = 1;
+    expected.attempt = 1;
+    expected.held_slots = 3;
+    expected.queued_at = Some(at(7));
+    expected.lease = Some(Lease::new(holder("h"), at(9)));
+    assert_eq!(grant(world, &[no], 7, 9), [expected.clone()]);
+    assert_eq!(world.task(no), expected);
+    settle(world, 3);
+}
+
+fn only_ready_tasks_are_granted(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.insert(&["queued", "running", "ended", "sensing", "retry", "ready"].map(task));
+    let later = world.insert(&[task("later").not_before(at(5))])[0];
+    world.admit(&nos[..1]);
+    let leases = world.run(&nos[1..5]);
+    let mut retry = to(leases[3], TaskState::UpForRetry);
+    retry.due = Some(at(9));
+    world.shift(&[to(leases[1], TaskState::Failed), to(leases[2], TaskState::Sensing), retry]);
+    let before = world.read(|tx| tx.tasks_by_no(&nos[..5]));
+    let asked = [&nos[..], &[later, TaskNo(i64::MAX), TaskNo(0)]].concat();
+    let granted = grant(world, &asked, 100, 200);
+    assert_eq!(granted.iter().map(|task| task.no).collect::<Vec<_>>(), nos[5..]);
+    assert_eq!(world.read(|tx| tx.tasks_by_no(&nos[..5])), before, "the others are as they were");
+    assert_eq!((world.ready(), grant(world, &asked, 100, 200)), (0, vec![]), "nor a second time");
+    settle(world, 1);
+}
+
+fn a_task_named_twice_is_granted_once(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b"]);
+    let granted = grant(world, &[nos[0], nos[1], nos[0]], 1, 2);
+    assert_eq!(granted.iter().map(|task| (task.no, task.epoch)).collect::<Vec<_>>(), [(nos[0], 1), (nos[1], 1)]);
+    assert_eq!(world.task(nos[0]).attempt, 1);
+    settle(world, 2);
+}
+
+fn answered_in_the_order_of_the_batch(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c", "d", "e"]);
+    let asked = [nos[3], nos[0], nos[4], nos[1], nos[2]];
+    let granted = grant(world, &asked, 1, 2);
+    assert_eq!(granted.iter().map(|task| task.no).collect::<Vec<_>>(), asked);
+    settle(world, 5);
+}
+
+fn each_grant_raises_epoch_and_attempt(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    for round in 1..=3 {
+        let lease = world.run(&[no])[0];
+        let task = world.task(no);
+        assert_eq!((lease, task.attempt), (LeaseRef::new(no, round), round as u32));
+        let mut again = to(lease, TaskState::Scheduled);
+        again.forgive = 1;
+        assert_eq!(world.shift(&[again]), [Moved::Yes]);
+        let task = world.task(no);
+        assert_eq!((task.epoch, task.attempt, task.forgiven), (round, round as u32, round as u32));
+    }
+}
+
+/// The landed value that a resumed task needs, and the message of its last failure.
+fn a_grant_keeps_what_the_host_said(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let mut resume = to(world.run(&[no])[0], TaskState::Scheduled);
+    resume.value = Some("landed".into());
+    resume.message = Some("note".into());
+    resume.ended_at = Some(at(30));
+    world.shift(&[resume]);
+    let again = world.admit(&[no]).remove(0);
+    assert_eq!((again.value.as_deref(), again.message.as_deref()), (Some("landed"), Some("note")));
+    assert_eq!((again.started_at, again.first_started_at), (Some(at(20)), Some(at(20))));
+    assert_eq!((again.ended_at, again.queued_at), (Some(at(30)), Some(at(10))));
+    assert_eq!(world.task(no), again);
+}
+
+fn a_grant_takes_no_slots_by_itself(store: &dyn Store) {
+    let world = World(store);
+    let (db, key) = (pool("db"), limit("l"));
+    world.write(|tx| tx.put_pools(&[sized("db", 5)]));
+    let no = world.insert(&[task("a").pool(db.clone()).pool_slots(2).limit(key.clone())])[0];
+    grant(world, &[no], 1, 2);
+    assert_eq!(world.used(&db), 0);
+    let found = world.read(|tx| tx.audit());
+    assert_eq!(found.len(), 2, "the audit sees that pool and limit count less than is held: {found:?}");
+    world.write(|tx| {
+        tx.take_slots_if_open(&[(db.clone(), 2)])?;
+        tx.take_limits_if_open(&[(key.clone(), 1)])
+    });
+    assert_eq!(world.read(|tx| tx.audit()), []);
+}
+
+fn a_queued_task_starts_once(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b"]);
+    let leases: Vec<LeaseRef> = world.admit(&nos).iter().map(TaskRecord::lease_ref).collect();
+    let mut expected = world.task(nos[0]);
+    expected.state = TaskState::Running;
+    expected.started_at = Some(at(33));
+    expected.first_started_at = Some(at(33));
+    let twice = [leases[0], leases[0]];
+    assert_eq!(world.write(|tx| tx.start_if_queued(&twice, at(33))), [Moved::Yes, Moved::No]);
+    assert_eq!(world.task(nos[0]), expected);
+    assert_eq!(world.write(|tx| tx.start_if_queued(&leases, at(44))), [Moved::No, Moved::Yes]);
+    assert_eq!(world.task(nos[0]), expected, "a second start changes nothing");
+}
+
+fn a_start_needs_the_epoch(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b"]);
+    let lease = world.admit(&nos[..1])[0].lease_ref();
+    world.shift(&[to(lease, TaskState::Scheduled)]);
+    let again = world.admit(&nos[..1])[0].lease_ref();
+    let before = world.read(|tx| tx.tasks_by_no(&nos));
+    let wrong = [
+        lease,
+        LeaseRef::new(nos[0], again.epoch + 1),
+        LeaseRef::new(nos[0], i64::MIN),
+        LeaseRef::new(nos[1], 0),
+        LeaseRef::new(TaskNo(i64::MAX), 1),
+    ];
+    assert_eq!(world.write(|tx| tx.start_if_queued(&wrong, at(40))), [Moved::No; 5]);
+    assert_eq!(world.read(|tx| tx.tasks_by_no(&nos)), before);
+    assert_eq!(world.write(|tx| tx.start_if_queued(&[again], at(40))), [Moved::Yes]);
+}
+
+fn the_first_start_is_kept(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let lease = world.run(&[no])[0];
+    world.shift(&[to(lease, TaskState::Scheduled)]);
+    let lease = world.admit(&[no])[0].lease_ref();
+    world.write(|tx| tx.start_if_queued(&[lease], at(90)));
+    let task = world.task(no);
+    assert_eq!((task.first_started_at, task.started_at), (Some(at(20)), Some(at(90))));
+}

@@ -1,0 +1,124 @@
+//! Renewing leases, and finding those that expired.
+
+use super::world::{World, at, to};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{Moved, Store};
+use crate::task::{TaskRecord, TaskState};
+
+cases!("leases":
+    a_renewal_sets_the_expiry,
+    an_expired_lease_can_be_renewed,
+    a_renewal_needs_the_epoch,
+    a_renewal_needs_a_lease,
+    a_lease_is_expired_from_its_expiry_on,
+    expired_come_earliest_first_then_by_number,
+    expired_are_limited,
+    next_expiry_is_the_earliest_lease,
+);
+
+fn expiry(task: &TaskRecord) -> chrono::DateTime<chrono::Utc> {
+    task.lease.as_ref().expect("a lease").expires_at
+}
+
+fn a_renewal_sets_the_expiry(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    let queued = world.admit(&nos[..1])[0].lease_ref();
+    let running = world.run(&nos[1..2])[0];
+    let mut expected = world.read(|tx| tx.tasks_by_no(&nos));
+    let unknown = LeaseRef::new(TaskNo(i64::MAX), 1);
+    let answers = world.write(|tx| tx.renew_if_leased(&[running, unknown, queued], at(5000)));
+    assert_eq!(answers, [Moved::Yes, Moved::No, Moved::Yes]);
+    for task in expected.iter_mut().take(2).flatten() {
+        task.lease.as_mut().unwrap().expires_at = at(5000);
+    }
+    assert_eq!(world.read(|tx| tx.tasks_by_no(&nos)), expected, "nothing else changes");
+    world.write(|tx| tx.renew_if_leased(&[running], at(40)));
+    assert_eq!(expiry(&world.task(nos[1])), at(40), "an expiry can come nearer");
+}
+
+fn an_expired_lease_can_be_renewed(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let lease = world.admit_until(&[no], at(11))[0].lease_ref();
+    assert_eq!(world.read(|tx| tx.expired(at(12), 9)).len(), 1);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], at(99))), [Moved::Yes]);
+    assert_eq!(world.read(|tx| tx.expired(at(98), 9)), []);
+}
+
+fn a_renewal_needs_the_epoch(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let old = world.run(&[no])[0];
+    world.shift(&[to(old, TaskState::Scheduled)]);
+    let new = world.run(&[no])[0];
+    let wrong = [old, LeaseRef::new(no, new.epoch + 1), LeaseRef::new(no, 0)];
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&wrong, at(9999))), [Moved::No; 3]);
+    assert_eq!(expiry(&world.task(no)), at(1000), "a stale holder prolongs nothing");
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [Moved::Yes]);
+}
+
+fn a_renewal_needs_a_lease(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["ready", "ended", "sensing", "retry"]);
+    let leases = world.run(&nos[1..]);
+    let mut retry = to(leases[2], TaskState::UpForRetry);
+    retry.due = Some(at(70));
+    world.shift(&[to(leases[0], TaskState::Success), to(leases[1], TaskState::Sensing), retry]);
+    let all = [&[LeaseRef::new(nos[0], 0)], &leases[..]].concat();
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&all, at(9999))), [Moved::No; 4]);
+    for no in nos {
+        assert_eq!(world.task(no).lease, None);
+    }
+}
+
+fn a_lease_is_expired_from_its_expiry_on(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b"]);
+    world.admit(&nos);
+    assert_eq!(world.read(|tx| tx.expired(at(999), 9)), [], "one microsecond early");
+    let expired = world.read(|tx| tx.expired(at(1000), 9));
+    let expected: Vec<TaskRecord> = nos.iter().map(|no| world.task(*no)).collect();
+    assert_eq!(expired, expected, "at the instant itself, whole records");
+    world.shift(&[to(expired[0].lease_ref(), TaskState::Failed)]);
+    assert_eq!(world.read(|tx| tx.expired(at(9999), 9)), expected[1..], "an ended lease is not expired");
+}
+
+fn spread(world: World<'_>) -> Vec<TaskNo> {
+    let nos = world.plain(&["a", "b", "c", "d", "e"]);
+    for (no, expires) in nos.iter().zip([40, 20, 30, 20, 10]) {
+        world.admit_until(&[*no], at(expires));
+    }
+    [4, 1, 3, 2, 0].map(|index: usize| nos[index]).to_vec()
+}
+
+fn expired_come_earliest_first_then_by_number(store: &dyn Store) {
+    let world = World(store);
+    let expected = spread(world);
+    for (now, count) in [(9, 0), (10, 1), (19, 1), (20, 3), (39, 4), (40, 5)] {
+        let found = world.read(|tx| tx.expired(at(now), 99));
+        assert_eq!(found.iter().map(|task| task.no).collect::<Vec<_>>(), expected[..count], "at {now}");
+    }
+}
+
+fn expired_are_limited(store: &dyn Store) {
+    let world = World(store);
+    let expected = spread(world);
+    for limit in 0..6 {
+        let found = world.read(|tx| tx.expired(at(99), limit));
+        assert_eq!(found.iter().map(|task| task.no).collect::<Vec<_>>(), expected[..limit.min(5)]);
+    }
+    assert_eq!(world.read(|tx| tx.expired(at(99), usize::MAX)).len(), 5, "any limit is taken");
+}
+
+fn next_expiry_is_the_earliest_lease(store: &dyn Store) {
+    let world = World(store);
+    assert_eq!(world.read(|tx| tx.next_expiry()), None);
+    let order = spread(world);
+    for (no, expires) in order.iter().zip([10, 20, 20, 30, 40]) {
+        assert_eq!(world.read(|tx| tx.next_expiry()), Some(at(expires)));
+        let lease = world.task(*no).lease_ref();
+        world.shift(&[to(lease, TaskState::Success)]);
+    }
+    assert_eq!(world.read(|tx| tx.next_expiry()), None);
+}

@@ -1,0 +1,197 @@
+//! The contract of a store, as cases to be run against it.
+//!
+//! Every sentence of the traits in [`crate::store`] is held by a case here. The stores of the crate run them, through
+//! decorators and in transactions that a host owns too; so can a store of the host's. A case gets a fresh, empty store,
+//! works on it through `dyn` [`Store`] only, and panics if an answer is not the promised one. After each case
+//! [`crate::store::TaskTx::audit`] must find nothing.
+//!
+//! * [`run`] and [`run_with`] run everything and panic at the end with the names and messages of what failed;
+//! * [`failures`] hands them out instead; [`cases`] hands out the cases, for a harness of one's own;
+//! * [`model`] compares a store with [`crate::store::MemoryStore`], operation by operation, for as long as one likes.
+//!
+//! What stores may differ in is an argument, [`Capabilities`]: nothing is skipped that the caller did not name.
+//!
+//! # Examples
+//!
+//! ```
+//! use stationmaster::conformance;
+//! use stationmaster::store::MemoryStore;
+//!
+//! conformance::run(&|| Box::new(MemoryStore::new()));
+//! ```
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+/// Names the cases of a module.
+macro_rules! cases {
+    ($group:literal: $($case:ident),+ $(,)?) => {
+        pub(super) fn cases() -> Vec<super::Case> {
+            vec![$(super::Case { name: concat!($group, "::", stringify!($case)), run: $case }),+]
+        }
+    };
+}
+
+mod events;
+mod extremes;
+mod grants;
+mod lanes;
+mod leases;
+mod limits;
+mod model;
+mod moves;
+mod names;
+mod pools;
+mod random;
+mod retention;
+mod runs;
+mod scene;
+mod sensors;
+mod snapshot;
+mod tasks;
+mod threads;
+mod transactions;
+mod windows;
+mod workers;
+mod world;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use model::{check as model, compare};
+
+use crate::store::{Store, StoreExt};
+
+/// One promise of a store.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Case {
+    /// `area::what_holds`.
+    pub name: &'static str,
+    /// Runs it on an empty store; panics if the promise is broken.
+    pub run: fn(&dyn Store),
+}
+
+/// What stores may differ in.
+///
+/// Default: one transaction at a time is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Whether a transaction that reads can be open beside one that writes, and whether it is held back until then.
+    pub readers: Readers,
+}
+
+/// What a reading transaction does while a writing one is open in another thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Readers {
+    /// It waits for the writer's end.
+    #[default]
+    Wait,
+    /// It goes on, and sees what was committed before.
+    GoOn,
+}
+
+impl Capabilities {
+    /// The least that a store must do.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what readers do beside a writer.
+    #[must_use]
+    pub fn readers(mut self, readers: Readers) -> Self {
+        self.readers = readers;
+        self
+    }
+}
+
+/// A case that a store did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The case.
+    pub case: &'static str,
+    /// What it said.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.case, self.message)
+    }
+}
+
+/// All cases for a store that can do this.
+pub fn cases(capabilities: Capabilities) -> Vec<Case> {
+    let mut all = [
+        transactions::cases(),
+        tasks::cases(),
+        lanes::cases(),
+        grants::cases(),
+        leases::cases(),
+        moves::cases(),
+        retention::cases(),
+        pools::cases(),
+        limits::cases(),
+        sensors::cases(),
+        events::cases(),
+        workers::cases(),
+        runs::cases(),
+        windows::cases(),
+        names::cases(),
+        extremes::cases(),
+        threads::cases(),
+        model::cases(),
+    ]
+    .concat();
+    if capabilities.readers == Readers::GoOn {
+        all.extend(threads::beside_a_writer());
+    }
+    all
+}
+
+/// Runs all cases, each on a store that `make` just made.
+///
+/// # Panics
+///
+/// With the names and messages of all cases that failed.
+pub fn run(make: &dyn Fn() -> Box<dyn Store>) {
+    run_with(Capabilities::new(), make);
+}
+
+/// As [`run`], for a store that can do more than the least.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_with(capabilities: Capabilities, make: &dyn Fn() -> Box<dyn Store>) {
+    let failures = failures(capabilities, make);
+    let lines: Vec<String> = failures.iter().map(|failure| format!("  {failure}")).collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} cases failed:\n{}",
+        failures.len(),
+        cases(capabilities).len(),
+        lines.join("\n")
+    );
+}
+
+/// Runs all cases, and answers those that failed.
+pub fn failures(capabilities: Capabilities, make: &dyn Fn() -> Box<dyn Store>) -> Vec<Failure> {
+    cases(capabilities)
+        .into_iter()
+        .filter_map(|case| {
+            let attempt = AssertUnwindSafe(|| {
+                let store = make();
+                (case.run)(&*store);
+                let found = store.read(|tx| Ok(tx.audit()?)).expect("audit");
+                assert!(found.is_empty(), "the audit found {found:?}");
+            });
+            catch_unwind(attempt).err().map(|panic| Failure { case: case.name, message: text(&*panic) })
+        })
+        .collect()
+}
+
+fn text(panic: &(dyn std::any::Any + Send)) -> String {
+    let owned = panic.downcast_ref::<String>().cloned();
+    owned.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+}

@@ -1,0 +1,242 @@
+//! Conditional moves.
+
+use super::world::{World, at, limit, pool, sized, task, to};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{Discrepancy, Move, Moved, StateSet, Store};
+use crate::task::{TaskRecord, TaskState};
+
+cases!("moves":
+    a_move_sets_what_it_says_and_ends_the_lease,
+    fields_are_replaced_or_kept,
+    a_move_needs_the_epoch,
+    a_move_needs_one_of_the_states,
+    every_target_is_reached,
+    each_move_has_its_own_condition,
+    a_task_named_twice_is_moved_once,
+    ready_again_only_without_a_due_instant,
+    a_waiting_task_leaves_its_lane,
+    slots_may_be_kept_while_sensing,
+    slots_held_where_none_can_be_are_found,
+);
+
+const TARGETS: [TaskState; 6] = [
+    TaskState::Scheduled,
+    TaskState::UpForRetry,
+    TaskState::Sensing,
+    TaskState::Success,
+    TaskState::Failed,
+    TaskState::Skipped,
+];
+
+fn a_move_sets_what_it_says_and_ends_the_lease(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let lease = world.run(&[no])[0];
+    let mut expected = world.task(no);
+    let mut wanted = to(lease, TaskState::UpForRetry);
+    wanted.due = Some(at(500));
+    wanted.forgive = 3;
+    wanted.ended_at = Some(at(40));
+    wanted.message = Some("why".into());
+    wanted.value = Some("what".into());
+    assert_eq!(world.shift(&[wanted]), [Moved::Yes]);
+    expected.state = TaskState::UpForRetry;
+    expected.lease = None;
+    expected.held_slots = 0;
+    expected.due = Some(at(500));
+    expected.forgiven = 3;
+    expected.ended_at = Some(at(40));
+    expected.message = Some("why".into());
+    expected.value = Some("what".into());
+    assert_eq!(world.task(no), expected);
+}
+
+fn fields_are_replaced_or_kept(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let lease = LeaseRef::new(no, 0);
+    let mut first = to(lease, TaskState::Failed);
+    first.forgive = 1;
+    first.ended_at = Some(at(40));
+    first.message = Some("why".into());
+    first.value = Some(String::new());
+    world.shift(&[first]);
+    let task = world.task(no);
+    assert_eq!(task.value.as_deref(), Some(""), "an empty text is a text");
+    let mut second = to(lease, TaskState::Skipped);
+    second.due = Some(at(9));
+    world.shift(&[second]);
+    let task = world.task(no);
+    assert_eq!((task.message.clone(), task.value.clone()), (None, None), "replaced, also when none");
+    assert_eq!((task.ended_at, task.forgiven), (Some(at(40)), 1), "kept");
+    let mut third = to(lease, TaskState::Success);
+    third.ended_at = Some(at(41));
+    third.forgive = 2;
+    world.shift(&[third]);
+    let task = world.task(no);
+    assert_eq!((task.ended_at, task.forgiven, task.due), (Some(at(41)), 3, None));
+}
+
+fn a_move_needs_the_epoch(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let old = world.run(&[no])[0];
+    world.shift(&[to(old, TaskState::Scheduled)]);
+    let new = world.run(&[no])[0];
+    let before = world.task(no);
+    for epoch in [old.epoch, new.epoch + 1, 0, i64::MIN, i64::MAX] {
+        let stale = to(LeaseRef::new(no, epoch), TaskState::Success);
+        assert_eq!(world.shift(&[stale]), [Moved::No], "epoch {epoch}");
+        assert_eq!(world.task(no), before, "a stale holder changes nothing");
+    }
+    let nobody = to(LeaseRef::new(TaskNo(i64::MAX), 1), TaskState::Success);
+    assert_eq!(world.shift(&[nobody]), [Moved::No]);
+    assert_eq!(world.shift(&[to(new, TaskState::Success)]), [Moved::Yes]);
+}
+
+/// One task in each state, by state.
+fn one_of_each(world: World<'_>) -> Vec<(TaskState, LeaseRef)> {
+    let names = TaskState::ALL.map(TaskState::as_str);
+    let nos = world.insert(&names.map(|name| task(name).limit(limit("l"))));
+    let rest: Vec<TaskNo> = nos[2..].to_vec();
+    world.admit(&nos[1..2]);
+    let leases = world.run(&rest);
+    let mut moves: Vec<Move> =
+        leases.iter().zip(TaskState::ALL).skip(1).map(|(lease, _)| to(*lease, TaskState::Failed)).collect();
+    for (wanted, state) in moves.iter_mut().zip(&TaskState::ALL[3..]) {
+        wanted.to = *state;
+        wanted.due = (*state == TaskState::UpForRetry).then(|| at(500));
+    }
+    assert!(world.shift(&moves).iter().all(|moved| *moved == Moved::Yes));
+    let tasks = world.read(|tx| tx.tasks_by_no(&nos));
+    let tasks: Vec<TaskRecord> = tasks.into_iter().flatten().collect();
+    assert_eq!(tasks.iter().map(|task| task.state).collect::<Vec<_>>(), TaskState::ALL);
+    tasks.iter().map(|task| (task.state, task.lease_ref())).collect()
+}
+
+fn a_move_needs_one_of_the_states(store: &dyn Store) {
+    let world = World(store);
+    let all = one_of_each(world);
+    for (state, lease) in &all {
+        let before = world.task(lease.no);
+        let others: Vec<TaskState> = TaskState::ALL.into_iter().filter(|other| other != state).collect();
+        for from in [StateSet::of(&others), StateSet::default()] {
+            assert_eq!(world.shift(&[Move::new(*lease, from, TaskState::Skipped)]), [Moved::No], "{state}");
+            assert_eq!(world.task(lease.no), before, "{state}");
+        }
+        let from = StateSet::of(&[*state]);
+        assert_eq!(world.shift(&[Move::new(*lease, from, TaskState::Skipped)]), [Moved::Yes], "{state}");
+        assert_eq!(world.task(lease.no).state, TaskState::Skipped);
+    }
+}
+
+fn every_target_is_reached(store: &dyn Store) {
+    let world = World(store);
+    let mut all = one_of_each(world);
+    for target in TARGETS {
+        for (state, lease) in &mut all {
+            if !matches!(state, TaskState::Scheduled | TaskState::Queued | TaskState::Running) {
+                continue;
+            }
+            world.shift(&[to(*lease, TaskState::Scheduled)]);
+            *lease = match state {
+                TaskState::Queued => world.admit(&[lease.no])[0].lease_ref(),
+                TaskState::Running => world.run(&[lease.no])[0],
+                _ => *lease,
+            };
+            let ready = world.ready();
+            assert_eq!(world.shift(&[to(*lease, target)]), [Moved::Yes], "{state} to {target}");
+            let task = world.task(lease.no);
+            assert_eq!((task.state, task.lease, task.held_slots), (target, None, 0), "{state} to {target}");
+            let was = u64::from(*state == TaskState::Scheduled);
+            let is = u64::from(target == TaskState::Scheduled);
+            assert_eq!(world.ready(), ready - was + is, "{state} to {target}");
+        }
+    }
+    let (first, last) = super::world::ends_of_time();
+    assert_eq!(world.read(|tx| tx.expired(last, 9)), []);
+    assert!(world.read(|tx| tx.next_expiry()).is_none() && first < last);
+}
+
+fn each_move_has_its_own_condition(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c", "d"]);
+    let leases = world.run(&nos[1..]);
+    let moves = [
+        Move::new(leases[2], StateSet::of(&[TaskState::Running]), TaskState::Success),
+        Move::new(LeaseRef::new(nos[0], 0), StateSet::of(&[TaskState::Running]), TaskState::Failed),
+        Move::new(leases[0], StateSet::of(&[TaskState::Queued, TaskState::Running]), TaskState::Skipped),
+        Move::new(LeaseRef::new(nos[2], 7), StateSet::of(&[TaskState::Running]), TaskState::Failed),
+    ];
+    assert_eq!(world.shift(&moves), [Moved::Yes, Moved::No, Moved::Yes, Moved::No]);
+    let tasks = world.read(|tx| tx.tasks_by_no(&nos));
+    let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
+    let expected = [TaskState::Scheduled, TaskState::Skipped, TaskState::Running, TaskState::Success];
+    assert_eq!(states, expected);
+}
+
+fn a_task_named_twice_is_moved_once(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let lease = LeaseRef::new(no, 0);
+    let scheduled = StateSet::of(&[TaskState::Scheduled]);
+    let mut twice = [
+        Move::new(lease, scheduled, TaskState::Failed),
+        Move::new(lease, scheduled, TaskState::Skipped),
+    ];
+    twice[0].forgive = 1;
+    twice[1].forgive = 5;
+    assert_eq!(world.write(|tx| tx.move_if(&twice)), [Moved::Yes, Moved::No]);
+    let task = world.task(no);
+    assert_eq!((task.state, task.forgiven, world.ready()), (TaskState::Failed, 1, 0));
+}
+
+fn ready_again_only_without_a_due_instant(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let mut later = to(world.run(&[no])[0], TaskState::Scheduled);
+    later.due = Some(at(300));
+    world.shift(&[later.clone()]);
+    assert_eq!((world.ready(), world.read(|tx| tx.next_due())), (0, Some(at(300))));
+    later.due = None;
+    world.shift(&[later]);
+    assert_eq!((world.ready(), world.read(|tx| tx.next_due())), (1, None));
+    assert!(world.task(no).is_ready());
+}
+
+fn a_waiting_task_leaves_its_lane(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.insert(&[task("ready"), task("later").not_before(at(50))]);
+    let moves: Vec<Move> = nos.iter().map(|no| to(LeaseRef::new(*no, 0), TaskState::Skipped)).collect();
+    assert_eq!(world.shift(&moves), [Moved::Yes; 2]);
+    assert_eq!((world.ready(), world.read(|tx| tx.next_due())), (0, None));
+    assert_eq!(world.write(|tx| tx.promote_due(at(99), 9)), 0);
+}
+
+fn slots_may_be_kept_while_sensing(store: &dyn Store) {
+    let world = World(store);
+    let db = pool("db");
+    world.write(|tx| tx.put_pools(&[sized("db", 9)]));
+    let no = world.insert(&[task("a").pool(db.clone()).pool_slots(4)])[0];
+    let mut keeping = to(world.run(&[no])[0], TaskState::Sensing);
+    keeping.held_slots = 4;
+    world.shift(&[keeping.clone()]);
+    assert_eq!((world.task(no).held_slots, world.used(&db)), (4, 4));
+    assert_eq!(world.read(|tx| tx.audit()), []);
+    keeping.to = TaskState::Success;
+    keeping.held_slots = 0;
+    world.shift(&[keeping]);
+    assert_eq!((world.task(no).held_slots, world.used(&db)), (0, 0));
+}
+
+fn slots_held_where_none_can_be_are_found(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let mut wrong = to(world.run(&[no])[0], TaskState::Success);
+    wrong.held_slots = 1;
+    world.shift(&[wrong.clone()]);
+    let found = world.read(|tx| tx.audit());
+    assert!(matches!(&found[..], [Discrepancy::Task { task, .. }] if *task == no), "{found:?}");
+    wrong.held_slots = 0;
+    world.shift(&[wrong]);
+}

@@ -1,0 +1,222 @@
+//! Pools: their sizes and their counters.
+
+use super::world::{World, at, limit, pool, sized, task, to};
+use crate::id::PoolName;
+use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
+use crate::store::{Discrepancy, PoolDeletion, Store};
+use crate::task::TaskState;
+
+cases!("pools":
+    a_store_is_born_with_the_default_pool,
+    a_pool_is_stored_as_it_was_put,
+    changing_a_pool_keeps_what_is_used,
+    a_busy_pool_can_be_shrunk,
+    all_pools_come_by_name,
+    found_by_name_in_the_order_of_the_arguments,
+    slots_are_taken_up_to_the_last_one,
+    an_unlimited_pool_is_never_full,
+    an_unknown_pool_has_no_slots,
+    each_pool_has_its_own_condition,
+    slots_come_back,
+    a_pool_in_use_is_not_deleted,
+    a_deleted_pool_can_come_back,
+    stats_sum_slots_by_state,
+    the_audit_finds_slots_taken_without_a_grant,
+);
+
+fn take(world: World<'_>, wanted: &[(PoolName, u64)]) -> usize {
+    world.write(|tx| tx.take_slots_if_open(wanted))
+}
+
+fn give(world: World<'_>, back: &[(PoolName, u64)]) {
+    world.write(|tx| tx.give_slots_back(back));
+}
+
+fn a_store_is_born_with_the_default_pool(store: &dyn Store) {
+    let world = World(store);
+    let spec = PoolSpec::new(PoolName::DEFAULT, Slots::Limited(DEFAULT_POOL_SLOTS)).unwrap();
+    assert_eq!(world.read(|tx| tx.all_pools()), [PoolRecord::new(spec, 0)]);
+    world.write(|tx| tx.put_pools(&[sized(PoolName::DEFAULT, 7)]));
+    let pools = world.read(|tx| tx.all_pools());
+    assert_eq!(pools, [PoolRecord::new(sized(PoolName::DEFAULT, 7), 0)], "it is resized as any other");
+}
+
+fn a_pool_is_stored_as_it_was_put(store: &dyn Store) {
+    let world = World(store);
+    let spec = PoolSpec::new("db", Slots::Unlimited).unwrap();
+    let specs = [spec.described("for 'loads'").deferred(Deferred::Keep), sized("none", 0)];
+    world.write(|tx| tx.put_pools(&specs));
+    let stored = world.read(|tx| tx.pools(&["db", "none"].map(pool)));
+    assert_eq!(stored, specs.map(|spec| Some(PoolRecord::new(spec, 0))));
+}
+
+fn changing_a_pool_keeps_what_is_used(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("db", 5)]));
+    let no = world.insert(&[task("a").pool(pool("db")).pool_slots(3)])[0];
+    world.admit(&[no]);
+    for spec in [sized("db", 9).described("x"), PoolSpec::new("db", Slots::Unlimited).unwrap()] {
+        world.write(|tx| tx.put_pools(std::slice::from_ref(&spec)));
+        assert_eq!(world.read(|tx| tx.pools(&[pool("db")])), [Some(PoolRecord::new(spec, 3))]);
+    }
+}
+
+fn a_busy_pool_can_be_shrunk(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("db", 5)]));
+    let no = world.insert(&[task("a").pool(pool("db")).pool_slots(4)])[0];
+    let lease = world.run(&[no])[0];
+    world.write(|tx| tx.put_pools(&[sized("db", 2)]));
+    let record = world.read(|tx| tx.pools(&[pool("db")])).remove(0).unwrap();
+    assert_eq!((record.used, record.open()), (4, Some(-2)), "open slots are negative then");
+    assert_eq!(take(world, &[(pool("db"), 1)]), 0, "negative is not unlimited");
+    world.shift(&[to(lease, TaskState::Success)]);
+    assert_eq!(world.used(&pool("db")), 0);
+}
+
+fn all_pools_come_by_name(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&["b", "a", "Z", "é", "aa", "e\u{301}"].map(|name| sized(name, 1))));
+    let names: Vec<_> = world.read(|tx| tx.all_pools()).into_iter().map(|pool| pool.spec.name).collect();
+    assert_eq!(names, ["Z", "a", "aa", "b", "default_pool", "e\u{301}", "é"].map(pool));
+}
+
+fn found_by_name_in_the_order_of_the_arguments(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("a", 1), sized("b", 2)]));
+    let asked = ["b", "nobody", "a", "b"].map(pool);
+    let found = world.read(|tx| tx.pools(&asked));
+    let sizes: Vec<_> = found.iter().map(|pool| pool.as_ref().and_then(|pool| pool.spec.slots.total())).collect();
+    assert_eq!(sizes, [Some(2), None, Some(1), Some(2)]);
+    let stats = world.read(|tx| tx.pool_stats(&asked));
+    let sizes: Vec<_> = stats.iter().map(|stats| stats.and_then(|stats| stats.total.total())).collect();
+    assert_eq!(sizes, [Some(2), None, Some(1), Some(2)]);
+}
+
+fn slots_are_taken_up_to_the_last_one(store: &dyn Store) {
+    let world = World(store);
+    let db = pool("db");
+    world.write(|tx| tx.put_pools(&[sized("db", 5)]));
+    for (wanted, taken, used) in [(6, 0, 0), (3, 1, 3), (3, 0, 3), (2, 1, 5), (1, 0, 5)] {
+        assert_eq!(take(world, &[(db.clone(), wanted)]), taken, "{wanted} more");
+        assert_eq!(world.used(&db), used);
+    }
+    give(world, &[(db, 5)]);
+}
+
+fn an_unlimited_pool_is_never_full(store: &dyn Store) {
+    let world = World(store);
+    let db = pool("db");
+    world.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Unlimited).unwrap()]));
+    let many = 1 << 40;
+    assert_eq!(take(world, &[(db.clone(), many)]), 1);
+    assert_eq!(take(world, &[(db.clone(), many)]), 1);
+    assert_eq!(world.used(&db), 2 << 40);
+    let record = world.read(|tx| tx.pools(std::slice::from_ref(&db))).remove(0).unwrap();
+    assert_eq!(record.open(), None);
+    give(world, &[(db, 2 * many)]);
+}
+
+fn an_unknown_pool_has_no_slots(store: &dyn Store) {
+    let world = World(store);
+    assert_eq!(take(world, &[(pool("nobody"), 1)]), 0);
+    give(world, &[(pool("nobody"), 1)]);
+    assert_eq!(world.read(|tx| tx.all_pools()).len(), 1, "nor does it come to be");
+    let no = world.insert(&[task("a").pool(pool("nobody"))])[0];
+    assert_eq!((world.ready(), world.task(no).lane.pool), (1, pool("nobody")), "a task may name it all the same");
+    assert_eq!(world.read(|tx| tx.all_pools()).len(), 1);
+}
+
+fn each_pool_has_its_own_condition(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("a", 1), sized("b", 2), sized("c", 3)]));
+    let wanted = [(pool("c"), 3), (pool("nobody"), 1), (pool("a"), 2), (pool("b"), 1)];
+    assert_eq!(take(world, &wanted), 2);
+    let used = ["a", "b", "c"].map(|name| world.used(&pool(name)));
+    assert_eq!(used, [0, 1, 3]);
+    give(world, &[(pool("b"), 1), (pool("c"), 3)]);
+}
+
+fn slots_come_back(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("a", 4), sized("b", 4)]));
+    take(world, &[(pool("a"), 4), (pool("b"), 2)]);
+    give(world, &[(pool("b"), 2), (pool("nobody"), 7), (pool("a"), 1)]);
+    assert_eq!((world.used(&pool("a")), world.used(&pool("b"))), (3, 0));
+    assert_eq!(take(world, &[(pool("a"), 1)]), 1);
+    give(world, &[(pool("a"), 4)]);
+}
+
+fn a_pool_in_use_is_not_deleted(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("busy", 4), sized("idle", 4)]));
+    let no = world.insert(&[task("a").pool(pool("busy")).pool_slots(3)])[0];
+    let lease = world.run(&[no])[0];
+    let asked = ["busy", "nobody", "idle", "idle"].map(pool);
+    let answers = world.write(|tx| tx.delete_pools_if_unused(&asked));
+    let expected =
+        [PoolDeletion::InUse(3), PoolDeletion::Unknown, PoolDeletion::Deleted, PoolDeletion::Unknown];
+    assert_eq!(answers, expected);
+    let left: Vec<_> = world.read(|tx| tx.all_pools()).into_iter().map(|pool| pool.spec.name).collect();
+    assert_eq!(left, ["busy", "default_pool"].map(pool));
+    world.shift(&[to(lease, TaskState::Success)]);
+    assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("busy")])), [PoolDeletion::Deleted]);
+}
+
+fn a_deleted_pool_can_come_back(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("db", 4)]));
+    let no = world.insert(&[task("a").pool(pool("db")).limit(limit("l"))])[0];
+    assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("db")])), [PoolDeletion::Deleted]);
+    assert_eq!((world.ready(), world.task(no).lane.pool), (1, pool("db")), "its tasks wait");
+    assert_eq!(world.read(|tx| tx.pool_stats(&[pool("db")])), [None]);
+    world.write(|tx| tx.put_pools(&[sized("db", 1)]));
+    world.admit(&[no]);
+    assert_eq!(world.used(&pool("db")), 1);
+}
+
+fn stats_sum_slots_by_state(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("db", 40), sized("other", 9)]));
+    let sized_task = |name: &str, slots| task(name).pool(pool("db")).pool_slots(slots);
+    let nos = world.insert(&[
+        sized_task("ready", 1),
+        sized_task("ready too", 2).limit(limit("l")),
+        sized_task("later", 5).not_before(at(50)),
+        sized_task("queued", 3),
+        sized_task("queued too", 4),
+        sized_task("running", 7),
+        sized_task("ended", 6),
+        sized_task("sensing", 10),
+        task("elsewhere").pool(pool("other")).pool_slots(8),
+    ]);
+    world.admit(&[nos[3], nos[4]]);
+    let leases = world.run(&[nos[5], nos[6], nos[8]]);
+    world.sense(&nos[7..8]);
+    world.shift(&[to(leases[1], TaskState::Success)]);
+    let stats = world.read(|tx| tx.pool_stats(&["db", "other", "default_pool"].map(pool)));
+    let record = |name, slots, used| PoolRecord::new(sized(name, slots), used);
+    let expected = [
+        Some(PoolStats::new(&record("db", 40, 14), 7, 7, 3, 10)),
+        Some(PoolStats::new(&record("other", 9, 8), 8, 0, 0, 0)),
+        Some(PoolStats::new(&record(PoolName::DEFAULT, DEFAULT_POOL_SLOTS, 0), 0, 0, 0, 0)),
+    ];
+    assert_eq!(stats, expected);
+}
+
+fn the_audit_finds_slots_taken_without_a_grant(store: &dyn Store) {
+    let world = World(store);
+    let (db, idle) = (pool("db"), pool("idle"));
+    world.write(|tx| tx.put_pools(&[sized("db", 9), sized("idle", 9)]));
+    let no = world.insert(&[task("a").pool(db.clone()).pool_slots(2)])[0];
+    world.admit(&[no]);
+    take(world, &[(db.clone(), 3), (idle.clone(), 1)]);
+    let mut found = world.read(|tx| tx.audit());
+    found.sort_by_key(|found| format!("{found:?}"));
+    let expected = [
+        Discrepancy::Pool { pool: db.clone(), counted: 5, held: 2 },
+        Discrepancy::Pool { pool: idle.clone(), counted: 1, held: 0 },
+    ];
+    assert_eq!(found, expected);
+    give(world, &[(db, 3), (idle, 1)]);
+}

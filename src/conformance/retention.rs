@@ -1,0 +1,177 @@
+//! Requests, and forgetting what has ended.
+
+use super::scene::{landed, request};
+use super::snapshot::{Snapshot, Watch};
+use super::world::{World, at, key, limit, task, to};
+use crate::id::RequestId;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{EventNote, Move, Store};
+use crate::task::TaskState;
+
+cases!("retention":
+    a_request_is_remembered_with_its_grants,
+    a_request_that_granted_nothing_is_not_known,
+    requests_are_forgotten_before_an_instant,
+    the_oldest_requests_are_forgotten_first,
+    ended_tasks_are_forgotten_before_an_instant,
+    the_earliest_ended_are_forgotten_first,
+    tasks_that_did_not_end_stay,
+    tasks_with_events_stay_and_hold_nobody_up,
+    sensors_go_with_their_tasks,
+    a_forgotten_key_is_new_again,
+);
+
+fn named(name: &str) -> RequestId {
+    RequestId::new(name).unwrap()
+}
+
+fn a_request_is_remembered_with_its_grants(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    let grants = [2, 0, 1].map(|index: usize| LeaseRef::new(nos[index], 1 + index as i64));
+    assert_eq!(world.read(|tx| tx.granted(&request())), None);
+    world.write(|tx| tx.note_request(&request(), at(5), &grants));
+    world.write(|tx| tx.note_request(&named("other"), at(5), &grants[..1]));
+    assert_eq!(world.read(|tx| tx.granted(&request())).as_deref(), Some(&grants[..]), "in their order");
+    assert_eq!(world.read(|tx| tx.granted(&named("other"))).as_deref(), Some(&grants[..1]));
+    assert_eq!(world.read(|tx| tx.granted(&named("TICK"))), None);
+}
+
+fn a_request_that_granted_nothing_is_not_known(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.note_request(&request(), at(5), &[]));
+    assert_eq!(world.read(|tx| tx.granted(&request())), None);
+}
+
+fn requests_are_forgotten_before_an_instant(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    world.write(|tx| tx.note_request(&request(), at(5), &[LeaseRef::new(no, 1), LeaseRef::new(no, 2)]));
+    assert_eq!(world.write(|tx| tx.forget_requests(at(5), 9)), 0, "at the instant itself it stays");
+    assert!(world.read(|tx| tx.granted(&request())).is_some());
+    assert_eq!(world.write(|tx| tx.forget_requests(at(6), 9)), 1, "ticks are counted, not grants");
+    assert_eq!(world.read(|tx| tx.granted(&request())), None);
+    assert_eq!(world.write(|tx| tx.forget_requests(at(6), 9)), 0);
+}
+
+fn the_oldest_requests_are_forgotten_first(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    for noted in [3, 1, 4, 2] {
+        let grants = [LeaseRef::new(no, 1), LeaseRef::new(no, 2)];
+        world.write(|tx| tx.note_request(&named(&noted.to_string()), at(noted), &grants));
+    }
+    let left = || [1, 2, 3, 4].map(|n: i64| world.read(|tx| tx.granted(&named(&n.to_string()))).is_some());
+    assert_eq!(world.write(|tx| tx.forget_requests(at(99), 2)), 2);
+    assert_eq!(left(), [false, false, true, true]);
+    assert_eq!(world.write(|tx| tx.forget_requests(at(4), usize::MAX)), 1);
+    assert_eq!(left(), [false, false, false, true]);
+}
+
+fn end(world: World<'_>, no: TaskNo, state: TaskState, ended: i64) {
+    let mut ending: Move = to(world.task(no).lease_ref(), state);
+    ending.ended_at = Some(at(ended));
+    world.shift(&[ending]);
+}
+
+fn ended_tasks_are_forgotten_before_an_instant(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c", "d"]);
+    world.run(&nos[..2]);
+    for (no, state) in nos.iter().zip([TaskState::Success, TaskState::Failed, TaskState::Skipped]) {
+        end(world, *no, state, 50);
+    }
+    assert_eq!(world.write(|tx| tx.forget_ended(at(50), 9)), 0, "at the instant itself they stay");
+    assert_eq!(world.write(|tx| tx.forget_ended(at(51), 9)), 3);
+    let left = world.read(|tx| tx.tasks_by_no(&nos));
+    assert_eq!(left.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, false, true]);
+    assert_eq!(world.read(|tx| tx.tasks(&["a", "b", "c"].map(key))), [None, None, None]);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(51), 9)), 0);
+}
+
+fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c", "d"]);
+    for (no, ended) in nos.iter().zip([30, 10, 20, 10]) {
+        end(world, *no, TaskState::Success, ended);
+    }
+    let left = || -> Vec<bool> {
+        world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect()
+    };
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 1)), 1);
+    assert_eq!(left(), [true, false, true, true], "of equal instants the first that arrived");
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 2)), 2);
+    assert_eq!(left(), [true, false, false, false]);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), usize::MAX)), 1);
+}
+
+fn tasks_that_did_not_end_stay(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["scheduled", "queued", "running", "sensing", "retry", "resumed"]);
+    world.admit(&nos[1..2]);
+    let leases = world.run(&nos[2..]);
+    let mut moves = [
+        to(leases[1], TaskState::Sensing),
+        to(leases[2], TaskState::UpForRetry),
+        to(leases[3], TaskState::Scheduled),
+    ];
+    for wanted in &mut moves {
+        wanted.ended_at = Some(at(40));
+    }
+    moves[1].due = Some(at(45));
+    world.shift(&moves);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 99)), 0);
+    assert!(world.read(|tx| tx.tasks_by_no(&nos)).iter().all(Option::is_some));
+}
+
+fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    let sensors = world.sense(&nos);
+    let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
+    world.write(|tx| {
+        tx.end_sensors_if_waiting(&refs)?;
+        tx.note_events(&[0, 1].map(|index: usize| EventNote::new(sensors[index].clone(), at(40), landed())))
+    });
+    for (no, ended) in nos.iter().zip([50, 51, 52]) {
+        end(world, *no, TaskState::Success, ended);
+    }
+    let left = || -> Vec<bool> {
+        world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect()
+    };
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 1)), 1, "those that stay do not count");
+    assert_eq!(left(), [true, true, false]);
+    let events = world.read(|tx| tx.events(0, 9));
+    world.write(|tx| tx.acknowledge_events(&[events[0].seq]));
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    assert_eq!(left(), [false, true, false]);
+}
+
+fn sensors_go_with_their_tasks(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b"]);
+    let sensors = world.sense(&nos);
+    world.write(|tx| tx.end_sensors_if_waiting(&[sensors[0].lease_ref()]));
+    end(world, nos[0], TaskState::Success, 50);
+    let last = world.read(|tx| tx.last_sensor_change());
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    let left = world.read(|tx| tx.sensors(&["a", "b"].map(key)));
+    assert_eq!(left, [None, Some(sensors[1].clone())]);
+    let watch = Watch { tasks: ["a", "b"].map(key).to_vec(), ..Watch::default() };
+    assert_eq!(world.read(|tx| Snapshot::take(tx, &watch)).changed, sensors[1..]);
+    assert!(world.read(|tx| tx.last_sensor_change()) >= last, "a cursor never goes back");
+}
+
+fn a_forgotten_key_is_new_again(store: &dyn Store) {
+    let world = World(store);
+    let old = world.insert(&[task("a").limit(limit("l"))])[0];
+    world.sense(&[old]);
+    world.write(|tx| tx.end_sensors_if_waiting(&[LeaseRef::new(old, 1)]));
+    end(world, old, TaskState::Failed, 50);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    let new = world.insert(&[task("a").limit(limit("l"))])[0];
+    assert!(new > old, "a number is never given twice");
+    let task = world.task(new);
+    assert_eq!((task.epoch, task.attempt, task.state), (0, 0, TaskState::Scheduled));
+    assert_eq!(world.read(|tx| tx.sensors(&[key("a")])), [None]);
+}

@@ -1,0 +1,130 @@
+//! A store in which every write has something to change.
+
+use crate::error::StoreResult;
+use crate::id::RequestId;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
+use crate::sensor::{EndReason, Ending, SensorRecord};
+use crate::store::{EventNote, GrantBatch, ShardLease, ShardWrite, StoreTx, Worker};
+use crate::task::TaskState;
+
+use super::snapshot::Watch;
+use super::world::{World, at, holder, key, limit, pool, rows, sensor, shift, sized, task, to};
+use crate::admission::limits::LimitSpec;
+
+pub(super) struct Scene {
+    pub(super) ready: TaskNo,
+    pub(super) queued: LeaseRef,
+    pub(super) running: LeaseRef,
+    pub(super) sensing: SensorRecord,
+}
+
+/// One write, by the name of its method.
+pub(super) type Write = (&'static str, fn(&mut dyn StoreTx, &Scene) -> StoreResult<()>);
+
+pub(super) fn request() -> RequestId {
+    RequestId::new("tick").unwrap()
+}
+
+pub(super) fn run(id: &str) -> RunRecord {
+    RunRecord::open(RunKey::new("n", id).unwrap(), at(100))
+}
+
+pub(super) fn landed() -> Ending {
+    let (reason, to) = (EndReason::Landed, TaskState::Success);
+    Ending { reason, to, value: Some("here".into()), message: None }
+}
+
+impl Scene {
+    pub(super) fn watch() -> Watch {
+        let names = ["ready", "later", "queued", "running", "sensing", "ended", "new"];
+        Watch {
+            tasks: names.map(key).to_vec(),
+            limits: ["carried", "defined", "new"].map(limit).to_vec(),
+            requests: vec![request(), RequestId::new("other").unwrap()],
+        }
+    }
+
+    pub(super) fn set(world: World<'_>) -> Self {
+        let carrying = |name: &str| task(name).pool(pool("db")).pool_slots(2).limit(limit("carried"));
+        world.write(|tx| {
+            tx.put_pools(&[sized("db", 20), sized("idle", 3)])?;
+            tx.put_limits(&["carried", "defined"].map(|name| LimitSpec::new(limit(name), 9).unwrap()))
+        });
+        let nos = world.insert(&[
+            carrying("ready"),
+            carrying("later").not_before(at(50)),
+            carrying("queued"),
+            carrying("running"),
+            carrying("sensing"),
+            carrying("ended"),
+        ]);
+        let queued = world.admit(&nos[2..3])[0].lease_ref();
+        let running = world.run(&nos[3..4])[0];
+        let sensing = world.sense(&nos[4..5]).remove(0);
+        let mut ending = to(world.run(&nos[5..6])[0], TaskState::Success);
+        ending.ended_at = Some(at(60));
+        world.shift(&[ending]);
+        world.write(|tx| {
+            tx.note_request(&request(), at(10), &[queued, running])?;
+            tx.note_events(&[EventNote::new(sensing.clone(), at(40), landed())])?;
+            tx.put_worker(&Worker::new(holder("h"), at(1000)))?;
+            let lease = ShardLease::new(3, Some(holder("h")), 1, at(1000));
+            tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?;
+            tx.put_runs(&[run("open"), run("closed").closed(at(200), RunStatus::Completed)])
+        });
+        Self { ready: nos[0], queued, running, sensing }
+    }
+
+    /// Every method that writes, each with an effect.
+    pub(super) fn writes() -> Vec<Write> {
+        vec![
+            ("insert_tasks_if_absent", |tx, _| tx.insert_tasks_if_absent(&rows(&[task("new")])).map(drop)),
+            ("promote_due", |tx, _| tx.promote_due(at(50), 9).map(drop)),
+            ("grant_if_ready", |tx, scene| {
+                let (holder, now) = (holder("h"), at(70));
+                let batch = GrantBatch { tasks: &[scene.ready], holder: &holder, now, expires_at: at(80) };
+                tx.grant_if_ready(&batch).map(drop)
+            }),
+            ("start_if_queued", |tx, scene| tx.start_if_queued(&[scene.queued], at(70)).map(drop)),
+            ("renew_if_leased", |tx, scene| tx.renew_if_leased(&[scene.running], at(2000)).map(drop)),
+            ("move_if", |tx, scene| shift(tx, &[to(scene.running, TaskState::Failed)]).map(drop)),
+            ("note_request", |tx, scene| {
+                tx.note_request(&RequestId::new("other").unwrap(), at(1), &[scene.queued])
+            }),
+            ("forget_requests", |tx, _| tx.forget_requests(at(11), 9).map(drop)),
+            ("forget_ended", |tx, _| tx.forget_ended(at(61), 9).map(drop)),
+            ("put_pools", |tx, _| tx.put_pools(&[sized("db", 1), sized("new", 1)])),
+            ("delete_pools_if_unused", |tx, _| tx.delete_pools_if_unused(&[pool("idle")]).map(drop)),
+            ("take_slots_if_open", |tx, _| tx.take_slots_if_open(&[(pool("idle"), 1)]).map(drop)),
+            ("give_slots_back", |tx, _| tx.give_slots_back(&[(pool("db"), 1)])),
+            ("put_limits", |tx, _| tx.put_limits(&[LimitSpec::new(limit("new"), 1).unwrap()])),
+            ("delete_limits", |tx, _| tx.delete_limits(&[limit("defined")]).map(drop)),
+            ("take_limits_if_open", |tx, _| tx.take_limits_if_open(&[(limit("defined"), 1)]).map(drop)),
+            ("give_limits_back", |tx, _| tx.give_limits_back(&[(limit("carried"), 1)])),
+            ("put_sensors", |tx, scene| tx.put_sensors(&[sensor(scene.running, "x").insert(at(70))]).map(drop)),
+            ("end_sensors_if_waiting", |tx, scene| {
+                tx.end_sensors_if_waiting(&[scene.sensing.lease_ref()]).map(drop)
+            }),
+            ("note_events", |tx, scene| {
+                tx.note_events(&[EventNote::new(scene.sensing.clone(), at(41), landed())])
+            }),
+            ("acknowledge_events", |tx, _| {
+                let seq = tx.events(0, 1)?[0].seq;
+                tx.acknowledge_events(&[seq]).map(drop)
+            }),
+            ("put_worker", |tx, _| tx.put_worker(&Worker::new(holder("new"), at(9)))),
+            ("delete_worker", |tx, _| tx.delete_worker(&holder("h"))),
+            ("put_shards_if_unchanged", |tx, _| {
+                let lease = ShardLease::new(3, Some(holder("new")), 2, at(5));
+                tx.put_shards_if_unchanged(&[ShardWrite::new(1, lease)]).map(drop)
+            }),
+            ("put_runs", |tx, _| tx.put_runs(&[run("new")])),
+            ("close_runs_if_open", |tx, _| {
+                let close = RunClose::new(run("open").key, at(300), RunStatus::Failed);
+                tx.close_runs_if_open(&[close]).map(drop)
+            }),
+            ("delete_runs", |tx, _| tx.delete_runs(&[run("closed").key]).map(drop)),
+        ]
+    }
+}

@@ -1,0 +1,82 @@
+//! Everything that can be seen of a store, in one value.
+
+use crate::admission::limits::LimitRecord;
+use crate::admission::{Candidate, Lane, LanePage};
+use crate::error::StoreResult;
+use crate::id::{LimitKey, RequestId, TaskKey};
+use crate::lease::LeaseRef;
+use crate::pool::{PoolRecord, PoolStats};
+use crate::run::{ActiveQuery, RunRecord};
+use crate::sensor::{SensorEvent, SensorRecord};
+use crate::shard::{ShardLimit, ShardRange};
+use crate::store::{Discrepancy, SensorQuery, ShardLease, StoreTx, WhichSensors, Worker};
+use crate::task::TaskRecord;
+
+use super::world::ends_of_time;
+
+/// The names that a snapshot looks for; all else it finds by itself.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Watch {
+    pub(super) tasks: Vec<TaskKey>,
+    pub(super) limits: Vec<LimitKey>,
+    pub(super) requests: Vec<RequestId>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Snapshot {
+    pub(super) tasks: Vec<Option<TaskRecord>>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) expired: Vec<TaskRecord>,
+    pub(super) next: [Option<chrono::DateTime<chrono::Utc>>; 2],
+    pub(super) granted: Vec<Option<Vec<LeaseRef>>>,
+    pub(super) pools: Vec<PoolRecord>,
+    pub(super) stats: Vec<Option<PoolStats>>,
+    pub(super) limits: Vec<Option<LimitRecord>>,
+    pub(super) all_limits: Vec<LimitRecord>,
+    pub(super) sensors: Vec<Option<SensorRecord>>,
+    pub(super) changed: Vec<SensorRecord>,
+    pub(super) last_change: u64,
+    pub(super) events: Vec<SensorEvent>,
+    pub(super) workers: Vec<Worker>,
+    pub(super) shards: Vec<ShardLease>,
+    pub(super) runs: Vec<RunRecord>,
+    pub(super) audit: Vec<Discrepancy>,
+}
+
+/// All sensors from this change on.
+pub(super) fn all_sensors(after: u64, which: WhichSensors, limit: usize) -> SensorQuery {
+    let codes = ShardLimit::default();
+    let all = ShardRange { start: 0, end: codes.0.get() };
+    SensorQuery::new(after, codes, vec![all], which, limit)
+}
+
+impl Snapshot {
+    pub(super) fn take(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
+        let (first, last) = ends_of_time();
+        let lanes = tx.ready_lanes()?;
+        let pages: Vec<LanePage> = lanes.iter().map(|lane| LanePage::new(lane.no, None, 10_000)).collect();
+        let pools = tx.all_pools()?;
+        let names: Vec<_> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
+        Ok(Self {
+            tasks: tx.tasks(&watch.tasks)?,
+            lanes,
+            candidates: tx.candidates(&pages)?,
+            expired: tx.expired(last, 10_000)?,
+            next: [tx.next_due()?, tx.next_expiry()?],
+            granted: watch.requests.iter().map(|request| tx.granted(request)).collect::<Result<_, _>>()?,
+            pools,
+            stats: tx.pool_stats(&names)?,
+            limits: tx.limits(&watch.limits)?,
+            all_limits: tx.all_limits()?,
+            sensors: tx.sensors(&watch.tasks)?,
+            changed: tx.changed_sensors(&all_sensors(0, WhichSensors::All, 10_000))?,
+            last_change: tx.last_sensor_change()?,
+            events: tx.events(0, 10_000)?,
+            workers: tx.live_workers(first)?,
+            shards: tx.shard_leases()?,
+            runs: tx.active_runs(&ActiveQuery::new(first, last))?,
+            audit: tx.audit()?,
+        })
+    }
+}

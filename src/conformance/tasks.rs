@@ -1,0 +1,194 @@
+//! Inserting tasks and finding them.
+
+use super::world::{World, at, key, limit, pool, rows, task};
+use crate::lease::TaskNo;
+use crate::store::{Inserted, Store};
+use crate::task::{AttemptRuns, LeaseLoss, TaskRecord, TaskState};
+
+cases!("tasks":
+    a_new_task_is_stored_as_it_was_inserted,
+    numbers_rise_in_the_order_of_the_arguments,
+    a_key_that_exists_changes_nothing,
+    a_key_named_twice_is_inserted_once,
+    keys_differ_in_every_part,
+    found_by_key_in_the_order_of_the_arguments,
+    found_by_number_in_the_order_of_the_arguments,
+    due_tasks_are_promoted_at_their_instant,
+    promotion_is_limited_and_takes_the_earliest,
+    equal_due_instants_are_promoted_in_order_of_arrival,
+    a_retry_is_promoted_too,
+    next_due_is_the_earliest,
+);
+
+fn a_new_task_is_stored_as_it_was_inserted(store: &dyn Store) {
+    let world = World(store);
+    let full = task("full")
+        .pool(pool("db"))
+        .pool_slots(3)
+        .priority(-7)
+        .logical_date(at(-5))
+        .not_before(at(77))
+        .limit(limit("b"))
+        .limit(limit("a"))
+        .lease_loss(LeaseLoss::Requeue { at_most: 4 })
+        .attempt_runs(AttemptRuns::Record)
+        .payload("what to do");
+    let mut mapped = task("mapped");
+    mapped.key = mapped.key.mapped(0);
+    let news = [full, task("bare"), mapped];
+    let nos = world.insert(&news);
+    for (no, new) in nos.iter().zip(&news) {
+        let stored = TaskRecord::inserted(*no, new.check(at(0)).unwrap());
+        assert_eq!(world.task(*no), stored);
+        assert_eq!(world.read(|tx| tx.tasks(std::slice::from_ref(&new.key))), [Some(stored)]);
+    }
+    assert_eq!(world.ready(), 2, "a task with a due instant is not ready");
+}
+
+fn numbers_rise_in_the_order_of_the_arguments(store: &dyn Store) {
+    let world = World(store);
+    let mut nos = world.plain(&["d", "a", "c", "b"]);
+    nos.extend(world.plain(&["0", "z"]));
+    assert!(nos.windows(2).all(|pair| pair[0] < pair[1]), "{nos:?}");
+}
+
+fn a_key_that_exists_changes_nothing(store: &dyn Store) {
+    let world = World(store);
+    let old = world.plain(&["a"])[0];
+    let before = world.task(old);
+    let again = [task("b"), task("a").priority(9).pool(pool("db")).limit(limit("l")).payload("x"), task("c")];
+    let answers = world.write(|tx| tx.insert_tasks_if_absent(&rows(&again)));
+    assert_eq!(answers[1], Inserted::Exists(old));
+    assert!(matches!(answers[..], [Inserted::New(b), _, Inserted::New(c)] if old < b && b < c), "{answers:?}");
+    assert_eq!(world.task(old), before);
+    assert_eq!(world.ready(), 3);
+}
+
+fn a_key_named_twice_is_inserted_once(store: &dyn Store) {
+    let world = World(store);
+    let twice = [task("a").priority(1), task("b"), task("a").priority(2)];
+    let answers = world.write(|tx| tx.insert_tasks_if_absent(&rows(&twice)));
+    let [Inserted::New(a), Inserted::New(_), Inserted::Exists(again)] = answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(a, again);
+    assert_eq!(world.task(a).priority, 1, "the first counts");
+    assert_eq!(world.ready(), 2);
+}
+
+fn keys_differ_in_every_part(store: &dyn Store) {
+    let world = World(store);
+    let make = |parts: [&str; 4]| crate::TaskKey::new(parts[0], parts[1], parts[2], parts[3]).unwrap();
+    let plain = make(["a", "a", "a", "a"]);
+    let keys = [
+        plain.clone(),
+        plain.clone().mapped(0),
+        plain.clone().mapped(1),
+        plain.mapped(u32::MAX),
+        make(["b", "a", "a", "a"]),
+        make(["a", "b", "a", "a"]),
+        make(["a", "a", "b", "a"]),
+        make(["a", "a", "a", "b"]),
+        make(["a", "A", "a", "a"]),
+    ];
+    let news: Vec<_> = keys.iter().cloned().map(crate::NewTask::new).collect();
+    let nos = world.insert(&news);
+    let found = world.read(|tx| tx.tasks(&keys));
+    let found: Vec<TaskNo> = found.into_iter().flatten().map(|task| task.no).collect();
+    assert_eq!(found, nos);
+}
+
+fn found_by_key_in_the_order_of_the_arguments(store: &dyn Store) {
+    let world = World(store);
+    world.plain(&["a", "b", "c"]);
+    let asked = ["c", "nobody", "a", "b", "c"].map(key);
+    let found = world.read(|tx| tx.tasks(&asked));
+    assert_eq!(found.len(), 5);
+    for (key, task) in asked.iter().zip(found) {
+        let expected = (key.task.as_str() != "nobody").then_some(key);
+        assert_eq!(task.as_ref().map(|task| &task.key), expected);
+    }
+}
+
+fn found_by_number_in_the_order_of_the_arguments(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    let asked = [nos[2], TaskNo(i64::MAX), nos[0], TaskNo(-1), nos[2], nos[1]];
+    let found = world.read(|tx| tx.tasks_by_no(&asked));
+    let found: Vec<Option<TaskNo>> = found.into_iter().map(|task| task.map(|task| task.no)).collect();
+    assert_eq!(found, [Some(nos[2]), None, Some(nos[0]), None, Some(nos[2]), Some(nos[1])]);
+}
+
+fn due_tasks_are_promoted_at_their_instant(store: &dyn Store) {
+    let world = World(store);
+    let no = world.insert(&[task("a").not_before(at(100))])[0];
+    let inserted = world.task(no);
+    assert_eq!(world.write(|tx| tx.promote_due(at(99), 9)), 0, "one microsecond early");
+    assert_eq!((world.ready(), world.task(no)), (0, inserted.clone()));
+    assert_eq!(world.write(|tx| tx.promote_due(at(100), 9)), 1, "at the instant itself");
+    let mut ready = inserted;
+    ready.due = None;
+    assert_eq!((world.ready(), world.task(no)), (1, ready));
+    assert_eq!(world.write(|tx| tx.promote_due(at(100), 9)), 0, "once");
+    assert_eq!(world.ready(), 1);
+}
+
+fn promotion_is_limited_and_takes_the_earliest(store: &dyn Store) {
+    let world = World(store);
+    let dues = [30, 10, 40, 20, 50];
+    let news: Vec<_> =
+        dues.iter().map(|due| task(&due.to_string()).not_before(at(*due)).pool_slots(*due as u32)).collect();
+    let nos = world.insert(&news);
+    let ready = || -> Vec<i64> {
+        let tasks = world.read(|tx| tx.tasks_by_no(&nos));
+        let mut ready: Vec<i64> =
+            tasks.iter().zip(dues).filter(|(task, _)| task.as_ref().unwrap().is_ready()).map(|(_, due)| due).collect();
+        ready.sort_unstable();
+        ready
+    };
+    assert_eq!(world.write(|tx| tx.promote_due(at(40), 2)), 2);
+    assert_eq!(ready(), [10, 20]);
+    assert_eq!(world.write(|tx| tx.promote_due(at(40), 2)), 2);
+    assert_eq!(ready(), [10, 20, 30, 40]);
+    assert_eq!(world.write(|tx| tx.promote_due(at(49), 2)), 0);
+    assert_eq!(world.write(|tx| tx.promote_due(at(1_000_000), usize::MAX)), 1, "any limit is taken");
+    assert_eq!(world.ready(), 5);
+}
+
+fn equal_due_instants_are_promoted_in_order_of_arrival(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.insert(&["b", "a", "c"].map(|name| task(name).not_before(at(5))));
+    for promoted in 1..=3 {
+        assert_eq!(world.write(|tx| tx.promote_due(at(5), 1)), 1);
+        let ready = world.read(|tx| tx.tasks_by_no(&nos)).into_iter().flatten().filter(TaskRecord::is_ready);
+        assert_eq!(ready.map(|task| task.no).collect::<Vec<_>>(), nos[..promoted]);
+    }
+}
+
+fn a_retry_is_promoted_too(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let lease = world.run(&[no])[0];
+    let mut retry = super::world::to(lease, TaskState::UpForRetry);
+    retry.due = Some(at(500));
+    world.shift(&[retry]);
+    assert_eq!(world.read(|tx| tx.next_due()), Some(at(500)));
+    assert_eq!(world.write(|tx| tx.promote_due(at(499), 9)), 0);
+    assert_eq!((world.task(no).state, world.ready()), (TaskState::UpForRetry, 0));
+    assert_eq!(world.write(|tx| tx.promote_due(at(500), 9)), 1);
+    let task = world.task(no);
+    assert_eq!((task.state, task.due, world.ready()), (TaskState::Scheduled, None, 1));
+    assert_eq!((task.attempt, task.epoch), (1, 1), "promotion is no grant");
+}
+
+fn next_due_is_the_earliest(store: &dyn Store) {
+    let world = World(store);
+    assert_eq!(world.read(|tx| tx.next_due()), None);
+    world.plain(&["now"]);
+    assert_eq!(world.read(|tx| tx.next_due()), None);
+    world.insert(&[task("b").not_before(at(9)), task("a").not_before(at(4)), task("c").not_before(at(7))]);
+    for due in [Some(at(4)), Some(at(7)), Some(at(9)), None] {
+        assert_eq!(world.read(|tx| tx.next_due()), due);
+        world.write(|tx| tx.promote_due(at(9), 1));
+    }
+}

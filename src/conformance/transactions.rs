@@ -1,0 +1,176 @@
+//! All or nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::scene::Scene;
+use super::snapshot::Snapshot;
+use super::world::{World, at, key, rows, task};
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::store::{Inserted, Store, StoreExt, TxMode};
+
+cases!("transactions":
+    an_error_undoes_every_write,
+    a_panic_undoes_every_write,
+    every_write_is_seen_by_a_later_transaction,
+    several_writes_are_undone_together,
+    the_body_runs_once,
+    the_answer_of_the_body_comes_back,
+    reads_work_in_both_modes,
+    empty_arguments_have_empty_answers,
+);
+
+/// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever does.
+fn an_error_undoes_every_write(store: &dyn Store) {
+    undone(store, &|body| {
+        let answer = store.transact(TxMode::Write, &mut |tx| {
+            body(tx);
+            Err(Error::abort("on purpose"))
+        });
+        assert!(matches!(answer, Err(Error::Aborted(_))), "the body's error comes back: {answer:?}");
+    });
+}
+
+fn a_panic_undoes_every_write(store: &dyn Store) {
+    undone(store, &|body| {
+        let attempt = AssertUnwindSafe(|| {
+            store.transact(TxMode::Write, &mut |tx| {
+                body(tx);
+                std::panic::resume_unwind(Box::new("on purpose"))
+            })
+        });
+        let panic = catch_unwind(attempt).expect_err("the body's panic goes on");
+        assert_eq!(panic.downcast_ref(), Some(&"on purpose"), "the body's panic goes on: {}", super::text(&*panic));
+    });
+}
+
+type Body<'a> = &'a mut dyn FnMut(&mut dyn crate::store::StoreTx);
+
+fn undone(store: &dyn Store, fail_after: &dyn Fn(Body<'_>)) {
+    let (world, watch) = (World(store), Scene::watch());
+    let scene = Scene::set(world);
+    let before = world.read(|tx| Snapshot::take(tx, &watch));
+    for (name, write) in Scene::writes() {
+        fail_after(&mut |tx| {
+            write(tx, &scene).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let within = Snapshot::take(tx, &watch).unwrap();
+            assert_ne!(within, before, "{name}: a transaction sees its own writes");
+        });
+        let after = world.read(|tx| Snapshot::take(tx, &watch));
+        assert_eq!(after, before, "{name}: nothing is left of a transaction that failed");
+    }
+}
+
+fn every_write_is_seen_by_a_later_transaction(store: &dyn Store) {
+    let (world, watch) = (World(store), Scene::watch());
+    let scene = Scene::set(world);
+    let untouched = world.read(|tx| Snapshot::take(tx, &watch));
+    let mut within = untouched.clone();
+    for (name, write) in Scene::writes() {
+        // These three leave a counter that no task stands for.
+        if ["take_slots_if_open", "give_slots_back", "grant_if_ready"].contains(&name) || name.contains("limits") {
+            continue;
+        }
+        within = world.write(|tx| {
+            write(tx, &scene)?;
+            Snapshot::take(tx, &watch)
+        });
+        let after = world.read(|tx| Snapshot::take(tx, &watch));
+        assert_eq!(after, within, "{name}: what the writer saw is what was committed");
+    }
+    assert_ne!(within, untouched);
+}
+
+fn several_writes_are_undone_together(store: &dyn Store) {
+    let world = World(store);
+    let before = world.read(|tx| Snapshot::take(tx, &Scene::watch()));
+    let answer: Result<(), Error> = store.write(|tx| {
+        tx.insert_tasks_if_absent(&rows(&[task("ready"), task("new")]))?;
+        tx.put_runs(&[super::scene::run("new")])?;
+        Err(StoreError::new(StoreErrorKind::Backend, "on purpose").into())
+    });
+    assert!(matches!(answer, Err(Error::Store(error)) if error.kind() == StoreErrorKind::Backend));
+    assert_eq!(world.read(|tx| Snapshot::take(tx, &Scene::watch())), before);
+    let again = world.write(|tx| tx.insert_tasks_if_absent(&rows(&[task("new")])));
+    assert!(matches!(again[..], [Inserted::New(_)]), "the store goes on working after an error");
+}
+
+fn the_body_runs_once(store: &dyn Store) {
+    for mode in [TxMode::Read, TxMode::Write] {
+        let mut runs = 0;
+        store.transact(mode, &mut |_| {
+            runs += 1;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(runs, 1, "{mode:?}");
+        let conflict = store.transact(mode, &mut |_| {
+            runs += 1;
+            Err(StoreError::conflict("on purpose").into())
+        });
+        assert!(conflict.is_err_and(|error| error.is_retryable()));
+        assert_eq!(runs, 2, "{mode:?}: also when it answers a conflict");
+    }
+}
+
+fn the_answer_of_the_body_comes_back(store: &dyn Store) {
+    assert_eq!(store.read(|_| Ok(7)).unwrap(), 7);
+    assert_eq!(store.write(|_| Ok("seven")).unwrap(), "seven");
+    assert!(!store.info().backend.is_empty());
+}
+
+fn reads_work_in_both_modes(store: &dyn Store) {
+    let (world, watch) = (World(store), Scene::watch());
+    Scene::set(world);
+    let reader = world.read(|tx| Snapshot::take(tx, &watch));
+    assert_eq!(world.write(|tx| Snapshot::take(tx, &watch)), reader);
+    assert!(reader.tasks[0].is_some() && reader.tasks[6].is_none());
+}
+
+fn empty_arguments_have_empty_answers(store: &dyn Store) {
+    let (world, watch) = (World(store), Scene::watch());
+    Scene::set(world);
+    let before = world.read(|tx| Snapshot::take(tx, &watch));
+    world.write(|tx| {
+        let holder = super::world::holder("h");
+        let batch = crate::store::GrantBatch { tasks: &[], holder: &holder, now: at(1), expires_at: at(2) };
+        let lengths = [
+            tx.insert_tasks_if_absent(&[])?.len(),
+            tx.tasks(&[])?.len(),
+            tx.tasks_by_no(&[])?.len(),
+            tx.promote_due(at(99), 0)?,
+            tx.candidates(&[])?.len(),
+            tx.grant_if_ready(&batch)?.len(),
+            tx.start_if_queued(&[], at(1))?.len(),
+            tx.renew_if_leased(&[], at(1))?.len(),
+            tx.move_if(&[])?.len(),
+            tx.expired(at(9999), 0)?.len(),
+            tx.forget_requests(at(99), 0)?,
+            tx.forget_ended(at(99), 0)?,
+            tx.delete_pools_if_unused(&[])?.len(),
+            tx.pools(&[])?.len(),
+            tx.pool_stats(&[])?.len(),
+            tx.take_slots_if_open(&[])?,
+            tx.delete_limits(&[])?.len(),
+            tx.limits(&[])?.len(),
+            tx.take_limits_if_open(&[])?,
+            tx.put_sensors(&[])?.len(),
+            tx.sensors(&[])?.len(),
+            tx.end_sensors_if_waiting(&[])?.len(),
+            tx.events(0, 0)?.len(),
+            tx.acknowledge_events(&[])?,
+            tx.put_shards_if_unchanged(&[])?.len(),
+            tx.close_runs_if_open(&[])?.len(),
+            tx.runs(&[])?.len(),
+            tx.delete_runs(&[])?,
+        ];
+        assert!(lengths.iter().all(|length| *length == 0), "{lengths:?}");
+        tx.put_pools(&[])?;
+        tx.give_slots_back(&[])?;
+        tx.put_limits(&[])?;
+        tx.give_limits_back(&[])?;
+        tx.note_events(&[])?;
+        tx.put_runs(&[])
+    });
+    assert_eq!(world.read(|tx| Snapshot::take(tx, &watch)), before);
+    assert!(world.read(|tx| tx.tasks(&[key("nobody")])) == [None]);
+}

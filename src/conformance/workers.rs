@@ -1,0 +1,146 @@
+//! Workers, and the shards they share.
+
+use super::world::{World, at, holder};
+use crate::store::{Moved, ShardLease, ShardWrite, Store, Worker};
+
+cases!("workers":
+    a_worker_is_alive_before_its_expiry,
+    live_workers_come_by_name,
+    a_worker_is_prolonged_under_its_name,
+    a_deleted_worker_is_gone,
+    a_shard_is_taken_once,
+    a_shard_is_renewed_under_its_epoch,
+    a_stale_epoch_changes_nothing,
+    each_shard_has_its_own_condition,
+    shards_come_by_number,
+    a_deleted_worker_releases_its_shards,
+    a_shard_can_be_released_by_hand,
+);
+
+fn live(world: World<'_>, now: i64) -> Vec<String> {
+    world.read(|tx| tx.live_workers(at(now))).iter().map(|worker| worker.name.to_string()).collect()
+}
+
+fn worker(name: &str, until: i64) -> Worker {
+    Worker::new(holder(name), at(until))
+}
+
+fn lease(shard: u32, name: &str, epoch: i64, until: i64) -> ShardLease {
+    ShardLease::new(shard, Some(holder(name)), epoch, at(until))
+}
+
+fn put(world: World<'_>, writes: &[ShardWrite]) -> Vec<Moved> {
+    world.write(|tx| tx.put_shards_if_unchanged(writes))
+}
+
+fn a_worker_is_alive_before_its_expiry(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_worker(&worker("a", 10)));
+    assert_eq!(world.read(|tx| tx.live_workers(at(9))), [worker("a", 10)]);
+    assert_eq!(live(world, 10), [""; 0], "not at the instant itself");
+}
+
+fn live_workers_come_by_name(store: &dyn Store) {
+    let world = World(store);
+    for (name, until) in [("b", 10), ("é", 20), ("Z", 30), ("a", 40)] {
+        world.write(|tx| tx.put_worker(&worker(name, until)));
+    }
+    assert_eq!(live(world, 0), ["Z", "a", "b", "é"]);
+    assert_eq!(live(world, 10), ["Z", "a", "é"]);
+    assert_eq!(live(world, 39), ["a"]);
+}
+
+fn a_worker_is_prolonged_under_its_name(store: &dyn Store) {
+    let world = World(store);
+    for until in [10, 30, 20] {
+        world.write(|tx| tx.put_worker(&worker("a", until)));
+        assert_eq!(world.read(|tx| tx.live_workers(at(0))), [worker("a", until)]);
+    }
+}
+
+fn a_deleted_worker_is_gone(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| {
+        tx.put_worker(&worker("a", 10))?;
+        tx.put_worker(&worker("b", 10))
+    });
+    world.write(|tx| tx.delete_worker(&holder("a")));
+    world.write(|tx| tx.delete_worker(&holder("nobody")));
+    assert_eq!(live(world, 0), ["b"]);
+}
+
+fn a_shard_is_taken_once(store: &dyn Store) {
+    let world = World(store);
+    assert_eq!(world.read(|tx| tx.shard_leases()), []);
+    let never_held = ShardWrite::new(1, lease(5, "a", 2, 10));
+    assert_eq!(put(world, &[never_held]), [Moved::No], "a shard that was never held has epoch 0");
+    assert_eq!(put(world, &[ShardWrite::new(0, lease(5, "a", 1, 10))]), [Moved::Yes]);
+    assert_eq!(put(world, &[ShardWrite::new(0, lease(5, "b", 1, 99))]), [Moved::No]);
+    assert_eq!(world.read(|tx| tx.shard_leases()), [lease(5, "a", 1, 10)]);
+}
+
+fn a_shard_is_renewed_under_its_epoch(store: &dyn Store) {
+    let world = World(store);
+    put(world, &[ShardWrite::new(0, lease(0, "a", 1, 10))]);
+    assert_eq!(put(world, &[ShardWrite::new(1, lease(0, "a", 1, 30))]), [Moved::Yes]);
+    assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "a", 1, 30)]);
+    assert_eq!(put(world, &[ShardWrite::new(1, lease(0, "b", 2, 40))]), [Moved::Yes]);
+    assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "b", 2, 40)]);
+}
+
+fn a_stale_epoch_changes_nothing(store: &dyn Store) {
+    let world = World(store);
+    put(world, &[ShardWrite::new(0, lease(0, "a", 1, 10))]);
+    put(world, &[ShardWrite::new(1, lease(0, "b", 2, 20))]);
+    for was in [0, 1, 3, i64::MIN, i64::MAX] {
+        assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "a", 9, 99))]), [Moved::No], "epoch {was}");
+    }
+    assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "b", 2, 20)]);
+}
+
+fn each_shard_has_its_own_condition(store: &dyn Store) {
+    let world = World(store);
+    put(world, &[ShardWrite::new(0, lease(1, "a", 1, 10)), ShardWrite::new(0, lease(2, "a", 1, 10))]);
+    let writes = [
+        ShardWrite::new(1, lease(2, "b", 2, 20)),
+        ShardWrite::new(0, lease(1, "b", 1, 20)),
+        ShardWrite::new(0, lease(3, "b", 1, 20)),
+        ShardWrite::new(0, lease(3, "c", 1, 30)),
+    ];
+    assert_eq!(put(world, &writes), [Moved::Yes, Moved::No, Moved::Yes, Moved::No]);
+    let expected = [lease(1, "a", 1, 10), lease(2, "b", 2, 20), lease(3, "b", 1, 20)];
+    assert_eq!(world.read(|tx| tx.shard_leases()), expected);
+}
+
+fn shards_come_by_number(store: &dyn Store) {
+    let world = World(store);
+    let shards = [10, 9, u32::MAX, 0, 100];
+    put(world, &shards.map(|shard| ShardWrite::new(0, lease(shard, "a", 1, 10))));
+    let found: Vec<u32> = world.read(|tx| tx.shard_leases()).iter().map(|lease| lease.shard).collect();
+    assert_eq!(found, [0, 9, 10, 100, u32::MAX]);
+}
+
+fn a_deleted_worker_releases_its_shards(store: &dyn Store) {
+    let world = World(store);
+    let names = ["a", "b", "a"];
+    let writes = [0, 1, 2].map(|shard: u32| ShardWrite::new(0, lease(shard, names[shard as usize], 1, 10)));
+    put(world, &writes);
+    world.write(|tx| tx.delete_worker(&holder("a")));
+    let leases = world.read(|tx| tx.shard_leases());
+    let holders: Vec<_> = leases.iter().map(|lease| lease.holder.clone()).collect();
+    assert_eq!(holders, [None, Some(holder("b")), None], "also of a worker that was not known");
+    assert_eq!(leases[1], lease(1, "b", 1, 10));
+    assert!(leases[0].epoch > 1, "the holder changed, and the epoch counts that");
+    let renewal = ShardWrite::new(1, lease(0, "a", 1, 99));
+    assert_eq!(put(world, &[renewal]), [Moved::No], "a late renewal does not bring it back");
+    let (was, next) = (leases[0].epoch, leases[0].epoch + 1);
+    assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "b", next, 20))]), [Moved::Yes]);
+}
+
+fn a_shard_can_be_released_by_hand(store: &dyn Store) {
+    let world = World(store);
+    put(world, &[ShardWrite::new(0, lease(0, "a", 1, 10))]);
+    let released = ShardLease::new(0, None, 2, at(10));
+    assert_eq!(put(world, &[ShardWrite::new(1, released.clone())]), [Moved::Yes]);
+    assert_eq!(world.read(|tx| tx.shard_leases()), [released]);
+}

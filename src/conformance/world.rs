@@ -1,0 +1,188 @@
+//! What the cases are written in: a store with some tasks on their way through it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::canonical::PokeContext;
+use crate::error::StoreResult;
+use crate::id::{Holder, LimitKey, PoolName, TaskKey};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::{PoolSpec, Slots};
+use crate::sensor::{NewSensor, SensorRecord, Settings};
+use crate::store::{GrantBatch, Inserted, Move, Moved, StateSet, Store, StoreExt, StoreTx};
+use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
+
+/// The instant that many microseconds after 1970.
+pub(super) fn at(micros: i64) -> DateTime<Utc> {
+    crate::time::from_micros(micros)
+}
+
+/// The first and the last instant that can be stored.
+pub(super) fn ends_of_time() -> (DateTime<Utc>, DateTime<Utc>) {
+    (at(i64::MIN), at(i64::MAX))
+}
+
+pub(super) fn key(name: &str) -> TaskKey {
+    TaskKey::new("n", "w", "r", name).unwrap()
+}
+
+/// A task of one slot of the default pool.
+pub(super) fn task(name: &str) -> NewTask {
+    NewTask::new(key(name))
+}
+
+pub(super) fn pool(name: &str) -> PoolName {
+    PoolName::new(name).unwrap()
+}
+
+pub(super) fn sized(name: &str, slots: u32) -> PoolSpec {
+    PoolSpec::new(name, Slots::Limited(slots)).unwrap()
+}
+
+pub(super) fn limit(name: &str) -> LimitKey {
+    LimitKey::new(name).unwrap()
+}
+
+pub(super) fn holder(name: &str) -> Holder {
+    Holder::new(name).unwrap()
+}
+
+/// Rows as they are inserted at instant 0.
+pub(super) fn rows(tasks: &[NewTask]) -> Vec<TaskInsert> {
+    tasks.iter().map(|task| task.check(at(0)).unwrap()).collect()
+}
+
+/// A sensor of this lease that looks at `what`.
+pub(super) fn sensor(lease: LeaseRef, what: &str) -> NewSensor {
+    let context = PokeContext::from_json(&format!("{{\"at\":{what:?}}}")).unwrap();
+    let settings = Settings::new(Duration::from_millis(50), Duration::from_secs(60)).unwrap();
+    NewSensor::new(lease, "file".try_into().unwrap(), context, settings)
+}
+
+/// A move that needs one of all states.
+pub(super) fn to(task: LeaseRef, state: TaskState) -> Move {
+    Move::new(task, StateSet::of(&TaskState::ALL), state)
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct World<'a>(pub(super) &'a dyn Store);
+
+impl World<'_> {
+    pub(super) fn write<T>(self, mut body: impl FnMut(&mut dyn StoreTx) -> StoreResult<T>) -> T {
+        self.0.write(|tx| Ok(body(tx)?)).expect("a write transaction")
+    }
+
+    pub(super) fn read<T>(self, mut body: impl FnMut(&mut dyn StoreTx) -> StoreResult<T>) -> T {
+        self.0.read(|tx| Ok(body(tx)?)).expect("a read transaction")
+    }
+
+    /// Inserts new tasks at instant 0.
+    pub(super) fn insert(self, tasks: &[NewTask]) -> Vec<TaskNo> {
+        let answers = self.write(|tx| tx.insert_tasks_if_absent(&rows(tasks)));
+        answers
+            .into_iter()
+            .map(|answer| match answer {
+                Inserted::New(no) => no,
+                Inserted::Exists(no) => panic!("{no:?} exists"),
+            })
+            .collect()
+    }
+
+    /// Inserts plain tasks of these names.
+    pub(super) fn plain(self, names: &[&str]) -> Vec<TaskNo> {
+        self.insert(&names.iter().map(|name| task(name)).collect::<Vec<_>>())
+    }
+
+    /// Grants tasks to `h` at instant 10 until instant 1000, and takes what they need.
+    pub(super) fn admit(self, tasks: &[TaskNo]) -> Vec<TaskRecord> {
+        self.admit_until(tasks, at(1000))
+    }
+
+    pub(super) fn admit_until(self, tasks: &[TaskNo], expires_at: DateTime<Utc>) -> Vec<TaskRecord> {
+        self.write(|tx| admit(tx, tasks, at(10), expires_at))
+    }
+
+    /// Admits tasks and starts them at instant 20.
+    pub(super) fn run(self, tasks: &[TaskNo]) -> Vec<LeaseRef> {
+        let leases: Vec<LeaseRef> = self.admit(tasks).iter().map(TaskRecord::lease_ref).collect();
+        let started = self.write(|tx| tx.start_if_queued(&leases, at(20)));
+        assert!(started.iter().all(|moved| *moved == Moved::Yes), "granted tasks start");
+        leases
+    }
+
+    /// Moves tasks, and gives back what they held.
+    pub(super) fn shift(self, moves: &[Move]) -> Vec<Moved> {
+        self.write(|tx| shift(tx, moves))
+    }
+
+    /// Runs tasks that turn into sensors of the same names.
+    pub(super) fn sense(self, tasks: &[TaskNo]) -> Vec<SensorRecord> {
+        let leases = self.run(tasks);
+        let names: Vec<String> = tasks.iter().map(|no| self.task(*no).key.task.to_string()).collect();
+        let inserts: Vec<_> =
+            leases.iter().zip(&names).map(|(lease, name)| sensor(*lease, name).insert(at(30))).collect();
+        let moves: Vec<Move> = leases.iter().map(|lease| to(*lease, TaskState::Sensing)).collect();
+        self.write(|tx| {
+            shift(tx, &moves)?;
+            tx.put_sensors(&inserts)
+        })
+    }
+
+    pub(super) fn task(self, no: TaskNo) -> TaskRecord {
+        self.read(|tx| tx.tasks_by_no(&[no])).remove(0).expect("the task is there")
+    }
+
+    pub(super) fn used(self, name: &PoolName) -> i64 {
+        self.read(|tx| tx.pools(std::slice::from_ref(name))).remove(0).expect("the pool is there").used
+    }
+
+    /// How many tasks are ready, by the counters of the lanes.
+    pub(super) fn ready(self) -> u64 {
+        self.read(|tx| tx.ready_lanes()).iter().map(|lane| lane.ready).sum()
+    }
+}
+
+/// Grants tasks to `h` and takes what they need, as a tick does.
+pub(super) fn admit(
+    tx: &mut dyn StoreTx,
+    tasks: &[TaskNo],
+    now: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+) -> StoreResult<Vec<TaskRecord>> {
+    let granted = tx.grant_if_ready(&GrantBatch { tasks, holder: &holder("h"), now, expires_at })?;
+    let mut slots: BTreeMap<PoolName, u64> = BTreeMap::new();
+    let mut limits: BTreeMap<LimitKey, u64> = BTreeMap::new();
+    for task in &granted {
+        *slots.entry(task.lane.pool.clone()).or_default() += u64::from(task.lane.slots);
+        for key in &task.lane.limits {
+            *limits.entry(key.clone()).or_default() += 1;
+        }
+    }
+    let (slots, limits) = (Vec::from_iter(slots), Vec::from_iter(limits));
+    assert_eq!(tx.take_slots_if_open(&slots)?, slots.len(), "the pools have room");
+    assert_eq!(tx.take_limits_if_open(&limits)?, limits.len(), "the limits have room");
+    Ok(granted)
+}
+
+/// Moves tasks, each named once, and gives back what they held, as the life-cycle operations do.
+pub(super) fn shift(tx: &mut dyn StoreTx, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+    let nos: Vec<TaskNo> = moves.iter().map(|wanted| wanted.task.no).collect();
+    let before = tx.tasks_by_no(&nos)?;
+    let moved = tx.move_if(moves)?;
+    let mut slots: BTreeMap<PoolName, u64> = BTreeMap::new();
+    let mut limits: BTreeMap<LimitKey, u64> = BTreeMap::new();
+    for ((task, wanted), moved) in before.iter().zip(moves).zip(&moved) {
+        let (Some(task), Moved::Yes) = (task, moved) else { continue };
+        *slots.entry(task.lane.pool.clone()).or_default() += u64::from(task.held_slots - wanted.held_slots);
+        if task.lease.is_some() {
+            for key in &task.lane.limits {
+                *limits.entry(key.clone()).or_default() += 1;
+            }
+        }
+    }
+    tx.give_slots_back(&Vec::from_iter(slots))?;
+    tx.give_limits_back(&Vec::from_iter(limits))?;
+    Ok(moved)
+}

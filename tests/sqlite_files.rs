@@ -1,0 +1,178 @@
+//! What the SQLite store does with files: its own, newer ones, and those of others.
+#![cfg(feature = "sqlite")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use stationmaster::error::StoreErrorKind;
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous, rusqlite::Connection};
+use stationmaster::store::{Durability, SqliteStore, Store, StoreExt};
+use stationmaster::time::from_micros;
+use stationmaster::{Error, NewTask, TaskKey};
+
+/// Every file of a folder with its bytes.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+fn kind(error: Error) -> StoreErrorKind {
+    match error {
+        Error::Store(error) => error.kind(),
+        other => panic!("{other}"),
+    }
+}
+
+fn open(path: &Path) -> Result<SqliteStore, Error> {
+    SqliteStore::open(path, SqliteOptions::new())
+}
+
+/// Opens the file, which must be refused and left as it is.
+fn refused(dir: &Path, path: &Path, expected: StoreErrorKind) {
+    let before = files(dir);
+    let error = open(path).unwrap_err();
+    assert!(error.to_string().contains("untouched"), "{error}");
+    assert_eq!(kind(error), expected);
+    assert_eq!(files(dir), before, "nothing was written, nothing was left behind");
+}
+
+#[test]
+fn a_newer_schema_is_refused_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    drop(open(&path).unwrap());
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("INSERT INTO sm_migration VALUES (999, '0999_future', 'x', 0)").unwrap();
+    drop(conn);
+    refused(dir.path(), &path, StoreErrorKind::Schema);
+}
+
+#[test]
+fn a_newer_schema_that_is_still_in_the_log_is_refused_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    drop(open(&path).unwrap());
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("INSERT INTO sm_migration VALUES (999, '0999_future', 'x', 0)").unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["jobs.db", "jobs.db-wal"] {
+        std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let before = files(copy.path());
+    assert_eq!(kind(open(&copy.path().join("jobs.db")).unwrap_err()), StoreErrorKind::Schema);
+    for (name, bytes) in before {
+        assert_eq!(std::fs::read(copy.path().join(&name)).unwrap(), bytes, "{name}");
+    }
+}
+
+#[test]
+fn tables_of_the_prefix_that_are_not_ours_are_refused_untouched() {
+    for journal in ["WAL", "DELETE"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("other.db");
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch(&format!("PRAGMA journal_mode = {journal}; CREATE TABLE sm_task (x)")).unwrap();
+        drop(conn);
+        refused(dir.path(), &path, StoreErrorKind::Schema);
+    }
+}
+
+#[test]
+fn what_is_no_database_is_refused_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes.txt");
+    for text in ["x".repeat(5000), "SQLite format 3\0 but short".into()] {
+        std::fs::write(&path, text).unwrap();
+        refused(dir.path(), &path, StoreErrorKind::Corrupt);
+    }
+}
+
+#[test]
+fn a_database_of_somebody_else_gets_our_tables_beside_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("app.db");
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("CREATE TABLE app (x); INSERT INTO app VALUES (7); PRAGMA user_version = 42").unwrap();
+    let store = open(&path).unwrap();
+    assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+    let left: (i64, i64) = conn
+        .query_row("SELECT x, (SELECT user_version FROM pragma_user_version) FROM app", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(left, (7, 42));
+}
+
+#[test]
+fn two_prefixes_are_two_stores_in_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let with =
+        |prefix| SqliteStore::open(&path, SqliteOptions::new().prefix(Prefix::new(prefix).unwrap())).unwrap();
+    let (a, b) = (with("sm_"), with("sm_other_"));
+    a.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("only a", Slots::Limited(1))?])?)).unwrap();
+    assert_eq!(a.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 2);
+    assert_eq!(b.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
+    drop((a, b));
+    assert_eq!(with("sm_").read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 2);
+}
+
+#[test]
+fn everything_is_there_after_opening_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let key = TaskKey::new("n'\"s", "w\u{202E}", "r\n", "😀 ").unwrap().mapped(u32::MAX);
+    let task =
+        NewTask::new(key.clone()).priority(i32::MIN).payload("p").check(from_micros(i64::MIN)).unwrap();
+    let store = open(&path).unwrap();
+    store.write(|tx| Ok(tx.insert_tasks_if_absent(std::slice::from_ref(&task))?)).unwrap();
+    let before = store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap();
+    assert!(before[0].as_ref().is_some_and(|found| found.key == key && found.payload == "p"));
+    drop(store);
+    assert_eq!(files(dir.path()).into_keys().collect::<Vec<_>>(), ["jobs.db"], "the log is gone");
+    let again = open(&path).unwrap();
+    assert_eq!(again.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap(), before);
+}
+
+#[test]
+fn a_file_in_a_folder_that_is_not_there_is_an_io_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = open(&dir.path().join("no/such/jobs.db")).unwrap_err();
+    assert_eq!(kind(error), StoreErrorKind::Io);
+    assert_eq!(kind(open(Path::new(":memory:")).unwrap_err()), StoreErrorKind::Backend);
+}
+
+#[test]
+fn the_info_tells_what_a_commit_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let durability = |name: &str, synchronous| {
+        let options = SqliteOptions::new().synchronous(synchronous);
+        SqliteStore::open(dir.path().join(name), options).unwrap().info().durability
+    };
+    assert_eq!(durability("full.db", Synchronous::Full), Durability::Power);
+    assert_eq!(durability("normal.db", Synchronous::Normal), Durability::Process);
+    let memory = SqliteStore::in_memory(SqliteOptions::new()).unwrap().info();
+    assert_eq!((memory.durability, memory.schema), (Durability::None, 1));
+}
+
+#[test]
+fn many_open_one_new_file_at_once() {
+    for _ in 0..10 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.db");
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let store = open(&path).unwrap();
+                    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,186 @@
+//! Transactions of the SQLite store: its own, its neighbours', and those that the host owns.
+#![cfg(feature = "sqlite")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use stationmaster::error::StoreErrorKind;
+use stationmaster::id::PoolName;
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
+use stationmaster::store::{PoolTx, SqliteStore, StoreExt, TaskTx};
+use stationmaster::time::from_micros;
+use stationmaster::{Error, NewTask, TaskKey};
+
+fn kind(error: Error) -> StoreErrorKind {
+    match error {
+        Error::Store(error) => error.kind(),
+        other => panic!("{other}"),
+    }
+}
+
+fn fast(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal)).unwrap()
+}
+
+fn pool(name: &str, slots: u32) -> PoolSpec {
+    PoolSpec::new(name, Slots::Limited(slots)).unwrap()
+}
+
+fn used(store: &SqliteStore, name: &str) -> i64 {
+    let names = [PoolName::new(name).unwrap()];
+    store.read(|tx| Ok(tx.pools(&names)?)).unwrap()[0].as_ref().map_or(-1, |pool| pool.used)
+}
+
+#[test]
+fn a_reading_transaction_refuses_to_write() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in [fast(&dir.path().join("jobs.db")), SqliteStore::in_memory(SqliteOptions::new()).unwrap()] {
+        let refused = store.read(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap_err();
+        assert_eq!(kind(refused), StoreErrorKind::ReadOnly);
+        assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn handles_that_contend_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let (handles, rounds) = (4, 100);
+    let stores: Vec<SqliteStore> = (0..handles).map(|_| fast(&path)).collect();
+    stores[0].write(|tx| Ok(tx.put_pools(&[pool("p", 1_000_000)])?)).unwrap();
+    let one = [(PoolName::new("p").unwrap(), 1)];
+    std::thread::scope(|scope| {
+        for store in &stores {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    // Reads before it writes: begun deferred, this would be refused as busy.
+                    store
+                        .write(|tx| {
+                            tx.all_pools()?;
+                            Ok(tx.take_slots_if_open(&one)?)
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(used(&stores[0], "p"), handles * rounds);
+}
+
+#[test]
+fn a_long_read_stops_no_writer_and_sees_one_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = fast(&dir.path().join("jobs.db"));
+    let (written, wait) = mpsc::channel();
+    let (began, start) = mpsc::channel();
+    let read = &store;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            read.read(|tx| {
+                let before = tx.all_pools()?.len();
+                began.send(()).unwrap();
+                wait.recv_timeout(Duration::from_secs(20)).expect("the writer went on");
+                Ok((before, tx.all_pools()?.len()))
+            })
+        });
+        start.recv().unwrap();
+        store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+        written.send(()).unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), (1, 1));
+    });
+    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 2);
+}
+
+#[test]
+fn busy_is_told_in_time_and_the_next_call_succeeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let options = SqliteOptions::new().busy_timeout(Duration::from_millis(200));
+    let store = SqliteStore::open(&path, options).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = Instant::now();
+    let refused = store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap_err();
+    assert!(refused.is_retryable() && began.elapsed() < Duration::from_secs(2));
+    assert_eq!(kind(refused), StoreErrorKind::Busy);
+    other.execute_batch("ROLLBACK").unwrap();
+    store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+}
+
+#[test]
+fn a_panic_rolls_back_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in [fast(&dir.path().join("jobs.db")), SqliteStore::in_memory(SqliteOptions::new()).unwrap()] {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            store.write(|tx| -> Result<(), Error> {
+                tx.put_pools(&[pool("p", 1)])?;
+                panic!("the body's own")
+            })
+        }));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"the body's own"));
+        assert_eq!(used(&store, "p"), -1);
+        store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+    }
+}
+
+#[test]
+fn host_rows_and_ours_commit_together_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("app.db");
+    let prefix = Prefix::new("wf_").unwrap();
+    let mut conn = Connection::open(&path).unwrap();
+    conn.execute_batch("CREATE TABLE app (x)").unwrap();
+    migrate(&conn, &prefix).unwrap();
+    let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(from_micros(0)).unwrap();
+
+    for commit in [false, true] {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        tx.execute("INSERT INTO app VALUES (1)", []).unwrap();
+        let mut ours = SqliteTx::attach(&tx, &prefix).unwrap();
+        ours.insert_tasks_if_absent(std::slice::from_ref(&task)).unwrap();
+        assert!(ours.audit().unwrap().is_empty());
+        if commit {
+            tx.commit().unwrap()
+        } else {
+            tx.rollback().unwrap()
+        }
+        let rows = "SELECT (SELECT count(*) FROM app), (SELECT count(*) FROM wf_task)";
+        let rows: (i64, i64) = conn.query_row(rows, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(rows, (i64::from(commit), i64::from(commit)));
+    }
+    let mode: String = conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "delete", "no pragma of the host's was touched");
+}
+
+#[test]
+fn a_host_can_own_the_migration_too() {
+    let prefix = Prefix::default();
+    let mut conn = Connection::open_in_memory().unwrap();
+    let tx = conn.transaction().unwrap();
+    tx.execute_batch(&migrations_sql(&prefix)).unwrap();
+    migrate(&tx, &prefix).unwrap();
+    assert_eq!(SqliteTx::attach(&tx, &prefix).unwrap().all_pools().unwrap().len(), 1);
+    tx.commit().unwrap();
+
+    let mut conn = Connection::open_in_memory().unwrap();
+    let tx = conn.transaction().unwrap();
+    migrate(&tx, &prefix).unwrap();
+    tx.rollback().unwrap();
+    assert!(!conn.table_exists(None, "sm_task").unwrap(), "it took part in the host's transaction");
+}
+
+#[test]
+fn attaching_needs_a_transaction_and_tables() {
+    let mut conn = Connection::open_in_memory().unwrap();
+    let prefix = Prefix::default();
+    assert_eq!(SqliteTx::attach(&conn, &prefix).unwrap_err().kind(), StoreErrorKind::Backend);
+    let tx = conn.transaction().unwrap();
+    let mut ours = SqliteTx::attach(&tx, &prefix).unwrap();
+    assert_eq!(ours.all_pools().unwrap_err().kind(), StoreErrorKind::Schema);
+    let after = ours.all_pools().unwrap_err();
+    assert!(after.to_string().contains("roll it back"), "{after}");
+}
