@@ -5,7 +5,7 @@ sleep 3
 awk 'BEGIN {
     seed = 20260101
     split("EUR USD GBP", currency, " ")
-    for (order = 1; order <= 240000; order++) {
+    for (order = 1; order <= 500000; order++) {
         seed = (seed * 16807) % 2147483647; customer = 1 + seed % 6400
         seed = (seed * 16807) % 2147483647; cents = 100 + seed % 50000
         seed = (seed * 16807) % 2147483647; money = 1 + seed % 3

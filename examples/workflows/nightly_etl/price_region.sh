@@ -2,9 +2,9 @@
 set -e
 export LC_ALL=C
 region=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-mkdir -p priced
+work=priced/.$region
+rm -rf "$work"
+mkdir -p "$work"
 awk -F, -v region="$region" '$3 == region' customers.csv > "$work/customers"
 awk -F, 'NR == FNR { mine[$1] = 1; next } $2 in mine' "$work/customers" inbox/orders.csv |
     sort -t, -k2,2 -k1,1n > "$work/orders"
@@ -12,5 +12,5 @@ awk -F, 'NR == FNR { mine[$1] = 1; next } $2 in mine' "$work/customers" inbox/or
 join -t, -1 1 -2 2 "$work/customers" "$work/orders" > "$work/joined"
 awk -F, 'NR == FNR { rate[$1] = $2; next } { printf "%s,%s,%s,%s,%d\n", $1, $2, $3, $4, $5 * rate[$6] }' \
     rates.csv "$work/joined" > "$work/priced"
-cp "$work/priced" "priced/.$region.tmp"
-mv "priced/.$region.tmp" "priced/$region.csv"
+mv "$work/priced" "priced/$region.csv"
+rm -rf "$work"
