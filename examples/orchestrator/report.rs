@@ -33,7 +33,7 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<U
     print_tasks(run, &tasks, attempts);
     print_pools(run, &pools, tally);
     let (pokes, saved) = (tally.pokes.load(Ordering::SeqCst), tally.saved.load(Ordering::SeqCst));
-    say(format_args!("\npokes: {pokes} made, {saved} saved by sharing"));
+    say(format_args!("\npokes: {pokes} made, {saved} saved by sharing{}", scope(run)));
     print_active(&active);
     print_failures(run, &tasks);
 
@@ -50,6 +50,11 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<U
         took.as_secs_f64()
     ));
     Ok(failed == 0)
+}
+
+/// What is counted in memory does not know what a killed process did.
+fn scope(run: &Run) -> &'static str {
+    if run.resumed { " (since the run was resumed)" } else { "" }
 }
 
 /// The keys under which all attempts of these tasks are in the active-run index.
@@ -115,7 +120,7 @@ fn print_tasks(run: &Run, tasks: &[TaskRecord], attempts: Vec<Option<RunRecord>>
 
 fn print_pools(run: &Run, pools: &[PoolRecord], tally: &Tally) {
     let used = |pool: &PoolRecord| run.workflow.tasks.iter().any(|task| task.pool == pool.spec.name);
-    say("\npool peak usage");
+    say(format_args!("\npool peak usage{}", scope(run)));
     for pool in pools.iter().filter(|pool| used(pool)) {
         let (name, total) = (&pool.spec.name, pool.spec.slots);
         say(format_args!("  {name}: {} of {total} slots", tally.peaks.of(name)));
