@@ -54,6 +54,8 @@ pub mod backoff;
 pub mod bounds;
 pub mod canonical;
 pub mod clock;
+#[cfg(feature = "testing")]
+pub mod conformance;
 pub mod error;
 pub mod fingerprint;
 pub mod id;

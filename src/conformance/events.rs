@@ -30,8 +30,18 @@ fn an_event_is_kept_as_it_was_noted(store: &dyn Store) {
     let sensors = world.sense(&world.plain(&["a", "b"]));
     let endings = [
         landed(),
-        Ending { reason: EndReason::TimedOut, to: TaskState::Failed, value: None, message: Some("late".into()) },
-        Ending { reason: EndReason::Failed, to: TaskState::Skipped, value: None, message: Some(String::new()) },
+        Ending {
+            reason: EndReason::TimedOut,
+            to: TaskState::Failed,
+            value: None,
+            message: Some("late".into()),
+        },
+        Ending {
+            reason: EndReason::Failed,
+            to: TaskState::Skipped,
+            value: None,
+            message: Some(String::new()),
+        },
         Ending { reason: EndReason::Cancelled, to: TaskState::Skipped, value: None, message: None },
         Ending { reason: EndReason::Landed, to: TaskState::Scheduled, value: None, message: None },
     ];
@@ -67,6 +77,7 @@ fn events_are_paged(store: &dyn Store) {
             assert!(page.len() <= size);
             after = page.last().map_or(after, |event| event.seq);
             found.extend(page.iter().map(|event| event.at));
+            assert!(found.len() <= notes.len(), "pages of {size} repeat an event");
             if page.len() < size {
                 break;
             }

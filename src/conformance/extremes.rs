@@ -80,7 +80,10 @@ fn the_largest_pool_and_the_heaviest_task(store: &dyn Store) {
     assert_eq!((world.used(&vast), world.task(nos[0]).held_slots), (i64::from(MAX_SLOTS), MAX_SLOTS));
     assert_eq!(world.write(|tx| tx.take_slots_if_open(&[(vast.clone(), 1)])), 0);
     let stats = world.read(|tx| tx.pool_stats(std::slice::from_ref(&vast))).remove(0).unwrap();
-    assert_eq!((stats.running, stats.scheduled, stats.open), (i64::from(MAX_SLOTS), 2 * i64::from(MAX_SLOTS), Some(0)));
+    assert_eq!(
+        (stats.running, stats.scheduled, stats.open),
+        (i64::from(MAX_SLOTS), 2 * i64::from(MAX_SLOTS), Some(0))
+    );
     for wanted in [u64::from(MAX_SLOTS), i64::MAX as u64, u64::MAX] {
         assert_eq!(world.write(|tx| tx.take_slots_if_open(&[(vast.clone(), wanted)])), 0, "{wanted}");
     }
@@ -110,7 +113,9 @@ fn due_instants(store: &dyn Store) {
         world.shift(&[later]);
         assert_eq!(world.task(*no).due, Some(due));
     }
-    for (now, promoted, next) in [(first, 1, Some(at(-1))), (at(-2), 0, Some(at(-1))), (at(0), 1, Some(last)), (last, 1, None)] {
+    for (now, promoted, next) in
+        [(first, 1, Some(at(-1))), (at(-2), 0, Some(at(-1))), (at(0), 1, Some(last)), (last, 1, None)]
+    {
         assert_eq!(world.write(|tx| tx.promote_due(now, 9)), promoted, "at {now}");
         assert_eq!(world.read(|tx| tx.next_due()), next);
     }
@@ -122,7 +127,9 @@ fn lease_instants(store: &dyn Store) {
     let nos = world.plain(&["a", "b"]);
     let lease = world.admit_until(&nos[..1], last)[0].lease_ref();
     world.admit_until(&nos[1..], first);
-    let expired = |now: DateTime<Utc>| world.read(|tx| tx.expired(now, 9)).iter().map(|task| task.no).collect::<Vec<_>>();
+    let expired = |now: DateTime<Utc>| {
+        world.read(|tx| tx.expired(now, 9)).iter().map(|task| task.no).collect::<Vec<_>>()
+    };
     assert_eq!(expired(first), nos[1..]);
     assert_eq!(expired(last), [nos[1], nos[0]]);
     world.write(|tx| tx.renew_if_leased(&[lease], at(-5)));
@@ -152,17 +159,26 @@ fn instants_are_truncated_to_the_microsecond(store: &dyn Store) {
     let nos = world.insert(&[task("a"), task("b").not_before(fine(20))]);
     assert_eq!(world.write(|tx| tx.promote_due(fine(19), 9)), 0);
     assert_eq!(world.write(|tx| tx.promote_due(fine(20), 9)), 1);
-    let leases: Vec<_> =
-        world.write(|tx| super::world::admit(tx, &nos, fine(30), fine(40))).iter().map(|task| task.lease_ref()).collect();
+    let leases: Vec<_> = world
+        .write(|tx| super::world::admit(tx, &nos, fine(30), fine(40)))
+        .iter()
+        .map(|task| task.lease_ref())
+        .collect();
     assert_eq!(world.task(nos[0]).queued_at, Some(at(30)));
     assert_eq!(world.read(|tx| tx.next_expiry()), Some(at(40)));
-    assert_eq!((world.read(|tx| tx.expired(fine(39), 9)).len(), world.read(|tx| tx.expired(at(40), 9)).len()), (0, 2));
+    assert_eq!(
+        (world.read(|tx| tx.expired(fine(39), 9)).len(), world.read(|tx| tx.expired(at(40), 9)).len()),
+        (0, 2)
+    );
     world.write(|tx| {
         tx.renew_if_leased(&leases, fine(50))?;
         tx.start_if_queued(&leases, fine(35))
     });
     let started = world.task(nos[1]);
-    assert_eq!((started.started_at, started.lease.map(|lease| lease.expires_at)), (Some(at(35)), Some(at(50))));
+    assert_eq!(
+        (started.started_at, started.lease.map(|lease| lease.expires_at)),
+        (Some(at(35)), Some(at(50)))
+    );
     let mut retry = to(leases[0], TaskState::UpForRetry);
     (retry.due, retry.ended_at) = (Some(fine(60)), Some(fine(55)));
     let mut ending = to(leases[1], TaskState::Success);

@@ -67,7 +67,10 @@ fn a_task_named_twice_is_granted_once(store: &dyn Store) {
     let world = World(store);
     let nos = world.plain(&["a", "b"]);
     let granted = grant(world, &[nos[0], nos[1], nos[0]], 1, 2);
-    assert_eq!(granted.iter().map(|task| (task.no, task.epoch)).collect::<Vec<_>>(), [(nos[0], 1), (nos[1], 1)]);
+    assert_eq!(
+        granted.iter().map(|task| (task.no, task.epoch)).collect::<Vec<_>>(),
+        [(nos[0], 1), (nos[1], 1)]
+    );
     assert_eq!(world.task(nos[0]).attempt, 1);
     settle(world, 2);
 }

@@ -46,7 +46,8 @@ fn tasks_of_equal_needs_share_a_lane(store: &dyn Store) {
         world.read(|tx| tx.ready_lanes()).into_iter().map(|lane| (lane.key, lane.ready)).collect();
     lanes.sort();
     let (db, default) = (pool("db"), pool("default_pool"));
-    let key = |pool: &crate::id::PoolName, slots, limits: &[_]| LaneKey::new(pool.clone(), slots, limits.to_vec());
+    let key =
+        |pool: &crate::id::PoolName, slots, limits: &[_]| LaneKey::new(pool.clone(), slots, limits.to_vec());
     let mut expected = vec![
         (key(&db, 1, &[]), 1),
         (key(&default, 1, &[]), 2),
@@ -127,6 +128,7 @@ fn pages_go_on_exactly_after_their_cursor(store: &dyn Store) {
             let page = world.read(|tx| tx.candidates(&[LanePage::new(lane, after, size)]));
             found.extend(page.iter().map(|candidate| candidate.order.no));
             after = page.last().map(|candidate| candidate.order);
+            assert!(found.len() <= expected.len(), "pages of {size} repeat a task");
             if page.len() < size {
                 break;
             }
@@ -186,8 +188,7 @@ fn unknown_and_empty_lanes_have_no_candidates(store: &dyn Store) {
 
 fn only_ready_tasks_are_candidates(store: &dyn Store) {
     let world = World(store);
-    let nos =
-        world.insert(&["ready", "queued", "running", "ended", "retried"].map(task));
+    let nos = world.insert(&["ready", "queued", "running", "ended", "retried"].map(task));
     world.insert(&[task("later").not_before(at(99))]);
     let lane = the_lane(world);
     world.admit(&nos[1..2]);

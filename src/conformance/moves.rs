@@ -180,10 +180,8 @@ fn a_task_named_twice_is_moved_once(store: &dyn Store) {
     let no = world.plain(&["a"])[0];
     let lease = LeaseRef::new(no, 0);
     let scheduled = StateSet::of(&[TaskState::Scheduled]);
-    let mut twice = [
-        Move::new(lease, scheduled, TaskState::Failed),
-        Move::new(lease, scheduled, TaskState::Skipped),
-    ];
+    let mut twice =
+        [Move::new(lease, scheduled, TaskState::Failed), Move::new(lease, scheduled, TaskState::Skipped)];
     twice[0].forgive = 1;
     twice[1].forgive = 5;
     assert_eq!(world.write(|tx| tx.move_if(&twice)), [Moved::Yes, Moved::No]);

@@ -24,12 +24,83 @@ cases!("names":
 /// Names that were somebody's undoing. All differ, some only by a blank, by case or by normal form.
 fn hostile() -> Vec<String> {
     let mut names: Vec<String> = [
-        "plain", "Plain", "PLAIN", "plain ", " plain", " ", "   ", "\t", "\n", "\r\n", "'", "''", "\"", "`",
-        "\\", "\\\\", "\\'", "%", "_", "%_%", "a_c", "abc", "a%c", "*", "?", "[a-z]", "--", "/*", "*/", ";",
-        "'; DROP TABLE task; --", "$1", "?1", ":name", "@name", "{}", "{0}", "null", "NULL", "0", "-1", "1e3",
-        "01", "true", "\u{1}", "\u{7f}", "\u{1b}[31m", "\u{feff}", "\u{feff}a", "\u{200b}", "\u{202e}abc", "مرحبا", "שלום",
-        "日本語", "é", "e\u{301}", "\u{c5}", "\u{212b}", "ſ", "ß", "ẞ", "ss", "İ", "i", "ı", "I", "😀", "👩‍👩‍👧", "\u{fffd}",
-        "\u{ffff}", "\u{10000}", "\u{10ffff}", "/", "a/b", "..", "a,b", "a\u{1f}b",
+        "plain",
+        "Plain",
+        "PLAIN",
+        "plain ",
+        " plain",
+        " ",
+        "   ",
+        "\t",
+        "\n",
+        "\r\n",
+        "'",
+        "''",
+        "\"",
+        "`",
+        "\\",
+        "\\\\",
+        "\\'",
+        "%",
+        "_",
+        "%_%",
+        "a_c",
+        "abc",
+        "a%c",
+        "*",
+        "?",
+        "[a-z]",
+        "--",
+        "/*",
+        "*/",
+        ";",
+        "'; DROP TABLE task; --",
+        "$1",
+        "?1",
+        ":name",
+        "@name",
+        "{}",
+        "{0}",
+        "null",
+        "NULL",
+        "0",
+        "-1",
+        "1e3",
+        "01",
+        "true",
+        "\u{1}",
+        "\u{7f}",
+        "\u{1b}[31m",
+        "\u{feff}",
+        "\u{feff}a",
+        "\u{200b}",
+        "\u{202e}abc",
+        "مرحبا",
+        "שלום",
+        "日本語",
+        "é",
+        "e\u{301}",
+        "\u{c5}",
+        "\u{212b}",
+        "ſ",
+        "ß",
+        "ẞ",
+        "ss",
+        "İ",
+        "i",
+        "ı",
+        "I",
+        "😀",
+        "👩‍👩‍👧",
+        "\u{fffd}",
+        "\u{ffff}",
+        "\u{10000}",
+        "\u{10ffff}",
+        "/",
+        "a/b",
+        "..",
+        "a,b",
+        "a\u{1f}b",
     ]
     .map(String::from)
     .to_vec();
@@ -73,10 +144,13 @@ fn pools_and_limits_sort_by_their_bytes(store: &dyn Store) {
     });
     let news: Vec<NewTask> = names
         .iter()
-        .map(|name| NewTask::new(super::world::key(name)).pool(pool(name)).limit(limit(name)).limit(limit("plain")))
+        .map(|name| {
+            NewTask::new(super::world::key(name)).pool(pool(name)).limit(limit(name)).limit(limit("plain"))
+        })
         .collect();
     let nos = world.insert(&news);
-    let one_by_one: Vec<_> = nos.iter().filter(|no| world.task(**no).key.task.as_str() != "plain").take(3).collect();
+    let one_by_one: Vec<_> =
+        nos.iter().filter(|no| world.task(**no).key.task.as_str() != "plain").take(3).collect();
     for no in &one_by_one {
         world.admit(&[**no]);
     }
@@ -108,8 +182,12 @@ fn holders_and_requests_come_back(store: &dyn Store) {
         let granted = world.read(|tx| tx.granted(&RequestId::new(name).unwrap()));
         assert_eq!(granted, Some(vec![LeaseRef::new(no, epoch)]), "{name:?}");
     }
-    let holders: Vec<String> =
-        world.read(|tx| tx.shard_leases()).into_iter().flat_map(|lease| lease.holder).map(|h| h.to_string()).collect();
+    let holders: Vec<String> = world
+        .read(|tx| tx.shard_leases())
+        .into_iter()
+        .flat_map(|lease| lease.holder)
+        .map(|h| h.to_string())
+        .collect();
     assert_eq!(holders, names);
     names.sort_unstable();
     let workers = world.read(|tx| tx.live_workers(at(0)));
@@ -126,7 +204,8 @@ fn runs_sort_by_the_bytes_of_their_names(store: &dyn Store) {
     let mut runs = Vec::new();
     for (index, name) in names.iter().enumerate() {
         let mut first = RunRecord::open(RunKey::new(name, "r").unwrap(), at(5)).user(name).attributes(name);
-        let mut second = RunRecord::open(RunKey::new("n", name).unwrap(), at(5)).workflow(name.as_str().try_into().unwrap());
+        let mut second = RunRecord::open(RunKey::new("n", name).unwrap(), at(5))
+            .workflow(name.as_str().try_into().unwrap());
         if index % 2 == 0 {
             first = first.closed(at(9), RunStatus::Completed);
             second = second.closed(at(9), RunStatus::Killed);
@@ -165,7 +244,9 @@ fn free_text_comes_back_byte_for_byte(store: &dyn Store) {
         .collect();
     world.write(|tx| shift(tx, &moves));
     for (task, text) in world.read(|tx| tx.tasks_by_no(&nos)).into_iter().flatten().zip(&texts) {
-        assert!(task.payload == *text && task.message.as_ref() == Some(text) && task.value.as_ref() == Some(text));
+        assert!(
+            task.payload == *text && task.message.as_ref() == Some(text) && task.value.as_ref() == Some(text)
+        );
     }
 }
 

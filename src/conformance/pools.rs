@@ -86,7 +86,8 @@ fn found_by_name_in_the_order_of_the_arguments(store: &dyn Store) {
     world.write(|tx| tx.put_pools(&[sized("a", 1), sized("b", 2)]));
     let asked = ["b", "nobody", "a", "b"].map(pool);
     let found = world.read(|tx| tx.pools(&asked));
-    let sizes: Vec<_> = found.iter().map(|pool| pool.as_ref().and_then(|pool| pool.spec.slots.total())).collect();
+    let sizes: Vec<_> =
+        found.iter().map(|pool| pool.as_ref().and_then(|pool| pool.spec.slots.total())).collect();
     assert_eq!(sizes, [Some(2), None, Some(1), Some(2)]);
     let stats = world.read(|tx| tx.pool_stats(&asked));
     let sizes: Vec<_> = stats.iter().map(|stats| stats.and_then(|stats| stats.total.total())).collect();
@@ -123,7 +124,11 @@ fn an_unknown_pool_has_no_slots(store: &dyn Store) {
     give(world, &[(pool("nobody"), 1)]);
     assert_eq!(world.read(|tx| tx.all_pools()).len(), 1, "nor does it come to be");
     let no = world.insert(&[task("a").pool(pool("nobody"))])[0];
-    assert_eq!((world.ready(), world.task(no).lane.pool), (1, pool("nobody")), "a task may name it all the same");
+    assert_eq!(
+        (world.ready(), world.task(no).lane.pool),
+        (1, pool("nobody")),
+        "a task may name it all the same"
+    );
     assert_eq!(world.read(|tx| tx.all_pools()).len(), 1);
 }
 

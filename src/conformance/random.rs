@@ -31,13 +31,15 @@ impl Random {
         self.below(end) as i64
     }
 
+    /// Below two to the power of `bits`, small ones as often as large ones.
+    pub(super) fn instant_of_any_size(&mut self, bits: u64) -> i64 {
+        let end = 1 << self.below(bits);
+        self.instant(end)
+    }
+
     /// True once in `times`.
     pub(super) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
-    }
-
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        (!from.is_empty()).then(|| &from[self.index(from.len())])
     }
 
     /// A few of them, in any order, without repetition.

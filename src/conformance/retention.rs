@@ -95,9 +95,8 @@ fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
     for (no, ended) in nos.iter().zip([30, 10, 20, 10]) {
         end(world, *no, TaskState::Success, ended);
     }
-    let left = || -> Vec<bool> {
-        world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect()
-    };
+    let left =
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), 1)), 1);
     assert_eq!(left(), [true, false, true, true], "of equal instants the first that arrived");
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), 2)), 2);
@@ -136,9 +135,8 @@ fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
     for (no, ended) in nos.iter().zip([50, 51, 52]) {
         end(world, *no, TaskState::Success, ended);
     }
-    let left = || -> Vec<bool> {
-        world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect()
-    };
+    let left =
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), 1)), 1, "those that stay do not count");
     assert_eq!(left(), [true, true, false]);
     let events = world.read(|tx| tx.events(0, 9));

@@ -46,7 +46,9 @@ fn a_run_is_stored_as_it_was_put(store: &dyn Store) {
     for (status, micros) in statuses.into_iter().zip(0..) {
         let mut full = RunRecord::open(key("n", &format!("{micros}")), at(micros))
             .workflow("w".try_into().unwrap())
-            .method([StartMethod::Manual, StartMethod::Scheduled, StartMethod::Triggered][micros as usize % 3])
+            .method(
+                [StartMethod::Manual, StartMethod::Scheduled, StartMethod::Triggered][micros as usize % 3],
+            )
             .user("")
             .attributes("{\"a\": 1}");
         full.status = status;
@@ -96,7 +98,9 @@ fn of_equal_keys_in_one_call_the_last_counts(store: &dyn Store) {
 
 fn a_corrected_run_is_found_in_its_new_place_only(store: &dyn Store) {
     let world = World(store);
-    let seen = || [active(world, 0, 10), active(world, 20, 30), active(world, 1_000_000, 1_000_001)].map(|a| a.len());
+    let seen = || {
+        [active(world, 0, 10), active(world, 20, 30), active(world, 1_000_000, 1_000_001)].map(|a| a.len())
+    };
     for (version, expected) in [
         (run("a", 5, None), [1, 1, 1]),
         (run("a", 5, Some(9)), [1, 0, 0]),
@@ -127,8 +131,8 @@ fn only_open_runs_are_closed(store: &dyn Store) {
 fn a_stop_before_the_start_is_stored_as_the_start(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_runs(&[run("a", 10, None)]));
-    let close = RunClose::new(key("n", "a"), at(3), RunStatus::Failed);
-    assert_eq!(world.write(|tx| tx.close_runs_if_open(&[close])), [Moved::Yes]);
+    let closes = [RunClose::new(key("n", "a"), at(3), RunStatus::Failed)];
+    assert_eq!(world.write(|tx| tx.close_runs_if_open(&closes)), [Moved::Yes]);
     let expected = run("a", 10, None).closed(at(10), RunStatus::Failed);
     assert_eq!(world.read(|tx| tx.runs(&[key("n", "a")])), [Some(expected)]);
     assert_eq!((active(world, 10, 11).len(), active(world, 11, 12).len()), (1, 0));

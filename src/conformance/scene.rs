@@ -102,7 +102,9 @@ impl Scene {
             ("delete_limits", |tx, _| tx.delete_limits(&[limit("defined")]).map(drop)),
             ("take_limits_if_open", |tx, _| tx.take_limits_if_open(&[(limit("defined"), 1)]).map(drop)),
             ("give_limits_back", |tx, _| tx.give_limits_back(&[(limit("carried"), 1)])),
-            ("put_sensors", |tx, scene| tx.put_sensors(&[sensor(scene.running, "x").insert(at(70))]).map(drop)),
+            ("put_sensors", |tx, scene| {
+                tx.put_sensors(&[sensor(scene.running, "x").insert(at(70))]).map(drop)
+            }),
             ("end_sensors_if_waiting", |tx, scene| {
                 tx.end_sensors_if_waiting(&[scene.sensing.lease_ref()]).map(drop)
             }),

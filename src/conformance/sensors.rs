@@ -38,7 +38,10 @@ fn a_sensor_is_stored_as_it_was_registered(store: &dyn Store) {
     let inserts = [1, 0].map(|index: usize| sensor(leases[index], "over there").insert(at(30)));
     world.shift(&[to(leases[0], TaskState::Sensing), to(leases[1], TaskState::Sensing)]);
     let answered = world.write(|tx| tx.put_sensors(&inserts));
-    assert!(0 < answered[0].changed && answered[0].changed < answered[1].changed, "each is a change of its own");
+    assert!(
+        0 < answered[0].changed && answered[0].changed < answered[1].changed,
+        "each is a change of its own"
+    );
     for ((sensor, insert), name) in answered.iter().zip(inserts).zip(["b", "a"]) {
         let expected = SensorRecord::registered(insert, key(name), 1, 1, sensor.changed);
         assert_eq!(sensor, &expected, "in the order of the arguments");
@@ -144,6 +147,7 @@ fn changes_are_paged_without_gap_or_repetition(store: &dyn Store) {
             after = page.last().map_or(after, |sensor| sensor.changed);
             let last = page.len() < size;
             found.extend(page);
+            assert!(found.len() <= sensors.len(), "pages of {size} repeat a sensor");
             if last {
                 break;
             }

@@ -59,7 +59,10 @@ fn a_key_that_exists_changes_nothing(store: &dyn Store) {
     let again = [task("b"), task("a").priority(9).pool(pool("db")).limit(limit("l")).payload("x"), task("c")];
     let answers = world.write(|tx| tx.insert_tasks_if_absent(&rows(&again)));
     assert_eq!(answers[1], Inserted::Exists(old));
-    assert!(matches!(answers[..], [Inserted::New(b), _, Inserted::New(c)] if old < b && b < c), "{answers:?}");
+    assert!(
+        matches!(answers[..], [Inserted::New(b), _, Inserted::New(c)] if old < b && b < c),
+        "{answers:?}"
+    );
     assert_eq!(world.task(old), before);
     assert_eq!(world.ready(), 3);
 }
@@ -141,8 +144,12 @@ fn promotion_is_limited_and_takes_the_earliest(store: &dyn Store) {
     let nos = world.insert(&news);
     let ready = || -> Vec<i64> {
         let tasks = world.read(|tx| tx.tasks_by_no(&nos));
-        let mut ready: Vec<i64> =
-            tasks.iter().zip(dues).filter(|(task, _)| task.as_ref().unwrap().is_ready()).map(|(_, due)| due).collect();
+        let mut ready: Vec<i64> = tasks
+            .iter()
+            .zip(dues)
+            .filter(|(task, _)| task.as_ref().unwrap().is_ready())
+            .map(|(_, due)| due)
+            .collect();
         ready.sort_unstable();
         ready
     };

@@ -39,7 +39,12 @@ fn a_panic_undoes_every_write(store: &dyn Store) {
             })
         });
         let panic = catch_unwind(attempt).expect_err("the body's panic goes on");
-        assert_eq!(panic.downcast_ref(), Some(&"on purpose"), "the body's panic goes on: {}", super::text(&*panic));
+        assert_eq!(
+            panic.downcast_ref(),
+            Some(&"on purpose"),
+            "the body's panic goes on: {}",
+            super::text(&*panic)
+        );
     });
 }
 
@@ -67,7 +72,9 @@ fn every_write_is_seen_by_a_later_transaction(store: &dyn Store) {
     let mut within = untouched.clone();
     for (name, write) in Scene::writes() {
         // These three leave a counter that no task stands for.
-        if ["take_slots_if_open", "give_slots_back", "grant_if_ready"].contains(&name) || name.contains("limits") {
+        if ["take_slots_if_open", "give_slots_back", "grant_if_ready"].contains(&name)
+            || name.contains("limits")
+        {
             continue;
         }
         within = world.write(|tx| {
@@ -97,11 +104,12 @@ fn several_writes_are_undone_together(store: &dyn Store) {
 fn the_body_runs_once(store: &dyn Store) {
     for mode in [TxMode::Read, TxMode::Write] {
         let mut runs = 0;
-        store.transact(mode, &mut |_| {
-            runs += 1;
-            Ok(())
-        })
-        .unwrap();
+        store
+            .transact(mode, &mut |_| {
+                runs += 1;
+                Ok(())
+            })
+            .unwrap();
         assert_eq!(runs, 1, "{mode:?}");
         let conflict = store.transact(mode, &mut |_| {
             runs += 1;

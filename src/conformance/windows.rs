@@ -174,9 +174,8 @@ fn far_and_negative_times(store: &dyn Store) {
 
 fn storms_of_equal_starts(store: &dyn Store) {
     let world = World(store);
-    let runs: Vec<RunRecord> = (0..300)
-        .map(|n| run(&format!("{n:03}"), 1000, (n % 3 != 0).then_some(1000 + n / 30)))
-        .collect();
+    let runs: Vec<RunRecord> =
+        (0..300).map(|n| run(&format!("{n:03}"), 1000, (n % 3 != 0).then_some(1000 + n / 30))).collect();
     world.write(|tx| tx.put_runs(&runs));
     for (begin, end) in [(0, 1000), (0, 1001), (1000, 1001), (1003, 1004), (1009, 2000), (1010, 2000)] {
         compare(world, &runs, begin, end);
@@ -202,7 +201,7 @@ fn any_set_under_change(store: &dyn Store) {
         let changed: Vec<RunRecord> = (0..1 + random.below(6))
             .map(|_| {
                 let start = random.instant(1 << 12) - (1 << 11);
-                let stop = (!random.once_in(4)).then(|| start + random.instant(1 << random.below(13)) - 2);
+                let stop = (!random.once_in(4)).then(|| start + random.instant_of_any_size(13) - 2);
                 run(&random.below(80).to_string(), start, stop)
             })
             .collect();
@@ -217,7 +216,7 @@ fn any_set_under_change(store: &dyn Store) {
         }
         for _ in 0..8 {
             let begin = random.instant(1 << 13) - (1 << 12);
-            compare(world, &runs, begin, begin + random.instant(1 << random.below(13)));
+            compare(world, &runs, begin, begin + random.instant_of_any_size(13));
         }
     }
 }

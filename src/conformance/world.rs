@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::canonical::PokeContext;
-use crate::error::StoreResult;
+use crate::error::{StoreError, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolSpec, Slots};
@@ -151,6 +151,20 @@ pub(super) fn admit(
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,
 ) -> StoreResult<Vec<TaskRecord>> {
+    let granted = admit_if_room(tx, tasks, now, expires_at);
+    if let Err(error) = &granted {
+        assert!(!error.is_retryable(), "the pools and the limits have room");
+    }
+    granted
+}
+
+/// As [`admit`]; a conflict if a pool or a limit has too little open.
+pub(super) fn admit_if_room(
+    tx: &mut dyn StoreTx,
+    tasks: &[TaskNo],
+    now: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+) -> StoreResult<Vec<TaskRecord>> {
     let granted = tx.grant_if_ready(&GrantBatch { tasks, holder: &holder("h"), now, expires_at })?;
     let mut slots: BTreeMap<PoolName, u64> = BTreeMap::new();
     let mut limits: BTreeMap<LimitKey, u64> = BTreeMap::new();
@@ -161,9 +175,8 @@ pub(super) fn admit(
         }
     }
     let (slots, limits) = (Vec::from_iter(slots), Vec::from_iter(limits));
-    assert_eq!(tx.take_slots_if_open(&slots)?, slots.len(), "the pools have room");
-    assert_eq!(tx.take_limits_if_open(&limits)?, limits.len(), "the limits have room");
-    Ok(granted)
+    let taken = [tx.take_slots_if_open(&slots)?, tx.take_limits_if_open(&limits)?];
+    if taken == [slots.len(), limits.len()] { Ok(granted) } else { Err(StoreError::conflict("no room")) }
 }
 
 /// Moves tasks, each named once, and gives back what they held, as the life-cycle operations do.

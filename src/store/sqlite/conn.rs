@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::error::{commit_error, store_error};
+use super::error::{code, commit_error, store_error};
 use super::options::SqliteOptions;
 use super::probe;
 use super::schema::{self, Found};
@@ -154,7 +154,7 @@ fn connect(path: &Path, create: OpenFlags, options: &SqliteOptions) -> StoreResu
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
     let conn = Connection::open_with_flags(path, flags).map_err(|error| {
         let readable = std::fs::File::open(path).is_ok();
-        match error.sqlite_error_code() {
+        match code(&error).map(|code| code.code) {
             Some(ErrorCode::CannotOpen) if readable => {
                 let text = format!("{} can only be read: make it and its folder writable", path.display());
                 StoreError::new(StoreErrorKind::ReadOnly, text).with_source(error)
@@ -193,12 +193,11 @@ fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
                 return Err(StoreError::new(StoreErrorKind::Backend, text));
             }
             Err(error) => {
-                let busy = matches!(
-                    error.sqlite_error_code(),
-                    Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-                );
-                if !busy || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Err(store_error(error));
+                let error = store_error(error);
+                if error.kind() != StoreErrorKind::Busy
+                    || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+                {
+                    return Err(error);
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -77,11 +77,18 @@ pub(super) fn commit_error(error: rusqlite::Error) -> StoreError {
     StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error)
 }
 
+/// SQLite's result code, also of an error in the text of a statement, which older drivers keep apart.
+pub(super) fn code(error: &rusqlite::Error) -> Option<ffi::Error> {
+    let behind = || std::error::Error::source(error)?.downcast_ref::<ffi::Error>();
+    error.sqlite_error().or_else(behind).copied()
+}
+
 fn classify(error: &rusqlite::Error) -> (StoreErrorKind, &'static str) {
     use rusqlite::Error as E;
+    if let Some(code) = code(error) {
+        return classify_code(code, &error.to_string());
+    }
     match error {
-        E::SqliteFailure(code, message) => classify_code(*code, message.as_deref().unwrap_or_default()),
-        E::SqlInputError { error, msg, .. } => classify_code(*error, msg),
         E::FromSqlConversionFailure(..)
         | E::IntegralValueOutOfRange(..)
         | E::InvalidColumnType(..)
@@ -121,7 +128,7 @@ fn classify_code(error: ffi::Error, message: &str) -> (StoreErrorKind, &'static 
         ErrorCode::OperationInterrupted => {
             (StoreErrorKind::Backend, "the operation was interrupted and rolled back: call again")
         }
-        _ if message.starts_with("no such table") || message.starts_with("no such index") => {
+        _ if message.contains("no such table: ") || message.contains("no such index: ") => {
             (StoreErrorKind::Schema, "the store's tables are missing: create them with `sqlite::migrate`")
         }
         _ => (StoreErrorKind::Backend, "SQLite refused a statement"),

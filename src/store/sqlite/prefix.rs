@@ -26,8 +26,11 @@ const WRITTEN: &str = "sm_";
 #[derive(Clone)]
 pub struct Prefix {
     text: Arc<str>,
-    replaced: Arc<Mutex<HashMap<(usize, usize), Arc<str>>>>,
+    replaced: Arc<Mutex<Replaced>>,
 }
+
+/// Statements with the prefix put in, by address and length of the text they were made of.
+type Replaced = HashMap<(usize, usize), Arc<str>>;
 
 impl Prefix {
     /// Checks and takes a prefix: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with `sqlite_`.

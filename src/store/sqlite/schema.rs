@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
 use sha1::{Digest, Sha1};
 
-use super::error::{Fault, Outcome};
+use super::error::{Fault, Outcome, code};
 use super::prefix::Prefix;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -86,7 +86,7 @@ pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
     }
     let mut ledger = match conn.prepare(&prefix.apply(READ_LEDGER)) {
         Ok(ledger) => ledger,
-        Err(rusqlite::Error::SqlInputError { .. }) => {
+        Err(error) if code(&error).is_some_and(|code| code.code == ErrorCode::Unknown) => {
             return refuse(format!(
                 "{} is not the record of migrations of this crate: choose another table prefix",
                 prefix.table("migration")

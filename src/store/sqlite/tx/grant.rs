@@ -1,5 +1,7 @@
 //! Granting, and the record of what ticks granted.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use rusqlite::OptionalExtension;
 
@@ -14,7 +16,7 @@ use crate::time::micros;
 
 pub(super) const GRANT: &str = concat!(
     "UPDATE sm_task SET state = 1, epoch = epoch + 1, attempt = min(attempt + 1, 4294967295), held_slots = slots, holder = ?2, \
-     expires_at = ?3, queued_at = ?4 WHERE no = ?1 AND state = 0 RETURNING ",
+     expires_at = ?3, queued_at = ?4 WHERE no IN (SELECT value FROM json_each(?1)) AND state = 0 RETURNING ",
     row::task_columns!()
 );
 const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \
@@ -25,18 +27,22 @@ pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
 
 impl Db<'_> {
     pub(super) fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Outcome<Vec<TaskRecord>> {
+        if batch.tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let place: HashMap<TaskNo, usize> =
+            batch.tasks.iter().enumerate().rev().map(|(at, no)| (*no, at)).collect();
+        let nos = serde_json::to_string(batch.tasks)?;
         let mut statement = self.prepare(GRANT)?;
-        let (holder, expires_at, now) = (batch.holder.as_str(), micros(batch.expires_at), micros(batch.now));
+        let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
+        let mut rows = statement.query((nos, batch.holder.as_str(), expires_at, now))?;
         let mut ready = ReadyChange::default();
         let mut granted = Vec::with_capacity(batch.tasks.len());
-        for no in batch.tasks {
-            let mut rows = statement.query((no.0, holder, expires_at, now))?;
-            let Some(row) = rows.next()? else { continue };
+        while let Some(row) = rows.next()? {
             ready.add(row.get(6)?, -1);
             granted.push(row::task(self, row)?);
-            // A statement that returns rows has done its work only when it is asked for the one after the last.
-            rows.next()?;
         }
+        granted.sort_unstable_by_key(|task| place.get(&task.no));
         ready.write(self)?;
         Ok(granted)
     }

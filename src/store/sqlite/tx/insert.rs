@@ -28,7 +28,11 @@ pub(super) const BY_KEY: &str = concat!(
     row::task_columns!(),
     " FROM sm_task WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5"
 );
-pub(super) const BY_NO: &str = concat!("SELECT ", row::task_columns!(), " FROM sm_task WHERE no = ?1");
+pub(super) const BY_NO: &str = concat!(
+    "SELECT ",
+    row::task_columns!(),
+    ", place FROM (SELECT key AS place, value AS asked FROM json_each(?1)) CROSS JOIN sm_task ON no = asked"
+);
 
 fn key_values(key: &TaskKey) -> (&str, &str, &str, &str, i64) {
     (
@@ -129,12 +133,18 @@ impl Db<'_> {
     }
 
     pub(super) fn tasks_by_no(&mut self, nos: &[TaskNo]) -> Outcome<Vec<Option<TaskRecord>>> {
+        let mut found = vec![None; nos.len()];
+        if nos.is_empty() {
+            return Ok(found);
+        }
         let mut statement = self.prepare(BY_NO)?;
-        nos.iter()
-            .map(|no| {
-                let mut rows = statement.query([no.0])?;
-                rows.next()?.map(|row| row::task(self, row)).transpose()
-            })
-            .collect()
+        let mut rows = statement.query([serde_json::to_string(nos)?])?;
+        while let Some(row) = rows.next()? {
+            let place: i64 = row.get(29)?;
+            if let Some(found) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {
+                *found = Some(row::task(self, row)?);
+            }
+        }
+        Ok(found)
     }
 }

@@ -27,16 +27,14 @@ macro_rules! sensor_columns {
 
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
-pub(super) const PUT: &str = concat!(
-    "INSERT INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
+pub(super) const PUT: &str = "INSERT INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
      registered_at, times_out_at, state, changed, kind, context) \
      VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13) \
      ON CONFLICT (no) DO UPDATE SET fingerprint = excluded.fingerprint, epoch = excluded.epoch, \
      attempt = excluded.attempt, generation = generation + 1, interval = excluded.interval, \
      timeout = excluded.timeout, on_landed = excluded.on_landed, on_missed = excluded.on_missed, \
      registered_at = excluded.registered_at, times_out_at = excluded.times_out_at, state = 0, \
-     changed = excluded.changed, kind = excluded.kind, context = excluded.context RETURNING generation"
-);
+     changed = excluded.changed, kind = excluded.kind, context = excluded.context RETURNING generation";
 pub(super) const OF_KEY: &str = concat!(
     "SELECT ",
     sensor_columns!(),

@@ -1,0 +1,232 @@
+//! The operations of the model test, drawn at random.
+
+use chrono::{DateTime, Utc};
+
+use super::random::Random;
+use super::snapshot::{Snapshot, Watch};
+use super::world::{at, holder, key, limit, pool, task};
+use crate::admission::limits::LimitSpec;
+use crate::id::{LimitKey, Namespace, PoolName, RequestId};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::{Deferred, PoolSpec, Slots};
+use crate::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
+use crate::store::{Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
+use crate::task::{NewTask, TaskRecord, TaskState};
+
+/// What is done to both stores. Tasks and events are named by the order of their arrival, not by their numbers.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    Insert(Vec<NewTask>, DateTime<Utc>),
+    Promote(DateTime<Utc>, usize),
+    Admit(Vec<TaskNo>, DateTime<Utc>, DateTime<Utc>),
+    Start(Vec<LeaseRef>, DateTime<Utc>),
+    Renew(Vec<LeaseRef>, DateTime<Utc>),
+    Move(Vec<Move>),
+    Sense(Vec<LeaseRef>, String, DateTime<Utc>),
+    Land(Vec<LeaseRef>, TaskState, DateTime<Utc>),
+    Acknowledge(Vec<u64>),
+    Request(RequestId, DateTime<Utc>, Vec<LeaseRef>),
+    ForgetRequests(DateTime<Utc>, usize),
+    ForgetEnded(DateTime<Utc>, usize),
+    PutPools(Vec<PoolSpec>),
+    DeletePools(Vec<PoolName>),
+    PutLimits(Vec<LimitSpec>),
+    DeleteLimits(Vec<LimitKey>),
+    PutWorker(Worker),
+    DeleteWorker(crate::id::Holder),
+    PutShards(Vec<ShardWrite>),
+    PutRuns(Vec<RunRecord>),
+    CloseRuns(Vec<RunClose>),
+    DeleteRuns(Vec<RunKey>),
+    Active(ActiveQuery),
+    Expired(DateTime<Utc>, usize),
+    /// A page of the lane that stands there among the keys, after the candidate that stands there.
+    Page(usize, usize, usize),
+    /// A page of sensors after the one that stands there.
+    Changed(usize, WhichSensors, usize),
+    /// A page of events after the one that stands there.
+    Events(usize, usize),
+}
+
+const POOLS: [&str; 4] = ["default_pool", "a", "b", "c"];
+const LIMITS: [&str; 3] = ["x", "y", "z"];
+const SPACES: [&str; 3] = ["m", "n", "o"];
+
+pub(super) fn watch() -> Watch {
+    Watch {
+        tasks: (0..24).map(|n| key(&n.to_string())).collect(),
+        limits: LIMITS.map(limit).to_vec(),
+        requests: (0..4).map(|n| RequestId::new(n.to_string()).unwrap()).collect(),
+    }
+}
+
+fn lease(random: &mut Random, task: &TaskRecord) -> LeaseRef {
+    let stale = i64::from(random.once_in(6));
+    LeaseRef::new(task.no, task.epoch - stale)
+}
+
+fn leases(random: &mut Random, tasks: &[&TaskRecord]) -> Vec<LeaseRef> {
+    random.some(tasks, 4).into_iter().map(|task| lease(random, task)).collect()
+}
+
+fn new_task(random: &mut Random, now: i64) -> NewTask {
+    let mut new = task(&random.below(24).to_string())
+        .pool(pool(POOLS[random.index(4)]))
+        .pool_slots(1 + random.below(3) as u32)
+        .priority(random.below(3) as i32);
+    for key in LIMITS {
+        if random.once_in(4) {
+            new = new.limit(limit(key));
+        }
+    }
+    if random.once_in(3) {
+        new = new.not_before(at(now + random.instant(200)));
+    }
+    if random.once_in(2) {
+        new = new.logical_date(at(random.instant(5)));
+    }
+    new
+}
+
+fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
+    let states: Vec<TaskState> = TaskState::ALL
+        .into_iter()
+        .filter(|state| *state != TaskState::Sensing && (*state == task.state || random.once_in(2)))
+        .collect();
+    let targets = [
+        TaskState::Scheduled,
+        TaskState::UpForRetry,
+        TaskState::Success,
+        TaskState::Failed,
+        TaskState::Skipped,
+    ];
+    let mut wanted =
+        Move::new(lease(random, task), StateSet::of(&states), targets[random.index(targets.len())]);
+    wanted.forgive = random.below(2) as u32;
+    if wanted.to == TaskState::UpForRetry || wanted.to == TaskState::Scheduled && random.once_in(3) {
+        wanted.due = Some(at(now + random.instant(200)));
+    }
+    if wanted.to.is_end() {
+        wanted.ended_at = Some(at(now));
+    }
+    wanted.message = random.once_in(3).then(|| format!("at {now}"));
+    wanted.value = random.once_in(3).then(String::new);
+    wanted
+}
+
+fn a_run(random: &mut Random) -> RunRecord {
+    let start = random.instant(500);
+    let run_key = RunKey::new(SPACES[random.index(3)], random.below(12).to_string()).unwrap();
+    let run = RunRecord::open(run_key, at(start));
+    if random.once_in(2) { run } else { run.closed(at(start + random.instant(200) - 5), RunStatus::Killed) }
+}
+
+impl Op {
+    /// The next operation; `now` is the instant that the test pretends.
+    pub(super) fn draw(random: &mut Random, seen: &Snapshot, now: i64) -> Self {
+        let all: Vec<&TaskRecord> = seen.tasks.iter().flatten().collect();
+        let of = |states: &[TaskState], random: &mut Random| -> Vec<&TaskRecord> {
+            all.iter().copied().filter(|task| states.contains(&task.state) || random.once_in(8)).collect()
+        };
+        let calm: Vec<&TaskRecord> =
+            all.iter().copied().filter(|task| task.state != TaskState::Sensing).collect();
+        let instant = at(now - 100 + random.instant(200));
+        let few = random.index(4);
+        match random.below(34) {
+            0..=2 => Self::Insert((0..1 + random.below(5)).map(|_| new_task(random, now)).collect(), at(now)),
+            3 => Self::Promote(at(now), few),
+            4..=7 => {
+                let ready = of(&[TaskState::Scheduled], random);
+                let tasks = random.some(&ready, 5).iter().map(|task| task.no).collect();
+                Self::Admit(tasks, at(now), at(now + random.instant(100)))
+            }
+            8..=9 => {
+                let queued = of(&[TaskState::Queued], random);
+                Self::Start(leases(random, &queued), at(now))
+            }
+            10 => {
+                let leased = of(&[TaskState::Queued, TaskState::Running], random);
+                Self::Renew(leases(random, &leased), at(now + random.instant(100)))
+            }
+            11..=13 => {
+                let some = random.some(&calm, 4);
+                Self::Move(some.into_iter().map(|task| a_move(random, task, now)).collect())
+            }
+            14..=15 => {
+                let running: Vec<_> =
+                    all.iter().copied().filter(|task| task.state == TaskState::Running).collect();
+                Self::Sense(leases(random, &running), random.below(5).to_string(), at(now))
+            }
+            16 => {
+                let sensing = of(&[TaskState::Sensing], random);
+                let to = [TaskState::Scheduled, TaskState::Success, TaskState::Skipped][random.index(3)];
+                Self::Land(leases(random, &sensing), to, at(now))
+            }
+            17 => Self::Acknowledge((0..3).map(|_| random.below(12)).collect()),
+            18 => {
+                let id = RequestId::new(random.below(4).to_string()).unwrap();
+                let at_hand = watch().requests.iter().position(|request| *request == id);
+                if at_hand.is_some_and(|index| seen.granted[index].is_some()) {
+                    return Self::ForgetRequests(instant, few);
+                }
+                Self::Request(id, at(now), leases(random, &all))
+            }
+            19 => Self::ForgetEnded(instant, few),
+            20 => Self::PutPools(
+                random
+                    .some(&POOLS, 2)
+                    .into_iter()
+                    .map(|name| {
+                        let slots = if random.once_in(5) {
+                            Slots::Unlimited
+                        } else {
+                            Slots::Limited(random.below(9) as u32)
+                        };
+                        let deferred = if random.once_in(2) { Deferred::Keep } else { Deferred::GiveBack };
+                        PoolSpec::new(name, slots).unwrap().deferred(deferred)
+                    })
+                    .collect(),
+            ),
+            21 => Self::DeletePools(vec![pool(POOLS[random.index(4)])]),
+            22 => {
+                let keys = random.some(&LIMITS, 2).into_iter().map(limit);
+                Self::PutLimits(
+                    keys.map(|key| LimitSpec::new(key, random.below(6) as u32).unwrap()).collect(),
+                )
+            }
+            23 => Self::DeleteLimits(vec![limit(LIMITS[random.index(3)])]),
+            24 => Self::PutWorker(Worker::new(holder(SPACES[random.index(3)]), instant)),
+            25 => Self::DeleteWorker(holder(SPACES[random.index(3)])),
+            26 => {
+                let shard = random.below(3) as u32;
+                let epoch =
+                    seen.shards.iter().find(|lease| lease.shard == shard).map_or(0, |lease| lease.epoch);
+                let holder = (!random.once_in(4)).then(|| holder(SPACES[random.index(3)]));
+                let was = epoch - i64::from(random.once_in(4));
+                Self::PutShards(vec![ShardWrite::new(
+                    was,
+                    ShardLease::new(shard, holder, epoch + 1, instant),
+                )])
+            }
+            27 => Self::PutRuns((0..1 + random.below(3)).map(|_| a_run(random)).collect()),
+            28 => {
+                let runs = (0..2).map(|_| a_run(random));
+                Self::CloseRuns(runs.map(|run| RunClose::new(run.key, instant, RunStatus::Failed)).collect())
+            }
+            29 => Self::DeleteRuns((0..2).map(|_| a_run(random).key).collect()),
+            30 => {
+                let begin = random.instant(600);
+                let query = ActiveQuery::new(at(begin), at(begin + random.instant(200)));
+                let space = Namespace::new(SPACES[random.index(3)]).unwrap();
+                Self::Active(if random.once_in(2) { query } else { query.namespace(space) })
+            }
+            31 => Self::Expired(instant, few),
+            32 => Self::Page(random.index(4), random.index(6), few),
+            _ if random.once_in(2) => {
+                let which = if random.once_in(2) { WhichSensors::All } else { WhichSensors::Waiting };
+                Self::Changed(random.index(8), which, few)
+            }
+            _ => Self::Events(random.index(8), few),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One of the two stores of the model test, and its own numbers for what both know.
+
+use std::fmt::Debug;
+
+use super::ops::{Op, watch};
+use super::snapshot::{Snapshot, all_sensors};
+use super::world::{admit_if_room, sensor, shift};
+use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
+use crate::error::StoreResult;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
+use crate::store::{EventNote, Inserted, Move, Moved, StateSet, Store, StoreTx, WhichSensors};
+use crate::task::{TaskRecord, TaskState};
+
+/// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
+pub(super) struct Side<'a> {
+    pub(super) store: &'a dyn Store,
+    pub(super) nos: Vec<TaskNo>,
+    pub(super) seqs: Vec<u64>,
+}
+
+fn say(answer: impl Debug) -> String {
+    format!("{answer:?}")
+}
+
+impl Side<'_> {
+    pub(super) fn new(store: &dyn Store) -> Side<'_> {
+        Side { store, nos: Vec::new(), seqs: Vec::new() }
+    }
+
+    fn no(&self, place: TaskNo) -> TaskNo {
+        let place = usize::try_from(place.0).ok();
+        place.and_then(|place| self.nos.get(place)).copied().unwrap_or(TaskNo(i64::MAX))
+    }
+
+    fn lease(&self, lease: &LeaseRef) -> LeaseRef {
+        LeaseRef::new(self.no(lease.no), lease.epoch)
+    }
+
+    fn leases(&self, leases: &[LeaseRef]) -> Vec<LeaseRef> {
+        leases.iter().map(|lease| self.lease(lease)).collect()
+    }
+
+    fn place(&self, no: TaskNo) -> TaskNo {
+        let place = self.nos.iter().position(|known| *known == no);
+        TaskNo(
+            place
+                .and_then(|place| i64::try_from(place).ok())
+                .unwrap_or_else(|| panic!("{no:?} was never inserted")),
+        )
+    }
+
+    fn task(&self, mut task: TaskRecord) -> TaskRecord {
+        task.no = self.place(task.no);
+        task
+    }
+
+    fn sensor(&self, mut sensor: SensorRecord) -> SensorRecord {
+        sensor.no = self.place(sensor.no);
+        sensor.changed = 0;
+        sensor
+    }
+
+    fn event(&self, mut event: SensorEvent) -> SensorEvent {
+        event.no = self.place(event.no);
+        event.seq = self.seqs.iter().position(|seq| *seq == event.seq).expect("a known event") as u64;
+        event
+    }
+
+    fn order(&self, mut order: OrderKey) -> OrderKey {
+        order.no = self.place(order.no);
+        order
+    }
+
+    /// Learns the numbers of what a committed transaction inserted.
+    pub(super) fn learn(&mut self, inserted: &[Inserted], tx: &mut dyn StoreTx) -> StoreResult<()> {
+        self.nos.extend(inserted.iter().filter_map(|answer| match answer {
+            Inserted::New(no) => Some(*no),
+            Inserted::Exists(_) => None,
+        }));
+        let known = self.seqs.last().copied().unwrap_or(0);
+        self.seqs.extend(tx.events(known, usize::MAX)?.iter().map(|event| event.seq));
+        Ok(())
+    }
+
+    /// All that can be seen, in numbers that both sides share.
+    pub(super) fn look(&self, tx: &mut dyn StoreTx) -> StoreResult<(Snapshot, Vec<LaneKey>)> {
+        let mut seen = Snapshot::take(tx, &watch())?;
+        assert!(seen.lanes.windows(2).all(|pair| pair[0].no < pair[1].no), "lanes come by number");
+        assert!(
+            seen.changed.windows(2).all(|pair| pair[0].changed < pair[1].changed),
+            "changes come in order"
+        );
+        assert!(seen.changed.last().is_none_or(|last| last.changed <= seen.last_change));
+        let lanes = std::mem::take(&mut seen.lanes);
+        let lane = |no: LaneNo| lanes.iter().find(|lane| lane.no == no).expect("a ready lane").key.clone();
+        let mut candidates = std::mem::take(&mut seen.candidates);
+        candidates.sort_by_cached_key(|candidate| lane(candidate.lane));
+        let keys: Vec<LaneKey> = candidates.iter().map(|candidate| lane(candidate.lane)).collect();
+        for candidate in &mut candidates {
+            candidate.lane = LaneNo(0);
+            candidate.order = self.order(candidate.order);
+        }
+        seen.candidates = candidates;
+        seen.lanes = lanes;
+        seen.lanes.sort_by(|a, b| a.key.cmp(&b.key));
+        seen.lanes.iter_mut().for_each(|lane| lane.no = LaneNo(0));
+        seen.tasks = seen.tasks.into_iter().map(|task| task.map(|task| self.task(task))).collect();
+        seen.expired = seen.expired.into_iter().map(|task| self.task(task)).collect();
+        for lease in seen.granted.iter_mut().flatten().flatten() {
+            lease.no = self.place(lease.no);
+        }
+        // A key that limits nothing and counts nothing may be known or not.
+        for limit in &mut seen.limits {
+            if limit.as_ref().is_some_and(|limit| limit.max.is_none() && limit.used == 0) {
+                *limit = None;
+            }
+        }
+        seen.sensors =
+            seen.sensors.into_iter().map(|sensor| sensor.map(|sensor| self.sensor(sensor))).collect();
+        seen.changed = seen.changed.into_iter().map(|sensor| self.sensor(sensor)).collect();
+        seen.last_change = 0;
+        seen.events = seen.events.into_iter().map(|event| self.event(event)).collect();
+        Ok((seen, keys))
+    }
+
+    /// Does it, and answers in numbers that both sides share. What it inserted goes to `inserted`.
+    pub(super) fn apply(
+        &self,
+        op: &Op,
+        tx: &mut dyn StoreTx,
+        inserted: &mut Vec<Inserted>,
+    ) -> StoreResult<String> {
+        Ok(match op {
+            Op::Insert(news, now) => {
+                let rows: Vec<_> = news.iter().map(|new| new.check(*now).unwrap()).collect();
+                *inserted = tx.insert_tasks_if_absent(&rows)?;
+                say(inserted.iter().map(|answer| matches!(answer, Inserted::New(_))).collect::<Vec<_>>())
+            }
+            Op::Promote(now, limit) => say(tx.promote_due(*now, *limit)?),
+            Op::Admit(places, now, until) => {
+                let nos: Vec<TaskNo> = places.iter().map(|place| self.no(*place)).collect();
+                let granted = admit_if_room(tx, &nos, *now, *until)?;
+                say(granted.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())
+            }
+            Op::Start(leases, now) => say(tx.start_if_queued(&self.leases(leases), *now)?),
+            Op::Renew(leases, until) => say(tx.renew_if_leased(&self.leases(leases), *until)?),
+            Op::Move(moves) => {
+                let mut moves = moves.clone();
+                moves.iter_mut().for_each(|wanted| wanted.task = self.lease(&wanted.task));
+                say(shift(tx, &moves)?)
+            }
+            Op::Sense(leases, what, now) => {
+                let leases = self.leases(leases);
+                let moves: Vec<Move> = leases
+                    .iter()
+                    .map(|lease| Move::new(*lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing))
+                    .collect();
+                let moved = shift(tx, &moves)?;
+                let left = leases.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+                let inserts: Vec<_> = left.map(|(lease, _)| sensor(*lease, what).insert(*now)).collect();
+                let sensors = tx.put_sensors(&inserts)?;
+                say(sensors.into_iter().map(|sensor| self.sensor(sensor)).collect::<Vec<_>>())
+            }
+            Op::Land(leases, to, now) => {
+                let ended = tx.end_sensors_if_waiting(&self.leases(leases))?;
+                let (reason, to) = (EndReason::Landed, *to);
+                let ending = Ending { reason, to, value: Some(say(now)), message: None };
+                let sensors = || ended.iter().flatten();
+                let moves: Vec<Move> = sensors()
+                    .map(|sensor| {
+                        let mut wanted =
+                            Move::new(sensor.lease_ref(), StateSet::of(&[TaskState::Sensing]), to);
+                        wanted.ended_at = Some(*now);
+                        wanted
+                    })
+                    .collect();
+                let notes: Vec<EventNote> =
+                    sensors().map(|sensor| EventNote::new(sensor.clone(), *now, ending.clone())).collect();
+                let moved = shift(tx, &moves)?;
+                tx.note_events(&notes)?;
+                say((
+                    moved,
+                    ended
+                        .into_iter()
+                        .map(|sensor| sensor.map(|sensor| self.sensor(sensor)))
+                        .collect::<Vec<_>>(),
+                ))
+            }
+            Op::Acknowledge(places) => {
+                let seq = |place: &u64| self.seqs.get(*place as usize).copied().unwrap_or(u64::MAX);
+                say(tx.acknowledge_events(&places.iter().map(seq).collect::<Vec<_>>())?)
+            }
+            Op::Request(id, at, leases) => say(tx.note_request(id, *at, &self.leases(leases))?),
+            Op::ForgetRequests(before, limit) => say(tx.forget_requests(*before, *limit)?),
+            Op::ForgetEnded(before, limit) => say(tx.forget_ended(*before, *limit)?),
+            Op::PutPools(pools) => say(tx.put_pools(pools)?),
+            Op::DeletePools(pools) => say(tx.delete_pools_if_unused(pools)?),
+            Op::PutLimits(limits) => say(tx.put_limits(limits)?),
+            Op::DeleteLimits(keys) => say(tx.delete_limits(keys)?),
+            Op::PutWorker(worker) => say(tx.put_worker(worker)?),
+            Op::DeleteWorker(name) => say(tx.delete_worker(name)?),
+            Op::PutShards(writes) => say(tx.put_shards_if_unchanged(writes)?),
+            Op::PutRuns(runs) => say(tx.put_runs(runs)?),
+            Op::CloseRuns(closes) => say(tx.close_runs_if_open(closes)?),
+            Op::DeleteRuns(keys) => say(tx.delete_runs(keys)?),
+            Op::Active(query) => say(tx.active_runs(query)?),
+            Op::Expired(now, limit) => {
+                say(tx.expired(*now, *limit)?.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())
+            }
+            Op::Page(lane, after, limit) => {
+                let mut lanes = tx.ready_lanes()?;
+                lanes.sort_by(|a, b| a.key.cmp(&b.key));
+                let Some(lane) = lanes.get(*lane) else { return Ok(String::new()) };
+                let all = tx.candidates(&[LanePage::new(lane.no, None, usize::MAX)])?;
+                let after = all.get(*after).map(|candidate| candidate.order);
+                let page = tx.candidates(&[LanePage::new(lane.no, after, *limit)])?;
+                say(page.iter().map(|candidate| self.order(candidate.order)).collect::<Vec<_>>())
+            }
+            Op::Changed(after, which, limit) => {
+                let all = tx.changed_sensors(&all_sensors(0, WhichSensors::All, usize::MAX))?;
+                let after = all.get(*after).map_or(0, |sensor| sensor.changed);
+                let page = tx.changed_sensors(&all_sensors(after, *which, *limit))?;
+                say(page.into_iter().map(|sensor| self.sensor(sensor)).collect::<Vec<_>>())
+            }
+            Op::Events(after, limit) => {
+                let after = self.seqs.get(*after).copied().unwrap_or(0);
+                let page = tx.events(after, *limit)?;
+                say(page.into_iter().map(|event| self.event(event)).collect::<Vec<_>>())
+            }
+        })
+    }
+}

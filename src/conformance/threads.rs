@@ -1,0 +1,116 @@
+//! Several threads on one store.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::Case;
+use super::world::{World, at, holder, key, pool, rows, sized, task};
+use crate::error::Result;
+use crate::store::{GrantBatch, Store, StoreExt, StoreTx};
+
+cases!("threads":
+    no_change_is_lost,
+    capacity_is_never_exceeded,
+    a_task_is_granted_to_one,
+    a_key_is_inserted_once,
+);
+
+const THREADS: usize = 4;
+
+/// As a caller does that was told to call again.
+fn insist<T>(store: &dyn Store, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> T {
+    loop {
+        match store.write(&mut body) {
+            Err(error) if error.is_retryable() => thread::yield_now(),
+            other => return other.expect("a write transaction"),
+        }
+    }
+}
+
+/// Runs the same in every thread; answers what they answered.
+fn everywhere<T: Send>(body: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let body = &body;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || body(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+    })
+}
+
+/// Reads, decides, writes: serial execution adds up.
+fn no_change_is_lost(store: &dyn Store) {
+    World(store).write(|tx| tx.put_pools(&[sized("count", 0)]));
+    everywhere(|_| {
+        for _ in 0..8 {
+            insist(store, |tx| {
+                let seen = tx.pools(&[pool("count")])?.remove(0).unwrap().spec.slots.total().unwrap();
+                Ok(tx.put_pools(&[sized("count", seen + 1)])?)
+            });
+        }
+    });
+    let counted = World(store).read(|tx| tx.pools(&[pool("count")])).remove(0).unwrap().spec;
+    assert_eq!(counted, sized("count", 8 * THREADS as u32));
+}
+
+fn capacity_is_never_exceeded(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("db", 5)]));
+    let taken = everywhere(|_| {
+        let mut taken = 0;
+        for _ in 0..5 {
+            taken += insist(store, |tx| Ok(tx.take_slots_if_open(&[(pool("db"), 1)])?));
+        }
+        taken
+    });
+    assert_eq!((taken.iter().sum::<usize>(), world.used(&pool("db"))), (5, 5));
+    world.write(|tx| tx.give_slots_back(&[(pool("db"), 5)]));
+}
+
+fn a_task_is_granted_to_one(store: &dyn Store) {
+    let world = World(store);
+    let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    let nos = world.plain(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let granted = everywhere(|thread| {
+        let holder = holder(&thread.to_string());
+        let mut mine = 0;
+        for chunk in nos.chunks(3) {
+            let batch = GrantBatch { tasks: chunk, holder: &holder, now: at(1), expires_at: at(2) };
+            mine += insist(store, |tx| {
+                let granted = tx.grant_if_ready(&batch)?.len();
+                tx.take_slots_if_open(&[(pool("default_pool"), granted as u64)])?;
+                Ok(granted)
+            });
+        }
+        mine
+    });
+    assert_eq!(granted.iter().sum::<usize>(), 20);
+    assert!(nos.iter().all(|no| world.task(*no).epoch == 1));
+}
+
+fn a_key_is_inserted_once(store: &dyn Store) {
+    let inserted = everywhere(|_| insist(store, |tx| Ok(tx.insert_tasks_if_absent(&rows(&[task("a")]))?)));
+    let new = inserted.iter().flatten().filter(|answer| matches!(answer, crate::store::Inserted::New(_)));
+    assert_eq!(new.count(), 1);
+    assert_eq!(World(store).ready(), 1);
+}
+
+pub(super) fn beside_a_writer() -> Vec<Case> {
+    vec![Case { name: "threads::a_reader_goes_on_beside_a_writer", run: a_reader_goes_on_beside_a_writer }]
+}
+
+fn a_reader_goes_on_beside_a_writer(store: &dyn Store) {
+    let world = World(store);
+    let seen = || world.read(|tx| tx.tasks(&[key("a")])).remove(0).is_some();
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        world.write(|tx| {
+            tx.insert_tasks_if_absent(&rows(&[task("a")]))?;
+            let tell = tell.clone();
+            scope.spawn(move || tell.send(World(store).read(|tx| tx.tasks(&[key("a")])).remove(0).is_some()));
+            let answer = told.recv_timeout(Duration::from_secs(10));
+            assert_eq!(answer, Ok(false), "what is not committed is not seen, and nobody waits for it");
+            Ok(())
+        });
+    });
+    assert!(seen());
+}

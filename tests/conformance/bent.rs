@@ -1,0 +1,398 @@
+//! A decorator that passes every call on, and gets one thing wrong if it is told to.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use stationmaster::admission::limits::{LimitRecord, LimitSpec};
+use stationmaster::admission::{Candidate, Lane, LanePage};
+use stationmaster::error::{Result, StoreResult};
+use stationmaster::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
+use stationmaster::lease::{LeaseRef, TaskNo};
+use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
+use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord};
+use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
+use stationmaster::store::{
+    Discrepancy, EventNote, GrantBatch, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx, RunTx,
+    SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet, Store, StoreInfo, StoreTx, TaskTx, TxMode,
+    WhichSensors, Worker,
+};
+use stationmaster::task::{TaskInsert, TaskRecord, TaskState};
+
+/// What is got wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    CommitsAfterAnError,
+    RunsTheBodyTwice,
+    CandidatesIgnoreTheCursor,
+    CandidatesIgnoreTheOrder,
+    GrantWithoutTheReadiness,
+    GrantsInOrderOfNumbers,
+    TakesSlotsWithoutTheCondition,
+    TakesLimitsWithoutTheCondition,
+    RenewsUnderAnyEpoch,
+    RenewsOnlyWhatIsNotExpired,
+    StartsUnderAnyEpoch,
+    MovesFromAnyState,
+    MovesUnderAnyEpoch,
+    PromotesOneTooEarly,
+    PromotesOneTooLate,
+    ExpiresOneTooLate,
+    ForgetsOneTooMany,
+    ActiveRunsStopExclusive,
+    ActiveRunsInAnyOrder,
+    NamespacesAreIgnored,
+    EventsBackwards,
+    EventsIgnoreThePlace,
+    EndsSensorsUnderAnyEpoch,
+    ChangesIgnoreTheShard,
+    ChangesLeaveOutWhatEnded,
+    ShardsUnderAnyEpoch,
+    DeletedWorkersKeepTheirShards,
+    PoolsInAnyOrder,
+    DeletesBusyPools,
+    TasksInOrderOfNumbers,
+    AuditIsBlind,
+    CloseKeepsAStopBeforeTheStart,
+}
+
+/// A store that passes every call on to another one.
+#[derive(Debug)]
+pub(crate) struct Bent {
+    inner: Box<dyn Store>,
+    fault: Fault,
+}
+
+impl Bent {
+    pub(crate) fn new(inner: Box<dyn Store>, fault: Fault) -> Self {
+        Self { inner, fault }
+    }
+}
+
+impl Store for Bent {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let mut answer = Ok(());
+        let committed = self.inner.transact(mode, &mut |tx| {
+            let mut tx = BentTx { tx, fault: self.fault };
+            answer = body(&mut tx);
+            match self.fault {
+                Fault::RunsTheBodyTwice => body(&mut tx),
+                Fault::CommitsAfterAnError => Ok(()),
+                _ => std::mem::replace(&mut answer, Ok(())),
+            }
+        });
+        committed.and(answer)
+    }
+}
+
+struct BentTx<'a> {
+    tx: &'a mut dyn StoreTx,
+    fault: Fault,
+}
+
+/// Passes calls on as they are.
+macro_rules! pass_on {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $answer:ty;)+) => {$(
+        fn $name(&mut self, $($arg: $ty),*) -> StoreResult<$answer> {
+            self.tx.$name($($arg),*)
+        }
+    )+};
+}
+
+impl BentTx<'_> {
+    /// The same leases under the epochs that their tasks have now.
+    fn refreshed(&mut self, leases: &[LeaseRef]) -> StoreResult<Vec<LeaseRef>> {
+        let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
+        let tasks = self.tx.tasks_by_no(&nos)?;
+        let fresh =
+            |(lease, task): (&LeaseRef, Option<TaskRecord>)| task.map_or(*lease, |task| task.lease_ref());
+        Ok(leases.iter().zip(tasks).map(fresh).collect())
+    }
+}
+
+fn later(at: DateTime<Utc>, micros: i64) -> DateTime<Utc> {
+    at.checked_add_signed(TimeDelta::microseconds(micros)).unwrap_or(at)
+}
+
+impl TaskTx for BentTx<'_> {
+    pass_on! {
+        fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
+        fn tasks_by_no(nos: &[TaskNo]) -> Vec<Option<TaskRecord>>;
+        fn next_due() -> Option<DateTime<Utc>>;
+        fn ready_lanes() -> Vec<Lane>;
+        fn next_expiry() -> Option<DateTime<Utc>>;
+        fn note_request(request: &RequestId, at: DateTime<Utc>, grants: &[LeaseRef]) -> ();
+        fn granted(request: &RequestId) -> Option<Vec<LeaseRef>>;
+        fn forget_requests(before: DateTime<Utc>, limit: usize) -> usize;
+    }
+
+    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        let mut found = self.tx.tasks(keys)?;
+        if self.fault == Fault::TasksInOrderOfNumbers {
+            found.sort_by_key(|task| task.as_ref().map(|task| task.no));
+        }
+        Ok(found)
+    }
+
+    fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        match self.fault {
+            Fault::PromotesOneTooEarly => self.tx.promote_due(later(now, 1), limit),
+            Fault::PromotesOneTooLate => self.tx.promote_due(later(now, -1), limit),
+            _ => self.tx.promote_due(now, limit),
+        }
+    }
+
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
+        let mut pages = pages.to_vec();
+        if self.fault == Fault::CandidatesIgnoreTheCursor {
+            pages.iter_mut().for_each(|page| page.after = None);
+        }
+        let mut found = self.tx.candidates(&pages)?;
+        if self.fault == Fault::CandidatesIgnoreTheOrder {
+            found.sort_by_key(|candidate| candidate.order.no);
+        }
+        Ok(found)
+    }
+
+    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>> {
+        if self.fault == Fault::GrantWithoutTheReadiness {
+            self.tx.promote_due(later(batch.now, 1_000_000), usize::MAX)?;
+        }
+        let mut granted = self.tx.grant_if_ready(batch)?;
+        if self.fault == Fault::GrantsInOrderOfNumbers {
+            granted.sort_by_key(|task| task.no);
+        }
+        Ok(granted)
+    }
+
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        if self.fault == Fault::StartsUnderAnyEpoch {
+            let fresh = self.refreshed(leases)?;
+            return self.tx.start_if_queued(&fresh, now);
+        }
+        self.tx.start_if_queued(leases, now)
+    }
+
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        match self.fault {
+            Fault::RenewsUnderAnyEpoch => {
+                let fresh = self.refreshed(leases)?;
+                self.tx.renew_if_leased(&fresh, expires_at)
+            }
+            Fault::RenewsOnlyWhatIsNotExpired => {
+                let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
+                let tasks = self.tx.tasks_by_no(&nos)?;
+                let dead = |task: &TaskRecord| {
+                    task.lease.as_ref().is_some_and(|lease| lease.expires_at < expires_at)
+                };
+                let left: Vec<LeaseRef> =
+                    leases
+                        .iter()
+                        .zip(&tasks)
+                        .map(|(lease, task)| {
+                            if task.as_ref().is_some_and(dead) { LeaseRef::new(lease.no, -1) } else { *lease }
+                        })
+                        .collect();
+                self.tx.renew_if_leased(&left, expires_at)
+            }
+            _ => self.tx.renew_if_leased(leases, expires_at),
+        }
+    }
+
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+        let mut moves = moves.to_vec();
+        if self.fault == Fault::MovesFromAnyState {
+            moves.iter_mut().for_each(|wanted| wanted.from = StateSet::of(&TaskState::ALL));
+        }
+        if self.fault == Fault::MovesUnderAnyEpoch {
+            let refs: Vec<LeaseRef> = moves.iter().map(|wanted| wanted.task).collect();
+            for (wanted, fresh) in moves.iter_mut().zip(self.refreshed(&refs)?) {
+                wanted.task = fresh;
+            }
+        }
+        self.tx.move_if(&moves)
+    }
+
+    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        match self.fault {
+            Fault::ExpiresOneTooLate => self.tx.expired(later(now, -1), limit),
+            _ => self.tx.expired(now, limit),
+        }
+    }
+
+    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        match self.fault {
+            Fault::ForgetsOneTooMany => self.tx.forget_ended(before, limit.saturating_add(1)),
+            _ => self.tx.forget_ended(before, limit),
+        }
+    }
+
+    fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        if self.fault == Fault::AuditIsBlind { Ok(Vec::new()) } else { self.tx.audit() }
+    }
+}
+
+impl PoolTx for BentTx<'_> {
+    pass_on! {
+        fn put_pools(pools: &[PoolSpec]) -> ();
+        fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
+        fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
+        fn give_slots_back(pools: &[(PoolName, u64)]) -> ();
+        fn put_limits(limits: &[LimitSpec]) -> ();
+        fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
+        fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
+        fn all_limits() -> Vec<LimitRecord>;
+        fn give_limits_back(limits: &[(LimitKey, u64)]) -> ();
+    }
+
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
+        let busy = self.tx.pools(pools)?;
+        if self.fault == Fault::DeletesBusyPools {
+            let used = busy
+                .iter()
+                .flatten()
+                .filter_map(|pool| Some((pool.spec.name.clone(), u64::try_from(pool.used).ok()?)));
+            let mut used: Vec<_> = used.collect();
+            used.dedup();
+            self.tx.give_slots_back(&used)?;
+        }
+        self.tx.delete_pools_if_unused(pools)
+    }
+
+    fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>> {
+        let mut pools = self.tx.all_pools()?;
+        if self.fault == Fault::PoolsInAnyOrder {
+            pools.reverse();
+        }
+        Ok(pools)
+    }
+
+    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
+        if self.fault != Fault::TakesSlotsWithoutTheCondition {
+            return self.tx.take_slots_if_open(pools);
+        }
+        let names: Vec<PoolName> = pools.iter().map(|(name, _)| name.clone()).collect();
+        let specs: Vec<PoolSpec> =
+            self.tx.pools(&names)?.into_iter().flatten().map(|pool| pool.spec).collect();
+        let mut endless = specs.clone();
+        endless.iter_mut().for_each(|spec| spec.slots = stationmaster::pool::Slots::Unlimited);
+        self.tx.put_pools(&endless)?;
+        let taken = self.tx.take_slots_if_open(pools)?;
+        self.tx.put_pools(&specs)?;
+        Ok(taken)
+    }
+
+    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
+        if self.fault != Fault::TakesLimitsWithoutTheCondition {
+            return self.tx.take_limits_if_open(limits);
+        }
+        let keys: Vec<LimitKey> = limits.iter().map(|(key, _)| key.clone()).collect();
+        let known = self.tx.limits(&keys)?;
+        self.tx.delete_limits(&keys)?;
+        let taken = self.tx.take_limits_if_open(limits)?;
+        let specs =
+            known.into_iter().flatten().filter_map(|limit| LimitSpec::new(limit.key, limit.max?).ok());
+        self.tx.put_limits(&specs.collect::<Vec<_>>())?;
+        Ok(taken)
+    }
+}
+
+impl SensorTx for BentTx<'_> {
+    pass_on! {
+        fn put_sensors(sensors: &[SensorInsert]) -> Vec<SensorRecord>;
+        fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
+        fn last_sensor_change() -> u64;
+        fn note_events(events: &[EventNote]) -> ();
+        fn acknowledge_events(seqs: &[u64]) -> usize;
+        fn put_worker(worker: &Worker) -> ();
+        fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
+        fn shard_leases() -> Vec<ShardLease>;
+    }
+
+    fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
+        let mut query = query.clone();
+        match self.fault {
+            Fault::ChangesIgnoreTheShard => {
+                query.ranges = vec![stationmaster::shard::ShardRange { start: 0, end: u32::MAX }];
+            }
+            Fault::ChangesLeaveOutWhatEnded => query.which = WhichSensors::Waiting,
+            _ => {}
+        }
+        self.tx.changed_sensors(&query)
+    }
+
+    fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
+        if self.fault == Fault::EndsSensorsUnderAnyEpoch {
+            let fresh = self.refreshed(sensors)?;
+            return self.tx.end_sensors_if_waiting(&fresh);
+        }
+        self.tx.end_sensors_if_waiting(sensors)
+    }
+
+    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {
+        let after = if self.fault == Fault::EventsIgnoreThePlace { 0 } else { after };
+        let mut events = self.tx.events(after, limit)?;
+        if self.fault == Fault::EventsBackwards {
+            events.reverse();
+        }
+        Ok(events)
+    }
+
+    fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
+        if self.fault == Fault::DeletedWorkersKeepTheirShards {
+            return self.tx.put_worker(&Worker::new(name.clone(), DateTime::<Utc>::MIN_UTC));
+        }
+        self.tx.delete_worker(name)
+    }
+
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>> {
+        let mut writes = writes.to_vec();
+        if self.fault == Fault::ShardsUnderAnyEpoch {
+            let leases = self.tx.shard_leases()?;
+            for write in &mut writes {
+                let now = leases.iter().find(|lease| lease.shard == write.lease.shard);
+                write.was = now.map_or(0, |lease| lease.epoch);
+            }
+        }
+        self.tx.put_shards_if_unchanged(&writes)
+    }
+}
+
+impl RunTx for BentTx<'_> {
+    pass_on! {
+        fn put_runs(runs: &[RunRecord]) -> ();
+        fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;
+        fn delete_runs(keys: &[RunKey]) -> usize;
+    }
+
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
+        let moved = self.tx.close_runs_if_open(closes)?;
+        if self.fault == Fault::CloseKeepsAStopBeforeTheStart {
+            for (close, _) in closes.iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes) {
+                for mut run in self.tx.runs(std::slice::from_ref(&close.key))?.into_iter().flatten() {
+                    run.stop = Some(close.stop);
+                    self.tx.put_runs(&[run])?;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>> {
+        let mut query = query.clone();
+        if self.fault == Fault::NamespacesAreIgnored {
+            query.namespaces.clear();
+        }
+        let mut runs = self.tx.active_runs(&query)?;
+        match self.fault {
+            Fault::ActiveRunsStopExclusive => {
+                runs.retain(|run| run.stop.is_none_or(|stop| stop > query.begin))
+            }
+            Fault::ActiveRunsInAnyOrder => runs.sort_by(|a, b| a.key.cmp(&b.key)),
+            _ => {}
+        }
+        Ok(runs)
+    }
+}

@@ -1,0 +1,60 @@
+//! The suite must refuse every broken store, and say where it is broken.
+
+use crate::bent::{Bent, Fault};
+use crate::memory;
+use stationmaster::conformance::{self, Capabilities};
+
+const MUTANTS: [(Fault, &str); 32] = [
+    (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
+    (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
+    (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
+    (Fault::CandidatesIgnoreTheOrder, "lanes::candidates_come_in_order"),
+    (Fault::GrantWithoutTheReadiness, "grants::only_ready_tasks_are_granted"),
+    (Fault::GrantsInOrderOfNumbers, "grants::answered_in_the_order_of_the_batch"),
+    (Fault::TakesSlotsWithoutTheCondition, "pools::slots_are_taken_up_to_the_last_one"),
+    (Fault::TakesLimitsWithoutTheCondition, "limits::taken_up_to_the_last_one"),
+    (Fault::RenewsUnderAnyEpoch, "leases::a_renewal_needs_the_epoch"),
+    (Fault::RenewsOnlyWhatIsNotExpired, "leases::an_expired_lease_can_be_renewed"),
+    (Fault::StartsUnderAnyEpoch, "grants::a_start_needs_the_epoch"),
+    (Fault::MovesFromAnyState, "moves::a_move_needs_one_of_the_states"),
+    (Fault::MovesUnderAnyEpoch, "moves::a_move_needs_the_epoch"),
+    (Fault::PromotesOneTooEarly, "tasks::due_tasks_are_promoted_at_their_instant"),
+    (Fault::PromotesOneTooLate, "tasks::due_tasks_are_promoted_at_their_instant"),
+    (Fault::ExpiresOneTooLate, "leases::a_lease_is_expired_from_its_expiry_on"),
+    (Fault::ForgetsOneTooMany, "retention::the_earliest_ended_are_forgotten_first"),
+    (Fault::ActiveRunsStopExclusive, "windows::the_window_is_half_open_and_the_stop_inclusive"),
+    (Fault::ActiveRunsInAnyOrder, "windows::results_come_by_start_then_namespace_then_id"),
+    (Fault::NamespacesAreIgnored, "windows::namespaces_are_a_filter"),
+    (Fault::EventsBackwards, "events::events_come_in_the_order_of_their_notes"),
+    (Fault::EventsIgnoreThePlace, "events::an_acknowledged_event_is_gone"),
+    (Fault::EndsSensorsUnderAnyEpoch, "sensors::a_replaced_registration_is_fenced"),
+    (Fault::ChangesIgnoreTheShard, "sensors::changes_are_filtered_by_shard"),
+    (Fault::ChangesLeaveOutWhatEnded, "sensors::followers_can_leave_out_what_ended"),
+    (Fault::ShardsUnderAnyEpoch, "workers::a_stale_epoch_changes_nothing"),
+    (Fault::DeletedWorkersKeepTheirShards, "workers::a_deleted_worker_releases_its_shards"),
+    (Fault::PoolsInAnyOrder, "pools::all_pools_come_by_name"),
+    (Fault::DeletesBusyPools, "pools::a_pool_in_use_is_not_deleted"),
+    (Fault::TasksInOrderOfNumbers, "tasks::found_by_key_in_the_order_of_the_arguments"),
+    (Fault::AuditIsBlind, "pools::the_audit_finds_slots_taken_without_a_grant"),
+    (Fault::CloseKeepsAStopBeforeTheStart, "runs::a_stop_before_the_start_is_stored_as_the_start"),
+];
+
+#[test]
+fn every_mutant_is_refused_by_name() {
+    let survivors: Vec<String> = MUTANTS
+        .iter()
+        .filter_map(|(fault, case)| {
+            let failures =
+                conformance::failures(Capabilities::new(), &|| Box::new(Bent::new(memory(), *fault)));
+            let names: Vec<&str> = failures.iter().map(|failure| failure.case).collect();
+            (!names.contains(case)).then(|| format!("{fault:?} passed {case}, failed {names:?}"))
+        })
+        .collect();
+    assert!(survivors.is_empty(), "{}", survivors.join("\n"));
+}
+
+#[test]
+#[should_panic = "windows::the_window_is_half_open_and_the_stop_inclusive: "]
+fn run_panics_with_the_names_of_the_cases() {
+    conformance::run(&|| Box::new(Bent::new(memory(), Fault::ActiveRunsStopExclusive)));
+}
