@@ -70,7 +70,9 @@ fn orchestrate(cli: &Cli) -> Result<ExitCode, Trouble> {
         run.places.work.display()
     ));
     let tally = Tally::default();
-    match session::work(&store, &run, cli.workers.into(), &tally)? {
+    let end = session::work(&store, &run, cli.workers.into(), &tally)
+        .inspect_err(|_| say(format_args!("run {}: stopped; the same command resumes it", run.id())))?;
+    match end {
         End::RunOver => {
             let well = report::print(store.as_ref(), &run, &tally, SystemClock.now())?;
             Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -8,8 +8,8 @@ pub(crate) enum Trouble {
     /// What the user gave cannot be used; nothing was run. The text says what to do.
     #[error("{0}")]
     Input(String),
-    /// Something broke on the way. The run stays open; the same command resumes it.
-    #[error("{0}\nThe run stays open: the same command resumes it.")]
+    /// Something broke on the way.
+    #[error("{0}")]
     Broken(String),
 }
 
