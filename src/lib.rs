@@ -68,6 +68,8 @@ pub mod service;
 pub mod shard;
 pub mod store;
 pub mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod time;
 
 pub use error::{Error, Result};
@@ -77,4 +79,4 @@ pub use task::{NewTask, TaskRecord, TaskState};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+mod readme {}

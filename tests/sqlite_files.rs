@@ -1,5 +1,6 @@
 //! What the SQLite store does with files: its own, newer ones, and those of others.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! Transactions of the SQLite store: its own, its neighbours', and those that the host owns.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -52,7 +52,7 @@ fn tasks_of_equal_needs_share_a_lane(store: &dyn Store) {
         (key(&db, 1, &[]), 1),
         (key(&default, 1, &[]), 2),
         (key(&default, 2, &[]), 1),
-        (key(&default, 1, &[a.clone()]), 1),
+        (key(&default, 1, std::slice::from_ref(&a)), 1),
         (key(&default, 1, &[a, b]), 2),
         (key(&default, 1, &[limit("ab")]), 1),
     ];

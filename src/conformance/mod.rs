@@ -24,8 +24,8 @@
 /// Names the cases of a module.
 macro_rules! cases {
     ($group:literal: $($case:ident),+ $(,)?) => {
-        pub(super) fn cases() -> Vec<super::Case> {
-            vec![$(super::Case { name: concat!($group, "::", stringify!($case)), run: $case }),+]
+        pub(super) fn cases() -> Vec<$crate::conformance::Case> {
+            vec![$($crate::conformance::Case { name: concat!($group, "::", stringify!($case)), run: $case }),+]
         }
     };
 }

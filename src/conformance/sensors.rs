@@ -4,7 +4,7 @@ use super::snapshot::all_sensors;
 use super::world::{World, at, key, sensor, to};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorRecord, SensorState};
-use crate::shard::{ShardCode, ShardLimit, ShardRange};
+use crate::shard::{ShardLimit, ShardRange};
 use crate::store::{SensorQuery, Store, WhichSensors};
 use crate::task::TaskState;
 
@@ -175,9 +175,9 @@ fn changes_are_filtered_by_shard(store: &dyn Store) {
     let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let sensors = world.sense(&world.plain(&names));
-    let range = |start, end| ShardRange { start, end };
+    let range = |start, end| ShardRange::new(start, end).unwrap();
     for codes in [1_u32, 7, 10_000, u32::MAX] {
-        let limit = ShardLimit(codes.try_into().unwrap());
+        let limit = ShardLimit::new(codes).unwrap();
         let half = codes / 2;
         let lists = [
             vec![],
@@ -190,8 +190,8 @@ fn changes_are_filtered_by_shard(store: &dyn Store) {
         ];
         for ranges in lists {
             let within = |sensor: &&SensorRecord| {
-                let ShardCode(code) = ShardCode::of(sensor.fingerprint, limit);
-                ranges.iter().any(|range| range.start <= code && code < range.end)
+                let code = limit.code(sensor.fingerprint);
+                ranges.iter().any(|range| range.start() <= code.0 && code.0 < range.end())
             };
             let expected: Vec<SensorRecord> = sensors.iter().filter(within).cloned().collect();
             for size in [3, 99] {

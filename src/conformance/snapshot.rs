@@ -8,7 +8,7 @@ use crate::lease::LeaseRef;
 use crate::pool::{PoolRecord, PoolStats};
 use crate::run::{ActiveQuery, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
-use crate::shard::{ShardLimit, ShardRange};
+use crate::shard::ShardLimit;
 use crate::store::{Discrepancy, SensorQuery, ShardLease, StoreTx, WhichSensors, Worker};
 use crate::task::TaskRecord;
 
@@ -47,7 +47,7 @@ pub(super) struct Snapshot {
 /// All sensors from this change on.
 pub(super) fn all_sensors(after: u64, which: WhichSensors, limit: usize) -> SensorQuery {
     let codes = ShardLimit::default();
-    let all = ShardRange { start: 0, end: codes.0.get() };
+    let all = crate::shard::range(codes, std::num::NonZeroU32::MIN, 0);
     SensorQuery::new(after, codes, vec![all], which, limit)
 }
 

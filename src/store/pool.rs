@@ -65,8 +65,8 @@ pub trait PoolTx {
     /// All keys that a limit is defined for, by key.
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>>;
 
-    /// Adds to the used count of those keys whose limit allows it, and answers how many keys those were. The keys differ
-    /// from each other.
+    /// Adds to the used count of those known keys whose limit, if they have one, allows it, and answers how many keys those
+    /// were. The keys differ from each other.
     fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize>;
 
     /// Takes from the used count of keys; one that is not known is passed over. The keys differ from each other.

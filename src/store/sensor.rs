@@ -77,7 +77,7 @@ impl EventNote {
 /// Sensors, their events, workers and shards.
 pub trait SensorTx {
     /// Registers sensors, replacing what their tasks registered before (generation one more), in state `Waiting`. Answers
-    /// them as they are stored; each written row has a change number of its own. A task that does not exist is a caller's
+    /// them as they are stored; each is a change of its own, in this order. A task that does not exist is a caller's
     /// error (kind `Backend`, nothing is changed); the tasks' states are the caller's to change.
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>>;
 
@@ -94,7 +94,7 @@ pub trait SensorTx {
     /// Ends those that still wait under this epoch, and answers them as they are now; none for the others.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
-    /// Keeps events, in this order; places rise from 1 and are never given again.
+    /// Keeps events, in this order; places are above 0, rise, and are never given again.
     fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()>;
 
     /// At most `limit` events after place `after`, in order, that are not acknowledged.
@@ -106,7 +106,7 @@ pub trait SensorTx {
     /// Makes a worker known, or prolongs its life.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;
 
-    /// Forgets a worker and releases its shards: no holder, epoch one more.
+    /// Forgets a worker, known or not, and releases its shards: no holder, epoch one more.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
 
     /// The workers alive at this instant (`expires_at > now`), by name.

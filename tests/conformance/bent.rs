@@ -315,7 +315,7 @@ impl SensorTx for BentTx<'_> {
         let mut query = query.clone();
         match self.fault {
             Fault::ChangesIgnoreTheShard => {
-                query.ranges = vec![stationmaster::shard::ShardRange { start: 0, end: u32::MAX }];
+                query.ranges = vec![stationmaster::shard::ShardRange::new(0, u32::MAX).unwrap()];
             }
             Fault::ChangesLeaveOutWhatEnded => query.which = WhichSensors::Waiting,
             _ => {}

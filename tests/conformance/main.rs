@@ -2,6 +2,8 @@
 
 mod bent;
 mod mutants;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use bent::{Bent, Fault};
 use stationmaster::conformance::{self, Capabilities};

@@ -10,6 +10,7 @@ use super::error::{code, commit_error, store_error};
 use super::options::SqliteOptions;
 use super::probe;
 use super::schema::{self, Found};
+use super::tx::Access;
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
 
 /// More than the store has different statements.
@@ -73,9 +74,13 @@ impl Line {
         Ok(Self { place, role: Role::Writer, options, conn: Mutex::new(Some(conn)) })
     }
 
-    /// Runs `body` between `begin` and COMMIT. Whatever goes wrong, the next call finds a connection that is not in a
+    /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection that is not in a
     /// transaction.
-    pub(super) fn transact(&self, begin: &str, body: impl FnOnce(&Connection) -> Result<()>) -> Result<()> {
+    pub(super) fn transact(
+        &self,
+        access: Access,
+        body: impl FnOnce(&Connection) -> Result<()>,
+    ) -> Result<()> {
         let timeout = self.options.timeout();
         let mut slot = self.conn.try_lock_for(timeout).ok_or_else(|| {
             let text = format!("other threads used the connection for {timeout:?}: call again");
@@ -88,7 +93,7 @@ impl Line {
         let Some(conn) = healer.slot.as_ref() else {
             return Err(StoreError::new(StoreErrorKind::Backend, "the connection is lost").into());
         };
-        execute(conn, begin).map_err(store_error)?;
+        execute(conn, access.begin()).map_err(store_error)?;
         body(conn)?;
         if conn.is_autocommit() {
             let text =
@@ -96,13 +101,9 @@ impl Line {
             return Err(StoreError::new(StoreErrorKind::Backend, text).into());
         }
         execute(conn, "COMMIT").map_err(|error| {
-            let is_open = conn.is_autocommit() && self.writes(begin);
-            Error::Store(if is_open { commit_error(error) } else { store_error(error) })
+            let is_known = !conn.is_autocommit() || access == Access::Read;
+            Error::Store(if is_known { store_error(error) } else { commit_error(error) })
         })
-    }
-
-    fn writes(&self, begin: &str) -> bool {
-        self.role == Role::Writer && begin != super::BEGIN_READ
     }
 
     fn reconnect(&self) -> StoreResult<Connection> {

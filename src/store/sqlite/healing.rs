@@ -1,16 +1,11 @@
 //! Tests: whatever fails, and wherever, the store goes on from a state that is "before" or "after".
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use rusqlite::Connection;
-
-use super::{SqliteOptions, SqliteStore, Synchronous};
+use super::{SqliteOptions, SqliteStore};
 use crate::error::{Error, Result, StoreErrorKind};
 use crate::id::{Holder, PoolName, RequestId, TaskKey};
 use crate::lease::TaskNo;
 use crate::pool::{PoolSpec, Slots};
-use crate::store::{GrantBatch, Store, StoreExt, StoreTx, TxMode};
+use crate::store::{GrantBatch, StoreExt, StoreTx};
 use crate::task::NewTask;
 use crate::time::from_micros;
 
@@ -36,69 +31,8 @@ fn step(tx: &mut dyn StoreTx, round: i64) -> Result<()> {
     Ok(tx.note_request(&RequestId::new(format!("tick {round}"))?, now, &[granted[0].lease_ref()])?)
 }
 
-fn granted(store: &SqliteStore, round: i64) -> bool {
-    let request = RequestId::new(format!("tick {round}")).unwrap();
-    store.read(|tx| Ok(tx.granted(&request)?)).unwrap().is_some()
-}
-
-/// Interrupts the writer at its `at`-th step from now, once.
-fn interrupt(store: &SqliteStore, left: &Arc<AtomicI64>) {
-    store.writer.with(|conn| {
-        let left = Arc::clone(left);
-        let handler = move || left.fetch_sub(1, Ordering::Relaxed) == 1;
-        let _ = conn.as_mut().unwrap().progress_handler(1, Some(handler));
-    });
-}
-
-#[test]
-fn an_interrupt_at_every_step_leaves_before_or_after_and_a_working_store() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = SqliteOptions::new().synchronous(Synchronous::Normal);
-    let store = SqliteStore::open(dir.path().join("jobs.db"), options).unwrap();
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])?)).unwrap();
-    let left = Arc::new(AtomicI64::new(0));
-    interrupt(&store, &left);
-
-    let (mut at, mut undone, mut open) = (0, 0, 0);
-    loop {
-        at += 1;
-        left.store(at, Ordering::Relaxed);
-        let answer = store.transact(TxMode::Write, &mut |tx| step(tx, at));
-        let reached = left.swap(0, Ordering::Relaxed) <= 0;
-        match answer {
-            Ok(()) => assert!(granted(&store, at), "{at}: committed"),
-            Err(error) if error.is_indeterminate() => open += 1,
-            Err(error) => {
-                assert_eq!(kind(&error), StoreErrorKind::Backend, "{at}: {error}");
-                assert!(!granted(&store, at), "{at}: {error}");
-                undone += 1;
-            }
-        }
-        let sound = store.writer.with(|conn| conn.as_ref().is_some_and(Connection::is_autocommit));
-        assert!(sound, "{at}: the connection is in no transaction");
-        assert_eq!(store.write(|tx| Ok(tx.audit()?)).unwrap(), [], "{at}");
-        if !reached {
-            break;
-        }
-    }
-    assert!(undone > 300 && open > 0, "{undone} rolled back, {open} with an open end, of {at}");
-}
-
-#[test]
-fn an_error_that_the_body_passes_over_still_rolls_back() {
-    let store = SqliteStore::in_memory(SqliteOptions::new()).unwrap();
-    let left = Arc::new(AtomicI64::new(0));
-    interrupt(&store, &left);
-    let refused = store.transact(TxMode::Write, &mut |tx| {
-        tx.put_pools(&[PoolSpec::new("p", Slots::Limited(1))?])?;
-        left.store(5, Ordering::Relaxed);
-        assert!(step(tx, 1).is_err());
-        assert!(tx.all_pools().is_err(), "nothing more is done in it");
-        Ok(())
-    });
-    assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Backend);
-    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
-}
+#[cfg(feature = "testing")]
+mod interrupted;
 
 #[test]
 fn a_refused_argument_does_not_end_the_transaction() {

@@ -17,7 +17,7 @@
 //! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on working; a
 //!   connection that cannot be rolled back is closed and opened anew.
 //! * A commit that fails although it may have taken effect is answered with
-//!   [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate), any other with its cause.
+//!   [`StoreErrorKind::Indeterminate`], any other with its cause.
 //! * A file that is no SQLite database, was written by a newer version of the crate, or has tables of the same prefix
 //!   from somewhere else is refused and left untouched, byte for byte. A database of somebody else's without such tables
 //!   is fine: the store's are added beside them, and write-ahead logging is turned on.
@@ -66,9 +66,6 @@ use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::store::{Durability, Store, StoreInfo, StoreTx, TxMode};
 use conn::{Line, Place, Role};
 use tx::Access;
-
-const BEGIN_READ: &str = "BEGIN";
-const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
 
 /// Keeps everything in a SQLite database. See the [module](self).
 #[derive(Debug)]
@@ -143,11 +140,11 @@ impl Store for SqliteStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        let (line, begin, access) = match mode {
-            TxMode::Read => (self.reader.as_ref().unwrap_or(&self.writer), BEGIN_READ, Access::Read),
-            TxMode::Write => (&self.writer, BEGIN_WRITE, Access::Write),
+        let (line, access) = match mode {
+            TxMode::Read => (self.reader.as_ref().unwrap_or(&self.writer), Access::Read),
+            TxMode::Write => (&self.writer, Access::Write),
         };
-        line.transact(begin, |conn| {
+        line.transact(access, |conn| {
             let mut tx = SqliteTx::inside(conn, &self.options.prefix, access);
             body(&mut tx)?;
             tx.check_whole().map_err(Error::Store)

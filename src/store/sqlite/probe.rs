@@ -32,7 +32,11 @@ pub(super) fn look(path: &Path, prefix: &Prefix) -> StoreResult<Found> {
             return found;
         }
     }
-    look_with(&real, "?mode=ro", prefix)
+    match look_with(&real, "?mode=ro", prefix) {
+        // Its last writer died, and only a connection that may write can clean up after it.
+        Err(error) if error.kind() == StoreErrorKind::ReadOnly => Ok(Found::Nothing),
+        found => found,
+    }
 }
 
 fn look_with(path: &Path, query: &str, prefix: &Prefix) -> StoreResult<Found> {
@@ -95,6 +99,29 @@ fn uri(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_whose_writer_died_is_left_to_a_connection_that_can_clean_up() {
+        let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = dir.path().join("app.db");
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch(
+            "CREATE TABLE app (x); INSERT INTO app VALUES (zeroblob(100000)); PRAGMA cache_size = 1;
+             BEGIN; UPDATE app SET x = zeroblob(99999); INSERT INTO app VALUES (zeroblob(500000))",
+        )
+        .unwrap();
+        for name in ["app.db", "app.db-journal"] {
+            std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
+        }
+        let path = copy.path().join("app.db");
+        let refused = look_with(&path, "?mode=ro", &Prefix::default()).unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::ReadOnly);
+        assert_eq!(look(&path, &Prefix::default()).unwrap(), Found::Nothing);
+        crate::store::SqliteStore::open(&path, crate::store::sqlite::SqliteOptions::new()).unwrap();
+        let conn = Connection::open(&path).unwrap();
+        let size: i64 = conn.query_row("SELECT length(x) FROM app", [], |row| row.get(0)).unwrap();
+        assert_eq!(size, 100_000, "what the dead writer had begun is undone");
+    }
 
     #[test]
     fn a_name_full_of_signs_is_found() {

@@ -34,9 +34,9 @@ impl Db<'_> {
             let Some(lane) = lanes.get(&no) else {
                 return Err(super::Fault::Damaged(format!("lane {no} is missing")));
             };
-            pools.entry(lane.key.pool.clone()).or_default().held += row.get::<_, i64>(1)?;
+            pools.entry(lane.key.pool.clone()).or_default().hold(row.get(1)?);
             for key in &lane.key.limits {
-                limits.entry(key.clone()).or_default().held += row.get::<_, i64>(2)?;
+                limits.entry(key.clone()).or_default().hold(row.get(2)?);
             }
             ready.insert(no, row.get(3)?);
         }
@@ -97,6 +97,10 @@ struct Pair {
 }
 
 impl Pair {
+    fn hold(&mut self, more: i64) {
+        self.held = self.held.saturating_add(more);
+    }
+
     fn differs(&self) -> bool {
         self.counted != self.held
     }

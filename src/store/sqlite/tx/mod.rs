@@ -32,6 +32,16 @@ pub(super) enum Access {
     Write,
 }
 
+impl Access {
+    /// A transaction that may write takes the lock first: one that read before could not wait for it.
+    pub(super) fn begin(self) -> &'static str {
+        match self {
+            Self::Read => "BEGIN",
+            Self::Write => "BEGIN IMMEDIATE",
+        }
+    }
+}
+
 /// The store's operations inside a transaction.
 ///
 /// A [`super::SqliteStore`] makes it for its own transactions; [`Self::attach`] makes it for one of the host's.
@@ -139,7 +149,11 @@ impl<'c> Db<'c> {
 
     /// Reads one of the numbers that only rise.
     fn counter(&self, name: &str) -> Outcome<i64> {
-        Ok(self.prepare(READ_COUNTER)?.query_row([name], |row| row.get(0))?)
+        let value = self.prepare(READ_COUNTER)?.query_row([name], |row| row.get(0))?;
+        match value {
+            0..=MOST => Ok(value),
+            _ => Err(Fault::Damaged(format!("the last number of a {name} cannot be {value}"))),
+        }
     }
 
     fn set_counter(&self, name: &str, value: i64) -> Outcome<()> {
@@ -147,6 +161,9 @@ impl<'c> Db<'c> {
         Ok(())
     }
 }
+
+/// No counter comes this far; adding to one that did not cannot overflow.
+const MOST: i64 = i64::MAX >> 1;
 
 const READ_COUNTER: &str = "SELECT value FROM sm_counter WHERE name = ?1";
 const WRITE_COUNTER: &str = "UPDATE sm_counter SET value = ?2 WHERE name = ?1";

@@ -107,13 +107,15 @@ impl Db<'_> {
         while let Some(row) = rows.next()? {
             let sums = sums.entry(self.lane(row.get(0)?)?.pool).or_default();
             let sum = if row.get::<_, i64>(1)? == 1 { &mut sums.queued } else { &mut sums.running };
-            *sum += row.get::<_, i64>(2)?;
+            *sum = sum.saturating_add(row.get(2)?);
         }
         let mut statement = self.prepare(SENSING_SLOTS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let lane = self.lane(row.get(0)?)?;
-            sums.entry(lane.pool).or_default().deferred += i64::from(lane.slots) * row.get::<_, i64>(1)?;
+            let slots = i64::from(lane.slots).saturating_mul(row.get(1)?);
+            let sum = &mut sums.entry(lane.pool).or_default().deferred;
+            *sum = sum.saturating_add(slots);
         }
         Ok(sums)
     }

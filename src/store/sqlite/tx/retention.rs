@@ -1,11 +1,19 @@
-//! Deleting what ended long ago.
+//! What is kept for a while: what ticks granted, and tasks that ended.
 
 use chrono::{DateTime, Utc};
+use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
 use super::{Db, clamp};
+use crate::id::RequestId;
+use crate::lease::{LeaseRef, TaskNo};
 use crate::time::micros;
 
+const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \
+     ON CONFLICT (id) DO UPDATE SET at = excluded.at, grants = excluded.grants";
+pub(super) const REQUEST: &str = "SELECT grants FROM sm_request WHERE id = ?1";
+pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
+     (SELECT no FROM sm_request WHERE at < ?1 ORDER BY at, id LIMIT ?2)";
 pub(super) const FORGETTABLE: &str = "SELECT no FROM sm_task INDEXED BY sm_task_ended \
      WHERE state >= 6 AND ended_at < ?1 AND NOT EXISTS (SELECT 1 FROM sm_event WHERE sm_event.no = sm_task.no) \
      ORDER BY ended_at, no LIMIT ?2";
@@ -13,6 +21,33 @@ pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1";
 pub(super) const DELETE_TASK: &str = "DELETE FROM sm_task WHERE no = ?1";
 
 impl Db<'_> {
+    pub(super) fn note_request(
+        &mut self,
+        request: &RequestId,
+        at: DateTime<Utc>,
+        grants: &[LeaseRef],
+    ) -> Outcome<()> {
+        if grants.is_empty() {
+            return Ok(());
+        }
+        let pairs: Vec<(i64, i64)> = grants.iter().map(|grant| (grant.no.0, grant.epoch)).collect();
+        let grants = serde_json::to_string(&pairs)?;
+        self.prepare(NOTE_REQUEST)?.execute((request.as_str(), micros(at), grants))?;
+        Ok(())
+    }
+
+    pub(super) fn granted(&mut self, request: &RequestId) -> Outcome<Option<Vec<LeaseRef>>> {
+        let mut statement = self.prepare(REQUEST)?;
+        let text: Option<String> = statement.query_row([request.as_str()], |row| row.get(0)).optional()?;
+        let Some(text) = text else { return Ok(None) };
+        let pairs: Vec<(i64, i64)> = serde_json::from_str(&text)?;
+        Ok(Some(pairs.into_iter().map(|(no, epoch)| LeaseRef::new(TaskNo(no), epoch)).collect()))
+    }
+
+    pub(super) fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        Ok(self.prepare(FORGET_REQUESTS)?.execute((micros(before), clamp(limit)))?)
+    }
+
     pub(super) fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
         let nos = self
             .prepare(FORGETTABLE)?

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{CachedStatement, OptionalExtension, Row, params};
 
-use super::super::error::Outcome;
+use super::super::error::{Fault, Outcome};
 use super::code::Code;
 use super::lease::moved;
 use super::{Db, SqliteTx, row};
@@ -134,6 +134,12 @@ impl Db<'_> {
         let mut touched = HashMap::new();
         for run in runs {
             let mut numbers = namespaces.find_or_create(self, &run.key.namespace)?;
+            if !(0..(1 << SEQ_BITS) - 1).contains(&numbers.last_run) {
+                return Err(Fault::Damaged(format!(
+                    "namespace {} counts its runs wrongly",
+                    run.key.namespace
+                )));
+            }
             numbers.last_run += 1;
             let (start, stop) = (truncate(run.start), run.stop.map(truncate));
             put.execute(params![

@@ -1,0 +1,3 @@
+//! What tests of stores and hosts need, beside the conformance suite. Feature `testing`.
+
+pub mod history;
