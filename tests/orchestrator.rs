@@ -265,6 +265,8 @@ fn files_that_are_not_ours_are_refused_and_left_alone() {
     assert_eq!(fs::read_to_string(place.0.path().join("letter")).unwrap(), text);
     assert!(!place.0.path().join("letter-work").exists());
 
+    assert_eq!(run(&["--db", "no/such/folder.db"]).code, Some(2));
+    assert!(!place.0.path().join("no").exists());
     assert_eq!(run(&["--workers", "0"]).code, Some(2));
     let missing = end_of(spawn(Command::new(binary()).arg("nowhere.json").current_dir(place.0.path())));
     assert_eq!(missing.code, Some(2));
@@ -347,5 +349,6 @@ fn an_unfinished_run_is_resumed_only_with_its_own_definition() {
         .unwrap();
     let ended = place.run();
     assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert_eq!(place.lines("a"), 1);
     assert!(ended.stderr.contains("changed since the unfinished run flow-0001 began"), "{ended:?}");
 }
