@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -45,11 +45,11 @@ impl Place {
     }
 
     fn run(&self) -> Ended {
-        Ended::from(self.command().output().unwrap())
+        end_of(self.spawn())
     }
 
     fn spawn(&self) -> Child {
-        self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        spawn(&mut self.command())
     }
 
     fn work(&self) -> PathBuf {
@@ -84,11 +84,23 @@ struct Ended {
     stderr: String,
 }
 
-impl From<Output> for Ended {
-    fn from(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits for the end. What hangs is killed, so that a broken program fails its test instead of stopping all of them.
+fn end_of(mut process: Child) -> Ended {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while process.try_wait().unwrap().is_none() {
+        if Instant::now() >= deadline {
+            process.kill().unwrap();
+            panic!("it hangs: {:?}", process.wait_with_output().unwrap());
+        }
+        sleep(Duration::from_millis(10));
     }
+    let output = process.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 impl Ended {
@@ -166,7 +178,7 @@ fn a_failure_ends_what_depends_on_it_and_nothing_else() {
         {"name": "below", "command": "touch below", "after": ["bad"]},
         {"name": "deeper", "command": "touch deeper", "after": ["below", "good"]},
         {"name": "good", "command": "touch good"},
-        {"name": "hangs", "command": "echo x >> beats; while :; do echo x >> beats; sleep 0.05; done", "timeout_s": 0.5},
+        {"name": "hangs", "command": "n=0; while test $n -lt 200; do n=$((n+1)); echo x >> beats; sleep 0.05; done", "timeout_s": 0.5},
         {"name": "never", "wait_for": {"file": "nowhere"}, "interval_s": 0.2, "timeout_s": 0.5, "soft_fail": true},
         {"name": "skipped", "command": "touch skipped", "after": ["never", "good"]},
         {"name": "hopeless", "wait_for": {"file": "nowhere"}, "interval_s": 0.2, "timeout_s": 0.5}
@@ -244,7 +256,7 @@ fn what_cannot_run_is_refused_before_anything_is_written() {
 #[test]
 fn files_that_are_not_ours_are_refused_and_left_alone() {
     let place = Place::new(&flow(json!([{"name": "a", "command": "true"}])));
-    let run = |arguments: &[&str]| Ended::from(place.command().args(arguments).output().unwrap());
+    let run = |arguments: &[&str]| end_of(spawn(place.command().args(arguments)));
     let text = "a letter, and no database at all\n".repeat(100);
     fs::write(place.0.path().join("letter"), &text).unwrap();
     let ended = run(&["--db", "letter"]);
@@ -253,9 +265,10 @@ fn files_that_are_not_ours_are_refused_and_left_alone() {
     assert_eq!(fs::read_to_string(place.0.path().join("letter")).unwrap(), text);
     assert!(!place.0.path().join("letter-work").exists());
 
+    assert_eq!(run(&["--db", "no/such/folder.db"]).code, Some(2));
+    assert!(!place.0.path().join("no").exists());
     assert_eq!(run(&["--workers", "0"]).code, Some(2));
-    let missing = Command::new(binary()).arg("nowhere.json").current_dir(place.0.path()).output().unwrap();
-    let missing = Ended::from(missing);
+    let missing = end_of(spawn(Command::new(binary()).arg("nowhere.json").current_dir(place.0.path())));
     assert_eq!(missing.code, Some(2));
     assert!(missing.stderr.contains("cannot read the workflow nowhere.json"), "{missing:?}");
 }
@@ -267,7 +280,7 @@ fn long_flow() -> Place {
         {"name": "b", "command": "echo x >> b", "after": ["a"]},
         {"name": "sensor", "wait_for": {"file": "go"}, "interval_s": 0.2, "timeout_s": 60},
         {"name": "slow", "pool": "narrow", "after": ["b"],
-         "command": "echo x >> starts; while ! test -e go; do echo x >> beats; sleep 0.05; done"},
+         "command": "echo x >> starts; n=0; while ! test -e go && test $n -lt 600; do n=$((n+1)); echo x >> beats; sleep 0.05; done"},
         {"name": "last", "command": "echo x >> last", "pool": "narrow", "after": ["slow", "sensor"]}
     ])))
 }
@@ -310,7 +323,7 @@ fn interrupted_it_gives_everything_back_and_is_resumed_at_once() {
         let process = place.spawn();
         place.await_lines("beats", 5);
         assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
-        let ended = Ended::from(process.wait_with_output().unwrap());
+        let ended = end_of(process);
         assert_eq!(ended.code, Some(130), "{ended:?}");
         assert_eq!(
             ended.stdout.lines().last(),
@@ -336,5 +349,6 @@ fn an_unfinished_run_is_resumed_only_with_its_own_definition() {
         .unwrap();
     let ended = place.run();
     assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert_eq!(place.lines("a"), 1);
     assert!(ended.stderr.contains("changed since the unfinished run flow-0001 began"), "{ended:?}");
 }

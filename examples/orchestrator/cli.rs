@@ -54,20 +54,20 @@ impl Cli {
     }
 
     pub(crate) fn places(&self, workflow: &str) -> Result<Places, Trouble> {
-        let (db, work) = match &self.db {
+        let work: PathBuf = match &self.db {
             Some(db) => {
                 let mut work: OsString = db.clone().into_os_string();
                 work.push("-work");
-                (db.clone(), PathBuf::from(work))
+                work.into()
             }
-            None => {
-                let work = Path::new("stationmaster-work").join(workflow);
-                (work.join("stationmaster.db"), work)
-            }
+            None => Path::new("stationmaster-work").join(workflow),
         };
         // Absolute and UTF-8: sensors carry the paths of files, and another process may poke them.
         match std::path::absolute(&work) {
-            Ok(work) if work.to_str().is_some() => Ok(Places { db, work }),
+            Ok(work) if work.to_str().is_some() => {
+                let db = self.db.clone().unwrap_or_else(|| work.join("stationmaster.db"));
+                Ok(Places { db, work })
+            }
             _ => Err(Trouble::input(format!("{} is no path in UTF-8: give another --db", work.display()))),
         }
     }

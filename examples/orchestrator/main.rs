@@ -25,7 +25,6 @@ mod trouble;
 mod worker;
 mod workflow;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::store::{SqliteStore, Store};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Places};
 use crate::graph::Graph;
 use crate::run::Run;
 use crate::screen::say;
@@ -57,7 +56,7 @@ fn orchestrate(cli: &Cli) -> Result<ExitCode, Trouble> {
     let graph = Graph::new(&source.workflow)?;
     let places = cli.places(&source.workflow.name)?;
 
-    let store = open(&places.db)?;
+    let store = open(&places)?;
     let run = Run::open(store.as_ref(), source, graph, places, SystemClock.now())?;
     let data = run.places.data(run.id());
     std::fs::create_dir_all(&data).map_err(|error| Trouble::io("make the directory", &data, &error))?;
@@ -84,10 +83,15 @@ fn orchestrate(cli: &Cli) -> Result<ExitCode, Trouble> {
     }
 }
 
-fn open(db: &Path) -> Result<Arc<dyn Store>, Trouble> {
-    if let Some(dir) = db.parent() {
-        std::fs::create_dir_all(dir).map_err(|error| {
-            Trouble::input(format!("cannot make the directory {}: {error}: give another --db", dir.display()))
+fn open(places: &Places) -> Result<Arc<dyn Store>, Trouble> {
+    let (db, work) = (&places.db, &places.work);
+    // The default place is ours to make. The folder of another database must be there: it may be a typing error.
+    if db.starts_with(work) {
+        std::fs::create_dir_all(work).map_err(|error| {
+            Trouble::input(format!(
+                "cannot make the directory {}: {error}: give another --db",
+                work.display()
+            ))
         })?;
     }
     match SqliteStore::open(db, SqliteOptions::default()) {
