@@ -79,4 +79,4 @@ pub use task::{NewTask, TaskRecord, TaskState};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+mod readme {}

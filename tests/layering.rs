@@ -212,7 +212,8 @@ fn root(source: &str) -> (Vec<String>, BTreeMap<String, String>) {
         let words: Vec<String> = item.iter().map(ToString::to_string).filter(|word| word != "pub").collect();
         match words.first().map(String::as_str) {
             None => {}
-            Some("mod") if words.len() == 2 => {}
+            // An empty one carries documentation.
+            Some("mod") if words.len() == 2 || words[2..] == ["{ }"] => {}
             Some("use") => {
                 let mut found = BTreeSet::new();
                 let at = item.iter().position(|token| token.to_string() == "use").unwrap_or(0);

@@ -354,6 +354,23 @@ fn sensors_give_their_slots_back_and_share_a_poke() {
 }
 
 #[test]
+fn sensors_that_join_one_by_one_do_not_poke_their_target_each_time() {
+    on_every_store(|store| {
+        let oracle = Oracle::new(Poked::NotYet);
+        let mut poker = poker(&store, "p", &oracle);
+        for n in 0..5 {
+            sense(&store, 0, &[&format!("s{n}")], "/in", waits(60, 1000));
+            poker.tick(at(0)).unwrap();
+        }
+        assert_eq!(oracle.asked(), 1);
+        poker.tick(at(1)).unwrap();
+        assert_eq!(oracle.asked(), 2, "the floor of one second after the last look");
+        poker.tick(at(2)).unwrap();
+        assert_eq!(oracle.asked(), 2);
+    });
+}
+
+#[test]
 fn a_sensor_times_out_even_when_its_poke_cannot_look() {
     on_every_store(|store| {
         sense(&store, 0, &["fails"], "/a", waits(10, 25));

@@ -21,4 +21,4 @@ mod run;
 pub use admitter::{Admitter, AdmitterOptions};
 pub use poker::{Poke, PokeLog, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
-pub use run::{LoopHandle, Report, Service, run_blocking};
+pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};

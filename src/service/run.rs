@@ -60,6 +60,10 @@ struct State {
     wakes: u64,
 }
 
+/// How often a [`LoopHandle`] was woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wakes(u64);
+
 impl LoopHandle {
     /// A handle that was not stopped.
     pub fn new() -> Self {
@@ -84,21 +88,20 @@ impl LoopHandle {
         self.0.state.lock().stopped
     }
 
-    /// Sleeps this long, but not past [`Self::stop`] or [`Self::wake`].
+    /// Sleeps this long, but not past [`Self::stop`] or a [`Self::wake`] that comes meanwhile.
     pub fn wait(&self, length: Duration) {
-        let seen = self.seen();
-        self.wait_since(seen, length);
+        self.wait_since(self.seen(), length);
     }
 
-    /// What [`Self::wait_since`] compares with.
-    fn seen(&self) -> u64 {
-        self.0.state.lock().wakes
+    /// The wakes so far: read it before looking for work, and give it to [`Self::wait_since`].
+    pub fn seen(&self) -> Wakes {
+        Wakes(self.0.state.lock().wakes)
     }
 
-    /// Sleeps this long, unless a wake came since `seen` was read, so that none is missed.
-    fn wait_since(&self, seen: u64, length: Duration) {
+    /// Sleeps this long, unless a wake came since `seen` was read: a loop of the host's own misses none.
+    pub fn wait_since(&self, seen: Wakes, length: Duration) {
         let mut state = self.0.state.lock();
-        let idle = |state: &mut State| !state.stopped && state.wakes == seen;
+        let idle = |state: &mut State| !state.stopped && state.wakes == seen.0;
         self.0.changed.wait_while_for(&mut state, idle, length);
     }
 }

@@ -10,6 +10,7 @@ use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::lease::TaskNo;
 use crate::sensor::{SensorRecord, SensorState, next_poke};
+use crate::time;
 
 /// What sensors of one group have in common.
 pub(super) type Target = (SensorKind, PokeContext);
@@ -20,6 +21,7 @@ pub(super) struct Group {
     pub(super) fingerprint: Fingerprint,
     pub(super) members: BTreeMap<TaskNo, SensorRecord>,
     due: DateTime<Utc>,
+    looked_at: Option<DateTime<Utc>>,
 }
 
 /// All sensors that this worker is responsible for.
@@ -46,9 +48,9 @@ impl Groups {
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// A new group is due at once; a sensor that joins a group makes it due at once, too, because what it waits for may
-    /// have come before it registered and nobody looked since.
-    pub(super) fn learn(&mut self, sensor: SensorRecord, now: DateTime<Utc>) {
+    /// A new group is due at once; a sensor that joins a group makes it due at once, too, but not sooner than `floor` after
+    /// the last look: what it waits for may have come, and nobody looked since.
+    pub(super) fn learn(&mut self, sensor: SensorRecord, now: DateTime<Utc>, floor: Duration) {
         self.remove(sensor.no);
         if sensor.state != SensorState::Waiting {
             return;
@@ -60,10 +62,12 @@ impl Groups {
             fingerprint: sensor.fingerprint,
             members: BTreeMap::new(),
             due: now,
+            looked_at: None,
         });
         group.members.insert(sensor.no, sensor);
         self.due.remove(&(group.due, target.clone()));
-        group.due = group.due.min(now);
+        let soonest = group.looked_at.map_or(now, |at| time::add(at, floor).max(now));
+        group.due = group.due.min(soonest);
         self.due.insert((group.due, target));
     }
 
@@ -104,6 +108,7 @@ impl Groups {
         let Some(group) = self.groups.get_mut(target) else { return };
         let interval = group.members.values().map(|sensor| sensor.settings.interval).min().unwrap_or(floor);
         self.due.remove(&(group.due, target.clone()));
+        group.looked_at = Some(now);
         group.due = next_poke(group.fingerprint, interval.max(floor), now);
         self.due.insert((group.due, target.clone()));
     }

@@ -272,7 +272,7 @@ impl Poker {
         self.cursor = last;
         let loaded = news.len();
         for sensor in news {
-            self.groups.learn(sensor, now);
+            self.groups.learn(sensor, now, self.options.floor);
         }
         Ok(loaded)
     }

@@ -6,6 +6,7 @@
 //! not commit, applies them from the last to the first. It therefore costs what it changes, never what is stored.
 
 mod audit;
+mod by_number;
 mod lanes;
 mod pools;
 mod requests;

@@ -1,8 +1,9 @@
 //! Sensors in the order of their last change, and events in the order of their notes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::by_number::ByNumber;
 use super::state::Write;
 use super::undo::Transaction;
 use crate::lease::TaskNo;
@@ -15,7 +16,7 @@ pub(super) type Events = BTreeMap<u64, Box<SensorEvent>>;
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Sensors {
-    rows: HashMap<TaskNo, Box<SensorRecord>>,
+    rows: ByNumber<Box<SensorRecord>>,
     by_change: BTreeMap<u64, TaskNo>,
 }
 

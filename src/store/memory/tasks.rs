@@ -1,9 +1,11 @@
 //! Tasks, and the indexes that follow from their rows.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
 
+use super::by_number::ByNumber;
 use super::lanes::Lanes;
 use super::state::{Filing, Write};
 use super::undo::Transaction;
@@ -24,8 +26,15 @@ pub(super) struct TaskRow {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Tasks {
-    rows: HashMap<TaskNo, Box<TaskRow>>,
+    rows: ByNumber<Box<TaskRow>>,
     by_key: HashMap<TaskKey, TaskNo>,
+    index: Index,
+}
+
+/// What follows from the rows, but for what waits in lanes.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+struct Index {
     /// Tasks with a due instant, by it.
     due: Timeline,
     /// Tasks with a lease, by its expiry.
@@ -35,36 +44,13 @@ pub(super) struct Tasks {
     /// Tasks that ended, by when; those with events that are not acknowledged are left out.
     ended: Timeline,
     /// How many events of a task are not acknowledged.
-    unacknowledged: HashMap<TaskNo, usize>,
+    unacknowledged: ByNumber<usize>,
 }
 
 /// Tasks in the order of an instant of theirs, then by number.
 type Timeline = BTreeSet<(DateTime<Utc>, TaskNo)>;
 
-impl Tasks {
-    pub(super) fn swap(
-        &mut self,
-        no: TaskNo,
-        row: Option<Box<TaskRow>>,
-        lanes: &mut Lanes,
-    ) -> Option<Box<TaskRow>> {
-        let old = self.rows.remove(&no);
-        if let Some(old) = &old {
-            self.file(old, lanes, Filing::Out);
-            if row.is_none() {
-                self.by_key.remove(&old.record.key);
-            }
-        }
-        if let Some(row) = row {
-            self.file(&row, lanes, Filing::In);
-            if old.is_none() {
-                self.by_key.insert(row.record.key.clone(), no);
-            }
-            self.rows.insert(no, row);
-        }
-        old
-    }
-
+impl Index {
     fn file(&mut self, row: &TaskRow, lanes: &mut Lanes, filing: Filing) {
         let record = &row.record;
         if record.is_ready() {
@@ -88,23 +74,50 @@ impl Tasks {
             filing.entry(&mut self.ended, (at, record.no));
         }
     }
+}
+
+impl Tasks {
+    pub(super) fn swap(
+        &mut self,
+        no: TaskNo,
+        row: Option<Box<TaskRow>>,
+        lanes: &mut Lanes,
+    ) -> Option<Box<TaskRow>> {
+        if let Some(old) = self.rows.get(&no) {
+            self.index.file(old, lanes, Filing::Out);
+        }
+        let Some(row) = row else {
+            let old = self.rows.remove(&no)?;
+            self.by_key.remove(&old.record.key);
+            return Some(old);
+        };
+        self.index.file(&row, lanes, Filing::In);
+        match self.rows.entry(no) {
+            Entry::Occupied(mut place) => Some(place.insert(row)),
+            Entry::Vacant(place) => {
+                self.by_key.insert(row.record.key.clone(), no);
+                place.insert(row);
+                None
+            }
+        }
+    }
 
     /// Keeps a task from being forgotten until one more event of it is acknowledged.
     pub(super) fn hold_for_event(&mut self, no: TaskNo) {
         if let Some(at) = self.get(no).and_then(ended_at) {
-            self.ended.remove(&(at, no));
+            self.index.ended.remove(&(at, no));
         }
-        *self.unacknowledged.entry(no).or_default() += 1;
+        *self.index.unacknowledged.entry(no).or_default() += 1;
     }
 
     /// Undoes [`Self::hold_for_event`].
     pub(super) fn release_from_event(&mut self, no: TaskNo) {
-        let Some(events) = self.unacknowledged.get_mut(&no) else { return };
+        let Some(events) = self.index.unacknowledged.get_mut(&no) else { return };
         *events -= 1;
         if *events == 0 {
-            self.unacknowledged.remove(&no);
+            self.index.unacknowledged.remove(&no);
             if let Some(at) = self.get(no).and_then(ended_at) {
-                self.ended.insert((at, no));
+                self.index.ended.insert((at, no));
             }
         }
     }
@@ -128,32 +141,32 @@ impl Tasks {
 
     /// Tasks due at `now` or earlier, earliest first.
     pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskNo> {
-        self.due.iter().take_while(move |(due, _)| *due <= now).map(|(_, no)| *no)
+        self.index.due.iter().take_while(move |(due, _)| *due <= now).map(|(_, no)| *no)
     }
 
     pub(super) fn next_due(&self) -> Option<DateTime<Utc>> {
-        self.due.first().map(|(due, _)| *due)
+        self.index.due.first().map(|(due, _)| *due)
     }
 
     /// Tasks whose leases expired at `now` or earlier, earliest first.
     pub(super) fn expired(&self, now: DateTime<Utc>) -> impl Iterator<Item = &TaskRecord> {
-        let expired = self.leases.iter().take_while(move |(expires_at, _)| *expires_at <= now);
+        let expired = self.index.leases.iter().take_while(move |(expires_at, _)| *expires_at <= now);
         expired.filter_map(|(_, no)| self.get(*no))
     }
 
     pub(super) fn next_expiry(&self) -> Option<DateTime<Utc>> {
-        self.leases.first().map(|(expires_at, _)| *expires_at)
+        self.index.leases.first().map(|(expires_at, _)| *expires_at)
     }
 
     /// Tasks with a lease, and tasks that wait as sensors.
     pub(super) fn leased_and_sensing(&self) -> impl Iterator<Item = &TaskRecord> {
-        let leased = self.leases.iter().map(|(_, no)| no);
-        leased.chain(&self.sensing).filter_map(|no| self.get(*no))
+        let leased = self.index.leases.iter().map(|(_, no)| no);
+        leased.chain(&self.index.sensing).filter_map(|no| self.get(*no))
     }
 
     /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first.
     pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = TaskNo> {
-        self.ended.iter().take_while(move |(at, _)| *at < before).map(|(_, no)| *no)
+        self.index.ended.iter().take_while(move |(at, _)| *at < before).map(|(_, no)| *no)
     }
 }
 

@@ -1,0 +1,373 @@
+//! Admission ticks: how they grow with the backlog, and what they cost beside the bare state changes.
+//!
+//! `cargo bench --bench admission`; a part of it by its name: `cargo bench --bench admission -- memory/open`.
+//! `STATIONMASTER_BENCH_MOST` caps the number of waiting tasks (1000000 without it).
+//!
+//! After the last measurement the ratios that matter are printed, of medians of this run.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use criterion::{BenchmarkId, Criterion};
+use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::service::lifecycle::{Finish, Outcome, enqueue, finish};
+use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::time::from_micros;
+use stationmaster::{LeaseRef, NewTask, TaskKey};
+
+const SIZES: [usize; 3] = [1_000, 100_000, 1_000_000];
+const BUDGET: usize = 512;
+const POOLS: usize = 10;
+/// Tasks that a tick can admit where nine tenths of the backlog cannot run: as many as there are at the smallest size.
+const ADMISSIBLE: u32 = 99;
+
+/// Every sample of this run, in seconds, by the name of what was measured.
+static SAMPLES: Mutex<BTreeMap<String, Vec<f64>>> = Mutex::new(BTreeMap::new());
+
+fn now() -> DateTime<Utc> {
+    from_micros(1_767_225_600_000_000)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scenario {
+    /// All may run; the budget decides.
+    Open,
+    /// Nine tenths, of the highest priority, wait for a full pool.
+    FullPool,
+    /// Nine tenths belong to a workflow at its limit.
+    FullLimit,
+    /// Nine tenths need more slots than are open.
+    TooBig,
+    /// Nine tenths may not start before next week.
+    NotYet,
+}
+
+const SCENARIOS: [(&str, Scenario); 5] = [
+    ("open", Scenario::Open),
+    ("full_pool", Scenario::FullPool),
+    ("full_limit", Scenario::FullLimit),
+    ("too_big", Scenario::TooBig),
+    ("not_yet", Scenario::NotYet),
+];
+
+fn pool(n: usize) -> String {
+    format!("pool-{n}")
+}
+
+fn key(workflow: &str, n: usize) -> TaskKey {
+    TaskKey::new("bench", workflow, format!("run-{}", n / 100), format!("task-{n}")).unwrap()
+}
+
+/// Pools of this many slots each.
+fn pools(store: &dyn Store, slots: Slots) {
+    let specs: Vec<PoolSpec> = (0..POOLS).map(|n| PoolSpec::new(pool(n), slots).unwrap()).collect();
+    store.write(|tx| Ok(tx.put_pools(&specs)?)).unwrap();
+}
+
+fn put(store: &dyn Store, tasks: impl Iterator<Item = NewTask>) {
+    let mut tasks = tasks.peekable();
+    while tasks.peek().is_some() {
+        let chunk: Vec<NewTask> = tasks.by_ref().take(10_000).collect();
+        store.write(|tx| enqueue(tx, now(), &chunk)).unwrap();
+    }
+}
+
+/// A store with this many waiting tasks.
+fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
+    let in_pool = |n: usize| NewTask::new(key("wide", n)).pool(pool(n % POOLS).as_str().try_into().unwrap());
+    if scenario == Scenario::Open {
+        pools(&**store, Slots::Limited(1_000_000));
+        put(&**store, (0..size).map(|n| in_pool(n).priority((n % 7) as i32)));
+        return;
+    }
+    pools(&**store, Slots::Limited(ADMISSIBLE.div_ceil(POOLS as u32)));
+    let workflow = limits::workflow(&key("narrow", 0)).unwrap();
+    let specs = [
+        PoolSpec::new("full", Slots::Limited(1)).unwrap(),
+        PoolSpec::new("half", Slots::Limited(8)).unwrap(),
+    ];
+    store
+        .write(|tx| {
+            tx.put_pools(&specs)?;
+            Ok(tx.put_limits(&[LimitSpec::new(workflow.clone(), 1)?])?)
+        })
+        .unwrap();
+    // What makes the pool and the limit full, and half of the other pool taken.
+    let blockers = [
+        NewTask::new(key("blocker", 0)).pool("full".try_into().unwrap()),
+        NewTask::new(key("blocker", 1)).pool("half".try_into().unwrap()).pool_slots(4),
+        NewTask::new(key("blocker", 2)).limit(workflow.clone()),
+    ];
+    put(&**store, blockers.into_iter());
+    admitter(store, 3600).admit(now(), BUDGET).unwrap();
+    let narrow = |n: usize| {
+        let task = NewTask::new(key("narrow", n)).priority(9);
+        match scenario {
+            Scenario::FullPool => task.pool("full".try_into().unwrap()),
+            Scenario::TooBig => task.pool("half".try_into().unwrap()).pool_slots(8),
+            Scenario::FullLimit => {
+                task.pool(pool(n % POOLS).as_str().try_into().unwrap()).limit(workflow.clone())
+            }
+            _ => task
+                .pool(pool(n % POOLS).as_str().try_into().unwrap())
+                .not_before(now() + Duration::from_secs(604_800)),
+        }
+    };
+    put(&**store, (0..size).map(|n| if n % 10 == 0 { in_pool(n / 10) } else { narrow(n) }));
+}
+
+fn admitter(store: &Arc<dyn Store>, lease: u64) -> Admitter {
+    let options = AdmitterOptions::default().budget(usize::MAX).lease(Duration::from_secs(lease));
+    Admitter::new(store.clone(), "bench".try_into().unwrap(), options).unwrap()
+}
+
+/// Makes granted tasks ready again, in their old places.
+fn give_back(store: &dyn Store, leases: &[LeaseRef]) {
+    let finishes: Vec<Finish> = leases.iter().map(|lease| Finish::new(*lease, Outcome::GivenBack)).collect();
+    store.write(|tx| finish(tx, now(), &finishes)).unwrap();
+}
+
+fn timed(name: &str, times: u64, mut once: impl FnMut() -> Duration) -> Duration {
+    let samples: Vec<Duration> = (0..times).map(|_| once()).collect();
+    let seconds = samples.iter().map(Duration::as_secs_f64);
+    SAMPLES.lock().unwrap().entry(name.to_owned()).or_default().extend(seconds);
+    samples.into_iter().sum()
+}
+
+fn most() -> usize {
+    std::env::var("STATIONMASTER_BENCH_MOST").map_or(usize::MAX, |text| text.parse().unwrap())
+}
+
+/// One tick with a budget of 512.
+fn ticks(criterion: &mut Criterion, backend: &str, open: &dyn Fn() -> Arc<dyn Store>) {
+    for (name, scenario) in SCENARIOS {
+        let mut group = criterion.benchmark_group(format!("{backend}/{name}"));
+        group
+            .sample_size(10)
+            .warm_up_time(Duration::from_millis(500))
+            .measurement_time(Duration::from_secs(3));
+        for size in SIZES.into_iter().filter(|size| *size <= most()) {
+            let filled: std::cell::OnceCell<Arc<dyn Store>> = std::cell::OnceCell::new();
+            group.bench_with_input(BenchmarkId::from_parameter(size), &size, |bench, size| {
+                let store = filled.get_or_init(|| {
+                    let store = open();
+                    fill(&store, scenario, *size);
+                    store
+                });
+                let mut admitter = admitter(store, 3600);
+                let expected = if scenario == Scenario::Open { BUDGET } else { (size / 10).min(POOLS * 10) };
+                bench.iter_custom(|times| {
+                    timed(&format!("{backend}/{name}/{size}"), times, || {
+                        let began = Instant::now();
+                        let granted = black_box(admitter.admit(now(), BUDGET).unwrap().granted);
+                        let took = began.elapsed();
+                        assert_eq!(granted.len(), expected);
+                        let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+                        give_back(&**store, &leases);
+                        took
+                    })
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+/// Ticks until nothing more is admitted.
+fn drain(
+    criterion: &mut Criterion,
+    name: &str,
+    (waiting, slots, expected): (usize, Slots, usize),
+    open: &dyn Fn() -> Arc<dyn Store>,
+) {
+    if waiting > most() {
+        return;
+    }
+    let mut group = criterion.benchmark_group(name);
+    group.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_secs(1));
+    group.throughput(criterion::Throughput::Elements(expected as u64));
+    group.bench_function(BenchmarkId::from_parameter(waiting), |bench| {
+        bench.iter_custom(|times| {
+            timed(name, times, || {
+                let store = open();
+                pools(&*store, slots);
+                let task = |n: usize| {
+                    NewTask::new(key("wide", n)).pool(pool(n % POOLS).as_str().try_into().unwrap())
+                };
+                put(&*store, (0..waiting).map(task));
+                let mut admitter = admitter(&store, 3600);
+                let mut admitted = 0;
+                let began = Instant::now();
+                loop {
+                    let granted = admitter.admit(now(), BUDGET).unwrap().granted.len();
+                    if granted == 0 {
+                        break;
+                    }
+                    admitted += granted;
+                }
+                let took = began.elapsed();
+                assert_eq!(admitted, expected);
+                took
+            })
+        });
+    });
+    group.finish();
+}
+
+#[cfg(feature = "sqlite")]
+mod on_sqlite {
+    use super::*;
+    use stationmaster::store::SqliteStore;
+    use stationmaster::store::sqlite::rusqlite::{Connection, params};
+    use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
+    use std::path::{Path, PathBuf};
+
+    pub fn open_at(path: &Path) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal)).unwrap())
+    }
+
+    /// Opens one new file after another.
+    pub fn opener(dir: &Path) -> impl Fn() -> Arc<dyn Store> + use<> {
+        let (dir, next) = (dir.to_owned(), std::cell::Cell::new(0));
+        move || {
+            next.set(next.get() + 1);
+            open_at(&dir.join(format!("{}.db", next.get())))
+        }
+    }
+
+    /// The state changes of a tick of `open`, by hand: 512 tasks, 10 pools, their lanes, one request.
+    pub fn raw_updates(criterion: &mut Criterion, dir: &Path) {
+        let mut group = criterion.benchmark_group("sqlite/raw_updates");
+        group
+            .sample_size(10)
+            .warm_up_time(Duration::from_millis(500))
+            .measurement_time(Duration::from_secs(3));
+        for size in SIZES.into_iter().filter(|size| *size <= most()) {
+            let path: PathBuf = dir.join(format!("raw-{size}.db"));
+            group.bench_with_input(BenchmarkId::from_parameter(size), &size, |bench, size| {
+                let is_new = !path.exists();
+                let store = open_at(&path);
+                if is_new {
+                    fill(&store, Scenario::Open, *size);
+                }
+                let conn = Connection::open(&path).unwrap();
+                conn.pragma_update(None, "synchronous", "NORMAL").unwrap();
+                conn.pragma_update(None, "cache_size", -32_768).unwrap();
+                bench.iter_custom(|times| {
+                    timed(&format!("sqlite/raw_updates/{size}"), times, || {
+                        let admission = admitter(&store, 3600).admit(now(), BUDGET).unwrap();
+                        let leases: Vec<LeaseRef> =
+                            admission.granted.iter().map(|task| task.lease_ref()).collect();
+                        give_back(&*store, &leases);
+                        let nos: Vec<i64> = leases.iter().map(|lease| lease.no.0).collect();
+                        let took = by_hand(&conn, &nos);
+                        let again: Vec<LeaseRef> =
+                            leases.iter().map(|lease| LeaseRef::new(lease.no, lease.epoch + 1)).collect();
+                        give_back(&*store, &again);
+                        took
+                    })
+                });
+            });
+        }
+        group.finish();
+    }
+
+    fn by_hand(conn: &Connection, nos: &[i64]) -> Duration {
+        let began = Instant::now();
+        let mut lanes: BTreeMap<i64, i64> = BTreeMap::new();
+        conn.prepare_cached("BEGIN IMMEDIATE").unwrap().execute([]).unwrap();
+        {
+            let mut grant = conn
+                .prepare_cached(
+                    "UPDATE sm_task SET state = 1, epoch = epoch + 1, attempt = attempt + 1, held_slots = slots,
+                     holder = ?2, expires_at = ?3, queued_at = ?4 WHERE no = ?1 AND state = 0 RETURNING lane",
+                )
+                .unwrap();
+            for no in nos {
+                let lane: i64 =
+                    grant.query_row(params![no, "bench", 9_i64, 8_i64], |row| row.get(0)).unwrap();
+                *lanes.entry(lane).or_default() += 1;
+            }
+            let mut lane =
+                conn.prepare_cached("UPDATE sm_lane SET ready = ready - ?2 WHERE no = ?1").unwrap();
+            let mut pool = conn
+                .prepare_cached(
+                    "UPDATE sm_pool SET used = used + ?2 WHERE name = (SELECT pool FROM sm_lane WHERE no = ?1)
+                     AND used + ?2 <= slots",
+                )
+                .unwrap();
+            for (no, tasks) in &lanes {
+                lane.execute([no, tasks]).unwrap();
+                pool.execute([no, tasks]).unwrap();
+            }
+            conn.prepare_cached(
+                "INSERT INTO sm_request (id, at, grants) VALUES (hex(randomblob(16)), ?1, ?2)",
+            )
+            .unwrap()
+            .execute(params![8_i64, format!("{nos:?}")])
+            .unwrap();
+        }
+        conn.prepare_cached("COMMIT").unwrap().execute([]).unwrap();
+        began.elapsed()
+    }
+}
+
+fn median(name: &str) -> Option<f64> {
+    let mut samples = SAMPLES.lock().unwrap().get(name)?.clone();
+    samples.sort_unstable_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied()
+}
+
+fn print_ratios() {
+    println!("\nratios of medians of this run:");
+    for backend in ["memory", "sqlite"] {
+        for (name, _) in SCENARIOS {
+            let at = |size: usize| median(&format!("{backend}/{name}/{size}"));
+            if let (Some(small), Some(large)) = (at(1_000), at(1_000_000)) {
+                let (small_us, large_us) = (small * 1e6, large * 1e6);
+                println!(
+                    "  {backend}/{name}: {small_us:.0} us at 1k, {large_us:.0} us at 1M: {:.2} times (bar 2)",
+                    large / small
+                );
+            }
+        }
+    }
+    for size in SIZES {
+        if let (Some(tick), Some(raw)) =
+            (median(&format!("sqlite/open/{size}")), median(&format!("sqlite/raw_updates/{size}")))
+        {
+            println!("  sqlite/open to the bare state changes at {size}: {:.2} times (bar 2.5)", tick / raw);
+        }
+    }
+    if let Some(seconds) = median("memory/drain") {
+        println!("  memory/drain: {:.2} million admissions a second (bar 1)", 1.0 / seconds);
+    }
+    for (name, admitted) in [("sqlite/drain_10k", 1_280.0), ("sqlite/drain_50k_unlimited", 50_000.0)] {
+        if let Some(seconds) = median(name) {
+            println!("  {name}: {:.0} ms, {:.0} admissions a second", seconds * 1e3, admitted / seconds);
+        }
+    }
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    let memory: &dyn Fn() -> Arc<dyn Store> = &|| Arc::new(MemoryStore::new());
+    ticks(&mut criterion, "memory", memory);
+    drain(&mut criterion, "memory/drain", (1_000_000, Slots::Unlimited, 1_000_000), memory);
+    #[cfg(feature = "sqlite")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let open = on_sqlite::opener(dir.path());
+        ticks(&mut criterion, "sqlite", &open);
+        on_sqlite::raw_updates(&mut criterion, dir.path());
+        drain(&mut criterion, "sqlite/drain_10k", (10_000, Slots::Limited(128), 1_280), &open);
+        drain(&mut criterion, "sqlite/drain_50k_unlimited", (50_000, Slots::Unlimited, 50_000), &open);
+    }
+    criterion.final_summary();
+    print_ratios();
+}

@@ -1,0 +1,77 @@
+//! Child processes that cannot outlive this one.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs `$1` in the process group of this shell, under a guard that kills the whole group, itself included, when standard
+/// input ends. We hold the other end of that pipe, so the system closes it when we die, however we die.
+///
+/// When `$1` ends, what it left behind in the background is asked to end, too.
+const GUARDED: &str = r#"
+exec 3<&0 </dev/null
+{ read -r _ <&3; kill -KILL 0; } &
+guard=$!
+exec 3<&-
+sh -c "$1"
+code=$?
+trap '' TERM
+{ kill -KILL "$guard"; wait "$guard"; kill -TERM 0; } >/dev/null 2>&1
+exit "$code"
+"#;
+
+/// The pipe a child's life hangs on: dropping it kills the child's process group.
+#[derive(Debug)]
+pub(crate) struct Lifeline(#[expect(dead_code, reason = "held for its drop")] ChildStdin);
+
+/// Starts `sh -c command` in a process group of its own.
+pub(crate) fn start(
+    command: &str,
+    dir: &Path,
+    env: &[(&str, &OsStr)],
+    stdout: Stdio,
+    stderr: Stdio,
+) -> io::Result<(Child, Lifeline)> {
+    let mut child = Command::new("sh")
+        .args(["-c", GUARDED, "sh", command])
+        .current_dir(dir)
+        .envs(env.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(stdout)
+        .stderr(stderr)
+        .process_group(0)
+        .spawn()?;
+    let lifeline = child.stdin.take().ok_or_else(|| io::Error::other("the child has no standard input"))?;
+    Ok((child, Lifeline(lifeline)))
+}
+
+/// Both output streams of a child into one file.
+pub(crate) fn into_file(file: File) -> io::Result<(Stdio, Stdio)> {
+    Ok((file.try_clone()?.into(), file.into()))
+}
+
+/// Waits for a child that is expected to end soon. None if it did not: it is killed then.
+pub(crate) fn wait_at_most(
+    mut child: Child,
+    lifeline: Lifeline,
+    limit: Duration,
+) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            drop(lifeline);
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,107 @@
+//! The leases this process holds, and the children that run under them.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use stationmaster::LeaseRef;
+
+use crate::child::Lifeline;
+
+/// Why a child was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    TimedOut,
+    /// Somebody else may have the task by now.
+    LeaseLost,
+    /// This process stops.
+    Stopping,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Held(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    stopping: bool,
+    leases: HashMap<LeaseRef, Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    lifeline: Option<Lifeline>,
+    deadline: Option<Instant>,
+    cut: Option<Cut>,
+}
+
+impl Entry {
+    fn cut(&mut self, why: Cut) {
+        self.cut.get_or_insert(why);
+        self.lifeline = None;
+        self.deadline = None;
+    }
+}
+
+impl Held {
+    /// From now on these leases are renewed.
+    pub(crate) fn take(&self, leases: impl Iterator<Item = LeaseRef>) {
+        let mut inner = self.0.lock();
+        for lease in leases {
+            let stopping = inner.stopping.then_some(Cut::Stopping);
+            inner.leases.insert(lease, Entry { cut: stopping, ..Entry::default() });
+        }
+    }
+
+    /// A child runs under this lease. If the lease was cut meanwhile, the child is killed at once.
+    pub(crate) fn attach(&self, lease: LeaseRef, lifeline: Lifeline, timeout: Option<Duration>) {
+        if let Some(entry) = self.0.lock().leases.get_mut(&lease)
+            && entry.cut.is_none()
+        {
+            entry.lifeline = Some(lifeline);
+            entry.deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        }
+    }
+
+    /// Why the child under this lease was killed, if it was.
+    pub(crate) fn why_cut(&self, lease: LeaseRef) -> Option<Cut> {
+        self.0.lock().leases.get(&lease).map_or(Some(Cut::LeaseLost), |entry| entry.cut)
+    }
+
+    /// The lease has ended.
+    pub(crate) fn release(&self, lease: LeaseRef) {
+        self.0.lock().leases.remove(&lease);
+    }
+
+    pub(crate) fn leases(&self) -> Vec<LeaseRef> {
+        self.0.lock().leases.keys().copied().collect()
+    }
+
+    pub(crate) fn cut(&self, lease: LeaseRef, why: Cut) {
+        if let Some(entry) = self.0.lock().leases.get_mut(&lease) {
+            entry.cut(why);
+        }
+    }
+
+    /// Kills all children, and those that are started from now on.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.0.lock();
+        inner.stopping = true;
+        for entry in inner.leases.values_mut() {
+            entry.cut(Cut::Stopping);
+        }
+    }
+
+    /// Kills the children that are over their time; answers how long until the next one is.
+    pub(crate) fn cut_overdue(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let mut next: Option<Duration> = None;
+        for entry in self.0.lock().leases.values_mut() {
+            match entry.deadline {
+                Some(deadline) if deadline <= now => entry.cut(Cut::TimedOut),
+                Some(deadline) => next = Some(next.map_or(deadline - now, |next| next.min(deadline - now))),
+                None => {}
+            }
+        }
+        next
+    }
+}

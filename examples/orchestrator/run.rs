@@ -1,0 +1,270 @@
+//! One run of the workflow: begun or resumed, and carried on step by step.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::id::{LimitKey, Namespace, PoolName};
+use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
+use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
+use stationmaster::service::lifecycle::{Mark, enqueue, mark};
+use stationmaster::store::{Store, StoreExt, StoreTx};
+use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
+
+use crate::cli::Places;
+use crate::graph::{Graph, Step};
+use crate::trouble::Trouble;
+use crate::workflow::{Source, Task, Workflow};
+
+pub(crate) const NAMESPACE: &str = "orchestrator";
+
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) key: RunKey,
+    pub(crate) started: DateTime<Utc>,
+    pub(crate) resumed: bool,
+    pub(crate) workflow: Workflow,
+    pub(crate) workflow_dir: PathBuf,
+    pub(crate) places: Places,
+    pub(crate) graph: Graph,
+    /// The key of each node of the graph.
+    pub(crate) keys: Vec<TaskKey>,
+    nodes: HashMap<TaskKey, usize>,
+}
+
+impl Run {
+    /// Resumes the open run of this workflow, or begins a new one.
+    pub(crate) fn open(
+        store: &dyn Store,
+        source: Source,
+        graph: Graph,
+        places: Places,
+        now: DateTime<Utc>,
+    ) -> Result<Self, Trouble> {
+        let Source { workflow, dir, definition } = source;
+        let opened = store.write(|tx| {
+            let open = match open_run(tx, now, &workflow.name, &definition)? {
+                Ok(open) => open,
+                Err(refused) => return Ok(Err(refused)),
+            };
+            define_capacity(tx, &workflow)?;
+            let resumed = open.is_some();
+            let record = match open {
+                Some(run) => run,
+                None => {
+                    let key = next_key(tx, &workflow.name)?;
+                    let run = RunRecord::open(key, now)
+                        .workflow(workflow.name.as_str().try_into()?)
+                        .method(StartMethod::Manual)
+                        .attributes(definition.as_str());
+                    tx.put_runs(std::slice::from_ref(&run))?;
+                    run
+                }
+            };
+            Ok(Ok((record, resumed)))
+        })?;
+        let (record, resumed) = opened?;
+        let keys: std::result::Result<Vec<TaskKey>, _> = graph
+            .nodes
+            .iter()
+            .map(|node| {
+                let task = &workflow.tasks[node.task];
+                let key = TaskKey::new(NAMESPACE, &workflow.name, &record.key.id, &task.name)?;
+                Ok::<_, stationmaster::Error>(match node.map_index {
+                    Some(index) => key.mapped(index),
+                    None => key,
+                })
+            })
+            .collect();
+        let keys = keys?;
+        let nodes = keys.iter().cloned().enumerate().map(|(at, key)| (key, at)).collect();
+        let (key, started) = (record.key, record.start);
+        Ok(Self { key, started, resumed, workflow, workflow_dir: dir, places, graph, keys, nodes })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        self.key.id.as_str()
+    }
+
+    /// What the workflow file says of this task.
+    pub(crate) fn spec(&self, key: &TaskKey) -> Option<&Task> {
+        self.nodes.get(key).map(|node| &self.workflow.tasks[self.graph.nodes[*node].task])
+    }
+
+    /// Does what follows from the present states: enqueues the tasks whose upstream succeeded, ends those whose upstream
+    /// failed or was skipped, and closes the run when nothing is left.
+    ///
+    /// Called in the transaction that ends a task, so that no crash comes in between. It depends on the database alone:
+    /// once more does no harm.
+    pub(crate) fn advance(&self, tx: &mut dyn StoreTx, now: DateTime<Utc>) -> Result<()> {
+        let tasks = tx.tasks(&self.keys)?;
+        let mut states: Vec<Option<TaskState>> =
+            tasks.iter().map(|task| task.as_ref().map(|task| task.state)).collect();
+        let steps = self.graph.steps(&states);
+        if !steps.is_empty() {
+            let new = steps.iter().map(|(at, _)| self.new_task(*at)).collect::<Result<Vec<_>>>()?;
+            enqueue(tx, now, &new)?;
+            let mut marks = Vec::new();
+            for (at, step) in steps {
+                let (to, up, how) = match step {
+                    Step::Enqueue => {
+                        states[at] = Some(TaskState::Scheduled);
+                        continue;
+                    }
+                    Step::Fail(up) => (TaskState::Failed, up, "failed"),
+                    Step::Skip(up) => (TaskState::Skipped, up, "was skipped"),
+                };
+                states[at] = Some(to);
+                let message = format!("upstream {} {how}", short(&self.keys[up]));
+                marks.push(Mark::new(self.keys[at].clone(), to, message));
+            }
+            mark(tx, now, &marks)?;
+        }
+        if states.iter().all(|state| state.is_some_and(TaskState::is_end)) {
+            let failed = states.contains(&Some(TaskState::Failed));
+            let status = if failed { RunStatus::Failed } else { RunStatus::Completed };
+            tx.close_runs_if_open(&[RunClose::new(self.key.clone(), now, status)])?;
+        }
+        Ok(())
+    }
+
+    fn new_task(&self, at: usize) -> Result<NewTask> {
+        let (key, spec) = (&self.keys[at], &self.workflow.tasks[self.graph.nodes[at].task]);
+        let mut task = NewTask::new(key.clone())
+            .pool(spec.pool.clone())
+            .pool_slots(spec.pool_slots)
+            .priority(spec.priority)
+            .logical_date(self.started)
+            .retry(spec.retry.clone())
+            .lease_loss(LeaseLoss::Requeue { at_most: 20 })
+            .attempt_runs(AttemptRuns::Record)
+            .limit(limits::workflow(key)?);
+        for limit in &spec.limits {
+            task = task.limit(limits::free(limit)?);
+        }
+        Ok(task)
+    }
+
+    /// Where the run stands.
+    pub(crate) fn look(&self, tx: &mut dyn StoreTx) -> Result<Progress> {
+        let run = tx.runs(std::slice::from_ref(&self.key))?.pop().flatten();
+        let mut progress = Progress { total: self.keys.len(), ..Progress::default() };
+        progress.closed = run.is_none_or(|run| run.stop.is_some());
+        let tasks = tx.tasks(&self.keys)?;
+        for task in tasks.iter().flatten() {
+            match task.state {
+                TaskState::Running => progress.running += 1,
+                TaskState::Sensing => progress.sensing += 1,
+                state if state.is_end() => progress.ended += 1,
+                _ => progress.waiting += 1,
+            }
+        }
+        let states: Vec<_> = tasks.iter().map(|task| task.as_ref().map(|task| task.state)).collect();
+        progress.may_advance = !self.graph.steps(&states).is_empty() || progress.ended == progress.total;
+        Ok(progress)
+    }
+
+    /// All tasks of the run, by node.
+    pub(crate) fn tasks(&self, tx: &mut dyn StoreTx) -> Result<Vec<Option<TaskRecord>>> {
+        Ok(tx.tasks(&self.keys)?)
+    }
+}
+
+/// Where a run stands.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Progress {
+    pub(crate) total: usize,
+    pub(crate) ended: usize,
+    pub(crate) running: usize,
+    pub(crate) sensing: usize,
+    /// Enqueued, and not running.
+    pub(crate) waiting: usize,
+    pub(crate) closed: bool,
+    /// [`Run::advance`] has something to do.
+    pub(crate) may_advance: bool,
+}
+
+/// A task's name within its run.
+pub(crate) fn short(key: &TaskKey) -> String {
+    match key.map_index {
+        Some(index) => format!("{}[{index}]", key.task),
+        None => key.task.to_string(),
+    }
+}
+
+/// The run to be resumed, if there is one. A refusal is not an error of the transaction: nothing was written.
+fn open_run(
+    tx: &mut dyn StoreTx,
+    now: DateTime<Utc>,
+    workflow: &str,
+    definition: &str,
+) -> Result<Result<Option<RunRecord>, Trouble>> {
+    let query = ActiveQuery::new(now, DateTime::<Utc>::MAX_UTC).namespace(Namespace::new(NAMESPACE)?);
+    let open = tx.active_runs(&query)?;
+    let Some(run) = open.into_iter().find(|run| run.stop.is_none() && run.method == StartMethod::Manual)
+    else {
+        return Ok(Ok(None));
+    };
+    let id = &run.key.id;
+    let owner = run.workflow.as_ref().map_or("", |name| name.as_str());
+    if owner != workflow {
+        let text = format!(
+            "the database has the unfinished run {id} of workflow {owner}: resume that with its own file first, or give \
+             another database with --db"
+        );
+        return Ok(Err(Trouble::Input(text)));
+    }
+    if run.attributes.as_deref() != Some(definition) {
+        let text = format!(
+            "the workflow file was changed since the unfinished run {id} began: put the old file back to resume it, or \
+             begin anew in another database with --db"
+        );
+        return Ok(Err(Trouble::Input(text)));
+    }
+    Ok(Ok(Some(run)))
+}
+
+/// The first number that no run of this workflow has.
+fn next_key(tx: &mut dyn StoreTx, workflow: &str) -> Result<RunKey> {
+    const PAGE: usize = 100;
+    let mut first = 1;
+    loop {
+        let keys =
+            (first..first + PAGE).map(|number| RunKey::new(NAMESPACE, format!("{workflow}-{number:04}")));
+        let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
+        let runs = tx.runs(&keys)?;
+        if let Some((key, _)) = keys.into_iter().zip(runs).find(|(_, run)| run.is_none()) {
+            return Ok(key);
+        }
+        first += PAGE;
+    }
+}
+
+fn define_capacity(tx: &mut dyn StoreTx, workflow: &Workflow) -> Result<()> {
+    let mut pools = Vec::new();
+    if workflow.pools.iter().all(|pool| pool.name != PoolName::default_pool()) {
+        pools.push(PoolSpec::new(PoolName::DEFAULT, Slots::Limited(DEFAULT_POOL_SLOTS))?);
+    }
+    for pool in &workflow.pools {
+        pools.push(PoolSpec::new(&pool.name, pool.slots)?.described(&pool.description));
+    }
+    tx.put_pools(&pools)?;
+    let whole = workflow_limit(workflow)?;
+    let mut specs = Vec::new();
+    match workflow.max_active_tasks {
+        Some(max) => specs.push(LimitSpec::new(whole, max)?),
+        None => {
+            tx.delete_limits(&[whole])?;
+        }
+    }
+    for limit in &workflow.limits {
+        specs.push(LimitSpec::new(limits::free(&limit.name)?, limit.max)?);
+    }
+    Ok(tx.put_limits(&specs)?)
+}
+
+fn workflow_limit(workflow: &Workflow) -> Result<LimitKey> {
+    Ok(limits::workflow(&TaskKey::new(NAMESPACE, &workflow.name, "any", "any")?)?)
+}

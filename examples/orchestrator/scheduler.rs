@@ -1,0 +1,219 @@
+//! The scheduler: one step looks at the run, keeps leases alive, takes back those of the dead, admits, and hands out.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use stationmaster::admission::Deferral;
+use stationmaster::id::{PoolName, TaskId};
+use stationmaster::sensor::{EndReason, SensorEvent};
+use stationmaster::service::lifecycle::{Registered, register, renew, start};
+use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service};
+use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::{Result, TaskRecord, time};
+
+use crate::held::{Cut, Held};
+use crate::run::{Progress, Run, short};
+use crate::screen::Screen;
+use crate::sensors::sensor_of;
+
+/// How long leases hold: so long a resumed run waits for the slots of a process that was killed.
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
+const EVENTS: usize = 1_000;
+
+pub(crate) struct Scheduler<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) run: &'a Run,
+    pub(crate) held: &'a Held,
+    pub(crate) screen: &'a Screen,
+    pub(crate) admitter: Admitter,
+    pub(crate) reaper: Reaper,
+    pub(crate) workers: usize,
+    pub(crate) busy: &'a AtomicUsize,
+    pub(crate) queue: Sender<TaskRecord>,
+    /// Wakes the poker.
+    pub(crate) poker: LoopHandle,
+    pub(crate) peaks: &'a Peaks,
+    pub(crate) renew_at: Option<DateTime<Utc>>,
+    pub(crate) reap_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) over: bool,
+    next_due: Option<DateTime<Utc>>,
+}
+
+impl Report for Step {
+    fn next_due(&self) -> Option<DateTime<Utc>> {
+        self.next_due
+    }
+}
+
+impl Service for Scheduler<'_> {
+    type Report = Step;
+
+    fn tick(&mut self, now: DateTime<Utc>) -> Result<Step> {
+        let progress = self.look(now)?;
+        if progress.closed {
+            return Ok(Step { over: true, next_due: None });
+        }
+        let timeout = self.held.cut_overdue().map(|left| time::add(now, left));
+        let renewal = self.renew(now)?;
+        let expiry = self.reap(now)?;
+        let (admission, deferrals) = self.admit(now)?;
+        self.screen.progress(&progress, &deferrals);
+        let next_due = [timeout, renewal, expiry, admission].into_iter().flatten().min();
+        Ok(Step { over: false, next_due })
+    }
+}
+
+impl Scheduler<'_> {
+    /// Sees where the run stands, and carries it on after sensors ended, or after a crash.
+    fn look(&self, now: DateTime<Utc>) -> Result<Progress> {
+        let (events, progress) = self.store.read(|tx| Ok((tx.events(0, EVENTS)?, self.run.look(tx)?)))?;
+        if events.is_empty() && !progress.may_advance {
+            return Ok(progress);
+        }
+        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+        let progress = self.store.write(|tx| {
+            self.run.advance(tx, now)?;
+            tx.acknowledge_events(&seqs)?;
+            self.run.look(tx)
+        })?;
+        self.tell(&events);
+        Ok(progress)
+    }
+
+    /// One line for all sensors of a task that ended alike.
+    fn tell(&self, events: &[SensorEvent]) {
+        let mut lines: BTreeMap<(&TaskId, &str, &str), Vec<String>> = BTreeMap::new();
+        for event in events {
+            let ending = &event.ending;
+            let how = match ending.reason {
+                EndReason::Landed => "landed",
+                _ => ending.to.as_str(),
+            };
+            let detail = ending.value.as_deref().or(ending.message.as_deref()).unwrap_or_default();
+            lines.entry((&event.task.task, how, detail)).or_default().push(short(&event.task));
+        }
+        for ((_, how, detail), names) in lines {
+            let gap = if detail.is_empty() { "" } else { ": " };
+            self.screen.line(how, format_args!("{}{gap}{detail}", some(&names)));
+        }
+    }
+
+    /// The heartbeat. It comes before the reaper, so that after a long pause we keep what nobody took.
+    fn renew(&mut self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>> {
+        if self.renew_at.is_none_or(|at| at <= now) {
+            let leases = self.held.leases();
+            if !leases.is_empty() {
+                let renewed = self.store.write(|tx| renew(tx, now, LEASE, &leases))?;
+                for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| *moved == Moved::No) {
+                    self.held.cut(*lease, Cut::LeaseLost);
+                }
+            }
+            self.renew_at = Some(time::add(now, LEASE / 3));
+        }
+        Ok(self.renew_at)
+    }
+
+    fn reap(&mut self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>> {
+        if self.reap_at.is_none_or(|at| at <= now) {
+            let report = self.reaper.tick(now)?;
+            for reaped in &report.reaped {
+                let holder = reaped.task.lease.as_ref().map_or("", |lease| lease.holder.as_str());
+                let name = short(&reaped.task.key);
+                self.screen.line("reaped", format_args!("{name}: {holder} is gone, its slots are back"));
+            }
+            self.reap_at = Some(report.next_due.unwrap_or(time::add(now, LEASE)));
+        }
+        Ok(self.reap_at)
+    }
+
+    /// Fills the free workers; what is a sensor is handed over to the poker instead. Answers when to come again.
+    fn admit(&mut self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, Vec<Deferral>)> {
+        let free = self.workers.saturating_sub(self.busy.load(Ordering::SeqCst));
+        if free == 0 {
+            return Ok((None, Vec::new()));
+        }
+        let admission = self.admitter.admit(now, free)?;
+        if admission.granted.is_empty() {
+            return Ok((admission.next_due, admission.deferrals));
+        }
+        self.peaks.sample(self.store)?;
+        let is_sensor =
+            |task: &TaskRecord| self.run.spec(&task.key).is_some_and(|spec| spec.wait_for.is_some());
+        let (sensors, commands): (Vec<_>, Vec<_>) = admission.granted.into_iter().partition(is_sensor);
+        self.held.take(commands.iter().map(TaskRecord::lease_ref));
+        for task in commands {
+            self.busy.fetch_add(1, Ordering::SeqCst);
+            if let Err(unsent) = self.queue.send(task) {
+                self.held.release(unsent.0.lease_ref());
+            }
+        }
+        if sensors.is_empty() {
+            return Ok((admission.next_due, admission.deferrals));
+        }
+        self.hand_over(now, &sensors)?;
+        Ok((Some(now), admission.deferrals))
+    }
+
+    /// Starts sensors and registers them. Their slots are free again in the same transaction. They need no worker.
+    fn hand_over(&self, now: DateTime<Utc>, tasks: &[TaskRecord]) -> Result<()> {
+        let mut sensors = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            if let Some(spec) = self.run.spec(&task.key)
+                && let Some(wait_for) = &spec.wait_for
+            {
+                sensors.push(sensor_of(self.run, spec, wait_for, task.lease_ref())?);
+            }
+        }
+        let leases: Vec<_> = sensors.iter().map(|sensor| sensor.lease).collect();
+        let registered = self.store.write(|tx| {
+            start(tx, now, &leases)?;
+            register(tx, now, &sensors)
+        })?;
+        self.poker.wake();
+        let waiting: Vec<String> = tasks
+            .iter()
+            .zip(registered)
+            .filter(|(_, answer)| matches!(answer, Registered::Waiting(_)))
+            .map(|(task, _)| short(&task.key))
+            .collect();
+        self.screen.line("sensing", some(&waiting));
+        Ok(())
+    }
+}
+
+fn some(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+    }
+}
+
+/// The most slots of each pool that were seen in use.
+#[derive(Debug, Default)]
+pub(crate) struct Peaks(Mutex<BTreeMap<PoolName, i64>>);
+
+impl Peaks {
+    /// Right after an admission, when usage is at its highest.
+    fn sample(&self, store: &dyn Store) -> Result<()> {
+        let pools = store.read(|tx| Ok(tx.all_pools()?))?;
+        let mut peaks = self.0.lock();
+        for pool in pools {
+            let peak = peaks.entry(pool.spec.name).or_default();
+            *peak = pool.used.max(*peak);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn of(&self, pool: &PoolName) -> i64 {
+        self.0.lock().get(pool).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,170 @@
+//! One process at work on a run: the scheduler on this thread, the poker and the workers on their own.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stationmaster::clock::SystemClock;
+use stationmaster::id::Holder;
+use stationmaster::service::{
+    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, run_blocking,
+};
+use stationmaster::store::{Store, StoreExt};
+
+use crate::held::Held;
+use crate::run::Run;
+use crate::scheduler::{LEASE, Peaks, Scheduler};
+use crate::screen::Screen;
+use crate::sensors::{LogFiles, with_kinds};
+use crate::trouble::Trouble;
+use crate::worker::Workers;
+
+/// A loop looks around after this long even if nothing is due and nobody woke it.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The database may fail this often in a row until we give up.
+const PATIENCE: u32 = 10;
+
+/// How the session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    RunOver,
+    Interrupted,
+}
+
+/// What this process did, for the report.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) peaks: Peaks,
+    pub(crate) pokes: AtomicUsize,
+    pub(crate) saved: AtomicUsize,
+}
+
+pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Tally) -> Result<End, Trouble> {
+    let holder = holder()?;
+    let (scheduling, poking) = (LoopHandle::new(), LoopHandle::new());
+    let interrupted = stop_on_signal(&scheduling)?;
+    let (held, busy) = (Held::default(), AtomicUsize::new(0));
+    let screen = Screen::new(run.keys.len());
+    let (queue, tasks) = mpsc::channel();
+    let tasks = Mutex::new(tasks);
+
+    let options = PokerOptions::default().lease(LEASE).floor(Duration::from_millis(100));
+    let mut poker = with_kinds(Poker::new(Arc::clone(store), holder.clone(), options)?)?;
+    poker = poker.log(LogFiles(run.places.clone()));
+    let team = Workers {
+        store: store.as_ref(),
+        run,
+        held: &held,
+        screen: &screen,
+        scheduler: scheduling.clone(),
+        busy: &busy,
+    };
+    let mut scheduler = Scheduler {
+        store: store.as_ref(),
+        run,
+        held: &held,
+        screen: &screen,
+        admitter: Admitter::new(Arc::clone(store), holder, AdmitterOptions::default().lease(LEASE))?,
+        reaper: Reaper::new(Arc::clone(store), ReaperOptions::default()),
+        workers,
+        busy: &busy,
+        queue,
+        poker: poking.clone(),
+        peaks: &tally.peaks,
+        renew_at: None,
+        reap_at: None,
+    };
+
+    let end = thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| team.work(&tasks));
+        }
+        scope.spawn(|| poke(&mut poker, &poking, &scheduling, tally, &screen));
+        let end = schedule(&mut scheduler, &scheduling, &screen);
+        // The children die, the workers give their leases back, and hang up when the queue's sender is dropped.
+        held.stop();
+        drop(scheduler);
+        poking.stop();
+        end
+    });
+    screen.close();
+    // The last task may have ended while we stopped.
+    if store.read(|tx| run.look(tx))?.closed {
+        return Ok(End::RunOver);
+    }
+    match end? {
+        End::Interrupted if !interrupted.load(Ordering::SeqCst) => {
+            Err(Trouble::Broken("the scheduler was stopped".to_owned()))
+        }
+        end => Ok(end),
+    }
+}
+
+fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen) -> Result<End, Trouble> {
+    let mut end = Ok(End::Interrupted);
+    let mut failures = 0;
+    run_blocking(scheduler, &SystemClock, handle, LONGEST_SLEEP, |step| match step {
+        Ok(step) if step.over => {
+            end = Ok(End::RunOver);
+            ControlFlow::Break(())
+        }
+        Ok(_) => {
+            failures = 0;
+            ControlFlow::Continue(())
+        }
+        Err(error) => {
+            screen.line("trouble", &error);
+            failures += 1;
+            if failures < PATIENCE {
+                return ControlFlow::Continue(());
+            }
+            end = Err(error.into());
+            ControlFlow::Break(())
+        }
+    });
+    end
+}
+
+/// Pokes have a loop of their own: a slow one must not hold up the heartbeat.
+fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &Tally, screen: &Screen) {
+    run_blocking(poker, &SystemClock, handle, LONGEST_SLEEP, |report| {
+        match report {
+            Ok(report) => {
+                tally.pokes.fetch_add(report.poked, Ordering::SeqCst);
+                tally.saved.fetch_add(report.saved, Ordering::SeqCst);
+                if report.landed + report.failed + report.timed_out > 0 {
+                    scheduler.wake();
+                }
+            }
+            Err(error) => screen.line("trouble", format_args!("poking: {error}")),
+        }
+        ControlFlow::Continue(())
+    });
+    if let Err(error) = poker.leave() {
+        screen.line("trouble", format_args!("giving the shards back: {error}"));
+    }
+}
+
+/// Unique among all processes that ever worked on the database.
+fn holder() -> Result<Holder, Trouble> {
+    let name = format!("orchestrator-{}-{}", std::process::id(), chrono::Utc::now().timestamp_micros());
+    Holder::new(name).map_err(|error| Trouble::Broken(error.to_string()))
+}
+
+/// The first Ctrl-C or SIGTERM stops in order, the second at once.
+fn stop_on_signal(handle: &LoopHandle) -> Result<Arc<AtomicBool>, Trouble> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let (seen, handle) = (Arc::clone(&interrupted), handle.clone());
+    ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        handle.stop();
+    })
+    .map_err(|error| Trouble::Broken(format!("cannot catch signals: {error}")))?;
+    Ok(interrupted)
+}

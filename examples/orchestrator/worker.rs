@@ -1,0 +1,170 @@
+//! Worker threads: each runs one command at a time.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::service::LoopHandle;
+use stationmaster::service::lifecycle::{Finish, Finished, Outcome, RetryAdvice, finish, start};
+use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::{Result, TaskRecord, time};
+
+use crate::child;
+use crate::held::{Cut, Held};
+use crate::run::{Run, short};
+use crate::screen::Screen;
+use crate::workflow::Task;
+
+/// What all workers share.
+pub(crate) struct Workers<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) run: &'a Run,
+    pub(crate) held: &'a Held,
+    pub(crate) screen: &'a Screen,
+    /// Wakes the scheduler.
+    pub(crate) scheduler: LoopHandle,
+    /// Tasks handed to the workers and not ended yet.
+    pub(crate) busy: &'a AtomicUsize,
+}
+
+impl Workers<'_> {
+    /// Runs tasks until the scheduler hangs up.
+    pub(crate) fn work(&self, queue: &Mutex<Receiver<TaskRecord>>) {
+        loop {
+            let next = queue.lock().recv();
+            let Ok(task) = next else { return };
+            if let Err(error) = self.attempt(&task) {
+                self.screen.line("trouble", format_args!("{}: {error}", short(&task.key)));
+            }
+            // Not renewed any more: what could not be recorded is taken back by the reaper.
+            self.held.release(task.lease_ref());
+            self.busy.fetch_sub(1, Ordering::SeqCst);
+            self.scheduler.wake();
+        }
+    }
+
+    fn attempt(&self, task: &TaskRecord) -> Result<()> {
+        let Some(spec) = self.run.spec(&task.key) else { return self.end(task, Outcome::GivenBack, "") };
+        let lease = task.lease_ref();
+        if self.held.why_cut(lease).is_some() {
+            return self.end(task, Outcome::GivenBack, "");
+        }
+        let started = self.store.write(|tx| start(tx, SystemClock.now(), &[lease]))?;
+        if started != [Moved::Yes] {
+            return Ok(());
+        }
+        self.screen.line("start", Attempt(task));
+        let began = Instant::now();
+        let outcome = match self.run_command(task, spec) {
+            Ok(status) if status.success() => Outcome::Success { value: None },
+            Ok(status) => match self.held.why_cut(lease) {
+                Some(Cut::Stopping | Cut::LeaseLost) => Outcome::GivenBack,
+                Some(Cut::TimedOut) => {
+                    let limit = spec.timeout_s.unwrap_or_default().as_secs_f64();
+                    failed(format!("killed: it took longer than its timeout of {limit} s"))
+                }
+                None => failed(describe(status)),
+            },
+            Err(error) => failed(format!("could not be run: {error}")),
+        };
+        self.end(task, outcome, &format!(" ({:.1} s)", began.elapsed().as_secs_f64()))
+    }
+
+    fn run_command(&self, task: &TaskRecord, spec: &Task) -> std::io::Result<ExitStatus> {
+        let log = self.run.places.log(&task.key, task.attempt);
+        if let Some(dir) = log.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let (stdout, stderr) = child::into_file(File::create(log)?)?;
+        let attempt = task.attempt.to_string();
+        let index = task.key.map_index.map(|index| index.to_string()).unwrap_or_default();
+        let env = [
+            ("RUN_ID", OsStr::new(self.run.id())),
+            ("TASK", OsStr::new(&spec.name)),
+            ("ATTEMPT", OsStr::new(&attempt)),
+            ("MAP_INDEX", OsStr::new(&index)),
+            ("WORKFLOW_DIR", self.run.workflow_dir.as_os_str()),
+        ];
+        let dir = self.run.places.data(self.run.id());
+        let command = spec.command.as_deref().unwrap_or_default();
+        let (mut child, lifeline) = child::start(command, &dir, &env, stdout, stderr)?;
+        self.held.attach(task.lease_ref(), lifeline, spec.timeout_s);
+        child.wait()
+    }
+
+    /// Records the end of an attempt, and in the same transaction what follows from it for the run.
+    fn end(&self, task: &TaskRecord, outcome: Outcome, took: &str) -> Result<()> {
+        let ends = [Finish::new(task.lease_ref(), outcome)];
+        let finished = persist(|| {
+            let now = SystemClock.now();
+            self.store.write(|tx| {
+                let finished = finish(tx, now, &ends)?;
+                self.run.advance(tx, now)?;
+                Ok(finished)
+            })
+        })?;
+        let why = match &ends[0].outcome {
+            Outcome::Failed { message, .. } => message.as_str(),
+            _ => "",
+        };
+        let task = Attempt(task);
+        match finished[..] {
+            [Finished::Ended(state)] if why.is_empty() => {
+                self.screen.line(state.as_str(), format!("{task}{took}"))
+            }
+            [Finished::Ended(state)] => self.screen.line(state.as_str(), format!("{task}{took}: {why}")),
+            [Finished::RetryAt(at)] => {
+                let pause = time::since(at, SystemClock.now()).as_secs_f64();
+                self.screen.line("retry", format!("{task}: {why}; again in {pause:.1} s"));
+            }
+            [Finished::Ready] => self.screen.line("returned", task),
+            _ => self.screen.line("stale", format!("{task}: its lease was lost, its result does not count")),
+        }
+        Ok(())
+    }
+}
+
+fn failed(message: String) -> Outcome {
+    Outcome::Failed { message, retry: RetryAdvice::Policy }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Tries again while another process holds the database. Safe for an end whose commit is in doubt: once more it is stale.
+fn persist<T>(mut write: impl FnMut() -> Result<T>) -> Result<T> {
+    const TRIES: u32 = 5;
+    let mut tries = 1;
+    loop {
+        match write() {
+            Err(error) if tries < TRIES && (error.is_retryable() || error.is_indeterminate()) => {
+                std::thread::sleep(Duration::from_millis(200));
+                tries += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// A task, with its attempt if that is not the first.
+struct Attempt<'a>(&'a TaskRecord);
+
+impl std::fmt::Display for Attempt<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.attempt {
+            1 => f.write_str(&short(&self.0.key)),
+            attempt => write!(f, "{} (attempt {attempt})", short(&self.0.key)),
+        }
+    }
+}
