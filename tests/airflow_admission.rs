@@ -122,10 +122,10 @@ fn walk(row: &Value) -> Vec<Vec<usize>> {
         let (state, pool) = (ti[4].as_str().unwrap(), ti[6].as_str().unwrap());
         let leased = matches!(state, "queued" | "running");
         let keeps = list("pools").iter().any(|p| p["name"] == *pool && p["include_deferred"] == true);
-        if leased || state == "deferred" && keeps {
-            if let Some(Some(open)) = open.get_mut(pool) {
-                *open -= ti[7].as_i64().unwrap();
-            }
+        if (leased || state == "deferred" && keeps)
+            && let Some(Some(open)) = open.get_mut(pool)
+        {
+            *open -= ti[7].as_i64().unwrap();
         }
         if leased {
             for count in counts(ti) {

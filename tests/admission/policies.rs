@@ -4,12 +4,11 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{Ageing, AirflowWindow, Policy, Reason, ReasonKind};
 use stationmaster::pool::Slots;
 use stationmaster::service::lifecycle::{
-    EnqueueOptions, Finish, Outcome, RetryAdvice, enqueue_with, finish, reap,
+    EnqueueOptions, Finish, Outcome, RetryAdvice, enqueue, enqueue_with, finish, reap,
 };
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::task::LeaseLoss;
-use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskRecord, TaskState};
 
 use crate::{Scene, at, db, key, names, on_every_store, secs};
@@ -218,25 +217,14 @@ fn a_window_tells_what_it_did_not_reach_and_what_is_missing() {
 #[test]
 fn the_admitter_takes_the_policy_from_its_options() {
     let store = std::sync::Arc::new(MemoryStore::new());
-    let task = NewTask::new(key("a")).pool_slots(128);
-    let small = ["b", "c"].map(|name| NewTask::new(key(name)).priority(1));
-    store
-        .write(|tx| stationmaster::service::lifecycle::enqueue(tx, from_micros(0), &[task.clone()]))
-        .unwrap();
-    store.write(|tx| stationmaster::service::lifecycle::enqueue(tx, from_micros(0), &small)).unwrap();
+    let put = |tasks: &[NewTask]| store.write(|tx| enqueue(tx, at(0), tasks)).unwrap();
+    put(&[NewTask::new(key("a")).pool_slots(128)]);
+    put(&["b", "c"].map(|name| NewTask::new(key(name)).priority(1)));
     let options = AdmitterOptions::default().budget(1).policy(reserve(0));
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
-    assert_eq!(names(&admitter.tick(from_micros(0)).unwrap().granted), ["b"]);
-    store
-        .write(|tx| {
-            stationmaster::service::lifecycle::enqueue(
-                tx,
-                from_micros(0),
-                &[NewTask::new(key("d")).priority(-1)],
-            )
-        })
-        .unwrap();
-    assert_eq!(names(&admitter.tick(from_micros(0)).unwrap().granted), ["c"]);
-    let admission = admitter.tick(from_micros(0)).unwrap();
-    assert_eq!(admission.deferred_by_kind(), [(ReasonKind::PoolFull, 1), (ReasonKind::Reserved, 1)].into());
+    assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["b"]);
+    put(&[NewTask::new(key("d")).priority(-1)]);
+    assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["c"]);
+    let counts = admitter.tick(at(0)).unwrap().deferred_by_kind();
+    assert_eq!(counts, [(ReasonKind::PoolFull, 1), (ReasonKind::Reserved, 1)].into());
 }
