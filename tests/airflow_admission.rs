@@ -53,7 +53,6 @@ mod sqlite {
     }
 
     #[test]
-    #[cfg_attr(debug_assertions, ignore = "runs in a release build")]
     fn the_large_rows() {
         every_row_passes(LARGE, 8, sqlite);
     }
@@ -187,11 +186,9 @@ fn the_default_policy_equals_a_walk_over_all_candidates() {
     let (mut compared, mut more) = (0, 0);
     for row in rows(SMALL).into_iter().chain(rows(LARGE)) {
         let Some(answer) = vectors::by_default_policy(&row, memory().as_ref()).unwrap() else { continue };
-        assert_eq!(answer, json!({ "id": row["id"], "admitted": walk(&row) }));
-        let count = |lists: &Value| -> usize {
-            lists.as_array().unwrap().iter().map(|list| list.as_array().unwrap().len()).sum()
-        };
-        more += usize::from(count(&answer["admitted"]) > count(&row["admitted"]));
+        assert_eq!((answer.id, &answer.admitted), (row["id"].clone(), &walk(&row)));
+        let recorded = row["admitted"].as_array().unwrap().iter().map(|call| call.as_array().unwrap().len());
+        more += usize::from(answer.admitted.concat().len() > recorded.sum());
         compared += 1;
     }
     assert_eq!(compared, 404 - 45, "rows without a missing DAG");

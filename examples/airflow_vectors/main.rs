@@ -72,7 +72,7 @@ fn check_admission(row: &Value, settings: &Settings) -> Result<(), String> {
         Policy::Airflow => admission::check(row, store.as_ref()),
         Policy::Default => {
             if let Some(answer) = admission::by_default_policy(row, store.as_ref())? {
-                println!("{answer}");
+                println!("{}", serde_json::to_string(&answer).map_err(|error| error.to_string())?);
             }
             Ok(())
         }

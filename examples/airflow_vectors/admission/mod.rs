@@ -4,7 +4,8 @@
 mod row;
 mod scene;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use stationmaster::admission::Policy;
 use stationmaster::pool::PoolStats;
 use stationmaster::store::{Store, StoreExt};
@@ -57,20 +58,28 @@ fn number(stats: &PoolStats, what: &str) -> Result<Option<i64>, String> {
     })
 }
 
+/// What the default policy admits for one row.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) id: Value,
+    /// Places in `tis`, in order of admission, for each tick.
+    pub(crate) admitted: Vec<Vec<usize>>,
+}
+
 /// What three ticks of the crate's own default policy admit, in an empty store; none for a row with a missing DAG.
 ///
 /// The budget of each tick is `executor_slots`; `max_tis` means nothing here.
-pub(crate) fn by_default_policy(row: &Value, store: &dyn Store) -> Result<Option<Value>, String> {
+pub(crate) fn by_default_policy(row: &Value, store: &dyn Store) -> Result<Option<Answer>, String> {
     let id = row.get("id").cloned().unwrap_or_default();
     let row = Row::read(row)?;
     if row.dags.iter().any(|dag| dag.missing) {
         return Ok(None);
     }
     let mut scene = Scene::set_up(store, &row)?;
-    let mut calls = Vec::new();
+    let mut admitted = Vec::new();
     for _ in 0..CALLS {
         let admission = scene.call(Policy::default()).map_err(|error| error.to_string())?;
-        calls.push(admission.granted.iter().map(place).collect::<Vec<_>>());
+        admitted.push(admission.granted.iter().map(place).collect());
     }
-    Ok(Some(json!({ "id": id, "admitted": calls })))
+    Ok(Some(Answer { id, admitted }))
 }
