@@ -31,6 +31,7 @@
 //! # Find your way
 //!
 //! * Limit a database to four tasks at once: [`pool`]. A tenant to ten: [`admission::limits`].
+//! * A big task starves behind small ones, an old one behind urgent ones: [`admission::Policy`], [`admission::Ageing`].
 //! * Why does this task not run? [`service::lifecycle::explain`].
 //! * Retry, in Airflow's times or better: [`backoff`].
 //! * Wait for a file without a worker: [`service::Poker`].
