@@ -20,7 +20,7 @@ use stationmaster::service::lifecycle::{
     register, start,
 };
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, run_blocking,
+    Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, run_blocking,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
 use stationmaster::task::{AttemptRuns, attempt_run_id};
@@ -348,6 +348,29 @@ fn a_wake_during_a_tick_brings_another_tick() {
     // Without it the loop would sleep for an hour.
     run_blocking(&mut service, &SystemClock, &handle, secs(3_600), |_| ControlFlow::Continue(()));
     assert_eq!(ticks.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn what_frees_slots_or_brings_tasks_wakes_waiters_and_a_tick_does_not() {
+    let handle = LoopHandle::new();
+    let store = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let woken = |work: &mut dyn FnMut()| {
+        let seen = handle.seen();
+        work();
+        handle.seen() != seen
+    };
+    assert!(woken(&mut || put(&*store, &[NewTask::new(key("t"))])));
+    let mut lease = None;
+    assert!(!woken(&mut || lease = Some(admitter.tick(at(0)).unwrap().granted[0].lease_ref())));
+    let lease = lease.unwrap();
+    assert!(!woken(&mut || drop(store.write(|tx| start(tx, at(0), &[lease])).unwrap())));
+    let end = |tx: &mut dyn StoreTx| finish(tx, at(0), &[Finish::success(lease)]);
+    assert!(!woken(&mut || drop(store.write(|tx| end(tx).and(Err::<(), _>(Error::abort("no")))))));
+    assert!(woken(&mut || drop(store.write(|tx| end(tx)).unwrap())));
+    assert!(!woken(&mut || drop(store.read(|tx| Ok(tx.all_pools()?)).unwrap())));
+    assert_eq!(store.inner().info().backend, "memory");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::bounds::{MAX_TEXT_BYTES, clip};
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
-use crate::sensor::{EndReason, Ending, Poked, SensorRecord, Worker, claims, next_poke, settle};
+use crate::sensor::{EndReason, Ending, Poked, SensorRecord, Worker, claims, settle};
 use crate::service::lifecycle::end_sensors;
 use crate::service::run::Service;
 use crate::shard::{ShardLimit, ShardRange, range};
@@ -129,7 +129,7 @@ impl PokerOptions {
 /// While its leases hold, a worker alone pokes the groups of its shards. A poke whose sensor was cancelled, registered
 /// again or ended by another worker meanwhile changes nothing: every end is conditional on the registration's epoch and on
 /// the task still sensing. A group is looked at when it is registered and then on a grid computed from fingerprint and
-/// interval alone ([`next_poke`]), so a restart needs no stored counter and pokes no more than usual. Sensors time out
+/// interval alone ([`crate::sensor::next_poke`]), so a restart needs no stored counter and pokes no more than usual. Sensors time out
 /// only while some worker ticks.
 ///
 /// When the clock is set back, the worker begins anew, as after a restart.
