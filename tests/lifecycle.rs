@@ -159,6 +159,30 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
 }
 
 #[test]
+fn what_is_given_back_cleanly_uses_up_no_forgiveness_of_lost_leases() {
+    on_every_store(|store| {
+        put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 2 })]);
+        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default());
+        let mut lose = |now| {
+            run(&store, now);
+            let became = reaper.tick(at(now + 10)).unwrap().reaped[0].became;
+            let task = task(&store, "t");
+            (became, task.lost, task.forgiven)
+        };
+        let give_back = |now| {
+            let lease = run(&store, now)[0];
+            assert_eq!(end(&store, now, Finish::new(lease, Outcome::GivenBack)), Finished::Ready);
+        };
+        (0..3).for_each(give_back);
+        assert_eq!(lose(10), (Finished::Ready, 1, 4));
+        give_back(20);
+        assert_eq!(lose(30), (Finished::Ready, 2, 6));
+        assert_eq!(lose(50), (Finished::Ended(TaskState::Failed), 3, 6), "and the last is counted, too");
+        audited(&store);
+    });
+}
+
+#[test]
 fn what_is_given_back_is_ready_at_once_and_does_not_count() {
     on_every_store(|store| {
         let retry = RetryPolicy::fixed(secs(1)).max_attempts(2).build().unwrap();

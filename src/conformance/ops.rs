@@ -103,6 +103,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
     let mut wanted =
         Move::new(lease(random, task), StateSet::of(&states), targets[random.index(targets.len())]);
     wanted.forgive = random.below(2) as u32;
+    wanted.lose = random.below(2) as u32;
     if wanted.to == TaskState::UpForRetry || wanted.to == TaskState::Scheduled && random.once_in(3) {
         wanted.due = Some(at(now + random.instant(200)));
     }

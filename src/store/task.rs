@@ -79,6 +79,8 @@ pub struct Move {
     pub held_slots: u32,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
+    /// Added to its count of lost leases.
+    pub lose: u32,
     /// Replaces `ended_at`, unless none.
     pub ended_at: Option<DateTime<Utc>>,
     /// Replaces `message`, also when none.
@@ -97,6 +99,7 @@ impl Move {
             due: None,
             held_slots: 0,
             forgive: 0,
+            lose: 0,
             ended_at: None,
             message: None,
             value: None,

@@ -53,6 +53,7 @@ CREATE TABLE sm_task (
     priority         INTEGER NOT NULL,
     attempt          INTEGER NOT NULL DEFAULT 0,
     forgiven         INTEGER NOT NULL DEFAULT 0,
+    lost             INTEGER NOT NULL DEFAULT 0,
     lease_loss       INTEGER,
     attempt_runs     INTEGER NOT NULL DEFAULT 0,
     enqueued_at      INTEGER NOT NULL,

@@ -20,7 +20,7 @@ pub(super) const START: &str = "UPDATE sm_task SET state = 2, started_at = ?3, \
 pub(super) const RENEW: &str =
     "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
 pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?3, due = ?4, held_slots = ?5, ready_at = coalesce(?4, ?7, ready_at), \
-     forgiven = min(forgiven + ?6, 4294967295), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
+     forgiven = min(forgiven + ?6, 4294967295), lost = min(lost + ?11, 4294967295), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
      holder = NULL, expires_at = NULL WHERE no = ?1 AND epoch = ?2 AND (?10 >> state) & 1";
 pub(super) const READY_LANE: &str = "SELECT lane FROM sm_task WHERE no = ?1 AND state = 0";
 pub(super) const EXPIRED: &str = concat!(
@@ -86,6 +86,7 @@ impl Db<'_> {
                 change.message,
                 change.value,
                 mask(change.from),
+                change.lose,
             ])?;
             answers.push(moved(rows));
             if rows == 0 {
