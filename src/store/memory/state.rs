@@ -67,7 +67,16 @@ impl State {
                 let old = self.tasks.swap(no, row, &mut self.lanes);
                 Write::Task(no, old)
             }
-            Write::Lane(no, key) => Write::Lane(no, self.lanes.swap(no, key)),
+            Write::Lane(no, key) => {
+                if let Some(key) = &key {
+                    self.limits.count_lane(key, Filing::In);
+                }
+                let old = self.lanes.swap(no, key);
+                if let Some(old) = &old {
+                    self.limits.count_lane(old, Filing::Out);
+                }
+                Write::Lane(no, old)
+            }
             Write::Request(id, request) => {
                 let old = self.requests.swap(&id, request);
                 Write::Request(id, old)

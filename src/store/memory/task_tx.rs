@@ -211,7 +211,11 @@ impl TaskTx for Transaction<'_> {
             if self.state.sensors.get(*no).is_some() {
                 self.write(Write::Sensor(*no, None));
             }
+            let lane = self.state.tasks.lane(*no);
             self.write(Write::Task(*no, None));
+            if let Some(lane) = lane {
+                self.leave_lane(lane);
+            }
         }
         Ok(ended.len())
     }

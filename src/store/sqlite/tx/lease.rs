@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
 use super::code::{mask, task_state};
-use super::lane::ReadyChange;
+use super::lane::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
@@ -64,7 +64,7 @@ impl Db<'_> {
             return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
         }
         let mut statement = self.prepare(MOVE)?;
-        let mut ready = ReadyChange::default();
+        let mut changes = LaneChanges::default();
         let mut answers = Vec::with_capacity(moves.len());
         let mut done = HashSet::with_capacity(moves.len());
         for change in moves {
@@ -94,16 +94,16 @@ impl Db<'_> {
             }
             done.insert(no);
             if let Some(lane) = was_ready {
-                ready.add(lane, -1);
+                changes.ready(lane, -1);
             }
             if change.to == TaskState::Scheduled
                 && change.due.is_none()
                 && let Some(lane) = self.ready_lane(no)?
             {
-                ready.add(lane, 1);
+                changes.ready(lane, 1);
             }
         }
-        ready.write(self)?;
+        changes.write(self)?;
         Ok(answers)
     }
 
