@@ -658,3 +658,24 @@ fn old_ended_tasks_are_forgotten_when_asked_for() {
         assert_eq!(task(&store, "open").state, TaskState::Scheduled);
     });
 }
+
+#[test]
+fn workers_that_died_long_ago_are_forgotten_by_the_living() {
+    on_every_store(|store| {
+        let tick = |name: &str, now| {
+            let options = PokerOptions::default().lease(secs(30)).shards(NonZeroU32::new(3).unwrap());
+            Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap().tick(at(now)).unwrap();
+        };
+        let known = || -> Vec<String> {
+            let workers = store.read(|tx| Ok(tx.live_workers(from_micros(i64::MIN))?)).unwrap();
+            assert!(workers.iter().all(|worker| worker.shards.get() == 3));
+            workers.iter().map(|worker| worker.name.to_string()).collect()
+        };
+        tick("a", 0);
+        tick("b", 100);
+        tick("c", 24 * 3600 + 30);
+        assert_eq!(known(), ["a", "b", "c"], "a expired a day ago, and not longer");
+        tick("c", 24 * 3600 + 31);
+        assert_eq!(known(), ["b", "c"]);
+    });
+}

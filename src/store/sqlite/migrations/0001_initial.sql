@@ -125,10 +125,14 @@ CREATE TABLE sm_event (
 ) STRICT;
 CREATE INDEX sm_event_task ON sm_event (no);
 
+-- codes, shards: how it splits the shard codes.
 CREATE TABLE sm_worker (
     name       TEXT PRIMARY KEY,
+    codes      INTEGER NOT NULL,
+    shards     INTEGER NOT NULL,
     expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_worker_expiry ON sm_worker (expires_at, name);
 
 CREATE TABLE sm_shard (
     shard      INTEGER PRIMARY KEY,

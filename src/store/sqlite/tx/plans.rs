@@ -54,6 +54,7 @@ const HOT: &[(&str, &str)] = &[
     ("end sensor", sensor::END),
     ("events", event::EVENTS),
     ("acknowledge", event::ACKNOWLEDGE),
+    ("forget_workers", worker::FORGET_WORKERS),
     ("release shards", worker::RELEASE),
     ("write shard", worker::LATER_LEASE),
     ("namespace", run::NAMESPACE),

@@ -1,5 +1,6 @@
 //! Reading rows.
 
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
@@ -38,6 +39,10 @@ pub(super) fn maybe_name<T: FromStr<Err = IdError>>(row: &Row<'_>, at: usize) ->
 pub(super) fn count(row: &Row<'_>, at: usize) -> Outcome<u32> {
     let value: i64 = row.get(at)?;
     u32::try_from(value).map_err(|_| Fault::Damaged(format!("{value} is out of range")))
+}
+
+pub(super) fn at_least_one(row: &Row<'_>, at: usize) -> Outcome<NonZeroU32> {
+    NonZeroU32::new(count(row, at)?).ok_or_else(|| Fault::Damaged("0 is out of range".into()))
 }
 
 pub(super) fn number(row: &Row<'_>, at: usize) -> Outcome<u64> {
