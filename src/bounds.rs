@@ -6,5 +6,12 @@ pub const MAX_SLOTS: u32 = i32::MAX as u32;
 /// The most limit keys one task may carry.
 pub const MAX_LIMIT_KEYS: usize = 16;
 
+/// The same text, cut to [`MAX_TEXT_BYTES`] if it is longer.
+pub(crate) fn clip(mut text: String) -> String {
+    let cut = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(cut.unwrap_or(0));
+    text
+}
+
 /// The longest payload, message or landed value, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;

@@ -6,7 +6,7 @@
 use std::error::Error as StdError;
 
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
-use crate::id::{IdError, TaskKey};
+use crate::id::{Holder, IdError, RequestId, TaskKey};
 
 /// The result of whatever touches a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -14,8 +14,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The result of one store operation.
 pub type StoreResult<T> = std::result::Result<T, StoreError>;
 
-/// What a service or a life-cycle operation answers when it could not do its work. Nothing is half done: the
-/// transaction was rolled back, unless [`StoreError::is_indeterminate`].
+/// What a service or a life-cycle operation answers when it could not do its work.
+///
+/// In a transaction of the store's nothing is half done: it was rolled back, unless [`StoreError::is_indeterminate`]. In one
+/// that the host owns, the host must roll back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -90,6 +92,32 @@ pub enum Invalid {
         bytes: usize,
         /// The largest size that is taken.
         cap: usize,
+    },
+    /// A tick was given a name that another holder's tick had.
+    #[error("request {request} is of {holder}: give each tick a name of its own")]
+    RequestOfAnother {
+        /// The name.
+        request: RequestId,
+        /// Who holds what it was granted.
+        holder: Holder,
+    },
+    /// A sensor cannot end like this.
+    #[error("a sensor cannot take its task to {to}: to an end, or to scheduled")]
+    Ending {
+        /// Where it was to take it.
+        to: &'static str,
+    },
+    /// Workers that share sensors do not agree on how to share them.
+    #[error(
+        "worker {other} splits {codes} shard codes into {shards} shards: use the same numbers, or stop it first"
+    )]
+    Shards {
+        /// The other worker, which is alive.
+        other: Holder,
+        /// Its number of shard codes.
+        codes: u32,
+        /// Its number of shards.
+        shards: u32,
     },
     /// A duration is zero, or out of its range.
     #[error("{what} must be {expected}")]

@@ -45,7 +45,7 @@
 //! | feature | default | |
 //! |---|---|---|
 //! | `sqlite` | yes | `store::sqlite`; bundles SQLite, so a C compiler is needed |
-//! | `testing` | no | `conformance`, the suite that every store must pass |
+//! | `testing` | no | `conformance`, the suite that every store must pass; `testing::history`, a checker of what many processes did to one store |
 
 #![warn(unreachable_pub)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

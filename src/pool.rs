@@ -117,6 +117,7 @@ pub struct PoolSpec {
 /// Whether sensing tasks of a pool keep their slots (Airflow 2.7: `include_deferred`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Deferred {
     /// They give them back while they wait.
     #[default]

@@ -113,6 +113,7 @@ pub enum LeaseLoss {
 /// Whether the attempts of a task are written to the active-run index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum AttemptRuns {
     /// They are not.
     #[default]
@@ -281,7 +282,7 @@ impl NewTask {
             return Err(Invalid::LimitKeys { task: task(), count: lane.limits.len() });
         }
         if self.attempt_runs == AttemptRuns::Record {
-            let longest = attempt_run_id(&self.key, u32::MAX).len();
+            let longest = attempt_run_id(&self.key, TaskNo(i64::MAX), u32::MAX).len();
             if longest > crate::id::MAX_BYTES {
                 let (what, cap) = ("the run id of a recorded attempt", crate::id::MAX_BYTES);
                 return Err(Invalid::TooManyBytes { what, bytes: longest, cap });
@@ -384,7 +385,7 @@ pub struct TaskRecord {
     pub first_started_at: Option<DateTime<Utc>>,
     /// When its last attempt started.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it left `Running` or `Sensing` last.
+    /// When an attempt of it ended last, or when it was marked or cleared.
     pub ended_at: Option<DateTime<Utc>>,
     /// Why it failed or was skipped last.
     pub message: Option<String>,
@@ -441,19 +442,21 @@ impl TaskRecord {
     }
 }
 
-/// The id under which an attempt is written to the active-run index: `workflow/run/task[map index]#attempt`.
+/// The id under which an attempt is written to the active-run index: `workflow/run/task[map index]#attempt@number`.
+///
+/// The task's number in the store makes it unique: names may hold `/` and `[`, and a key may be enqueued again after its
+/// task was forgotten.
 ///
 /// # Examples
 ///
 /// ```
-/// use stationmaster::{TaskKey, task::attempt_run_id};
+/// use stationmaster::{TaskKey, TaskNo, task::attempt_run_id};
 /// let key = TaskKey::new("prod", "nightly", "r1", "load")?.mapped(3);
-/// assert_eq!(attempt_run_id(&key, 2), "nightly/r1/load[3]#2");
+/// assert_eq!(attempt_run_id(&key, TaskNo(17), 2), "nightly/r1/load[3]#2@17");
 /// # Ok::<(), stationmaster::id::IdError>(())
 /// ```
-pub fn attempt_run_id(key: &TaskKey, attempt: u32) -> String {
-    match key.map_index {
-        Some(index) => format!("{}/{}/{}[{index}]#{attempt}", key.workflow, key.run, key.task),
-        None => format!("{}/{}/{}#{attempt}", key.workflow, key.run, key.task),
-    }
+pub fn attempt_run_id(key: &TaskKey, no: TaskNo, attempt: u32) -> String {
+    let TaskKey { workflow, run, task, .. } = key;
+    let index = key.map_index.map_or_else(String::new, |index| format!("[{index}]"));
+    format!("{workflow}/{run}/{task}{index}#{attempt}@{}", no.0)
 }

@@ -16,6 +16,7 @@ use crate::{seconds, time};
 /// What becomes of a sensing task when what it waits for has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnLanded {
     /// It ends as a success, with the landed value.
     #[default]
@@ -27,6 +28,7 @@ pub enum OnLanded {
 /// What becomes of a sensing task when it times out, or its poke says that it never will land.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnMissed {
     /// It fails.
     #[default]
@@ -47,18 +49,40 @@ pub enum OnMissed {
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Draft")]
 #[non_exhaustive]
 pub struct Settings {
     /// The time between two pokes, at least one millisecond.
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
-    /// How long it waits, from its registration; at least one microsecond.
+    /// How long it waits, from its registration; at least one microsecond. A a poker ends it then.
     #[serde(rename = "timeout_s", with = "seconds")]
     pub timeout: Duration,
     /// What a landing does.
     pub on_landed: OnLanded,
     /// What a timeout or a failure does.
     pub on_missed: OnMissed,
+}
+
+/// [`Settings`] before they were checked.
+#[derive(Deserialize)]
+struct Draft {
+    #[serde(rename = "interval_s", with = "seconds")]
+    interval: Duration,
+    #[serde(rename = "timeout_s", with = "seconds")]
+    timeout: Duration,
+    #[serde(default)]
+    on_landed: OnLanded,
+    #[serde(default)]
+    on_missed: OnMissed,
+}
+
+impl TryFrom<Draft> for Settings {
+    type Error = Invalid;
+    fn try_from(draft: Draft) -> Result<Self, Invalid> {
+        let settings = Self::new(draft.interval, draft.timeout)?;
+        Ok(settings.on_landed(draft.on_landed).on_missed(draft.on_missed))
+    }
 }
 
 impl Settings {

@@ -49,6 +49,13 @@ impl AdmitterOptions {
         self
     }
 
+    /// Sets how long the store remembers what a tick granted.
+    #[must_use]
+    pub fn remember(mut self, length: Duration) -> Self {
+        self.remember = length;
+        self
+    }
+
     /// Sets how long leases hold.
     #[must_use]
     pub fn lease(mut self, length: Duration) -> Self {
@@ -162,9 +169,13 @@ impl Admitter {
 impl Service for Admitter {
     type Report = Admission;
 
-    /// [`Self::admit`] with the whole budget.
+    /// [`Self::admit`] with the whole budget; due again at once if that was spent.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Admission> {
-        self.admit(now, usize::MAX)
+        let mut admission = self.admit(now, usize::MAX)?;
+        if admission.granted.len() >= self.options.budget {
+            admission.next_due = Some(time::truncate(now));
+        }
+        Ok(admission)
     }
 }
 

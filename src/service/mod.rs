@@ -17,8 +17,10 @@ pub mod lifecycle;
 mod poker;
 mod reaper;
 mod run;
+mod waking;
 
 pub use admitter::{Admitter, AdmitterOptions};
 pub use poker::{Poke, PokeLog, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
 pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};
+pub use waking::WakingStore;

@@ -53,7 +53,7 @@ pub struct ReapReport {
     pub reaped: Vec<Reaped>,
     /// How many ended tasks it forgot.
     pub forgotten: usize,
-    /// The earliest expiry of the leases that are left.
+    /// The earliest expiry of the leases that are left; this instant if the tick did as much as it was allowed to.
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -108,7 +108,9 @@ impl Service for Reaper {
                 Some(length) => tx.forget_ended(time::sub(now, length), options.limit)?,
                 None => 0,
             };
-            Ok(ReapReport { reaped, forgotten, next_due: tx.next_expiry()? })
+            let more = reaped.len().max(forgotten) >= options.limit.max(1);
+            let next_due = if more { Some(time::truncate(now)) } else { tx.next_expiry()? };
+            Ok(ReapReport { reaped, forgotten, next_due })
         })
     }
 }

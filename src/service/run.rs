@@ -109,8 +109,10 @@ impl LoopHandle {
 /// Ticks a service until its handle is stopped or `each` breaks.
 ///
 /// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond; [`LoopHandle::wake`]
-/// ends the sleep. `each` sees every report and every error; the loop goes on after an error, `longest` later, unless
-/// `each` breaks.
+/// ends the sleep. `each` sees every report and every error; after an error the loop goes on, unless `each` breaks, after
+/// 10 milliseconds, twice as long after each further error in a row, at most `longest`.
+///
+/// It sleeps by the machine's time, whatever `clock` says: with a [`crate::clock::ManualClock`] call `tick` instead.
 ///
 /// # Examples
 ///
@@ -138,14 +140,21 @@ pub fn run_blocking<S: Service>(
     longest: Duration,
     mut each: impl FnMut(Result<S::Report>) -> ControlFlow<()>,
 ) {
+    let mut failures: u32 = 0;
     while !handle.is_stopped() {
         let seen = handle.seen();
         let report = service.tick(clock.now());
+        failures = if report.is_ok() { 0 } else { failures.saturating_add(1) };
         let due = report.as_ref().ok().and_then(Report::next_due);
         if each(report).is_break() {
             return;
         }
-        let pause = due.map_or(longest, |due| time::since(due, clock.now()).min(longest));
+        let pause = match due {
+            _ if failures > 0 => Duration::from_millis(5 << failures.min(20)),
+            Some(due) => time::since(due, clock.now()),
+            None => longest,
+        };
+        let pause = pause.min(longest);
         handle.wait_since(seen, pause.max(Duration::from_millis(1)));
     }
 }

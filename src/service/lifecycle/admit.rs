@@ -6,13 +6,13 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::admission::{Deferral, Need, Planner, Policy, ReasonKind};
-use crate::error::{Result, StoreError};
+use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
 use crate::store::{GrantBatch, StoreTx};
 use crate::task::TaskRecord;
 use crate::time;
 
-/// The most tasks that one tick promotes from waiting for an instant to ready.
+/// How many tasks are promoted at once from waiting for an instant to ready.
 const PROMOTIONS: usize = 10_000;
 
 /// Asks for admission.
@@ -21,7 +21,7 @@ const PROMOTIONS: usize = 10_000;
 pub struct AdmitOrder {
     /// Who gets the leases.
     pub holder: Holder,
-    /// Names this tick. The same name again answers what the first one was granted, and grants nothing more.
+    /// Names this tick, among those of all holders. The same name again answers what the first one was granted, and grants nothing more.
     pub request: RequestId,
     /// The most tasks to admit: free places of the executor. 0 admits none and tells why the others wait.
     pub budget: usize,
@@ -58,7 +58,7 @@ pub struct Admission {
     pub missing: Vec<LimitKey>,
     /// How many tasks came due.
     pub promoted: usize,
-    /// The next instant at which a waiting task comes due; in the past if more tasks are due than one tick promotes.
+    /// The next instant at which a waiting task comes due.
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -94,10 +94,23 @@ impl Admission {
     }
 }
 
+/// All that came due: an urgent one must not hide behind many others.
+fn promote_all(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>) -> Result<usize> {
+    let mut promoted = 0;
+    loop {
+        let page = tx.promote_due(now, PROMOTIONS)?;
+        promoted += page;
+        if page < PROMOTIONS {
+            return Ok(promoted);
+        }
+    }
+}
+
 /// Admits tasks: promotes those that came due, plans over all that are ready, and grants leases.
 ///
 /// # Errors
 ///
+/// [`Invalid::RequestOfAnother`] if another holder used the request's name, and holds what it was granted.
 /// [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and grant, which a transaction should
 /// exclude: run it again. Other store errors as they come.
 ///
@@ -128,13 +141,16 @@ pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &Admit
         let tasks = tx.tasks_by_no(&nos)?;
         let same = |(task, lease): (Option<TaskRecord>, _)| task.filter(|task| task.lease_ref() == lease);
         let granted = tasks.into_iter().zip(leases).filter_map(same).filter(|task| task.state.is_leased());
-        return Ok(Admission {
-            granted: granted.collect(),
-            next_due: tx.next_due()?,
-            ..Admission::default()
-        });
+        let granted: Vec<TaskRecord> = granted.collect();
+        let others =
+            |task: &&TaskRecord| task.lease.as_ref().is_some_and(|lease| lease.holder != order.holder);
+        if let Some(lease) = granted.iter().find(others).and_then(|task| task.lease.as_ref()) {
+            let (request, holder) = (order.request.clone(), lease.holder.clone());
+            return Err(Invalid::RequestOfAnother { request, holder }.into());
+        }
+        return Ok(Admission { granted, next_due: tx.next_due()?, ..Admission::default() });
     }
-    let promoted = tx.promote_due(now, PROMOTIONS)?;
+    let promoted = promote_all(tx, now)?;
     let mut planner = Planner::new(order.budget, tx.ready_lanes()?).policy(&order.policy, now);
     loop {
         match planner.need() {

@@ -82,6 +82,21 @@ impl Finish {
         Self::new(lease, Outcome::Success { value: None })
     }
 
+    /// The attempt succeeded, with something to keep.
+    pub fn success_with(lease: LeaseRef, value: impl Into<String>) -> Self {
+        Self::new(lease, Outcome::Success { value: Some(value.into()) })
+    }
+
+    /// The work was not needed.
+    pub fn skipped(lease: LeaseRef, message: impl Into<String>) -> Self {
+        Self::new(lease, Outcome::Skipped { message: message.into() })
+    }
+
+    /// The work was not done and is handed back.
+    pub fn given_back(lease: LeaseRef) -> Self {
+        Self::new(lease, Outcome::GivenBack)
+    }
+
     /// The attempt failed; the retry policy decides.
     pub fn failed(lease: LeaseRef, message: impl Into<String>) -> Self {
         Self::new(lease, Outcome::Failed { message: message.into(), retry: RetryAdvice::Policy })
@@ -154,6 +169,9 @@ pub fn renew(
 }
 
 /// Ends attempts: the leases end, slots and limits come free, failed tasks are retried by their policies.
+///
+/// A task that was admitted but never started may be finished, too: hosts that have no use for `Running` need not call
+/// [`start`]; such an attempt is not in the index of runs.
 ///
 /// # Errors
 ///

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use super::attempt::RetryAdvice;
 use super::capacity::Returns;
 use crate::backoff::{Decision, History, RetryKey, decide};
+use crate::bounds::clip;
 use crate::error::Result;
 use crate::id::RunId;
 use crate::run::{RunClose, RunKey, RunStatus};
@@ -55,7 +56,7 @@ fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<Ru
 
 /// The key under which the task's present attempt is recorded.
 pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
-    let id = RunId::new(attempt_run_id(&task.key, task.attempt))?;
+    let id = RunId::new(attempt_run_id(&task.key, task.no, task.attempt))?;
     Ok(RunKey { namespace: task.key.namespace.clone(), id })
 }
 
@@ -85,7 +86,7 @@ pub(super) fn failed(
             to.due = Some(at);
             to.message = Some(message);
         }
-        Some(Decision::GiveUp(why)) => to.message = Some(format!("{message} ({why})")),
+        Some(Decision::GiveUp(why)) => to.message = Some(clip(format!("{message} ({why})"))),
         None => to.message = Some(message),
     }
     to

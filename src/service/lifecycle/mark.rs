@@ -6,7 +6,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::leave;
-use crate::error::Result;
+use crate::bounds::MAX_TEXT_BYTES;
+use crate::error::{Invalid, Result};
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{EndReason, Ending};
@@ -52,9 +53,13 @@ pub enum Marked {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Store`] if the store fails.
+/// [`Invalid::TooManyBytes`] for a message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
 pub fn mark(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, marks: &[Mark]) -> Result<Vec<Marked>> {
     let now = time::truncate(now);
+    if let Some(long) = marks.iter().find(|mark| mark.message.len() > MAX_TEXT_BYTES) {
+        let (what, bytes) = ("a mark's message", long.message.len());
+        return Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES }.into());
+    }
     let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
     let tasks = tx.tasks(&keys)?;
     let mut leaving = Vec::new();

@@ -8,6 +8,7 @@
 mod admit;
 mod attempt;
 mod capacity;
+mod clear;
 mod enqueue;
 mod explain;
 mod leave;
@@ -17,6 +18,7 @@ mod sense;
 
 pub use admit::{Admission, AdmitOrder, admit};
 pub use attempt::{Finish, Finished, Outcome, RetryAdvice, finish, renew, start};
+pub use clear::{Cleared, clear};
 pub use enqueue::{EnqueueOptions, enqueue, enqueue_with};
 pub use explain::{Explanation, explain};
 pub use mark::{Mark, Marked, mark};

@@ -6,7 +6,8 @@ use chrono::{DateTime, Utc};
 
 use super::attempt::RetryAdvice;
 use super::leave::{self, Leaving};
-use crate::error::{Result, StoreError};
+use crate::bounds::MAX_TEXT_BYTES;
+use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::Deferred;
@@ -99,9 +100,12 @@ fn keeping_pools<'a>(
 /// A sensor that failed ([`EndReason::Failed`]) to a failed task is retried by the task's policy. One that timed out is
 /// not: it had its time.
 ///
+/// A task that is resumed did not fail: the attempt that registered does not count against its retry policy.
+///
 /// # Errors
 ///
-/// [`crate::Error::Store`] if the store fails.
+/// [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`, [`Invalid::TooManyBytes`] for a value or message
+/// above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
 pub fn end_sensors(
     tx: &mut (impl StoreTx + ?Sized),
     now: DateTime<Utc>,
@@ -110,6 +114,9 @@ pub fn end_sensors(
     let now = time::truncate(now);
     if ends.is_empty() {
         return Ok(Vec::new());
+    }
+    for (_, ending) in ends {
+        check(ending)?;
     }
     let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
     let nos: Vec<TaskNo> = refs.iter().map(|sensor| sensor.no).collect();
@@ -142,6 +149,20 @@ pub fn end_sensors(
     Ok(places.into_iter().map(|place| place.map_or(Moved::No, |_| Moved::Yes)).collect())
 }
 
+fn check(ending: &Ending) -> Result<(), Invalid> {
+    if !ending.to.is_end() && ending.to != TaskState::Scheduled {
+        return Err(Invalid::Ending { to: ending.to.as_str() });
+    }
+    let texts = [("a landed value", &ending.value), ("a sensor's message", &ending.message)];
+    for (what, text) in texts {
+        let bytes = text.as_ref().map_or(0, String::len);
+        if bytes > MAX_TEXT_BYTES {
+            return Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES });
+        }
+    }
+    Ok(())
+}
+
 fn decide(task: &TaskRecord, ending: &Ending, now: DateTime<Utc>) -> Move {
     let from = StateSet::of(&[TaskState::Sensing]);
     if ending.reason == EndReason::Failed && ending.to == TaskState::Failed {
@@ -150,6 +171,7 @@ fn decide(task: &TaskRecord, ending: &Ending, now: DateTime<Utc>) -> Move {
     }
     Move {
         ended_at: Some(now),
+        forgive: u32::from(ending.to == TaskState::Scheduled),
         message: ending.message.clone(),
         value: ending.value.clone(),
         ..Move::new(task.lease_ref(), from, ending.to)

@@ -10,7 +10,6 @@ use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::lease::TaskNo;
 use crate::sensor::{SensorRecord, SensorState, next_poke};
-use crate::time;
 
 /// What sensors of one group have in common.
 pub(super) type Target = (SensorKind, PokeContext);
@@ -48,9 +47,15 @@ impl Groups {
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// A new group is due at once; a sensor that joins a group makes it due at once, too, but not sooner than `floor` after
-    /// the last look: what it waits for may have come, and nobody looked since.
-    pub(super) fn learn(&mut self, sensor: SensorRecord, now: DateTime<Utc>, floor: Duration) {
+    /// `looked_at` is when its target is known to have been looked at last by another worker, if it is. The group is due
+    /// at the next grid point of the sensor's interval after the last look; at once if nobody looked, or if that has passed.
+    pub(super) fn learn(
+        &mut self,
+        sensor: SensorRecord,
+        looked_at: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+        floor: Duration,
+    ) {
         self.remove(sensor.no);
         if sensor.state != SensorState::Waiting {
             return;
@@ -61,14 +66,17 @@ impl Groups {
         let group = self.groups.entry(target.clone()).or_insert_with(|| Group {
             fingerprint: sensor.fingerprint,
             members: BTreeMap::new(),
-            due: now,
+            due: DateTime::<Utc>::MAX_UTC,
             looked_at: None,
         });
+        group.looked_at = group.looked_at.max(looked_at);
+        let interval = sensor.settings.interval.max(floor);
+        let poke = group.looked_at.map_or(now, |at| next_poke(group.fingerprint, interval, at).max(now));
+        let due = group.due.min(poke).min(sensor.times_out_at);
         group.members.insert(sensor.no, sensor);
         self.due.remove(&(group.due, target.clone()));
-        let soonest = group.looked_at.map_or(now, |at| time::add(at, floor).max(now));
-        group.due = group.due.min(soonest);
-        self.due.insert((group.due, target));
+        group.due = due;
+        self.due.insert((due, target));
     }
 
     /// Forgets one sensor.
@@ -102,14 +110,16 @@ impl Groups {
         self.due.iter().take_while(|(due, _)| *due <= now).map(|(_, target)| target.clone()).collect()
     }
 
-    /// Sets the next due time of a group that was looked at now: the smallest interval of its members, but not below
-    /// `floor`.
+    /// Sets the next due time of a group that was looked at now: by the smallest interval of its members, but not below
+    /// `floor`, and for a last look when the first of them times out.
     pub(super) fn looked_at(&mut self, target: &Target, now: DateTime<Utc>, floor: Duration) {
         let Some(group) = self.groups.get_mut(target) else { return };
         let interval = group.members.values().map(|sensor| sensor.settings.interval).min().unwrap_or(floor);
         self.due.remove(&(group.due, target.clone()));
         group.looked_at = Some(now);
-        group.due = next_poke(group.fingerprint, interval.max(floor), now);
+        let timeout = group.members.values().map(|sensor| sensor.times_out_at).min();
+        let poke = next_poke(group.fingerprint, interval.max(floor), now);
+        group.due = timeout.map_or(poke, |at| poke.min(at));
         self.due.insert((group.due, target.clone()));
     }
 

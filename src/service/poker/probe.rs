@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
@@ -13,7 +14,8 @@ use crate::sensor::{Poked, SensorRecord};
 
 /// Looks whether what a kind of sensor waits for has come. The host writes one per kind.
 ///
-/// A poke should be quick and must not wait for ever: it holds up the tick.
+/// A poke should be quick and must not wait for ever: the tick ends when all its pokes have answered, and until then no
+/// sensor of this worker lands or times out. Give what it calls a timeout of its own.
 ///
 /// # Examples
 ///
@@ -58,36 +60,40 @@ pub struct PokeRequest<'a> {
     pub now: DateTime<Utc>,
 }
 
-/// Hears of every poke, once per sensor that shares it: for a log at the place where that task's log belongs.
+/// Hears of every poke, once per sensor that shares it: for a log at the place where that task's log belongs. A panic of
+/// it is caught and passed over.
 pub trait PokeLog: Send + Sync {
     /// The sensor's target was poked in the tick of this instant, with this answer.
     fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked);
 }
 
-/// Makes all pokes, on at most `threads` threads; answers in the order of the requests.
-pub(super) fn poke_all(jobs: &[(Arc<dyn Poke>, PokeRequest<'_>)], threads: usize) -> Vec<Poked> {
-    let threads = threads.clamp(1, jobs.len().max(1));
-    if threads == 1 {
-        return jobs.iter().map(poke_one).collect();
-    }
+/// Makes pokes on at most `threads` threads, this one among them, and begins none after the deadline. Answers in the order
+/// of the requests; none for those that were not made.
+pub(super) fn poke_all(
+    jobs: &[(Arc<dyn Poke>, PokeRequest<'_>)],
+    threads: usize,
+    deadline: Instant,
+) -> Vec<Option<Poked>> {
     let next = AtomicUsize::new(0);
-    let answers: Mutex<Vec<(usize, Poked)>> = Mutex::new(Vec::with_capacity(jobs.len()));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((at, job)) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    jobs.get(at).map(|job| (at, job))
-                } {
-                    let answer = poke_one(job);
-                    answers.lock().push((at, answer));
-                }
-            });
+    let answers: Mutex<Vec<Option<Poked>>> = Mutex::new(vec![None; jobs.len()]);
+    let work = || {
+        while Instant::now() < deadline {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(at) else { return };
+            let answer = poke_one(job);
+            if let Some(place) = answers.lock().get_mut(at) {
+                *place = Some(answer);
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(jobs.len()) {
+            // If the system has no more threads, the others do the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
     });
-    let mut answers = answers.into_inner();
-    answers.sort_unstable_by_key(|(at, _)| *at);
-    answers.into_iter().map(|(_, answer)| answer).collect()
+    answers.into_inner()
 }
 
 fn poke_one((poke, request): &(Arc<dyn Poke>, PokeRequest<'_>)) -> Poked {

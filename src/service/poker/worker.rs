@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use chrono::{DateTime, Utc};
 use super::groups::{Groups, Target};
 use super::probe::{Poke, PokeLog, PokeRequest, poke_all};
 use super::report::PokeReport;
+use crate::bounds::{MAX_TEXT_BYTES, clip};
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
@@ -100,6 +102,13 @@ impl PokerOptions {
         self
     }
 
+    /// Sets how many sensors are read at once.
+    #[must_use]
+    pub fn page(mut self, sensors: usize) -> Self {
+        self.page = sensors;
+        self
+    }
+
     /// Sets how long at most until a tick looks for new registrations.
     #[must_use]
     pub fn follow(mut self, interval: Duration) -> Self {
@@ -108,8 +117,28 @@ impl PokerOptions {
     }
 }
 
-/// Polls what sensors wait for: see the [module](crate::service) for its place, and the source of this one for the
-/// protocol.
+/// Polls what sensors wait for.
+///
+/// # One tick
+///
+/// 1. *Shards.* At a third of the lease's length the worker renews its life and its shards, gives up what exceeds its quota
+///    and takes what is free ([`crate::sensor::claims`]).
+/// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the shards it just
+///    took. When nothing changed it reads nothing else.
+/// 3. *Poke.* Each group that is due is poked once, on up to `threads` threads; a panic is caught and counts as
+///    [`Poked::Unreachable`]. No poke begins when the leases are about to end: the rest stays due.
+/// 4. *Settle.* What landed, failed or timed out is ended in one transaction, with an event per sensor. When nothing ended,
+///    nothing is written. A sensor that times out is looked at once more first.
+///
+/// # What holds
+///
+/// While its leases hold, a worker alone pokes the groups of its shards. A poke whose sensor was cancelled, registered
+/// again or ended by another worker meanwhile changes nothing: every end is conditional on the registration's epoch and on
+/// the task still sensing. A group is looked at when it is registered and then on a grid computed from fingerprint and
+/// interval alone ([`crate::sensor::next_poke`]), so a restart needs no stored counter and pokes no more than usual. Sensors time out
+/// only while some worker ticks.
+///
+/// When the clock is set back, the worker begins anew, as after a restart.
 ///
 /// # Examples
 ///
@@ -160,6 +189,8 @@ pub struct Poker {
     /// Shards held whose sensors are in memory, with the instant until which they may be poked.
     shards: BTreeMap<u32, DateTime<Utc>>,
     renew_at: Option<DateTime<Utc>>,
+    /// The instant of the last tick.
+    last: Option<DateTime<Utc>>,
 }
 
 impl fmt::Debug for Poker {
@@ -194,10 +225,14 @@ impl Poker {
             cursor: 0,
             shards: BTreeMap::new(),
             renew_at: None,
+            last: None,
         })
     }
 
     /// Answers for this kind with this poke.
+    ///
+    /// All workers of a store should know the same kinds: sensors of a kind that the worker of their shard does not know are
+    /// not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
     pub fn kind(mut self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
         self.kinds.insert(kind, Arc::new(poke));
@@ -217,11 +252,16 @@ impl Poker {
     ///
     /// [`crate::Error::Store`] if the store fails; the shards then come free when their leases expire.
     pub fn leave(&mut self) -> Result<()> {
+        self.forget_all();
+        let name = &self.name;
+        self.store.write(|tx| Ok(tx.delete_worker(name)?))
+    }
+
+    /// Begins anew, as after a restart.
+    fn forget_all(&mut self) {
         self.shards.clear();
         self.groups = Groups::default();
         self.renew_at = None;
-        let name = &self.name;
-        self.store.write(|tx| Ok(tx.delete_worker(name)?))
     }
 
     /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Answers the shards
@@ -263,29 +303,42 @@ impl Poker {
         let kept = self.shards.keys().copied().filter(|shard| !gained.contains(shard));
         let (kept, gained) = (self.ranges(kept), self.ranges(gained.iter().copied()));
         let (cursor, codes, page) = (self.cursor, self.options.codes, self.options.page.max(1));
-        let (news, last) = self.store.read(|tx| {
+        let (news, taken_over, last) = self.store.read(|tx| {
             let last = tx.last_sensor_change()?;
-            let mut news = Vec::new();
+            let (mut news, mut taken_over) = (Vec::new(), Vec::new());
             if last > cursor && !kept.is_empty() {
                 let query = SensorQuery::new(cursor, codes, kept.clone(), WhichSensors::All, page);
                 read_all(tx, query, &mut news)?;
             }
             if !gained.is_empty() {
                 let query = SensorQuery::new(0, codes, gained.clone(), WhichSensors::Waiting, page);
-                read_all(tx, query, &mut news)?;
+                read_all(tx, query, &mut taken_over)?;
             }
-            Ok((news, last))
+            Ok((news, taken_over, last))
         })?;
         self.cursor = last;
-        let loaded = news.len();
+        let loaded = news.len() + taken_over.len();
+        for sensor in taken_over {
+            let looked_at = self.looked_at_before(&sensor, now);
+            self.groups.learn(sensor, looked_at, now, self.options.floor);
+        }
         for sensor in news {
-            self.groups.learn(sensor, now, self.options.floor);
+            self.groups.learn(sensor, None, now, self.options.floor);
         }
         Ok(loaded)
     }
 
-    /// Pokes the groups that are due.
-    fn poke(&self, due: &[Target], now: DateTime<Utc>) -> Vec<(Target, Poked)> {
+    /// When the target of a sensor that was taken over counts as looked at: now, unless the sensor is so young that its first
+    /// look may be missing. So a restart does not poke all targets at once, and none is passed over for more than an interval.
+    fn looked_at_before(&self, sensor: &SensorRecord, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let is_young = now < time::add(sensor.registered_at, self.options.lease);
+        (!is_young).then_some(now)
+    }
+
+    /// Pokes the groups that are due, as long as the leases of its shards hold for sure.
+    fn poke(&self, due: &[Target], now: DateTime<Utc>, began: Instant) -> Vec<(Target, Poked)> {
+        let until = self.shards.values().min().copied().unwrap_or(now);
+        let deadline = began + time::since(until, now).saturating_sub(self.options.lease / 6);
         let mut jobs = Vec::with_capacity(due.len());
         let mut targets = Vec::with_capacity(due.len());
         for target in due {
@@ -297,8 +350,12 @@ impl Poker {
             jobs.push((Arc::clone(poke), request));
             targets.push(target.clone());
         }
-        let answers = poke_all(&jobs, self.options.threads);
-        targets.into_iter().zip(answers).collect()
+        let answers = poke_all(&jobs, self.options.threads, deadline);
+        targets
+            .into_iter()
+            .zip(answers)
+            .filter_map(|(target, answer)| Some((target, bounded(answer?))))
+            .collect()
     }
 
     /// What the answers, and the time that has passed, do to the sensors.
@@ -308,7 +365,8 @@ impl Poker {
             let Some(group) = self.groups.get(target) else { continue };
             for sensor in group.members.values() {
                 if let Some(log) = &self.log {
-                    log.poked(sensor, now, answer);
+                    // What a log does wrong must not hold up the sensors.
+                    let _ = catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, answer)));
                 }
                 if let Some(ending) = settle(sensor, answer, now) {
                     endings.insert(sensor.lease_ref(), ending);
@@ -321,6 +379,24 @@ impl Poker {
             }
         }
         endings.into_iter().collect()
+    }
+}
+
+/// The answer with texts that the store takes.
+fn bounded(answer: Poked) -> Poked {
+    match answer {
+        Poked::Landed(Some(value)) if value.len() > MAX_TEXT_BYTES => {
+            let bytes = value.len();
+            Poked::Failed(format!(
+                "landed with {bytes} bytes, more than {MAX_TEXT_BYTES}: land with a reference"
+            ))
+        }
+        Poked::Failed(message) => Poked::Failed(clip(message)),
+        // Shorter still: the message of a timeout quotes it.
+        Poked::Unreachable(message) if message.len() > MAX_TEXT_BYTES / 2 => {
+            Poked::Unreachable(message.chars().take(MAX_TEXT_BYTES / 8).collect())
+        }
+        other => other,
     }
 }
 
@@ -343,6 +419,11 @@ impl Service for Poker {
         let began = Instant::now();
         let now = time::truncate(now);
         let mut report = PokeReport::default();
+        if self.last.is_some_and(|last| now < last) {
+            // The clock was set back: due times and leases lie in a future that may never come.
+            self.forget_all();
+        }
+        self.last = Some(now);
         let gained = self.hold_shards(now)?;
         report.loaded = match self.follow(now, &gained) {
             Ok(loaded) => loaded,
@@ -354,10 +435,12 @@ impl Service for Poker {
         };
 
         let due = self.groups.due(now);
-        let answers = self.poke(&due, now);
+        let answers = self.poke(&due, now, began);
         let endings = self.endings(&answers, now);
         let moved = self.store_ends(now, &endings)?;
-        for target in &due {
+        let is_known = |target: &&Target| self.kinds.contains_key(&target.0);
+        let unknown = due.iter().filter(|target| !is_known(target));
+        for target in answers.iter().map(|(target, _)| target).chain(unknown) {
             self.groups.looked_at(target, now, self.options.floor);
         }
         self.count(&mut report, &due, &answers);

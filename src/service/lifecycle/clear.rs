@@ -1,0 +1,72 @@
+//! Running ended tasks again.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::leave;
+use crate::error::Result;
+use crate::id::TaskKey;
+use crate::store::{Move, Moved, StateSet, StoreTx};
+use crate::task::TaskState;
+use crate::time;
+
+/// What became of a task that was to run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cleared {
+    /// It is ready again.
+    Ready,
+    /// It did not end: it is in this state. Nothing was changed; [`super::mark`] it first to take it from its holder.
+    NotEnded(TaskState),
+    /// There is no such task.
+    Unknown,
+}
+
+/// Makes ended tasks ready again (Airflow: *clear*). Attempts are counted on, but the retry policy begins anew; its time
+/// budget still counts from the first start. What depends on the task is the host's to clear, too.
+///
+/// # Errors
+///
+/// [`crate::Error::Store`] if the store fails.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::service::lifecycle::{Cleared, Mark, clear, enqueue, mark};
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::time::from_micros;
+/// use stationmaster::{NewTask, TaskKey, TaskState};
+///
+/// let store = MemoryStore::new();
+/// let (now, key) = (from_micros(0), TaskKey::new("prod", "nightly", "r1", "load")?);
+/// let cleared = store.write(|tx| {
+///     enqueue(tx, now, &[NewTask::new(key.clone())])?;
+///     mark(tx, now, &[Mark::new(key.clone(), TaskState::Failed, "bad input")])?;
+///     clear(tx, now, std::slice::from_ref(&key))
+/// })?;
+/// assert_eq!(cleared, [Cleared::Ready]);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn clear(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, keys: &[TaskKey]) -> Result<Vec<Cleared>> {
+    let now = time::truncate(now);
+    let ends = StateSet::of(&[TaskState::Success, TaskState::Failed, TaskState::Skipped]);
+    let mut leaving = Vec::new();
+    let mut answers = Vec::with_capacity(keys.len());
+    for task in tx.tasks(keys)? {
+        answers.push(match task {
+            None => Cleared::Unknown,
+            Some(task) if !task.state.is_end() => Cleared::NotEnded(task.state),
+            Some(task) => {
+                let mut to = Move::new(task.lease_ref(), ends, TaskState::Scheduled);
+                to.forgive = task.attempt.saturating_sub(task.forgiven);
+                to.ended_at = Some(now);
+                leaving.push((task, to));
+                Cleared::Ready
+            }
+        });
+    }
+    // Of a key that is named twice the second finds the task moved already, which is what was asked for.
+    let _: Vec<Moved> = leave::commit(tx, now, &leaving)?;
+    Ok(answers)
+}

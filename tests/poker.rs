@@ -1,0 +1,295 @@
+//! The poker where it is easily wrong: takeover, time, faults, slow pokes. By a clock that the test moves, where it can.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::canonical::PokeContext;
+use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::sensor::{EndReason, NewSensor, Poked, SensorRecord, Settings};
+use stationmaster::service::lifecycle::{enqueue, register, start};
+use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::time::from_micros;
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Registers a sensor for each name, on a target of its own.
+fn sense(store: &Arc<dyn Store>, now: i64, names: &[&str], settings: Settings) {
+    let tasks: Vec<NewTask> =
+        names.iter().map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap())).collect();
+    store.write(|tx| enqueue(tx, at(now), &tasks)).unwrap();
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let granted = admitter.tick(at(now)).unwrap().granted;
+    let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+    let sensors: Vec<NewSensor> = granted
+        .iter()
+        .map(|task| {
+            let context = PokeContext::from_json(&format!(r#"{{"target":"{}"}}"#, task.key.task)).unwrap();
+            NewSensor::new(task.lease_ref(), "kind".try_into().unwrap(), context, settings)
+        })
+        .collect();
+    store
+        .write(|tx| {
+            start(tx, at(now), &leases)?;
+            register(tx, at(now), &sensors)
+        })
+        .unwrap();
+}
+
+fn waits(interval: u64, timeout: u64) -> Settings {
+    Settings::new(secs(interval), secs(timeout)).unwrap()
+}
+
+fn state(store: &Arc<dyn Store>, name: &str) -> TaskState {
+    let key = TaskKey::new("ns", "w", "r", name).unwrap();
+    store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap().remove(0).unwrap().state
+}
+
+fn options() -> PokerOptions {
+    PokerOptions::default().shards(NonZeroU32::new(4).unwrap()).lease(secs(30)).threads(2)
+}
+
+/// A poker that counts its pokes and answers like this.
+fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: Poked) -> Poker {
+    let asked = asked.clone();
+    let poke = move |_: &PokeRequest<'_>| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        answer.clone()
+    };
+    Poker::new(store.clone(), name.try_into().unwrap(), options())
+        .unwrap()
+        .kind("kind".try_into().unwrap(), poke)
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+#[test]
+fn a_sensor_is_looked_at_once_more_when_it_times_out() {
+    let store = memory();
+    sense(&store, 0, &["t"], waits(600, 60));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut early = poker(&store, "p", &asked, Poked::NotYet);
+    early.tick(at(0)).unwrap();
+    let due = early.tick(at(1)).unwrap().next_due.unwrap();
+    assert!(due <= at(60));
+    early.leave().unwrap();
+    let mut late = poker(&store, "q", &asked, Poked::Landed(None));
+    let landed: usize = (40..=60).map(|now| late.tick(at(now)).unwrap().landed).sum();
+    assert_eq!((landed, state(&store, "t")), (1, TaskState::Success));
+}
+
+#[test]
+fn the_smallest_interval_of_a_group_counts() {
+    let store = memory();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+    sense(&store, 0, &["t"], waits(100, 10_000));
+    // The same target again, for another task.
+    let key = TaskKey::new("ns", "w", "r2", "t").unwrap();
+    store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key.clone())])).unwrap();
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let lease = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
+    let context = PokeContext::from_json(r#"{"target":"t"}"#).unwrap();
+    let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, waits(10, 10_000));
+    store
+        .write(|tx| {
+            start(tx, at(0), &[lease])?;
+            register(tx, at(0), std::slice::from_ref(&sensor))
+        })
+        .unwrap();
+    for now in 0..=100 {
+        poker.tick(at(now)).unwrap();
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 11);
+}
+
+#[test]
+fn a_restart_pokes_no_more_than_usual_but_looks_at_young_sensors_at_once() {
+    let store = memory();
+    sense(&store, 0, &["old"], waits(600, 100_000));
+    let asked = Arc::new(AtomicUsize::new(0));
+    for now in 0..2_000 {
+        let mut restarted = poker(&store, "p", &asked, Poked::NotYet);
+        restarted.tick(at(now * 10)).unwrap();
+        restarted.leave().unwrap();
+    }
+    // Until it is no longer young, three times; then nobody ever lives through a due time.
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    let mut stays = poker(&store, "p", &asked, Poked::NotYet);
+    for now in 20_000..20_600 {
+        stays.tick(at(now)).unwrap();
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_stop_the_pokes() {
+    let store = memory();
+    sense(&store, 100_000, &["t"], waits(10, 1_000_000));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+    poker.tick(at(100_000)).unwrap();
+    asked.store(0, Ordering::SeqCst);
+    for now in 90_000..90_100 {
+        poker.tick(at(now)).unwrap();
+    }
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((10..=11).contains(&asked), "{asked}");
+}
+
+#[test]
+fn no_poke_begins_when_the_lease_is_about_to_end() {
+    let store = memory();
+    let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
+    sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(10, 1_000));
+    let slow = |_: &PokeRequest<'_>| {
+        std::thread::sleep(Duration::from_millis(20));
+        Poked::NotYet
+    };
+    let options = options().lease(Duration::from_millis(240)).threads(1);
+    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
+        .unwrap()
+        .kind("kind".try_into().unwrap(), slow);
+    let first = poker.tick(at(0)).unwrap();
+    assert!((1..=10).contains(&first.poked), "{} pokes of 20 ms in a lease of 240 ms", first.poked);
+    assert_eq!(first.next_due, Some(at(0)), "the rest is due");
+    let second = poker.tick(at(0)).unwrap();
+    assert!(second.poked > 0);
+}
+
+#[test]
+fn a_quiet_cycle_reads_the_change_counter_only() {
+    let (store, reads) = Counting::over(MemoryStore::new());
+    sense(&store, 0, &["t"], waits(1_000, 10_000));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+    poker.tick(at(0)).unwrap();
+    poker.tick(at(1)).unwrap();
+    reads.store(0, Ordering::SeqCst);
+    let report = poker.tick(at(2)).unwrap();
+    assert_eq!((report.loaded, report.poked), (0, 0));
+    assert_eq!(reads.load(Ordering::SeqCst), 1, "one transaction, that reads");
+    assert_eq!(report.next_due, Some(at(3)), "to look for registrations");
+}
+
+#[test]
+fn sensors_of_shards_whose_load_failed_are_loaded_later() {
+    let (store, faults) = Faulty::over(MemoryStore::new());
+    sense(&store, 0, &["t"], waits(10, 10_000));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+    // Fails the first transaction that reads: the load, after the shards were taken.
+    faults.store(1, Ordering::SeqCst);
+    assert!(poker.tick(at(0)).is_err());
+    let report = poker.tick(at(0)).unwrap();
+    assert_eq!((report.sensors, report.poked), (1, 1));
+}
+
+#[test]
+fn a_log_that_panics_holds_up_nobody() {
+    struct Panics;
+    impl PokeLog for Panics {
+        fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &Poked) {
+            panic!("disk full");
+        }
+    }
+    let store = memory();
+    sense(&store, 0, &["t"], waits(10, 100));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut poker = poker(&store, "p", &asked, Poked::Landed(None)).log(Panics);
+    assert_eq!(poker.tick(at(0)).unwrap().landed, 1);
+}
+
+#[test]
+fn an_answer_too_long_to_be_kept_fails_its_sensors_and_no_others() {
+    let store = memory();
+    sense(&store, 0, &["long", "other"], waits(10, 100));
+    let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains("long") {
+        true => Poked::Landed(Some("x".repeat(10 << 20))),
+        false => Poked::Failed("y".repeat(10 << 20)),
+    };
+    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options())
+        .unwrap()
+        .kind("kind".try_into().unwrap(), poke);
+    let report = poker.tick(at(0)).unwrap();
+    assert_eq!((report.landed, report.failed), (0, 2));
+    let events = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap();
+    assert!(events.iter().all(|event| event.ending.reason == EndReason::Failed));
+    assert!(
+        events.iter().any(|event| event
+            .ending
+            .message
+            .as_ref()
+            .unwrap()
+            .starts_with("landed with 10485760 bytes"))
+    );
+}
+
+/// Counts transactions: one for each that reads, a thousand for each that writes.
+#[derive(Debug)]
+struct Counting {
+    inner: MemoryStore,
+    transactions: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    fn over(inner: MemoryStore) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
+        let transactions = Arc::new(AtomicUsize::new(0));
+        (Arc::new(Self { inner, transactions: transactions.clone() }), transactions)
+    }
+}
+
+impl Store for Counting {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let weight = if mode == TxMode::Read { 1 } else { 1_000 };
+        self.transactions.fetch_add(weight, Ordering::SeqCst);
+        self.inner.transact(mode, body)
+    }
+}
+
+/// Fails transactions that read, as many as it is told to.
+#[derive(Debug)]
+struct Faulty {
+    inner: MemoryStore,
+    faults: Arc<AtomicU32>,
+}
+
+impl Faulty {
+    fn over(inner: MemoryStore) -> (Arc<dyn Store>, Arc<AtomicU32>) {
+        let faults = Arc::new(AtomicU32::new(0));
+        (Arc::new(Self { inner, faults: faults.clone() }), faults)
+    }
+}
+
+impl Store for Faulty {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let less = |faults: u32| faults.checked_sub(1);
+        if mode == TxMode::Read && self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+        {
+            return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
+        }
+        self.inner.transact(mode, body)
+    }
+}

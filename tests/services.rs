@@ -1,0 +1,394 @@
+//! What services and operations do at their edges: names used twice, unknown commits, budgets, clocks, loops.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use stationmaster::backoff::RetryPolicy;
+use stationmaster::bounds::MAX_TEXT_BYTES;
+use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, ManualClock, SystemClock};
+use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
+use stationmaster::run::ActiveQuery;
+use stationmaster::sensor::{EndReason, Ending, NewSensor, OnLanded, Settings};
+use stationmaster::service::lifecycle::{
+    Admission, AdmitOrder, Cleared, Finish, Finished, Mark, admit, clear, end_sensors, enqueue, finish, mark,
+    register, start,
+};
+use stationmaster::service::{
+    Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, run_blocking,
+};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::task::{AttemptRuns, attempt_run_id};
+use stationmaster::time::from_micros;
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
+
+fn store() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new())
+}
+
+fn put(store: &dyn Store, tasks: &[NewTask]) {
+    store.write(|tx| enqueue(tx, at(0), tasks)).unwrap();
+}
+
+fn order(holder: &str, request: &str) -> AdmitOrder {
+    AdmitOrder::new(holder.try_into().unwrap(), request.try_into().unwrap(), 9, secs(60))
+}
+
+fn admitted(store: &dyn Store, now: i64, request: &str) -> Admission {
+    store.write(|tx| admit(tx, at(now), &order("h", request))).unwrap()
+}
+
+/// Admits and starts one task.
+fn running(store: &dyn Store, now: i64) -> LeaseRef {
+    let lease = admitted(store, now, &format!("tick-{now}")).granted[0].lease_ref();
+    store.write(|tx| start(tx, at(now), &[lease])).unwrap();
+    lease
+}
+
+#[test]
+fn a_request_of_another_holder_is_refused() {
+    let store = store();
+    put(&*store, &[NewTask::new(key("t"))]);
+    assert_eq!(admitted(&*store, 0, "tick").granted.len(), 1);
+    let refused = store.write(|tx| admit(tx, at(0), &order("other", "tick"))).unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(Invalid::RequestOfAnother { .. })), "{refused}");
+}
+
+/// Commits or not, and then says that it does not know.
+#[derive(Debug)]
+struct Unsure {
+    inner: MemoryStore,
+    commits: VecDeque<bool>,
+    next: Mutex<VecDeque<bool>>,
+}
+
+impl Unsure {
+    fn new(commits: &[bool]) -> Self {
+        let commits: VecDeque<bool> = commits.iter().copied().collect();
+        Self { inner: MemoryStore::new(), next: Mutex::new(VecDeque::new()), commits }
+    }
+
+    fn begin(&self) {
+        *self.next.lock() = self.commits.clone();
+    }
+}
+
+impl Store for Unsure {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let unsure = if mode == TxMode::Write { self.next.lock().pop_front() } else { None };
+        let unknown = || Error::Store(StoreError::new(StoreErrorKind::Indeterminate, "the line is dead"));
+        match unsure {
+            None => self.inner.transact(mode, body),
+            Some(true) => self.inner.transact(mode, body).and(Err(unknown())),
+            Some(false) => self.inner.transact(mode, &mut |tx| body(tx).and(Err(unknown()))),
+        }
+    }
+}
+
+#[test]
+fn a_commit_of_unknown_end_is_asked_after_and_never_repeated_blindly() {
+    for (committed, granted) in [(true, 1), (false, 0)] {
+        let store = Arc::new(Unsure::new(&[committed]));
+        put(&*store, &[NewTask::new(key("t"))]);
+        store.begin();
+        let mut admitter =
+            Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+        let admission = admitter.admit(at(0), 9).unwrap();
+        assert_eq!(admission.granted.len(), granted);
+        assert!(committed || admission.next_due == Some(at(0)), "the next tick may come at once");
+        let again = admitter.admit(at(1), 9).unwrap();
+        assert_eq!(admission.granted.len() + again.granted.len(), 1);
+        let used = store.read(|tx| Ok(tx.all_pools()?)).unwrap()[0].used;
+        assert_eq!(used, 1);
+    }
+}
+
+#[test]
+fn old_ticks_are_forgotten() {
+    let store = store();
+    let options = AdmitterOptions::default().remember(secs(60));
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let names = ["first", "second"].map(|task| NewTask::new(key(task)));
+    store
+        .write(|tx| {
+            tx.note_request(&"old".try_into().unwrap(), at(0), &[LeaseRef::new(stationmaster::TaskNo(1), 1)])
+                .map_err(Error::from)
+        })
+        .unwrap();
+    let is_known = || store.read(|tx| Ok(tx.granted(&"old".try_into().unwrap())?.is_some())).unwrap();
+    put(&*store, &names[..1]);
+    admitter.tick(at(60)).unwrap();
+    assert!(is_known());
+    put(&*store, &names[1..]);
+    admitter.tick(at(61)).unwrap();
+    assert!(!is_known());
+}
+
+#[test]
+fn what_a_limit_left_over_is_due_at_once() {
+    let store = store();
+    let tasks = ["a", "b", "c"].map(|task| NewTask::new(key(task)));
+    put(&*store, &tasks);
+    let options = AdmitterOptions::default().budget(2).lease(secs(1));
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(0)));
+    assert_eq!(admitter.tick(at(0)).unwrap().next_due, None);
+    let mut reaper = Reaper::new(store, ReaperOptions::default().limit(2));
+    assert_eq!(reaper.tick(at(1)).unwrap().next_due, Some(at(1)));
+    assert_eq!(reaper.tick(at(1)).unwrap().reaped.len(), 1);
+}
+
+#[test]
+fn an_urgent_task_does_not_hide_behind_many_that_came_due() {
+    let store = store();
+    let many = |n: usize| NewTask::new(key(&n.to_string())).not_before(at(1));
+    put(&*store, &(0..10_001).map(many).collect::<Vec<_>>());
+    put(&*store, &[NewTask::new(key("urgent")).not_before(at(2)).priority(9)]);
+    let order = AdmitOrder::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, secs(60));
+    let admission = store.write(|tx| admit(tx, at(10), &order)).unwrap();
+    assert_eq!(admission.granted[0].key, key("urgent"));
+    assert_eq!(admission.promoted, 10_002);
+}
+
+fn sensing(store: &dyn Store, now: i64, lease: LeaseRef, settings: Settings) {
+    let sensor =
+        NewSensor::new(lease, "k".try_into().unwrap(), PokeContext::from_json("{}").unwrap(), settings);
+    store.write(|tx| register(tx, at(now), std::slice::from_ref(&sensor))).unwrap();
+}
+
+#[test]
+fn resuming_after_a_wait_is_no_failed_attempt() {
+    let store = store();
+    let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
+    put(&*store, &[NewTask::new(key("t")).retry(retry)]);
+    let settings = Settings::new(secs(1), secs(99)).unwrap().on_landed(OnLanded::Resume);
+    for now in 0..4 {
+        let lease = running(&*store, now);
+        sensing(&*store, now, lease, settings);
+        let ending = Ending::new(EndReason::Landed, TaskState::Scheduled);
+        store.write(|tx| end_sensors(tx, at(now), &[(lease, ending.clone())])).unwrap();
+    }
+    let lease = running(&*store, 4);
+    let failed = store.write(|tx| finish(tx, at(4), &[Finish::failed(lease, "no")])).unwrap();
+    assert_eq!(failed, [Finished::RetryAt(at(9))]);
+}
+
+#[test]
+fn a_sensor_ends_to_an_end_or_to_scheduled_only() {
+    let store = store();
+    put(&*store, &[NewTask::new(key("t"))]);
+    let lease = running(&*store, 0);
+    sensing(&*store, 0, lease, Settings::new(secs(1), secs(99)).unwrap());
+    let before = store.read(|tx| Ok(tx.sensors(&[key("t")])?)).unwrap();
+    for to in [TaskState::Queued, TaskState::Running, TaskState::Sensing, TaskState::UpForRetry] {
+        // In a transaction that is committed all the same, as a host's may be.
+        let refused = store
+            .write(|tx| Ok(end_sensors(tx, at(1), &[(lease, Ending::new(EndReason::Landed, to))])))
+            .unwrap();
+        assert!(matches!(refused, Err(Error::Invalid(Invalid::Ending { .. }))), "{refused:?}");
+        assert_eq!(store.read(|tx| Ok(tx.sensors(&[key("t")])?)).unwrap(), before);
+    }
+}
+
+#[test]
+fn texts_above_the_cap_are_refused_or_cut() {
+    let store = store();
+    let long = "x".repeat(MAX_TEXT_BYTES + 1);
+    put(&*store, &[NewTask::new(key("t"))]);
+    let lease = running(&*store, 0);
+    let too_many =
+        |refused: Result<()>| assert!(matches!(refused, Err(Error::Invalid(Invalid::TooManyBytes { .. }))));
+    for finish_ in
+        [Finish::failed(lease, &*long), Finish::success_with(lease, &*long), Finish::skipped(lease, &*long)]
+    {
+        too_many(store.write(|tx| finish(tx, at(0), std::slice::from_ref(&finish_))).map(drop));
+    }
+    too_many(store.write(|tx| mark(tx, at(0), &[Mark::new(key("t"), TaskState::Failed, &*long)])).map(drop));
+    let ending = Ending::new(EndReason::Landed, TaskState::Success).value(Some(long.clone()));
+    too_many(store.write(|tx| end_sensors(tx, at(0), &[(lease, ending.clone())])).map(drop));
+    // The policy's verdict is added to what is just short enough.
+    store.write(|tx| finish(tx, at(0), &[Finish::failed(lease, &long[1..])])).unwrap();
+    let task = store.read(|tx| Ok(tx.tasks(&[key("t")])?)).unwrap().remove(0).unwrap();
+    assert_eq!((task.state, task.message.unwrap().len()), (TaskState::Failed, MAX_TEXT_BYTES));
+}
+
+#[test]
+fn attempts_of_different_tasks_are_different_runs() {
+    let store = store();
+    let keys = [
+        key("load").mapped(3),
+        key("load[3]"),
+        TaskKey::new("ns", "w/r", "x", "t").unwrap(),
+        TaskKey::new("ns", "w", "r/x", "t").unwrap(),
+    ];
+    put(&*store, &keys.clone().map(|key| NewTask::new(key).attempt_runs(AttemptRuns::Record)));
+    let granted = admitted(&*store, 0, "tick").granted;
+    let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+    store.write(|tx| start(tx, at(0), &leases)).unwrap();
+    let query = ActiveQuery::new(at(0), at(9));
+    let runs = store.read(|tx| Ok(tx.active_runs(&query)?)).unwrap();
+    assert_eq!(runs.len(), 4);
+    assert!(runs.iter().any(|run| run.key.id.as_str() == attempt_run_id(&keys[0], granted[0].no, 1)));
+}
+
+#[test]
+fn an_ended_task_runs_again_when_it_is_cleared() {
+    let store = store();
+    let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
+    put(&*store, &[NewTask::new(key("t")).retry(retry), NewTask::new(key("other")).not_before(at(99))]);
+    for now in [0, 5] {
+        let lease = running(&*store, now);
+        store.write(|tx| finish(tx, at(now), &[Finish::failed(lease, "no")])).unwrap();
+    }
+    let keys = [key("t"), key("t"), key("other"), key("ghost")];
+    let cleared = store.write(|tx| clear(tx, at(6), &keys)).unwrap();
+    let scheduled = Cleared::NotEnded(TaskState::Scheduled);
+    assert_eq!(cleared, [Cleared::Ready, Cleared::Ready, scheduled, Cleared::Unknown]);
+    let lease = running(&*store, 7);
+    let task = store.read(|tx| Ok(tx.tasks(&[key("t")])?)).unwrap().remove(0).unwrap();
+    assert_eq!((task.attempt, task.forgiven), (3, 2));
+    let finished = store.write(|tx| finish(tx, at(7), &[Finish::failed(lease, "no")])).unwrap();
+    assert_eq!(finished, [Finished::RetryAt(at(12))], "the policy began anew");
+    assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+}
+
+#[test]
+fn retries_know_first_start_and_logical_date_and_keep_the_message() {
+    let store = store();
+    let budget = RetryPolicy::fixed(secs(5)).budget(secs(12)).build().unwrap();
+    put(&*store, &[NewTask::new(key("t")).retry(budget)]);
+    for (now, becomes) in [
+        (0, Finished::RetryAt(at(5))),
+        (5, Finished::RetryAt(at(10))),
+        (10, Finished::Ended(TaskState::Failed)),
+    ] {
+        let lease = running(&*store, now);
+        let finished = store.write(|tx| finish(tx, at(now), &[Finish::failed(lease, "no route")])).unwrap();
+        assert_eq!(finished, [becomes]);
+        let task = store.read(|tx| Ok(tx.tasks(&[key("t")])?)).unwrap().remove(0).unwrap();
+        assert!(task.message.unwrap().starts_with("no route"));
+    }
+    // Airflow's jitter is a hash of the logical date.
+    let airflow =
+        RetryPolicy::airflow(stationmaster::backoff::AirflowVersion::V2_10, secs(1_000)).build().unwrap();
+    let dates = [at(0), at(86_400)];
+    let retries = dates.map(|date| {
+        let name = key(&date.to_string());
+        put(&*store, &[NewTask::new(name).retry(airflow.clone()).logical_date(date)]);
+        let lease = running(&*store, 20 + date.timestamp());
+        store.write(|tx| finish(tx, at(50), &[Finish::failed(lease, "no")])).unwrap()
+    });
+    assert_ne!(retries[0], retries[1]);
+}
+
+#[test]
+fn a_manual_clock_loses_no_advance() {
+    let clock = ManualClock::new(at(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..10_000).for_each(|_| clock.advance(Duration::from_micros(1))));
+        }
+    });
+    assert_eq!(clock.now(), from_micros(40_000));
+}
+
+/// Wakes its own loop in its first tick, and then has nothing to do.
+struct WakesItself {
+    handle: LoopHandle,
+    ticks: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct Quiet;
+
+impl Report for Quiet {
+    fn next_due(&self) -> Option<DateTime<Utc>> {
+        None
+    }
+}
+
+impl Service for WakesItself {
+    type Report = Quiet;
+
+    fn tick(&mut self, _: DateTime<Utc>) -> Result<Quiet> {
+        match self.ticks.fetch_add(1, Ordering::SeqCst) {
+            0 => self.handle.wake(),
+            1 => self.handle.stop(),
+            _ => {}
+        }
+        Ok(Quiet)
+    }
+}
+
+#[test]
+fn a_wake_during_a_tick_brings_another_tick() {
+    let (handle, ticks) = (LoopHandle::new(), Arc::new(AtomicUsize::new(0)));
+    let mut service = WakesItself { handle: handle.clone(), ticks: ticks.clone() };
+    // Without it the loop would sleep for an hour.
+    run_blocking(&mut service, &SystemClock, &handle, secs(3_600), |_| ControlFlow::Continue(()));
+    assert_eq!(ticks.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn what_frees_slots_or_brings_tasks_wakes_waiters_and_a_tick_does_not() {
+    let handle = LoopHandle::new();
+    let store = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let woken = |work: &mut dyn FnMut()| {
+        let seen = handle.seen();
+        work();
+        handle.seen() != seen
+    };
+    assert!(woken(&mut || put(&*store, &[NewTask::new(key("t"))])));
+    let mut lease = None;
+    assert!(!woken(&mut || lease = Some(admitter.tick(at(0)).unwrap().granted[0].lease_ref())));
+    let lease = lease.unwrap();
+    assert!(!woken(&mut || drop(store.write(|tx| start(tx, at(0), &[lease])).unwrap())));
+    let end = |tx: &mut dyn StoreTx| finish(tx, at(0), &[Finish::success(lease)]);
+    assert!(!woken(&mut || drop(store.write(|tx| end(tx).and(Err::<(), _>(Error::abort("no")))))));
+    assert!(woken(&mut || drop(store.write(|tx| end(tx)).unwrap())));
+    assert!(!woken(&mut || drop(store.read(|tx| Ok(tx.all_pools()?)).unwrap())));
+    assert_eq!(store.inner().info().backend, "memory");
+}
+
+#[test]
+fn a_loop_goes_on_soon_after_an_error() {
+    struct Fails(usize);
+    impl Service for Fails {
+        type Report = Quiet;
+        fn tick(&mut self, _: DateTime<Utc>) -> Result<Quiet> {
+            self.0 += 1;
+            Err(Error::Store(StoreError::new(StoreErrorKind::Busy, "on purpose")))
+        }
+    }
+    let mut service = Fails(0);
+    let mut left = 4;
+    run_blocking(&mut service, &SystemClock, &LoopHandle::new(), secs(3_600), |report| {
+        assert!(report.is_err());
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(service.0, 4);
+}
