@@ -366,6 +366,8 @@ pub struct TaskRecord {
     pub attempt: u32,
     /// How many of its attempts were forgiven and do not count against the retry policy.
     pub forgiven: u32,
+    /// How many of its leases were lost: they expired before its holder was done.
+    pub lost: u32,
     /// The fencing token of its latest grant; 0 before the first.
     pub epoch: i64,
     /// Its lease, in states [`TaskState::Queued`] and [`TaskState::Running`].
@@ -409,6 +411,7 @@ impl TaskRecord {
             due: insert.due,
             attempt: 0,
             forgiven: 0,
+            lost: 0,
             epoch: 0,
             lease: None,
             held_slots: 0,

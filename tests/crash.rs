@@ -262,6 +262,15 @@ fn check_file(db: &Connection) {
              (SELECT count(*) FROM sm_task t WHERE t.lane = l.no AND t.state = 0)",
         ),
         (
+            "a lane's count is not that of its tasks, or it has none",
+            "SELECT count(*) FROM sm_lane l WHERE tasks = 0 OR tasks <> (SELECT count(*) FROM sm_task t WHERE t.lane = l.no)",
+        ),
+        (
+            "a limit's count of lanes is not theirs, or nothing keeps it",
+            "SELECT count(*) FROM sm_cap c WHERE lanes = 0 AND max IS NULL
+             OR lanes <> (SELECT count(*) FROM sm_lane l, json_each(l.limits) k WHERE k.value = c.key)",
+        ),
+        (
             "a lease does not fit its task's state",
             "SELECT count(*) FROM sm_task WHERE (state IN (1, 2)) <> (expires_at IS NOT NULL AND holder IS NOT NULL)
              OR (state IN (1, 2)) <> (held_slots > 0)",

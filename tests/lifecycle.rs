@@ -159,6 +159,30 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
 }
 
 #[test]
+fn what_is_given_back_cleanly_uses_up_no_forgiveness_of_lost_leases() {
+    on_every_store(|store| {
+        put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 2 })]);
+        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default());
+        let mut lose = |now| {
+            run(&store, now);
+            let became = reaper.tick(at(now + 10)).unwrap().reaped[0].became;
+            let task = task(&store, "t");
+            (became, task.lost, task.forgiven)
+        };
+        let give_back = |now| {
+            let lease = run(&store, now)[0];
+            assert_eq!(end(&store, now, Finish::new(lease, Outcome::GivenBack)), Finished::Ready);
+        };
+        (0..3).for_each(give_back);
+        assert_eq!(lose(10), (Finished::Ready, 1, 4));
+        give_back(20);
+        assert_eq!(lose(30), (Finished::Ready, 2, 6));
+        assert_eq!(lose(50), (Finished::Ended(TaskState::Failed), 3, 6), "and the last is counted, too");
+        audited(&store);
+    });
+}
+
+#[test]
 fn what_is_given_back_is_ready_at_once_and_does_not_count() {
     on_every_store(|store| {
         let retry = RetryPolicy::fixed(secs(1)).max_attempts(2).build().unwrap();
@@ -633,5 +657,26 @@ fn old_ended_tasks_are_forgotten_when_asked_for() {
         assert_eq!(forgets.tick(at(61)).unwrap().forgotten, 0);
         assert_eq!(forgets.tick(at(62)).unwrap().forgotten, 1);
         assert_eq!(task(&store, "open").state, TaskState::Scheduled);
+    });
+}
+
+#[test]
+fn workers_that_died_long_ago_are_forgotten_by_the_living() {
+    on_every_store(|store| {
+        let tick = |name: &str, now| {
+            let options = PokerOptions::default().lease(secs(30)).shards(NonZeroU32::new(3).unwrap());
+            Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap().tick(at(now)).unwrap();
+        };
+        let known = || -> Vec<String> {
+            let workers = store.read(|tx| Ok(tx.live_workers(from_micros(i64::MIN))?)).unwrap();
+            assert!(workers.iter().all(|worker| worker.shards.get() == 3));
+            workers.iter().map(|worker| worker.name.to_string()).collect()
+        };
+        tick("a", 0);
+        tick("b", 100);
+        tick("c", 24 * 3600 + 30);
+        assert_eq!(known(), ["a", "b", "c"], "a expired a day ago, and not longer");
+        tick("c", 24 * 3600 + 31);
+        assert_eq!(known(), ["b", "c"]);
     });
 }

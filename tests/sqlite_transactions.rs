@@ -8,13 +8,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use stationmaster::error::StoreErrorKind;
-use stationmaster::id::PoolName;
+use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
-use stationmaster::store::{PoolTx, SqliteStore, StoreExt, TaskTx};
+use stationmaster::store::{Discrepancy, Inserted, Move, PoolTx, SqliteStore, StateSet, StoreExt, TaskTx};
 use stationmaster::time::from_micros;
-use stationmaster::{Error, NewTask, TaskKey};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
 
 fn kind(error: Error) -> StoreErrorKind {
     match error {
@@ -184,4 +184,55 @@ fn attaching_needs_a_transaction_and_tables() {
     assert_eq!(ours.all_pools().unwrap_err().kind(), StoreErrorKind::Schema);
     let after = ours.all_pools().unwrap_err();
     assert!(after.to_string().contains("roll it back"), "{after}");
+}
+
+/// As a host does that gives every run a limit of its own.
+#[test]
+fn runs_that_are_forgotten_leave_no_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = fast(&path);
+    for run in 0..20 {
+        let task = NewTask::new(TaskKey::new("n", "w", format!("r{run}"), "t").unwrap())
+            .limit(LimitKey::new(format!("run/{run}")).unwrap())
+            .limit(LimitKey::new("all").unwrap());
+        let insert = task.check(from_micros(run)).unwrap();
+        store
+            .write(|tx| {
+                let answers = tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
+                let Inserted::New(no) = answers[0] else { panic!("{answers:?}") };
+                let from = StateSet::of(&[TaskState::Scheduled]);
+                let mut end = Move::new(LeaseRef::new(no, 0), from, TaskState::Success);
+                end.ended_at = Some(from_micros(run));
+                Ok(tx.move_if(&[end])?)
+            })
+            .unwrap();
+    }
+    let db = Connection::open(&path).unwrap();
+    let rows = |table: &str| -> i64 {
+        db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (20, 20, 21));
+    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(15), 99)?)).unwrap(), 15);
+    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (5, 5, 6));
+    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(99), 99)?)).unwrap(), 5);
+    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (0, 0, 0));
+}
+
+#[test]
+fn the_audit_compares_what_decides_whether_a_lane_or_a_limit_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = fast(&path);
+    let key = LimitKey::new("k").unwrap();
+    let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).limit(key.clone());
+    let insert = task.check(from_micros(0)).unwrap();
+    store.write(|tx| Ok(tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?)).unwrap();
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("UPDATE sm_lane SET tasks = 4; UPDATE sm_cap SET lanes = 5").unwrap();
+    let expected = [
+        Discrepancy::LimitLanes { key, counted: 5, held: 1 },
+        Discrepancy::LaneTasks { lane: insert.lane.clone(), counted: 4, held: 1 },
+    ];
+    assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), expected);
 }

@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 
-use super::world::{World, at, ends_of_time, holder, limit, pool, sized, task, to};
+use super::world::{World, at, ends_of_time, holder, limit, pool, sized, task, to, worker};
 use crate::admission::LanePage;
 use crate::admission::limits::LimitSpec;
 use crate::bounds::MAX_SLOTS;
 use crate::lease::LeaseRef;
 use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
-use crate::store::{ShardLease, ShardWrite, Store, Worker};
+use crate::store::{ShardLease, ShardWrite, Store};
 use crate::task::TaskState;
 
 cases!("extremes":
@@ -142,8 +142,8 @@ fn workers_and_shards(store: &dyn Store) {
     let world = World(store);
     let (first, last) = ends_of_time();
     world.write(|tx| {
-        tx.put_worker(&Worker::new(holder("first"), first))?;
-        tx.put_worker(&Worker::new(holder("last"), last))
+        tx.put_worker(&worker("first", first))?;
+        tx.put_worker(&worker("last", last))
     });
     let live = |now| world.read(|tx| tx.live_workers(now)).len();
     assert_eq!((live(first), live(at(0)), live(last)), (1, 1, 0));
@@ -186,7 +186,7 @@ fn instants_are_truncated_to_the_microsecond(store: &dyn Store) {
     world.shift(&[retry, ending]);
     assert_eq!((world.task(nos[0]).due, world.task(nos[1]).ended_at), (Some(at(60)), Some(at(55))));
     assert_eq!(world.write(|tx| tx.forget_ended(fine(55), 9)), 0, "55 is not before 55");
-    world.write(|tx| tx.put_worker(&Worker::new(holder("w"), fine(70))));
+    world.write(|tx| tx.put_worker(&worker("w", fine(70))));
     assert_eq!(world.read(|tx| tx.live_workers(fine(70))), []);
     let run = RunRecord::open(RunKey::new("n", "r").unwrap(), at(1));
     let mut closed = run.clone().closed(at(5), RunStatus::Completed);

@@ -16,6 +16,7 @@ cases!("limits":
     an_unknown_key_is_passed_over,
     each_key_has_its_own_condition,
     a_deleted_limit_goes_on_counting,
+    a_deleted_limit_is_forgotten_if_nothing_needs_it,
     only_defined_limits_are_listed_by_key,
     a_task_carries_many_keys,
     the_audit_finds_a_wrong_count,
@@ -125,6 +126,18 @@ fn a_deleted_limit_goes_on_counting(store: &dyn Store) {
     assert_eq!(one(world, "a"), Some(record("a", None, 3)), "it limits nothing any more");
     world.write(|tx| tx.put_limits(&[spec("a", 2)]));
     assert_eq!(one(world, "a").and_then(|limit| limit.open()), Some(-1));
+}
+
+fn a_deleted_limit_is_forgotten_if_nothing_needs_it(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_limits(&["carried", "counted", "idle"].map(|name| spec(name, 2))));
+    world.insert(&[task("t").limit(limit("carried"))]);
+    take(world, &[(limit("counted"), 1)]);
+    world.write(|tx| tx.delete_limits(&["carried", "counted", "idle"].map(limit)));
+    assert_eq!(one(world, "carried"), Some(record("carried", None, 0)));
+    assert_eq!(one(world, "counted"), Some(record("counted", None, 1)));
+    assert_eq!(one(world, "idle"), None);
+    world.write(|tx| tx.give_limits_back(&[(limit("counted"), 1)]));
 }
 
 fn only_defined_limits_are_listed_by_key(store: &dyn Store) {

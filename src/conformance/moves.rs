@@ -8,6 +8,7 @@ use crate::task::{TaskRecord, TaskState};
 cases!("moves":
     a_move_sets_what_it_says_and_ends_the_lease,
     fields_are_replaced_or_kept,
+    counts_stop_at_their_largest,
     a_move_needs_the_epoch,
     a_move_needs_one_of_the_states,
     every_target_is_reached,
@@ -36,6 +37,7 @@ fn a_move_sets_what_it_says_and_ends_the_lease(store: &dyn Store) {
     let mut wanted = to(lease, TaskState::UpForRetry);
     wanted.due = Some(at(500));
     wanted.forgive = 3;
+    wanted.lose = 2;
     wanted.ended_at = Some(at(40));
     wanted.message = Some("why".into());
     wanted.value = Some("what".into());
@@ -46,6 +48,7 @@ fn a_move_sets_what_it_says_and_ends_the_lease(store: &dyn Store) {
     expected.due = Some(at(500));
     expected.ready_at = at(500);
     expected.forgiven = 3;
+    expected.lost = 2;
     expected.ended_at = Some(at(40));
     expected.message = Some("why".into());
     expected.value = Some("what".into());
@@ -58,6 +61,7 @@ fn fields_are_replaced_or_kept(store: &dyn Store) {
     let lease = LeaseRef::new(no, 0);
     let mut first = to(lease, TaskState::Failed);
     first.forgive = 1;
+    first.lose = 2;
     first.ended_at = Some(at(40));
     first.message = Some("why".into());
     first.value = Some(String::new());
@@ -70,16 +74,30 @@ fn fields_are_replaced_or_kept(store: &dyn Store) {
     world.shift(&[second]);
     let task = world.task(no);
     assert_eq!((task.message.clone(), task.value.clone()), (None, None), "replaced, also when none");
-    assert_eq!((task.ended_at, task.forgiven), (Some(at(40)), 1), "kept");
+    assert_eq!((task.ended_at, task.forgiven, task.lost), (Some(at(40)), 1, 2), "kept");
     assert_eq!(task.ready_at, at(9));
     world.shift(&[to(lease, TaskState::Scheduled)]);
     assert_eq!(world.task(no).ready_at, at(9), "without any, kept");
     let mut third = to(lease, TaskState::Success);
     third.ended_at = Some(at(41));
     third.forgive = 2;
+    third.lose = 1;
     world.shift(&[third]);
     let task = world.task(no);
-    assert_eq!((task.ended_at, task.forgiven, task.due), (Some(at(41)), 3, None));
+    assert_eq!((task.ended_at, task.due), (Some(at(41)), None));
+    assert_eq!((task.forgiven, task.lost), (3, 3), "each count of its own");
+}
+
+fn counts_stop_at_their_largest(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    for (more, expected) in [(u32::MAX - 1, u32::MAX - 1), (1, u32::MAX), (u32::MAX, u32::MAX)] {
+        let mut wanted = to(LeaseRef::new(no, 0), TaskState::Scheduled);
+        (wanted.forgive, wanted.lose) = (more, more);
+        world.shift(&[wanted]);
+        let task = world.task(no);
+        assert_eq!((task.forgiven, task.lost), (expected, expected), "{more} more");
+    }
 }
 
 fn a_move_needs_the_epoch(store: &dyn Store) {

@@ -2,14 +2,14 @@
 
 use super::scene::landed;
 use super::snapshot::{Snapshot, Watch};
-use super::world::{World, at, holder, limit, pool, rows, shift, sized, to};
+use super::world::{World, at, holder, limit, pool, rows, shift, sized, to, worker};
 use crate::TaskKey;
 use crate::admission::limits::LimitSpec;
 use crate::canonical::PokeContext;
 use crate::id::{MAX_BYTES, RequestId};
 use crate::lease::LeaseRef;
 use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
-use crate::store::{EventNote, Inserted, ShardLease, ShardWrite, Store, Worker};
+use crate::store::{EventNote, Inserted, ShardLease, ShardWrite, Store};
 use crate::task::{NewTask, TaskState};
 
 cases!("names":
@@ -171,7 +171,7 @@ fn holders_and_requests_come_back(store: &dyn Store) {
     let no = world.plain(&["a"])[0];
     world.write(|tx| {
         for (name, epoch) in names.iter().zip(1..) {
-            tx.put_worker(&Worker::new(holder(name), at(9)))?;
+            tx.put_worker(&worker(name, at(9)))?;
             tx.note_request(&RequestId::new(name).unwrap(), at(5), &[LeaseRef::new(no, epoch)])?;
             let lease = ShardLease::new(epoch as u32, Some(holder(name)), 1, at(9));
             tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?;

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::random::Random;
 use super::snapshot::{Snapshot, Watch};
-use super::world::{at, holder, key, limit, pool, task};
+use super::world::{at, holder, key, limit, pool, task, worker};
 use crate::admission::limits::LimitSpec;
 use crate::id::{LimitKey, Namespace, PoolName, RequestId};
 use crate::lease::{LeaseRef, TaskNo};
@@ -34,6 +34,7 @@ pub(super) enum Op {
     DeleteLimits(Vec<LimitKey>),
     PutWorker(Worker),
     DeleteWorker(crate::id::Holder),
+    ForgetWorkers(DateTime<Utc>, usize),
     PutShards(Vec<ShardWrite>),
     PutRuns(Vec<RunRecord>),
     CloseRuns(Vec<RunClose>),
@@ -103,6 +104,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
     let mut wanted =
         Move::new(lease(random, task), StateSet::of(&states), targets[random.index(targets.len())]);
     wanted.forgive = random.below(2) as u32;
+    wanted.lose = random.below(2) as u32;
     if wanted.to == TaskState::UpForRetry || wanted.to == TaskState::Scheduled && random.once_in(3) {
         wanted.due = Some(at(now + random.instant(200)));
     }
@@ -195,7 +197,12 @@ impl Op {
                 )
             }
             23 => Self::DeleteLimits(vec![limit(LIMITS[random.index(3)])]),
-            24 => Self::PutWorker(Worker::new(holder(SPACES[random.index(3)]), instant)),
+            24 => {
+                let mut worker = worker(SPACES[random.index(3)], instant);
+                worker.shards = worker.shards.saturating_add(random.below(3) as u32);
+                Self::PutWorker(worker)
+            }
+            25 if random.once_in(2) => Self::ForgetWorkers(instant, few),
             25 => Self::DeleteWorker(holder(SPACES[random.index(3)])),
             26 => {
                 let shard = random.below(3) as u32;

@@ -2,7 +2,9 @@
 
 use super::scene::{landed, request};
 use super::snapshot::{Snapshot, Watch};
-use super::world::{World, at, key, limit, task, to};
+use super::world::{World, at, key, limit, rows, task, to};
+use crate::admission::LaneNo;
+use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::store::{EventNote, Move, Store};
@@ -19,6 +21,9 @@ cases!("retention":
     tasks_with_events_stay_and_hold_nobody_up,
     sensors_go_with_their_tasks,
     a_forgotten_key_is_new_again,
+    a_lane_goes_with_its_last_task,
+    a_limit_key_goes_with_the_last_task_that_carries_it,
+    what_a_transaction_forgot_it_can_insert_anew,
 );
 
 fn named(name: &str) -> RequestId {
@@ -172,4 +177,71 @@ fn a_forgotten_key_is_new_again(store: &dyn Store) {
     let task = world.task(new);
     assert_eq!((task.epoch, task.attempt, task.state), (0, 0, TaskState::Scheduled));
     assert_eq!(world.read(|tx| tx.sensors(&[key("a")])), [None]);
+}
+
+/// The lane of the only ready task.
+fn lane(world: World<'_>) -> LaneNo {
+    world.read(|tx| tx.ready_lanes())[0].no
+}
+
+fn a_lane_goes_with_its_last_task(store: &dyn Store) {
+    let world = World(store);
+    let heavy = |name: &str| task(name).pool_slots(2);
+    let nos = world.insert(&[heavy("a"), heavy("b")]);
+    let first = lane(world);
+    end(world, nos[0], TaskState::Success, 50);
+    end(world, nos[1], TaskState::Success, 60);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(55), 9)), 1);
+    let last = world.insert(&[heavy("c")])[0];
+    assert_eq!(lane(world), first, "while it has a task, ended or not, it stays");
+    end(world, last, TaskState::Success, 60);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 2);
+    world.insert(&[heavy("d")]);
+    assert!(lane(world) > first, "numbers of lanes rise, and none is given twice");
+    assert_eq!(world.read(|tx| tx.audit()), []);
+}
+
+fn a_limit_key_goes_with_the_last_task_that_carries_it(store: &dyn Store) {
+    let world = World(store);
+    let (shared, own, bounded) = (limit("shared"), limit("own"), limit("bounded"));
+    world.write(|tx| tx.put_limits(&[LimitSpec::new(bounded.clone(), 3).unwrap()]));
+    let known = || -> Vec<bool> {
+        let keys = [shared.clone(), own.clone(), bounded.clone()];
+        world.read(|tx| tx.limits(&keys)).iter().map(Option::is_some).collect()
+    };
+    let nos = world.insert(&[
+        task("a").limit(shared.clone()).limit(own.clone()).limit(bounded.clone()),
+        task("b").limit(shared.clone()),
+        task("c").limit(shared.clone()),
+    ]);
+    for (no, ended) in nos.iter().zip([50, 60, 70]) {
+        world.run(&[*no]);
+        end(world, *no, TaskState::Success, ended);
+    }
+    for (before, expected) in
+        [(55, [true, false, true]), (65, [true, false, true]), (75, [false, false, true])]
+    {
+        assert_eq!(world.write(|tx| tx.forget_ended(at(before), 9)), 1);
+        assert_eq!(known(), expected, "what ended before {before} is forgotten");
+        assert_eq!(world.read(|tx| tx.audit()), []);
+    }
+    world.write(|tx| tx.delete_limits(std::slice::from_ref(&bounded)));
+    assert_eq!(known(), [false; 3], "nothing kept it but its maximum");
+}
+
+fn what_a_transaction_forgot_it_can_insert_anew(store: &dyn Store) {
+    let world = World(store);
+    let no = world.insert(&[task("a").limit(limit("l"))])[0];
+    end(world, no, TaskState::Success, 50);
+    let needs = [task("b").pool_slots(3), task("c").limit(limit("l")), task("d").limit(limit("m"))];
+    let tasks = world.write(|tx| {
+        assert_eq!(tx.tasks_by_no(&[no])?.len(), 1);
+        assert_eq!(tx.forget_ended(at(99), 9)?, 1);
+        tx.insert_tasks_if_absent(&rows(&needs))?;
+        tx.tasks(&["b", "c", "d"].map(key))
+    });
+    let found: Vec<_> = tasks.into_iter().flatten().map(|task| task.lane).collect();
+    let expected = rows(&needs).into_iter().map(|row| row.lane).collect::<Vec<_>>();
+    assert_eq!(found, expected);
+    assert_eq!(world.read(|tx| tx.limits(&["l", "m"].map(limit))).iter().flatten().count(), 2);
 }

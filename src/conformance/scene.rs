@@ -5,11 +5,11 @@ use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, SensorRecord};
-use crate::store::{EventNote, GrantBatch, ShardLease, ShardWrite, StoreTx, Worker};
+use crate::store::{EventNote, GrantBatch, ShardLease, ShardWrite, StoreTx};
 use crate::task::TaskState;
 
 use super::snapshot::Watch;
-use super::world::{World, at, holder, key, limit, pool, rows, sensor, shift, sized, task, to};
+use super::world::{World, at, holder, key, limit, pool, rows, sensor, shift, sized, task, to, worker};
 use crate::admission::limits::LimitSpec;
 
 pub(super) struct Scene {
@@ -68,7 +68,7 @@ impl Scene {
         world.write(|tx| {
             tx.note_request(&request(), at(10), &[queued, running])?;
             tx.note_events(&[EventNote::new(sensing.clone(), at(40), landed())])?;
-            tx.put_worker(&Worker::new(holder("h"), at(1000)))?;
+            tx.put_worker(&worker("h", at(1000)))?;
             let lease = ShardLease::new(3, Some(holder("h")), 1, at(1000));
             tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?;
             tx.put_runs(&[run("open"), run("closed").closed(at(200), RunStatus::Completed)])
@@ -115,7 +115,8 @@ impl Scene {
                 let seq = tx.events(0, 1)?[0].seq;
                 tx.acknowledge_events(&[seq]).map(drop)
             }),
-            ("put_worker", |tx, _| tx.put_worker(&Worker::new(holder("new"), at(9)))),
+            ("put_worker", |tx, _| tx.put_worker(&worker("new", at(9)))),
+            ("forget_workers", |tx, _| tx.forget_workers(at(1001), 9).map(drop)),
             ("delete_worker", |tx, _| tx.delete_worker(&holder("h"))),
             ("put_shards_if_unchanged", |tx, _| {
                 let lease = ShardLease::new(3, Some(holder("new")), 2, at(5));

@@ -200,6 +200,7 @@ impl Side<'_> {
             Op::DeleteLimits(keys) => say(tx.delete_limits(keys)?),
             Op::PutWorker(worker) => say(tx.put_worker(worker)?),
             Op::DeleteWorker(name) => say(tx.delete_worker(name)?),
+            Op::ForgetWorkers(before, limit) => say(tx.forget_workers(*before, *limit)?),
             Op::PutShards(writes) => say(tx.put_shards_if_unchanged(writes)?),
             Op::PutRuns(runs) => say(tx.put_runs(runs)?),
             Op::CloseRuns(closes) => say(tx.close_runs_if_open(closes)?),

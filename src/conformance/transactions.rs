@@ -167,6 +167,7 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.events(0, 0)?.len(),
             tx.acknowledge_events(&[])?,
             tx.put_shards_if_unchanged(&[])?.len(),
+            tx.forget_workers(at(9999), 0)?,
             tx.close_runs_if_open(&[])?.len(),
             tx.runs(&[])?.len(),
             tx.delete_runs(&[])?,

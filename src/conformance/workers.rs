@@ -1,13 +1,19 @@
 //! Workers, and the shards they share.
 
+use std::num::NonZeroU32;
+
 use super::world::{World, at, holder};
+use crate::shard::ShardLimit;
 use crate::store::{Moved, ShardLease, ShardWrite, Store, Worker};
 
 cases!("workers":
     a_worker_is_alive_before_its_expiry,
     live_workers_come_by_name,
     a_worker_is_prolonged_under_its_name,
+    a_worker_says_how_it_splits_the_codes,
     a_deleted_worker_is_gone,
+    workers_are_forgotten_before_an_instant,
+    the_earliest_expired_workers_are_forgotten_first,
     a_shard_is_taken_once,
     a_shard_is_renewed_under_its_epoch,
     a_stale_epoch_changes_nothing,
@@ -22,7 +28,7 @@ fn live(world: World<'_>, now: i64) -> Vec<String> {
 }
 
 fn worker(name: &str, until: i64) -> Worker {
-    Worker::new(holder(name), at(until))
+    super::world::worker(name, at(until))
 }
 
 fn lease(shard: u32, name: &str, epoch: i64, until: i64) -> ShardLease {
@@ -56,6 +62,43 @@ fn a_worker_is_prolonged_under_its_name(store: &dyn Store) {
         world.write(|tx| tx.put_worker(&worker("a", until)));
         assert_eq!(world.read(|tx| tx.live_workers(at(0))), [worker("a", until)]);
     }
+}
+
+fn a_worker_says_how_it_splits_the_codes(store: &dyn Store) {
+    let world = World(store);
+    let shards = NonZeroU32::new(7).unwrap();
+    for (codes, shards) in [(1, NonZeroU32::MIN), (10_000, shards), (u32::MAX, NonZeroU32::MAX)] {
+        let codes = ShardLimit::new(codes).unwrap();
+        let one = Worker::new(holder("a"), codes, shards, at(10));
+        world.write(|tx| tx.put_worker(&one));
+        assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one]);
+    }
+}
+
+fn workers_are_forgotten_before_an_instant(store: &dyn Store) {
+    let world = World(store);
+    put(world, &[ShardWrite::new(0, lease(0, "a", 1, 99))]);
+    for (name, until) in [("a", 10), ("b", 11), ("c", 90)] {
+        world.write(|tx| tx.put_worker(&worker(name, until)));
+    }
+    assert_eq!(world.write(|tx| tx.forget_workers(at(10), 9)), 0, "at the instant itself it stays");
+    assert_eq!(live(world, 0), ["a", "b", "c"]);
+    assert_eq!(world.write(|tx| tx.forget_workers(at(12), 9)), 2);
+    assert_eq!(live(world, 0), ["c"]);
+    assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "a", 1, 99)], "leases end by themselves");
+    assert_eq!(world.write(|tx| tx.forget_workers(at(12), 9)), 0);
+}
+
+fn the_earliest_expired_workers_are_forgotten_first(store: &dyn Store) {
+    let world = World(store);
+    for (name, until) in [("a", 30), ("c", 10), ("d", 20), ("b", 10)] {
+        world.write(|tx| tx.put_worker(&worker(name, until)));
+    }
+    assert_eq!(world.write(|tx| tx.forget_workers(at(99), 1)), 1);
+    assert_eq!(live(world, 0), ["a", "c", "d"], "of equal instants the first by name");
+    assert_eq!(world.write(|tx| tx.forget_workers(at(99), 2)), 2);
+    assert_eq!(live(world, 0), ["a"]);
+    assert_eq!(world.write(|tx| tx.forget_workers(at(99), usize::MAX)), 1);
 }
 
 fn a_deleted_worker_is_gone(store: &dyn Store) {

@@ -1,6 +1,7 @@
 //! What the cases are written in: a store with some tasks on their way through it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -11,7 +12,8 @@ use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
-use crate::store::{GrantBatch, Inserted, Move, Moved, StateSet, Store, StoreExt, StoreTx};
+use crate::shard::ShardLimit;
+use crate::store::{GrantBatch, Inserted, Move, Moved, StateSet, Store, StoreExt, StoreTx, Worker};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
 
 /// The instant that many microseconds after 1970.
@@ -47,6 +49,11 @@ pub(super) fn limit(name: &str) -> LimitKey {
 
 pub(super) fn holder(name: &str) -> Holder {
     Holder::new(name).unwrap()
+}
+
+/// A worker that splits the codes in the usual way.
+pub(super) fn worker(name: &str, until: DateTime<Utc>) -> Worker {
+    Worker::new(holder(name), ShardLimit::default(), NonZeroU32::MIN.saturating_add(15), until)
 }
 
 /// Rows as they are inserted at instant 0.

@@ -5,12 +5,14 @@
 //! is free, until all hold their quotas. Nobody takes a shard from a live holder: a shard is poked by one worker at
 //! a time as long as leases hold.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::id::Holder;
+use crate::shard::ShardLimit;
 use crate::time;
 
 /// A process that pokes sensors.
@@ -19,14 +21,18 @@ use crate::time;
 pub struct Worker {
     /// Its name.
     pub name: Holder,
+    /// The number of shard codes that it reckons with.
+    pub codes: ShardLimit,
+    /// Into how many shards it splits the codes.
+    pub shards: NonZeroU32,
     /// Until when it counts as alive.
     pub expires_at: DateTime<Utc>,
 }
 
 impl Worker {
-    /// A worker that counts as alive until this instant.
-    pub fn new(name: Holder, expires_at: DateTime<Utc>) -> Self {
-        Self { name, expires_at }
+    /// A worker that splits `codes` into `shards`, and counts as alive until this instant.
+    pub fn new(name: Holder, codes: ShardLimit, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
+        Self { name, codes, shards, expires_at }
     }
 }
 
@@ -176,8 +182,11 @@ mod tests {
                 now = time::add(now, TTL * 2);
                 let names: Vec<Holder> =
                     workers.iter().map(|n| Holder::new(format!("w{n}")).unwrap()).collect();
-                let live: Vec<Worker> =
-                    names.iter().map(|name| Worker::new(name.clone(), time::add(now, TTL))).collect();
+                let split = NonZeroU32::new(shards).unwrap();
+                let worker = |name: &Holder| {
+                    Worker::new(name.clone(), ShardLimit::default(), split, time::add(now, TTL))
+                };
+                let live: Vec<Worker> = names.iter().map(worker).collect();
                 for _ in 0..2 {
                     for name in &names {
                         let leases: Vec<_> = state.values().cloned().collect();

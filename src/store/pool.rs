@@ -56,7 +56,8 @@ pub trait PoolTx {
     /// Defines or changes limits; what counts against them stays.
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
-    /// Takes the limits off these keys; tasks that carry them go on being counted.
+    /// Takes the limits off these keys; tasks that carry them go on being counted. A key that no task carries and nothing
+    /// counts against is not known any more.
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>>;
 
     /// The limits of these keys, also those that only tasks made known.

@@ -103,11 +103,15 @@ pub trait SensorTx {
     /// Forgets these events, and answers how many of them were there.
     fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize>;
 
-    /// Makes a worker known, or prolongs its life.
+    /// Makes a worker known, or replaces what is known of it.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;
 
     /// Forgets a worker, known or not, and releases its shards: no holder, epoch one more.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
+
+    /// Forgets at most `limit` workers that expired before this instant (`expires_at < before`), earliest first, then by name,
+    /// and answers how many. What they held stays theirs until its own leases expire.
+    fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// The workers alive at this instant (`expires_at > now`), by name.
     fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>>;

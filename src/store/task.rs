@@ -79,6 +79,8 @@ pub struct Move {
     pub held_slots: u32,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
+    /// Added to its count of lost leases.
+    pub lose: u32,
     /// Replaces `ended_at`, unless none.
     pub ended_at: Option<DateTime<Utc>>,
     /// Replaces `message`, also when none.
@@ -97,6 +99,7 @@ impl Move {
             due: None,
             held_slots: 0,
             forgive: 0,
+            lose: 0,
             ended_at: None,
             message: None,
             value: None,
@@ -144,6 +147,24 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
+    /// A lane's count of its tasks is not their number.
+    LaneTasks {
+        /// The lane.
+        lane: LaneKey,
+        /// What its row says.
+        counted: i64,
+        /// How many there are.
+        held: i64,
+    },
+    /// A limit key's count of the lanes that name it is not their number.
+    LimitLanes {
+        /// The limit.
+        key: LimitKey,
+        /// What its row says.
+        counted: i64,
+        /// How many there are.
+        held: i64,
+    },
     /// A task whose lease does not fit its state, or that holds slots in a state that cannot.
     Task {
         /// The task.
@@ -156,7 +177,7 @@ pub enum Discrepancy {
 /// Tasks, their lanes and their leases.
 pub trait TaskTx {
     /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`; numbers rise with it. Makes the lanes
-    /// and the limit keys they carry known, without a maximum.
+    /// and the limit keys they carry known, without a maximum. Numbers of lanes rise, too, and are never given again.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
 
     /// The tasks of these keys.
@@ -218,7 +239,8 @@ pub trait TaskTx {
 
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their sensors, earliest
     /// first, and answers how many. Tasks with events that are not acknowledged stay, and do not count. Their numbers are
-    /// not given again.
+    /// not given again. With the last task of a lane goes the lane, and with the last lane that names it a limit key that
+    /// has no maximum, unless something counts against it.
     fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// Compares every counter with what it counts. The only method that reads all tasks.

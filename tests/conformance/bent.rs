@@ -1,14 +1,18 @@
 //! A decorator that passes every call on, and gets one thing wrong if it is told to.
 
+use std::num::NonZeroU32;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::admission::{Candidate, Lane, LanePage};
+use stationmaster::bounds::MAX_SLOTS;
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
 use stationmaster::lease::{LeaseRef, TaskNo};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord};
 use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
+use stationmaster::shard::ShardLimit;
 use stationmaster::store::{
     Discrepancy, EventNote, GrantBatch, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx, RunTx,
     SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet, Store, StoreInfo, StoreTx, TaskTx, TxMode,
@@ -290,7 +294,9 @@ impl PoolTx for BentTx<'_> {
         }
         let keys: Vec<LimitKey> = limits.iter().map(|(key, _)| key.clone()).collect();
         let known = self.tx.limits(&keys)?;
-        self.tx.delete_limits(&keys)?;
+        let endless = known.iter().flatten().filter(|limit| limit.max.is_some());
+        let endless = endless.filter_map(|limit| LimitSpec::new(limit.key.clone(), MAX_SLOTS).ok());
+        self.tx.put_limits(&endless.collect::<Vec<_>>())?;
         let taken = self.tx.take_limits_if_open(limits)?;
         let specs =
             known.into_iter().flatten().filter_map(|limit| LimitSpec::new(limit.key, limit.max?).ok());
@@ -307,6 +313,7 @@ impl SensorTx for BentTx<'_> {
         fn note_events(events: &[EventNote]) -> ();
         fn acknowledge_events(seqs: &[u64]) -> usize;
         fn put_worker(worker: &Worker) -> ();
+        fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
     }
@@ -342,7 +349,8 @@ impl SensorTx for BentTx<'_> {
 
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
         if self.fault == Fault::DeletedWorkersKeepTheirShards {
-            return self.tx.put_worker(&Worker::new(name.clone(), DateTime::<Utc>::MIN_UTC));
+            let (codes, shards) = (ShardLimit::default(), NonZeroU32::MIN);
+            return self.tx.put_worker(&Worker::new(name.clone(), codes, shards, DateTime::<Utc>::MIN_UTC));
         }
         self.tx.delete_worker(name)
     }

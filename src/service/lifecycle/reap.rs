@@ -45,14 +45,15 @@ fn decide(task: &TaskRecord, now: DateTime<Utc>) -> Move {
     let holder = task.lease.as_ref().map_or("its holder", |lease| lease.holder.as_str());
     let message = format!("lease lost: {holder} did not renew it in time");
     match task.lease_loss {
-        LeaseLoss::Requeue { at_most } if task.forgiven < at_most => Move {
+        LeaseLoss::Requeue { at_most } if task.lost < at_most => Move {
             forgive: 1,
+            lose: 1,
             message: Some(message),
             value: task.value.clone(),
             ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
         },
         LeaseLoss::Requeue { .. } | LeaseLoss::Fail => {
-            leave::failed(task, from, now, message, RetryAdvice::Policy)
+            Move { lose: 1, ..leave::failed(task, from, now, message, RetryAdvice::Policy) }
         }
     }
 }

@@ -23,6 +23,12 @@ use crate::shard::{ShardLimit, ShardRange, range};
 use crate::store::{Moved, SensorQuery, Store, StoreExt, StoreTx, WhichSensors};
 use crate::time;
 
+/// How long workers that expired can still be seen in the store.
+const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// The most workers that one renewal forgets.
+const WORKERS_FORGOTTEN: usize = 100;
+
 /// How a [`Poker`] works. All workers of a store use the same `codes` and `shards`.
 ///
 /// Defaults: 10,000 codes in 16 shards, leases of 30 seconds, no poke interval below one second, 4 threads, 10,000 sensors
@@ -269,7 +275,8 @@ impl Poker {
         let (name, options) = (&self.name, &self.options);
         let expires_at = time::add(now, options.lease);
         let held: Vec<u32> = self.store.write(|tx| {
-            tx.put_worker(&Worker::new(name.clone(), expires_at))?;
+            tx.put_worker(&Worker::new(name.clone(), options.codes, options.shards, expires_at))?;
+            tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
             let (leases, live) = (tx.shard_leases()?, tx.live_workers(now)?);
             let writes = claims(name, now, options.lease, options.shards.get(), &leases, &live);
             let written = tx.put_shards_if_unchanged(&writes)?;

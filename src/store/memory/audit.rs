@@ -13,7 +13,9 @@ use crate::task::{TaskRecord, TaskState};
 struct Sums {
     pools: BTreeMap<PoolName, i64>,
     limits: BTreeMap<LimitKey, i64>,
-    lanes: BTreeMap<LaneNo, i64>,
+    lane_tasks: BTreeMap<LaneNo, i64>,
+    ready: BTreeMap<LaneNo, i64>,
+    limit_lanes: BTreeMap<LimitKey, i64>,
 }
 
 impl State {
@@ -31,17 +33,23 @@ impl State {
                     *sums.limits.entry(key.clone()).or_default() += 1;
                 }
             }
+            *sums.lane_tasks.entry(row.lane).or_default() += 1;
             if task.is_ready() {
-                *sums.lanes.entry(row.lane).or_default() += 1;
+                *sums.ready.entry(row.lane).or_default() += 1;
             }
             if let Some(problem) = problem(task) {
                 broken.insert(task.no, problem);
             }
         }
         let pools = self.pools.rows.iter().map(|(name, pool)| (name.clone(), pool.used));
-        let limits = self.limits.all().map(|(key, row)| (key.clone(), row.used));
-        let lanes: BTreeMap<_, _> = self.lanes.all().map(|(no, key, ready)| (no, (key, ready))).collect();
-        let ready = lanes.iter().map(|(no, (_, ready))| (*no, i64::try_from(*ready).unwrap_or(i64::MAX)));
+        let limits = self.limits.all().map(|(key, row, _)| (key.clone(), row.used));
+        let limit_lanes = self.limits.all().map(|(key, _, lanes)| (key.clone(), signed(lanes)));
+        let lanes: BTreeMap<_, _> = self.lanes.all().map(|(no, key, counts)| (no, (key, counts))).collect();
+        let lane_tasks = lanes.iter().map(|(no, (_, [tasks, _]))| (*no, signed(*tasks)));
+        let ready = lanes.iter().map(|(no, (_, [_, ready]))| (*no, signed(*ready)));
+        for key in lanes.values().flat_map(|(key, _)| &key.limits) {
+            *sums.limit_lanes.entry(key.clone()).or_default() += 1;
+        }
 
         let mut found = Vec::new();
         for (pool, counted, held) in differing(pools, sums.pools) {
@@ -50,9 +58,17 @@ impl State {
         for (key, counted, held) in differing(limits, sums.limits) {
             found.push(Discrepancy::Limit { key, counted, held });
         }
-        for (no, counted, held) in differing(ready, sums.lanes) {
+        for (key, counted, held) in differing(limit_lanes, sums.limit_lanes) {
+            found.push(Discrepancy::LimitLanes { key, counted, held });
+        }
+        for (no, counted, held) in differing(ready, sums.ready) {
             if let Some((key, _)) = lanes.get(&no) {
                 found.push(Discrepancy::Lane { lane: (*key).clone(), counted, held });
+            }
+        }
+        for (no, counted, held) in differing(lane_tasks, sums.lane_tasks) {
+            if let Some((key, _)) = lanes.get(&no) {
+                found.push(Discrepancy::LaneTasks { lane: (*key).clone(), counted, held });
             }
         }
         found.extend(broken.into_iter().map(|(task, problem)| Discrepancy::Task { task, problem }));
@@ -71,6 +87,10 @@ fn differing<K: Ord + Clone>(
     }
     both.retain(|_, (counted, held)| counted != held);
     both.into_iter().map(|(key, (counted, held))| (key, counted, held)).collect()
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn problem(task: &TaskRecord) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use super::state::Write;
+use super::state::{Filing, Write};
 use super::undo::Transaction;
 use crate::admission::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
 
@@ -12,7 +12,7 @@ use crate::admission::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
 pub(super) struct Lanes {
     rows: BTreeMap<LaneNo, LaneRow>,
     by_key: HashMap<LaneKey, LaneNo>,
-    /// The lanes that have ready tasks: those that were ever known may be many more.
+    /// The lanes that have ready tasks: those that are known may be many more.
     ready: BTreeSet<LaneNo>,
 }
 
@@ -20,13 +20,15 @@ pub(super) struct Lanes {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct LaneRow {
     key: LaneKey,
+    /// How many tasks are in it, whatever their state.
+    tasks: u64,
     ready: BTreeSet<OrderKey>,
 }
 
 impl Lanes {
     pub(super) fn swap(&mut self, no: LaneNo, key: Option<LaneKey>) -> Option<LaneKey> {
         let old = match &key {
-            Some(key) => self.rows.insert(no, LaneRow { key: key.clone(), ready: BTreeSet::new() }),
+            Some(key) => self.rows.insert(no, LaneRow { key: key.clone(), tasks: 0, ready: BTreeSet::new() }),
             None => self.rows.remove(&no),
         };
         let old = old.map(|row| row.key);
@@ -37,6 +39,20 @@ impl Lanes {
             self.by_key.insert(key, no);
         }
         old
+    }
+
+    pub(super) fn count_task(&mut self, no: LaneNo, filing: Filing) {
+        if let Some(row) = self.rows.get_mut(&no) {
+            match filing {
+                Filing::In => row.tasks += 1,
+                Filing::Out => row.tasks -= 1,
+            }
+        }
+    }
+
+    /// The key of a lane that no task is in.
+    pub(super) fn deserted(&self, no: LaneNo) -> Option<&LaneKey> {
+        self.rows.get(&no).filter(|row| row.tasks == 0).map(|row| &row.key)
     }
 
     pub(super) fn add_ready(&mut self, no: LaneNo, order: OrderKey) {
@@ -65,9 +81,9 @@ impl Lanes {
         rows.map(|(no, row)| (no, &row.key, row.ready.len() as u64))
     }
 
-    /// Every lane ever known, with the number of its ready tasks.
-    pub(super) fn all(&self) -> impl Iterator<Item = (LaneNo, &LaneKey, u64)> {
-        self.rows.iter().map(|(no, row)| (*no, &row.key, row.ready.len() as u64))
+    /// Every lane, with the numbers of its tasks and of its ready ones.
+    pub(super) fn all(&self) -> impl Iterator<Item = (LaneNo, &LaneKey, [u64; 2])> {
+        self.rows.iter().map(|(no, row)| (*no, &row.key, [row.tasks, row.ready.len() as u64]))
     }
 
     /// The answer to one page.
@@ -88,6 +104,15 @@ impl Transaction<'_> {
         let no = LaneNo(self.state.last.lane);
         self.write(Write::Lane(no, Some(key.clone())));
         no
+    }
+
+    /// Forgets a lane that no task is in any more, and those of its limit keys that nothing keeps then.
+    pub(super) fn leave_lane(&mut self, no: LaneNo) {
+        let Some(key) = self.state.lanes.deserted(no).cloned() else { return };
+        self.write(Write::Lane(no, None));
+        for limit in &key.limits {
+            self.forget_limit_if_unused(limit);
+        }
     }
 
     pub(super) fn lanes_with_ready_tasks(&self) -> Vec<Lane> {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::state::{Write, replace};
+use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
+use crate::admission::LaneKey;
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
@@ -41,6 +42,8 @@ pub(super) struct Limits {
     rows: BTreeMap<LimitKey, LimitRow>,
     /// The keys with a maximum: those that tasks only carry may be many more.
     defined: BTreeSet<LimitKey>,
+    /// How many lanes name a key, for those that any does.
+    lanes: HashMap<LimitKey, u64>,
 }
 
 impl Limits {
@@ -53,8 +56,30 @@ impl Limits {
         replace(&mut self.rows, key, row)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (&LimitKey, &LimitRow)> {
-        self.rows.iter()
+    /// Every known key, with the number of lanes that name it.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&LimitKey, &LimitRow, u64)> {
+        self.rows.iter().map(|(key, row)| (key, row, self.lanes.get(key).copied().unwrap_or(0)))
+    }
+
+    pub(super) fn count_lane(&mut self, lane: &LaneKey, filing: Filing) {
+        for key in &lane.limits {
+            match filing {
+                Filing::In => *self.lanes.entry(key.clone()).or_default() += 1,
+                Filing::Out => {
+                    if let Some(lanes) = self.lanes.get_mut(key) {
+                        *lanes -= 1;
+                        if *lanes == 0 {
+                            self.lanes.remove(key);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// True for a known key without a maximum that no lane names and nothing counts against.
+    fn is_unused(&self, key: &LimitKey) -> bool {
+        self.rows.get(key) == Some(&LimitRow::default()) && !self.lanes.contains_key(key)
     }
 
     fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
@@ -82,6 +107,12 @@ impl Transaction<'_> {
     pub(super) fn make_limit_known(&mut self, key: &LimitKey) {
         if !self.state.limits.rows.contains_key(key) {
             self.write(Write::Limit(key.clone(), Some(LimitRow::default())));
+        }
+    }
+
+    pub(super) fn forget_limit_if_unused(&mut self, key: &LimitKey) {
+        if self.state.limits.is_unused(key) {
+            self.write(Write::Limit(key.clone(), None));
         }
     }
 
@@ -191,6 +222,7 @@ impl PoolTx for Transaction<'_> {
         let delete = |key: &LimitKey| match self.state.limits.rows.get(key).copied() {
             Some(LimitRow { max: Some(_), used }) => {
                 self.write(Write::Limit(key.clone(), Some(LimitRow { max: None, used })));
+                self.forget_limit_if_unused(key);
                 LimitDeletion::Deleted
             }
             _ => LimitDeletion::Unknown,

@@ -102,7 +102,8 @@ impl SensorTx for Transaction<'_> {
 
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
         self.writable()?;
-        self.write(Write::Worker(worker.name.clone(), Some(truncate(worker.expires_at))));
+        let row = Worker { expires_at: truncate(worker.expires_at), ..worker.clone() };
+        self.write(Write::Worker(worker.name.clone(), Some(Box::new(row))));
         Ok(())
     }
 
@@ -120,9 +121,23 @@ impl SensorTx for Transaction<'_> {
         Ok(())
     }
 
+    fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.writable()?;
+        let before = truncate(before);
+        let expired = self.state.workers.values().filter(|worker| worker.expires_at < before);
+        let mut expired: Vec<_> = expired.map(|worker| (worker.expires_at, worker.name.clone())).collect();
+        expired.sort_unstable();
+        expired.truncate(limit);
+        let forgotten = expired.len();
+        for (_, name) in expired {
+            self.write(Write::Worker(name, None));
+        }
+        Ok(forgotten)
+    }
+
     fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>> {
-        let alive = self.state.workers.iter().filter(|(_, expires_at)| **expires_at > truncate(now));
-        Ok(alive.map(|(name, expires_at)| Worker::new(name.clone(), *expires_at)).collect())
+        let now = truncate(now);
+        Ok(self.state.workers.values().filter(|worker| worker.expires_at > now).cloned().collect())
     }
 
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>> {
@@ -218,7 +233,8 @@ mod tests {
         let store = MemoryStore::new();
         let (name, until) = (Holder::new("w1").unwrap(), from_micros(9));
         let result = store.write(|tx| {
-            tx.put_worker(&Worker::new(name.clone(), until))?;
+            let (codes, shards) = (ShardLimit::default(), std::num::NonZeroU32::MIN);
+            tx.put_worker(&Worker::new(name.clone(), codes, shards, until))?;
             assert_eq!(tx.live_workers(from_micros(8))?.len(), 1);
             assert_eq!(tx.live_workers(until)?.len(), 0);
             let write = ShardWrite::new(0, ShardLease::new(3, Some(name.clone()), 1, until));

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
-
 use super::lanes::Lanes;
 use super::pools::{LimitRow, Limits, Pools};
 use super::requests::{Request, Requests};
@@ -16,7 +14,7 @@ use crate::lease::TaskNo;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
-use crate::store::ShardLease;
+use crate::store::{ShardLease, Worker};
 
 /// Everything that is stored.
 #[derive(Debug, Default)]
@@ -29,7 +27,7 @@ pub(super) struct State {
     pub(super) limits: Limits,
     pub(super) sensors: Sensors,
     pub(super) events: Events,
-    pub(super) workers: BTreeMap<Holder, DateTime<Utc>>,
+    pub(super) workers: BTreeMap<Holder, Worker>,
     pub(super) shards: BTreeMap<u32, ShardLease>,
     pub(super) runs: Runs,
     pub(super) last: Numbers,
@@ -54,7 +52,7 @@ pub(super) enum Write {
     Limit(LimitKey, Option<LimitRow>),
     Sensor(TaskNo, Option<Box<SensorRecord>>),
     Event(u64, Option<Box<SensorEvent>>),
-    Worker(Holder, Option<DateTime<Utc>>),
+    Worker(Holder, Option<Box<Worker>>),
     Shard(u32, Option<Box<ShardLease>>),
     Run(RunKey, Option<Box<RunRecord>>),
 }
@@ -67,7 +65,16 @@ impl State {
                 let old = self.tasks.swap(no, row, &mut self.lanes);
                 Write::Task(no, old)
             }
-            Write::Lane(no, key) => Write::Lane(no, self.lanes.swap(no, key)),
+            Write::Lane(no, key) => {
+                if let Some(key) = &key {
+                    self.limits.count_lane(key, Filing::In);
+                }
+                let old = self.lanes.swap(no, key);
+                if let Some(old) = &old {
+                    self.limits.count_lane(old, Filing::Out);
+                }
+                Write::Lane(no, old)
+            }
             Write::Request(id, request) => {
                 let old = self.requests.swap(&id, request);
                 Write::Request(id, old)
@@ -91,9 +98,9 @@ impl State {
                 }
                 Write::Event(seq, old)
             }
-            Write::Worker(name, expires_at) => {
-                let old = replace(&mut self.workers, &name, expires_at);
-                Write::Worker(name, old)
+            Write::Worker(name, worker) => {
+                let old = replace(&mut self.workers, &name, worker.map(|worker| *worker));
+                Write::Worker(name, old.map(Box::new))
             }
             Write::Shard(shard, lease) => {
                 let old = replace(&mut self.shards, &shard, lease.map(|lease| *lease));

@@ -49,6 +49,7 @@ impl Transaction<'_> {
             task.lease = None;
             task.held_slots = order.held_slots;
             task.forgiven = task.forgiven.saturating_add(order.forgive);
+            task.lost = task.lost.saturating_add(order.lose);
             task.ended_at = order.ended_at.map(truncate).or(task.ended_at);
             task.message.clone_from(&order.message);
             task.value.clone_from(&order.value);
@@ -210,7 +211,11 @@ impl TaskTx for Transaction<'_> {
             if self.state.sensors.get(*no).is_some() {
                 self.write(Write::Sensor(*no, None));
             }
+            let lane = self.state.tasks.lane(*no);
             self.write(Write::Task(*no, None));
+            if let Some(lane) = lane {
+                self.leave_lane(lane);
+            }
         }
         Ok(ended.len())
     }

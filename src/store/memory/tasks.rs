@@ -53,6 +53,7 @@ type Timeline = BTreeSet<(DateTime<Utc>, TaskNo)>;
 impl Index {
     fn file(&mut self, row: &TaskRow, lanes: &mut Lanes, filing: Filing) {
         let record = &row.record;
+        lanes.count_task(row.lane, filing);
         if record.is_ready() {
             match filing {
                 Filing::In => lanes.add_ready(row.lane, record.order()),
@@ -128,6 +129,11 @@ impl Tasks {
 
     pub(super) fn get(&self, no: TaskNo) -> Option<&TaskRecord> {
         self.rows.get(&no).map(|row| &row.record)
+    }
+
+    /// The lane that a task is in.
+    pub(super) fn lane(&self, no: TaskNo) -> Option<LaneNo> {
+        self.rows.get(&no).map(|row| row.lane)
     }
 
     pub(super) fn number(&self, key: &TaskKey) -> Option<TaskNo> {

@@ -100,6 +100,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         }
         10 => {
             tx.forget_requests(at, b.into())?;
+            tx.forget_workers(at, b.into())?;
         }
         11 => {
             tx.forget_ended(at, b.into())?;
@@ -138,7 +139,8 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.acknowledge_events(&[u64::from(b)])?;
         }
         21 => {
-            tx.put_worker(&Worker::new(holder.clone(), later))?;
+            let (codes, shards) = (crate::shard::ShardLimit::default(), std::num::NonZeroU32::MIN);
+            tx.put_worker(&Worker::new(holder.clone(), codes, shards, later))?;
             let lease = ShardLease::new(b.into(), Some(holder), i64::from(a) + 1, later);
             tx.put_shards_if_unchanged(&[ShardWrite::new(i64::from(a), lease)])?;
             if a == b {

@@ -1,9 +1,9 @@
--- Numbers that only rise: the last task, sensor change and event.
+-- Numbers that only rise: the last task, lane, sensor change and event.
 CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('sensor', 0), ('event', 0);
+INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0);
 
 -- slots: NULL is unlimited. deferred: 0 give back, 1 keep.
 CREATE TABLE sm_pool (
@@ -15,20 +15,22 @@ CREATE TABLE sm_pool (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);
 
--- Limits. max: NULL where tasks carry the key and no limit is defined for it.
+-- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it.
 CREATE TABLE sm_cap (
-    key  TEXT PRIMARY KEY,
-    max  INTEGER,
-    used INTEGER NOT NULL DEFAULT 0
+    key   TEXT PRIMARY KEY,
+    max   INTEGER,
+    used  INTEGER NOT NULL DEFAULT 0,
+    lanes INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_cap_defined ON sm_cap (key) WHERE max IS NOT NULL;
 
--- limits: a JSON array of the keys, sorted.
+-- limits: a JSON array of the keys, sorted. tasks: how many are in it; ready: how many of them are.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
     slots  INTEGER NOT NULL,
     limits TEXT NOT NULL,
+    tasks  INTEGER NOT NULL DEFAULT 0,
     ready  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits);
@@ -53,6 +55,7 @@ CREATE TABLE sm_task (
     priority         INTEGER NOT NULL,
     attempt          INTEGER NOT NULL DEFAULT 0,
     forgiven         INTEGER NOT NULL DEFAULT 0,
+    lost             INTEGER NOT NULL DEFAULT 0,
     lease_loss       INTEGER,
     attempt_runs     INTEGER NOT NULL DEFAULT 0,
     enqueued_at      INTEGER NOT NULL,
@@ -122,10 +125,14 @@ CREATE TABLE sm_event (
 ) STRICT;
 CREATE INDEX sm_event_task ON sm_event (no);
 
+-- codes, shards: how it splits the shard codes.
 CREATE TABLE sm_worker (
     name       TEXT PRIMARY KEY,
+    codes      INTEGER NOT NULL,
+    shards     INTEGER NOT NULL,
     expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_worker_expiry ON sm_worker (expires_at, name);
 
 CREATE TABLE sm_shard (
     shard      INTEGER PRIMARY KEY,

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Rows};
 
 use super::super::error::Outcome;
-use super::lane::ReadyChange;
+use super::lane::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, clamp, row};
 use crate::admission::{Candidate, LaneNo, LanePage, OrderKey};
@@ -25,15 +25,15 @@ pub(super) const LATER_CANDIDATES: &str = "SELECT rank, logical_date, map_index,
 
 impl Db<'_> {
     pub(super) fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        let mut ready = ReadyChange::default();
+        let mut changes = LaneChanges::default();
         let mut promoted = 0;
         let mut statement = self.prepare(PROMOTE)?;
         let mut rows = statement.query((micros(now), clamp(limit)))?;
         while let Some(row) = rows.next()? {
-            ready.add(row.get(0)?, 1);
+            changes.ready(row.get(0)?, 1);
             promoted += 1;
         }
-        ready.write(self)?;
+        changes.write(self)?;
         Ok(promoted)
     }
 

@@ -9,10 +9,10 @@ use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
 use crate::store::Discrepancy;
 
-const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0) \
+const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0), count(*) \
      FROM sm_task GROUP BY lane";
 const POOLS: &str = "SELECT name, used FROM sm_pool";
-const CAPS: &str = "SELECT key, used FROM sm_cap";
+const CAPS: &str = "SELECT key, used, lanes FROM sm_cap";
 const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expires_at IS NOT NULL, \
      (holder IS NULL) <> (expires_at IS NULL) FROM sm_task \
      WHERE (state IN (1, 2)) <> (holder IS NOT NULL AND expires_at IS NOT NULL) \
@@ -25,20 +25,24 @@ impl Db<'_> {
         let lanes = self.all_lanes()?;
         let mut pools: BTreeMap<PoolName, Pair> = BTreeMap::new();
         let mut limits: BTreeMap<LimitKey, Pair> = BTreeMap::new();
-        let mut ready: BTreeMap<i64, i64> = BTreeMap::new();
+        let mut limit_lanes: BTreeMap<LimitKey, Pair> = BTreeMap::new();
+        let mut counts: BTreeMap<i64, [i64; 2]> = BTreeMap::new();
+        for key in lanes.values().flat_map(|(lane, _)| &lane.key.limits) {
+            limit_lanes.entry(key.clone()).or_default().hold(1);
+        }
 
         let mut statement = self.prepare(SUMS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let no = row.get(0)?;
-            let Some(lane) = lanes.get(&no) else {
+            let Some((lane, _)) = lanes.get(&no) else {
                 return Err(super::Fault::Damaged(format!("lane {no} is missing")));
             };
             pools.entry(lane.key.pool.clone()).or_default().hold(row.get(1)?);
             for key in &lane.key.limits {
                 limits.entry(key.clone()).or_default().hold(row.get(2)?);
             }
-            ready.insert(no, row.get(3)?);
+            counts.insert(no, [row.get(3)?, row.get(4)?]);
         }
         let mut statement = self.prepare(POOLS)?;
         let mut rows = statement.query([])?;
@@ -49,6 +53,7 @@ impl Db<'_> {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             limits.entry(row::name(row, 0)?).or_default().counted = row.get(1)?;
+            limit_lanes.entry(row::name(row, 0)?).or_default().counted = row.get(2)?;
         }
 
         let mut found = Vec::new();
@@ -58,13 +63,20 @@ impl Db<'_> {
         for (key, Pair { counted, held }) in limits.into_iter().filter(|(_, pair)| pair.differs()) {
             found.push(Discrepancy::Limit { key, counted, held });
         }
-        for (no, lane) in lanes {
-            let pair = Pair {
-                counted: i64::try_from(lane.ready).unwrap_or(i64::MAX),
-                held: ready.get(&no).copied().unwrap_or(0),
-            };
-            if pair.differs() {
-                found.push(Discrepancy::Lane { lane: lane.key, counted: pair.counted, held: pair.held });
+        for (key, Pair { counted, held }) in limit_lanes.into_iter().filter(|(_, pair)| pair.differs()) {
+            found.push(Discrepancy::LimitLanes { key, counted, held });
+        }
+        let held = |no: &i64| counts.get(no).copied().unwrap_or_default();
+        for (no, (lane, _)) in &lanes {
+            let (counted, [held, _]) = (i64::try_from(lane.ready).unwrap_or(i64::MAX), held(no));
+            if counted != held {
+                found.push(Discrepancy::Lane { lane: lane.key.clone(), counted, held });
+            }
+        }
+        for (no, (lane, counted)) in &lanes {
+            let (counted, [_, held]) = (*counted, held(no));
+            if counted != held {
+                found.push(Discrepancy::LaneTasks { lane: lane.key.clone(), counted, held });
             }
         }
         self.broken(&mut found)?;

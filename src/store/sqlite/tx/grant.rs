@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::error::Outcome;
-use super::lane::ReadyChange;
+use super::lane::LaneChanges;
 use super::{Db, row};
 use crate::lease::TaskNo;
 use crate::store::GrantBatch;
@@ -27,14 +27,14 @@ impl Db<'_> {
         let mut statement = self.prepare(GRANT)?;
         let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
         let mut rows = statement.query((nos, batch.holder.as_str(), expires_at, now))?;
-        let mut ready = ReadyChange::default();
+        let mut changes = LaneChanges::default();
         let mut granted = Vec::with_capacity(batch.tasks.len());
         while let Some(row) = rows.next()? {
-            ready.add(row.get(6)?, -1);
+            changes.ready(row.get(6)?, -1);
             granted.push(row::task(self, row)?);
         }
         granted.sort_unstable_by_key(|task| place.get(&task.no));
-        ready.write(self)?;
+        changes.write(self)?;
         Ok(granted)
     }
 }

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::super::error::Outcome;
 use super::code::{Code, lease_loss, task_state};
-use super::lane::ReadyChange;
+use super::lane::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, row};
 use crate::admission::LaneKey;
@@ -52,7 +52,7 @@ impl Db<'_> {
         let mut last = self.counter("task")?;
         let before = last;
         let mut lanes: HashMap<&LaneKey, i64> = HashMap::new();
-        let mut ready = ReadyChange::default();
+        let mut changes = LaneChanges::default();
         let mut insert = self.prepare(INSERT)?;
         let mut answers = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -107,14 +107,15 @@ impl Db<'_> {
             }
             last += 1;
             answers.push(Inserted::New(TaskNo(last)));
+            changes.tasks(lane, 1);
             if task.due.is_none() {
-                ready.add(lane, 1);
+                changes.ready(lane, 1);
             }
         }
         if last != before {
             self.set_counter("task", last)?;
         }
-        ready.write(self)?;
+        changes.write(self)?;
         Ok(answers)
     }
 

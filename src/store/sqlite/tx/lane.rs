@@ -7,14 +7,20 @@ use rusqlite::OptionalExtension;
 use super::super::error::Outcome;
 use super::{Db, row};
 use crate::admission::{Lane, LaneKey, LaneNo};
+use crate::id::LimitKey;
 
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 ORDER BY no";
 pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready FROM sm_lane WHERE no = ?1";
 pub(super) const LANE_NO: &str = "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3";
-const NEW_LANE: &str = "INSERT INTO sm_lane (pool, slots, limits) VALUES (?1, ?2, ?3)";
-const NEW_CAP: &str = "INSERT INTO sm_cap (key) VALUES (?1) ON CONFLICT (key) DO NOTHING";
-pub(super) const ADD_READY: &str = "UPDATE sm_lane SET ready = ready + ?2 WHERE no = ?1";
+const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits) VALUES (?1, ?2, ?3, ?4)";
+const NAME_CAP: &str =
+    "INSERT INTO sm_cap (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
+pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3 WHERE no = ?1";
+pub(super) const DELETE_DESERTED: &str = "DELETE FROM sm_lane WHERE no = ?1 AND tasks = 0 RETURNING limits";
+pub(super) const UNNAME_CAP: &str = "UPDATE sm_cap SET lanes = lanes - 1 WHERE key = ?1";
+pub(super) const DELETE_CAP: &str =
+    "DELETE FROM sm_cap WHERE key = ?1 AND max IS NULL AND used = 0 AND lanes = 0";
 
 fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
     let limits = serde_json::from_str(row.get_ref(3)?.as_str()?)?;
@@ -48,14 +54,29 @@ impl Db<'_> {
     /// Creates the lane, and makes its limit keys known.
     pub(super) fn new_lane(&mut self, key: &LaneKey) -> Outcome<i64> {
         let limits = serde_json::to_string(&key.limits)?;
-        self.prepare(NEW_LANE)?.execute((key.pool.as_str(), key.slots, limits))?;
-        let no = self.conn.last_insert_rowid();
-        let mut statement = self.prepare(NEW_CAP)?;
+        let no = self.counter("lane")? + 1;
+        self.set_counter("lane", no)?;
+        self.prepare(NEW_LANE)?.execute((no, key.pool.as_str(), key.slots, limits))?;
+        let mut statement = self.prepare(NAME_CAP)?;
         for limit in &key.limits {
             statement.execute([limit.as_str()])?;
         }
         self.lanes.insert(no, key.clone());
         Ok(no)
+    }
+
+    /// Deletes a lane that no task is in any more, and those of its limit keys that nothing keeps then.
+    pub(super) fn leave_lane(&self, no: i64) -> Outcome<()> {
+        let mut statement = self.prepare(DELETE_DESERTED)?;
+        let limits: Option<String> = statement.query_row([no], |row| row.get(0)).optional()?;
+        let Some(limits) = limits else { return Ok(()) };
+        let limits: Vec<LimitKey> = serde_json::from_str(&limits)?;
+        let (mut unname, mut delete) = (self.prepare(UNNAME_CAP)?, self.prepare(DELETE_CAP)?);
+        for key in &limits {
+            unname.execute([key.as_str()])?;
+            delete.execute([key.as_str()])?;
+        }
+        Ok(())
     }
 
     pub(super) fn ready_lanes(&mut self) -> Outcome<Vec<Lane>> {
@@ -70,32 +91,47 @@ impl Db<'_> {
         Ok(lanes)
     }
 
-    /// Every lane, by number. For audits.
-    pub(super) fn all_lanes(&self) -> Outcome<BTreeMap<i64, Lane>> {
-        let mut statement = self.prepare("SELECT no, pool, slots, limits, ready FROM sm_lane ORDER BY no")?;
+    /// Every lane, by number, with how many tasks it says are in it. For audits.
+    pub(super) fn all_lanes(&self) -> Outcome<BTreeMap<i64, (Lane, i64)>> {
+        let mut statement =
+            self.prepare("SELECT no, pool, slots, limits, ready, tasks FROM sm_lane ORDER BY no")?;
         let mut rows = statement.query([])?;
         let mut lanes = BTreeMap::new();
         while let Some(row) = rows.next()? {
-            lanes.insert(row.get(0)?, lane(row)?);
+            lanes.insert(row.get(0)?, (lane(row)?, row.get(5)?));
         }
         Ok(lanes)
     }
 }
 
-/// How many tasks became ready in each lane, less those that ceased to be.
+/// How many tasks came into each lane and became ready in it, less those that left or ceased to be.
 #[derive(Debug, Default)]
-pub(super) struct ReadyChange(HashMap<i64, i64>);
+pub(super) struct LaneChanges(HashMap<i64, Change>);
 
-impl ReadyChange {
-    pub(super) fn add(&mut self, lane: i64, tasks: i64) {
-        *self.0.entry(lane).or_default() += tasks;
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Change {
+    ready: i64,
+    tasks: i64,
+}
+
+impl LaneChanges {
+    pub(super) fn ready(&mut self, lane: i64, more: i64) {
+        self.0.entry(lane).or_default().ready += more;
     }
 
+    pub(super) fn tasks(&mut self, lane: i64, more: i64) {
+        self.0.entry(lane).or_default().tasks += more;
+    }
+
+    /// Counts, and deletes the lanes that are left by all.
     pub(super) fn write(self, db: &Db<'_>) -> Outcome<()> {
-        let mut statement = db.prepare(ADD_READY)?;
+        let mut statement = db.prepare(COUNT)?;
         for (lane, change) in self.0 {
-            if change != 0 {
-                statement.execute((lane, change))?;
+            if change != Change::default() {
+                statement.execute((lane, change.ready, change.tasks))?;
+            }
+            if change.tasks < 0 {
+                db.leave_lane(lane)?;
             }
         }
         Ok(())

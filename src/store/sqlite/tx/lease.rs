@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
 use super::code::{mask, task_state};
-use super::lane::ReadyChange;
+use super::lane::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
@@ -20,7 +20,7 @@ pub(super) const START: &str = "UPDATE sm_task SET state = 2, started_at = ?3, \
 pub(super) const RENEW: &str =
     "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
 pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?3, due = ?4, held_slots = ?5, ready_at = coalesce(?4, ?7, ready_at), \
-     forgiven = min(forgiven + ?6, 4294967295), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
+     forgiven = min(forgiven + ?6, 4294967295), lost = min(lost + ?11, 4294967295), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
      holder = NULL, expires_at = NULL WHERE no = ?1 AND epoch = ?2 AND (?10 >> state) & 1";
 pub(super) const READY_LANE: &str = "SELECT lane FROM sm_task WHERE no = ?1 AND state = 0";
 pub(super) const EXPIRED: &str = concat!(
@@ -64,7 +64,7 @@ impl Db<'_> {
             return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
         }
         let mut statement = self.prepare(MOVE)?;
-        let mut ready = ReadyChange::default();
+        let mut changes = LaneChanges::default();
         let mut answers = Vec::with_capacity(moves.len());
         let mut done = HashSet::with_capacity(moves.len());
         for change in moves {
@@ -86,6 +86,7 @@ impl Db<'_> {
                 change.message,
                 change.value,
                 mask(change.from),
+                change.lose,
             ])?;
             answers.push(moved(rows));
             if rows == 0 {
@@ -93,16 +94,16 @@ impl Db<'_> {
             }
             done.insert(no);
             if let Some(lane) = was_ready {
-                ready.add(lane, -1);
+                changes.ready(lane, -1);
             }
             if change.to == TaskState::Scheduled
                 && change.due.is_none()
                 && let Some(lane) = self.ready_lane(no)?
             {
-                ready.add(lane, 1);
+                changes.ready(lane, 1);
             }
         }
-        ready.write(self)?;
+        changes.write(self)?;
         Ok(answers)
     }
 

@@ -6,6 +6,7 @@ use rusqlite::{CachedStatement, OptionalExtension};
 
 use super::super::error::Outcome;
 use super::code::Code;
+use super::lane::DELETE_CAP;
 use super::{Db, SqliteTx, row};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
@@ -186,11 +187,14 @@ impl PoolTx for SqliteTx<'_> {
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
         self.write(|db| {
-            let mut statement = db.prepare(UNDEFINE_CAP)?;
+            let (mut undefine, mut delete) = (db.prepare(UNDEFINE_CAP)?, db.prepare(DELETE_CAP)?);
             keys.iter()
-                .map(|key| match statement.execute([key.as_str()])? {
+                .map(|key| match undefine.execute([key.as_str()])? {
                     0 => Ok(LimitDeletion::Unknown),
-                    _ => Ok(LimitDeletion::Deleted),
+                    _ => {
+                        delete.execute([key.as_str()])?;
+                        Ok(LimitDeletion::Deleted)
+                    }
                 })
                 .collect()
         })

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
+use super::lane::LaneChanges;
 use super::{Db, clamp};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
@@ -14,7 +15,7 @@ const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, 
 pub(super) const REQUEST: &str = "SELECT grants FROM sm_request WHERE id = ?1";
 pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE at < ?1 ORDER BY at, id LIMIT ?2)";
-pub(super) const FORGETTABLE: &str = "SELECT no FROM sm_task INDEXED BY sm_task_ended \
+pub(super) const FORGETTABLE: &str = "SELECT no, lane FROM sm_task INDEXED BY sm_task_ended \
      WHERE state >= 6 AND ended_at < ?1 AND NOT EXISTS (SELECT 1 FROM sm_event WHERE sm_event.no = sm_task.no) \
      ORDER BY ended_at, no LIMIT ?2";
 pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1";
@@ -49,15 +50,18 @@ impl Db<'_> {
     }
 
     pub(super) fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        let nos = self
+        let ended = self
             .prepare(FORGETTABLE)?
-            .query_map((micros(before), clamp(limit)), |row| row.get(0))?
-            .collect::<Result<Vec<i64>, _>>()?;
+            .query_map((micros(before), clamp(limit)), |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<Vec<(i64, i64)>, _>>()?;
         let (mut sensor, mut task) = (self.prepare(DELETE_SENSOR)?, self.prepare(DELETE_TASK)?);
-        for no in &nos {
+        let mut changes = LaneChanges::default();
+        for (no, lane) in &ended {
             sensor.execute([no])?;
             task.execute([no])?;
+            changes.tasks(*lane, -1);
         }
-        Ok(nos.len())
+        changes.write(self)?;
+        Ok(ended.len())
     }
 }

@@ -1,5 +1,6 @@
 //! Reading rows.
 
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
@@ -19,13 +20,13 @@ macro_rules! task_columns {
     () => {
         "no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state, due, epoch, \
          held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at, \
-         first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at"
+         first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost"
     };
 }
 pub(super) use task_columns;
 
 /// Where a statement's own columns begin that stand behind [`task_columns`].
-pub(super) const AFTER_TASK: usize = 30;
+pub(super) const AFTER_TASK: usize = 31;
 
 pub(super) fn name<T: FromStr<Err = IdError>>(row: &Row<'_>, at: usize) -> Outcome<T> {
     Ok(row.get_ref(at)?.as_str()?.parse()?)
@@ -38,6 +39,10 @@ pub(super) fn maybe_name<T: FromStr<Err = IdError>>(row: &Row<'_>, at: usize) ->
 pub(super) fn count(row: &Row<'_>, at: usize) -> Outcome<u32> {
     let value: i64 = row.get(at)?;
     u32::try_from(value).map_err(|_| Fault::Damaged(format!("{value} is out of range")))
+}
+
+pub(super) fn at_least_one(row: &Row<'_>, at: usize) -> Outcome<NonZeroU32> {
+    NonZeroU32::new(count(row, at)?).ok_or_else(|| Fault::Damaged("0 is out of range".into()))
 }
 
 pub(super) fn number(row: &Row<'_>, at: usize) -> Outcome<u64> {
@@ -100,6 +105,7 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row<'_>) -> Outcome<TaskRecord> {
         held_slots: count(row, 13)?,
         attempt: count(row, 15)?,
         forgiven: count(row, 16)?,
+        lost: count(row, 30)?,
         lease_loss: match row.get::<_, Option<i64>>(17)? {
             None => LeaseLoss::Fail,
             Some(_) => LeaseLoss::Requeue { at_most: count(row, 17)? },

@@ -251,6 +251,10 @@ impl SensorTx for SqliteTx<'_> {
         self.write(|db| db.delete_worker(name))
     }
 
+    fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.write(|db| db.forget_workers(before, limit))
+    }
+
     fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>> {
         self.read(|db| db.live_workers(now))
     }

@@ -6,16 +6,20 @@ use chrono::{DateTime, Utc};
 
 use super::super::error::Outcome;
 use super::lease::moved;
-use super::{Db, row};
+use super::{Db, clamp, row};
 use crate::id::Holder;
 use crate::store::{Moved, ShardLease, ShardWrite, Worker};
 use crate::time::micros;
 
-const PUT_WORKER: &str = "INSERT INTO sm_worker (name, expires_at) VALUES (?1, ?2) \
-     ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at";
+const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT (name) DO UPDATE SET codes = excluded.codes, shards = excluded.shards, \
+     expires_at = excluded.expires_at";
 const DELETE_WORKER: &str = "DELETE FROM sm_worker WHERE name = ?1";
 pub(super) const RELEASE: &str = "UPDATE sm_shard SET holder = NULL, epoch = epoch + 1 WHERE holder = ?1";
-const LIVE_WORKERS: &str = "SELECT name, expires_at FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
+const LIVE_WORKERS: &str =
+    "SELECT name, codes, shards, expires_at FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
+pub(super) const FORGET_WORKERS: &str = "DELETE FROM sm_worker WHERE name IN \
+     (SELECT name FROM sm_worker WHERE expires_at < ?1 ORDER BY expires_at, name LIMIT ?2)";
 const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm_shard ORDER BY shard";
 const FIRST_LEASE: &str = "INSERT INTO sm_shard (shard, holder, epoch, expires_at) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (shard) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, \
@@ -25,7 +29,13 @@ pub(super) const LATER_LEASE: &str =
 
 impl Db<'_> {
     pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
-        self.prepare(PUT_WORKER)?.execute((worker.name.as_str(), micros(worker.expires_at)))?;
+        let (codes, shards) = (worker.codes.get(), worker.shards.get());
+        self.prepare(PUT_WORKER)?.execute((
+            worker.name.as_str(),
+            codes,
+            shards,
+            micros(worker.expires_at),
+        ))?;
         Ok(())
     }
 
@@ -35,10 +45,15 @@ impl Db<'_> {
         Ok(())
     }
 
+    pub(super) fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        Ok(self.prepare(FORGET_WORKERS)?.execute((micros(before), clamp(limit)))?)
+    }
+
     pub(super) fn live_workers(&mut self, now: DateTime<Utc>) -> Outcome<Vec<Worker>> {
         let mut statement = self.prepare(LIVE_WORKERS)?;
         let workers = statement.query_and_then([micros(now)], |row| {
-            Ok(Worker::new(row::name(row, 0)?, row::instant(row, 1)?))
+            let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
+            Ok(Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?))
         })?;
         workers.collect()
     }
