@@ -150,6 +150,7 @@ impl SensorTx for WakingTx<'_> {
         fn put_worker(worker: &Worker) -> ();
         fn delete_worker(name: &Holder) -> ();
         fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
+        fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<Moved>;
     }
