@@ -1,9 +1,11 @@
--- Numbers that only rise: the last task, lane, sensor change and event.
+-- Numbers that only rise: the last task, lane, sensor change and event; forgotten: the highest last change of a sensor
+-- that was deleted.
 CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0);
+INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0),
+    ('forgotten', 0);
 
 -- slots: NULL is unlimited. deferred: 0 give back, 1 keep.
 CREATE TABLE sm_pool (
