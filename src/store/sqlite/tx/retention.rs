@@ -16,8 +16,7 @@ pub(super) const REQUEST: &str = "SELECT grants FROM sm_request WHERE id = ?1";
 pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE at < ?1 ORDER BY at, id LIMIT ?2)";
 pub(super) const FORGETTABLE: &str = "SELECT no, lane FROM sm_task INDEXED BY sm_task_ended \
-     WHERE state >= 6 AND ended_at < ?1 AND NOT EXISTS (SELECT 1 FROM sm_event WHERE sm_event.no = sm_task.no) \
-     ORDER BY ended_at, no LIMIT ?2";
+     WHERE state >= 6 AND events = 0 AND ended_at < ?1 ORDER BY ended_at, no LIMIT ?2";
 pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1 RETURNING changed";
 pub(super) const DELETE_TASK: &str = "DELETE FROM sm_task WHERE no = ?1";
 
