@@ -271,6 +271,10 @@ fn check_file(db: &Connection) {
              OR lanes <> (SELECT count(*) FROM sm_lane l, json_each(l.limits) k WHERE k.value = c.key)",
         ),
         (
+            "a task's count of events is not that of its events",
+            "SELECT count(*) FROM sm_task t WHERE events <> (SELECT count(*) FROM sm_event e WHERE e.no = t.no)",
+        ),
+        (
             "a lease does not fit its task's state",
             "SELECT count(*) FROM sm_task WHERE (state IN (1, 2)) <> (expires_at IS NOT NULL AND holder IS NOT NULL)
              OR (state IN (1, 2)) <> (held_slots > 0)",

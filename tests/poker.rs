@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::sensor::{EndReason, NewSensor, Poked, SensorRecord, Settings};
-use stationmaster::service::lifecycle::{enqueue, register, start};
+use stationmaster::service::lifecycle::{Mark, enqueue, mark, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
 use stationmaster::time::from_micros;
@@ -306,4 +306,29 @@ impl Store for Faulty {
         }
         self.inner.transact(mode, body)
     }
+}
+
+#[test]
+fn a_sensor_that_was_forgotten_before_its_end_was_seen_is_not_poked_again() {
+    let store = memory();
+    sense(&store, 0, &["gone", "stays"], waits(5, 1_000_000));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+    poker.tick(at(0)).unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    let key = TaskKey::new("ns", "w", "r", "gone").unwrap();
+    store.write(|tx| mark(tx, at(1), &[Mark::new(key.clone(), TaskState::Skipped, "x")])).unwrap();
+    let seqs: Vec<u64> =
+        store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().iter().map(|event| event.seq).collect();
+    store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap();
+    assert_eq!(store.write(|tx| Ok(tx.forget_ended(at(2), 9)?)).unwrap(), 1);
+    let mut report = poker.tick(at(2)).unwrap();
+    assert_eq!((report.sensors, report.loaded), (1, 1), "it reads anew what waits");
+    report = poker.tick(at(3)).unwrap();
+    assert_eq!((report.sensors, report.loaded), (1, 0), "once");
+    for now in 3..40 {
+        poker.tick(at(now)).unwrap();
+    }
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((8..=11).contains(&asked), "the other one goes on at its interval: {asked} pokes");
 }

@@ -14,7 +14,7 @@ use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
 use stationmaster::store::{Discrepancy, Inserted, Move, PoolTx, SqliteStore, StateSet, StoreExt, TaskTx};
 use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskState};
 
 fn kind(error: Error) -> StoreErrorKind {
     match error {
@@ -220,7 +220,7 @@ fn runs_that_are_forgotten_leave_no_rows() {
 }
 
 #[test]
-fn the_audit_compares_what_decides_whether_a_lane_or_a_limit_stays() {
+fn the_audit_compares_what_decides_whether_a_row_stays() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");
     let store = fast(&path);
@@ -229,10 +229,15 @@ fn the_audit_compares_what_decides_whether_a_lane_or_a_limit_stays() {
     let insert = task.check(from_micros(0)).unwrap();
     store.write(|tx| Ok(tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?)).unwrap();
     let db = Connection::open(&path).unwrap();
-    db.execute_batch("UPDATE sm_lane SET tasks = 4; UPDATE sm_cap SET lanes = 5").unwrap();
+    db.execute_batch(
+        "UPDATE sm_lane SET tasks = 4; UPDATE sm_cap SET lanes = 5; UPDATE sm_task SET events = 6",
+    )
+    .unwrap();
+    let problem = "it counts 6 events and has 0".into();
     let expected = [
         Discrepancy::LimitLanes { key, counted: 5, held: 1 },
         Discrepancy::LaneTasks { lane: insert.lane.clone(), counted: 4, held: 1 },
+        Discrepancy::Task { task: TaskNo(1), problem },
     ];
     assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), expected);
 }

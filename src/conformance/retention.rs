@@ -20,6 +20,7 @@ cases!("retention":
     tasks_that_did_not_end_stay,
     tasks_with_events_stay_and_hold_nobody_up,
     sensors_go_with_their_tasks,
+    a_follower_can_tell_that_it_missed_an_end,
     a_forgotten_key_is_new_again,
     a_lane_goes_with_its_last_task,
     a_limit_key_goes_with_the_last_task_that_carries_it,
@@ -163,6 +164,29 @@ fn sensors_go_with_their_tasks(store: &dyn Store) {
     let watch = Watch { tasks: ["a", "b"].map(key).to_vec(), ..Watch::default() };
     assert_eq!(world.read(|tx| Snapshot::take(tx, &watch)).changed, sensors[1..]);
     assert!(world.read(|tx| tx.last_sensor_change()) >= last, "a cursor never goes back");
+}
+
+fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "none"]);
+    let sensors = world.sense(&nos[..2]);
+    let cursor = world.read(|tx| tx.last_sensor_change());
+    let forgotten = || world.read(|tx| tx.last_forgotten_change());
+    end(world, nos[2], TaskState::Success, 40);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(45), 9)), 1);
+    assert_eq!(forgotten(), 0, "a task that never was a sensor");
+    let refs = sensors.iter().map(|sensor| sensor.lease_ref()).rev().collect::<Vec<_>>();
+    let ended = world.write(|tx| tx.end_sensors_if_waiting(&refs));
+    let changes: Vec<u64> = ended.into_iter().flatten().map(|sensor| sensor.changed).collect();
+    assert!(cursor < changes[0] && changes[0] < changes[1]);
+    end(world, nos[0], TaskState::Success, 50);
+    end(world, nos[1], TaskState::Success, 60);
+    assert_eq!(forgotten(), 0);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(55), 9)), 1);
+    assert_eq!(forgotten(), changes[1], "that of the deleted one, which is ahead of the cursor");
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    assert_eq!(forgotten(), changes[1], "it never goes back");
+    assert!(forgotten() <= world.read(|tx| tx.last_sensor_change()));
 }
 
 fn a_forgotten_key_is_new_again(store: &dyn Store) {

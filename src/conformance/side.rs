@@ -92,6 +92,7 @@ impl Side<'_> {
             "changes come in order"
         );
         assert!(seen.changed.last().is_none_or(|last| last.changed <= seen.last_change));
+        assert!(seen.forgotten_change <= seen.last_change);
         let lanes = std::mem::take(&mut seen.lanes);
         let lane = |no: LaneNo| lanes.iter().find(|lane| lane.no == no).expect("a ready lane").key.clone();
         let mut candidates = std::mem::take(&mut seen.candidates);
@@ -120,6 +121,7 @@ impl Side<'_> {
             seen.sensors.into_iter().map(|sensor| sensor.map(|sensor| self.sensor(sensor))).collect();
         seen.changed = seen.changed.into_iter().map(|sensor| self.sensor(sensor)).collect();
         seen.last_change = 0;
+        seen.forgotten_change = seen.forgotten_change.min(1);
         seen.events = seen.events.into_iter().map(|event| self.event(event)).collect();
         Ok((seen, keys))
     }

@@ -143,12 +143,14 @@ impl SensorTx for WakingTx<'_> {
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn changed_sensors(query: &SensorQuery) -> Vec<SensorRecord>;
         fn last_sensor_change() -> u64;
+        fn last_forgotten_change() -> u64;
         fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
         fn note_events(events: &[EventNote]) -> ();
         fn events(after: u64, limit: usize) -> Vec<SensorEvent>;
         fn acknowledge_events(seqs: &[u64]) -> usize;
         fn put_worker(worker: &Worker) -> ();
         fn delete_worker(name: &Holder) -> ();
+        fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
         fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn shard_leases() -> Vec<ShardLease>;

@@ -91,6 +91,10 @@ pub trait SensorTx {
     /// The number of the last change of any sensor, also of one that was deleted since; 0 if there was none.
     fn last_sensor_change(&mut self) -> StoreResult<u64>;
 
+    /// The highest number that the last change of a deleted sensor had; 0 if none was deleted. A follower that has not come
+    /// as far may have missed an end, and reads anew what waits.
+    fn last_forgotten_change(&mut self) -> StoreResult<u64>;
+
     /// Ends those that still wait under this epoch, and answers them as they are now; none for the others.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;
 

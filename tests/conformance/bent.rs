@@ -310,6 +310,7 @@ impl SensorTx for BentTx<'_> {
         fn put_sensors(sensors: &[SensorInsert]) -> Vec<SensorRecord>;
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn last_sensor_change() -> u64;
+        fn last_forgotten_change() -> u64;
         fn note_events(events: &[EventNote]) -> ();
         fn acknowledge_events(seqs: &[u64]) -> usize;
         fn put_worker(worker: &Worker) -> ();

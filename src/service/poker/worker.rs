@@ -299,24 +299,32 @@ impl Poker {
         shards.map(|shard| range(self.options.codes, self.options.shards, shard)).collect()
     }
 
-    /// Reads what changed in its shards, and all waiting sensors of those it just gained. Answers how many sensors it read.
+    /// Reads what changed in its shards, and all waiting sensors of those it just gained; of all, if a sensor was deleted
+    /// that changed since it last looked. Answers how many sensors it read.
     fn follow(&mut self, now: DateTime<Utc>, gained: &[u32]) -> Result<usize> {
         let kept = self.shards.keys().copied().filter(|shard| !gained.contains(shard));
         let (kept, gained) = (self.ranges(kept), self.ranges(gained.iter().copied()));
         let (cursor, codes, page) = (self.cursor, self.options.codes, self.options.page.max(1));
-        let (news, taken_over, last) = self.store.read(|tx| {
+        let (news, taken_over, last, missed) = self.store.read(|tx| {
             let last = tx.last_sensor_change()?;
+            let missed = !kept.is_empty() && tx.last_forgotten_change()? > cursor;
             let (mut news, mut taken_over) = (Vec::new(), Vec::new());
-            if last > cursor && !kept.is_empty() {
+            let mut anew = gained.clone();
+            if missed {
+                anew.extend(kept.iter().copied());
+            } else if last > cursor && !kept.is_empty() {
                 let query = SensorQuery::new(cursor, codes, kept.clone(), WhichSensors::All, page);
                 read_all(tx, query, &mut news)?;
             }
-            if !gained.is_empty() {
-                let query = SensorQuery::new(0, codes, gained.clone(), WhichSensors::Waiting, page);
+            if !anew.is_empty() {
+                let query = SensorQuery::new(0, codes, anew, WhichSensors::Waiting, page);
                 read_all(tx, query, &mut taken_over)?;
             }
-            Ok((news, taken_over, last))
+            Ok((news, taken_over, last, missed))
         })?;
+        if missed {
+            self.groups = Groups::default();
+        }
         self.cursor = last;
         let loaded = news.len() + taken_over.len();
         for sensor in taken_over {

@@ -67,6 +67,10 @@ impl SensorTx for Transaction<'_> {
         Ok(self.state.last.sensor_change)
     }
 
+    fn last_forgotten_change(&mut self) -> StoreResult<u64> {
+        Ok(self.state.last.forgotten_change)
+    }
+
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
         self.writable()?;
         Ok(sensors.iter().map(|lease| self.end_sensor_if_waiting(*lease)).collect())

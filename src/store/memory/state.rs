@@ -39,6 +39,8 @@ pub(super) struct Numbers {
     pub(super) task: i64,
     pub(super) lane: i64,
     pub(super) sensor_change: u64,
+    /// The highest last change of a deleted sensor.
+    pub(super) forgotten_change: u64,
     pub(super) event: u64,
 }
 

@@ -208,7 +208,9 @@ impl TaskTx for Transaction<'_> {
         self.writable()?;
         let ended: Vec<TaskNo> = self.state.tasks.forgettable(truncate(before)).take(limit).collect();
         for no in &ended {
-            if self.state.sensors.get(*no).is_some() {
+            if let Some(sensor) = self.state.sensors.get(*no) {
+                let last = &mut self.state.last;
+                last.forgotten_change = last.forgotten_change.max(sensor.changed);
                 self.write(Write::Sensor(*no, None));
             }
             let lane = self.state.tasks.lane(*no);

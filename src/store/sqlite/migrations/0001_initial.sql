@@ -1,9 +1,11 @@
--- Numbers that only rise: the last task, lane, sensor change and event.
+-- Numbers that only rise: the last task, lane, sensor change and event; forgotten: the highest last change of a sensor
+-- that was deleted.
 CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0);
+INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0),
+    ('forgotten', 0);
 
 -- slots: NULL is unlimited. deferred: 0 give back, 1 keep.
 CREATE TABLE sm_pool (
@@ -38,7 +40,7 @@ CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;
 
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
 -- 6 success, 7 failed, 8 skipped.
--- map_index: -1 is a task that is not mapped. lease_loss: NULL is fail, else how many are requeued.
+-- map_index: -1 is a task that is not mapped. events: how many of its events are not acknowledged. lease_loss: NULL is fail, else how many are requeued.
 -- retry: NULL is never. The numbers stand before the texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (
     no               INTEGER PRIMARY KEY,
@@ -58,6 +60,7 @@ CREATE TABLE sm_task (
     lost             INTEGER NOT NULL DEFAULT 0,
     lease_loss       INTEGER,
     attempt_runs     INTEGER NOT NULL DEFAULT 0,
+    events           INTEGER NOT NULL DEFAULT 0,
     enqueued_at      INTEGER NOT NULL,
     ready_at         INTEGER NOT NULL,
     queued_at        INTEGER,
@@ -79,7 +82,7 @@ CREATE INDEX sm_task_ready ON sm_task (lane, rank, logical_date, map_index) WHER
 CREATE INDEX sm_task_due ON sm_task (due) WHERE due IS NOT NULL;
 CREATE INDEX sm_task_lease ON sm_task (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX sm_task_sensing ON sm_task (lane) WHERE state = 4;
-CREATE INDEX sm_task_ended ON sm_task (ended_at) WHERE state >= 6;
+CREATE INDEX sm_task_ended ON sm_task (ended_at) WHERE state >= 6 AND events = 0;
 
 -- Ticks that granted something. grants: a JSON array of [no, epoch].
 CREATE TABLE sm_request (
@@ -123,7 +126,6 @@ CREATE TABLE sm_event (
     value      TEXT,
     message    TEXT
 ) STRICT;
-CREATE INDEX sm_event_task ON sm_event (no);
 
 -- codes, shards: how it splits the shard codes.
 CREATE TABLE sm_worker (

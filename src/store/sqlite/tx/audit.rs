@@ -20,6 +20,10 @@ const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expir
         OR (state = 0 AND due IS NOT NULL) OR (state = 5 AND due IS NULL) \
      ORDER BY no";
 
+const EVENTS: &str = "SELECT task.no, events, ifnull(kept, 0) FROM sm_task task \
+     LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) event ON event.no = task.no \
+     WHERE events <> ifnull(kept, 0) ORDER BY task.no";
+
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
         let lanes = self.all_lanes()?;
@@ -96,6 +100,13 @@ impl Db<'_> {
                 _ if held > 0 => format!("it is {state} and holds {held} slots"),
                 _ => format!("it is {state}, and its due instant says otherwise"),
             };
+            found.push(Discrepancy::Task { task: TaskNo(row.get(0)?), problem });
+        }
+        let mut statement = self.prepare(EVENTS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (counted, kept): (i64, i64) = (row.get(1)?, row.get(2)?);
+            let problem = format!("it counts {counted} events and has {kept}");
             found.push(Discrepancy::Task { task: TaskNo(row.get(0)?), problem });
         }
         Ok(())

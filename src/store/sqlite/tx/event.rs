@@ -1,5 +1,7 @@
 //! Events: kept until they are acknowledged.
 
+use rusqlite::OptionalExtension;
+
 use super::super::error::Outcome;
 use super::code::Code;
 use super::{Db, clamp, row};
@@ -14,7 +16,8 @@ pub(super) const EVENTS: &str = "SELECT seq, event.no, generation, at, reason, n
      namespace, workflow, run, task, map_index \
      FROM sm_event event CROSS JOIN sm_task task ON task.no = event.no \
      WHERE seq > ?1 ORDER BY seq LIMIT ?2";
-pub(super) const ACKNOWLEDGE: &str = "DELETE FROM sm_event WHERE seq = ?1";
+pub(super) const ACKNOWLEDGE: &str = "DELETE FROM sm_event WHERE seq = ?1 RETURNING no";
+pub(super) const COUNT: &str = "UPDATE sm_task SET events = events + ?2 WHERE no = ?1";
 
 impl Db<'_> {
     pub(super) fn note_events(&mut self, events: &[EventNote]) -> Outcome<()> {
@@ -22,7 +25,7 @@ impl Db<'_> {
             return Ok(());
         }
         let mut seq = self.counter("event")?;
-        let mut statement = self.prepare(NOTE)?;
+        let (mut statement, mut count) = (self.prepare(NOTE)?, self.prepare(COUNT)?);
         for note in events {
             seq += 1;
             statement.execute((
@@ -35,6 +38,7 @@ impl Db<'_> {
                 &note.ending.value,
                 &note.ending.message,
             ))?;
+            count.execute((note.sensor.no.0, 1))?;
         }
         self.set_counter("event", seq)
     }
@@ -62,10 +66,14 @@ impl Db<'_> {
     }
 
     pub(super) fn acknowledge_events(&mut self, seqs: &[u64]) -> Outcome<usize> {
-        let mut statement = self.prepare(ACKNOWLEDGE)?;
+        let (mut statement, mut count) = (self.prepare(ACKNOWLEDGE)?, self.prepare(COUNT)?);
         let mut acknowledged = 0;
         for seq in seqs.iter().filter_map(|seq| i64::try_from(*seq).ok()) {
-            acknowledged += statement.execute([seq])?;
+            let no: Option<i64> = statement.query_row([seq], |row| row.get(0)).optional()?;
+            if let Some(no) = no {
+                count.execute((no, -1))?;
+                acknowledged += 1;
+            }
         }
         Ok(acknowledged)
     }

@@ -54,6 +54,7 @@ const HOT: &[(&str, &str)] = &[
     ("end sensor", sensor::END),
     ("events", event::EVENTS),
     ("acknowledge", event::ACKNOWLEDGE),
+    ("count events of a task", event::COUNT),
     ("forget_workers", worker::FORGET_WORKERS),
     ("release shards", worker::RELEASE),
     ("write shard", worker::LATER_LEASE),
@@ -144,4 +145,16 @@ fn candidates_are_read_from_the_index_alone_and_from_the_place_they_continue_at(
         let plan = plan(&conn, sql);
         assert_eq!(plan, [format!("SEARCH sm_task USING COVERING INDEX sm_task_ready {range}")]);
     }
+}
+
+/// Ended tasks whose events nobody acknowledges may be many, and stay.
+#[test]
+fn what_can_be_forgotten_is_read_from_an_index_of_only_that() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate_inside(&conn, &Prefix::default()).unwrap();
+    let plan = plan(&conn, retention::FORGETTABLE);
+    assert_eq!(plan, ["SEARCH sm_task USING INDEX sm_task_ended (ended_at<?)"]);
+    let sql = "SELECT sql FROM sqlite_schema WHERE name = 'sm_task_ended'";
+    let index: String = conn.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert!(index.ends_with("WHERE state >= 6 AND events = 0"), "{index}");
 }

@@ -16,9 +16,8 @@ pub(super) const REQUEST: &str = "SELECT grants FROM sm_request WHERE id = ?1";
 pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE at < ?1 ORDER BY at, id LIMIT ?2)";
 pub(super) const FORGETTABLE: &str = "SELECT no, lane FROM sm_task INDEXED BY sm_task_ended \
-     WHERE state >= 6 AND ended_at < ?1 AND NOT EXISTS (SELECT 1 FROM sm_event WHERE sm_event.no = sm_task.no) \
-     ORDER BY ended_at, no LIMIT ?2";
-pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1";
+     WHERE state >= 6 AND events = 0 AND ended_at < ?1 ORDER BY ended_at, no LIMIT ?2";
+pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1 RETURNING changed";
 pub(super) const DELETE_TASK: &str = "DELETE FROM sm_task WHERE no = ?1";
 
 impl Db<'_> {
@@ -56,10 +55,17 @@ impl Db<'_> {
             .collect::<Result<Vec<(i64, i64)>, _>>()?;
         let (mut sensor, mut task) = (self.prepare(DELETE_SENSOR)?, self.prepare(DELETE_TASK)?);
         let mut changes = LaneChanges::default();
+        let mut last_change = None;
         for (no, lane) in &ended {
-            sensor.execute([no])?;
+            let changed: Option<i64> = sensor.query_row([no], |row| row.get(0)).optional()?;
+            last_change = last_change.max(changed);
             task.execute([no])?;
             changes.tasks(*lane, -1);
+        }
+        if let Some(last) = last_change
+            && last > self.counter("forgotten")?
+        {
+            self.set_counter("forgotten", last)?;
         }
         changes.write(self)?;
         Ok(ended.len())

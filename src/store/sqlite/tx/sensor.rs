@@ -227,6 +227,10 @@ impl SensorTx for SqliteTx<'_> {
         self.read(|db| Ok(db.counter("sensor")?.unsigned_abs()))
     }
 
+    fn last_forgotten_change(&mut self) -> StoreResult<u64> {
+        self.read(|db| Ok(db.counter("forgotten")?.unsigned_abs()))
+    }
+
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
         self.write(|db| db.end_sensors_if_waiting(sensors))
     }
