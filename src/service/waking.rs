@@ -152,7 +152,6 @@ impl SensorTx for WakingTx<'_> {
         fn delete_worker(name: &Holder) -> ();
         fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
-        fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<Moved>;
     }

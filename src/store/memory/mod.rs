@@ -7,6 +7,7 @@
 
 mod audit;
 mod by_number;
+mod course;
 mod lanes;
 mod pools;
 mod requests;
