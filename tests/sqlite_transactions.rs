@@ -12,7 +12,9 @@ use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
-use stationmaster::store::{Discrepancy, Inserted, Move, PoolTx, SqliteStore, StateSet, StoreExt, TaskTx};
+use stationmaster::store::{
+    Discrepancy, Inserted, Move, PoolTx, SqliteStore, StateSet, Store, StoreExt, TaskTx, TxMode,
+};
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskState};
 
@@ -240,4 +242,33 @@ fn the_audit_compares_what_decides_whether_a_row_stays() {
         Discrepancy::Task { task: TaskNo(1), problem },
     ];
     assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), expected);
+}
+
+#[test]
+fn a_transaction_inside_another_is_refused_at_once_if_it_needs_the_same_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = fast(&dir.path().join("jobs.db"));
+    let memory = SqliteStore::in_memory(SqliteOptions::new()).unwrap();
+    let modes = [TxMode::Read, TxMode::Write];
+    for (store, is_file) in [(&file, true), (&memory, false)] {
+        for (outer, inner) in modes.into_iter().flat_map(|outer| modes.map(|inner| (outer, inner))) {
+            let began = Instant::now();
+            let mut nested = Ok(());
+            let answer = store.transact(outer, &mut |tx| {
+                nested = store.transact(inner, &mut |tx| Ok(tx.next_due().map(drop)?));
+                Ok(tx.all_pools().map(drop)?)
+            });
+            assert!(answer.is_ok(), "the outer one goes on");
+            assert!(began.elapsed() < Duration::from_secs(1));
+            match nested {
+                Ok(()) => assert!(is_file && outer != inner, "{inner:?} inside {outer:?}"),
+                Err(error) => {
+                    assert!(!is_file || outer == inner, "{inner:?} inside {outer:?}: {error}");
+                    assert!(error.to_string().contains("open on this thread"), "{error}");
+                    assert_eq!(kind(error), StoreErrorKind::Backend);
+                }
+            }
+        }
+        assert!(store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).is_ok(), "and the store goes on");
+    }
 }

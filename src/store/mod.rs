@@ -41,7 +41,7 @@ pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, Which
 pub use sqlite::SqliteStore;
 pub use task::{Discrepancy, GrantBatch, Inserted, Move, Moved, StateSet, TaskTx};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreError, StoreErrorKind};
 
 /// What a transaction is going to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,7 +95,8 @@ pub trait Store: Debug + Send + Sync {
 
     /// Runs `body` in one transaction: commits if it answers `Ok`, rolls back if it answers `Err` or panics.
     ///
-    /// `body` runs once per call.
+    /// `body` runs once per call. It must not begin another transaction of the same store on its thread: the crate's stores
+    /// answer that with an error of kind `Backend`, where a store of the host's may wait for itself.
     ///
     /// # Errors
     ///
@@ -147,15 +148,19 @@ impl<S: Store + ?Sized> StoreExt for S {
         let mut left = CONFLICT_RETRIES;
         loop {
             match once(self, TxMode::Write, &mut body) {
-                Err(Error::Store(error))
-                    if left > 0 && error.kind() == crate::error::StoreErrorKind::Conflict =>
-                {
+                Err(Error::Store(error)) if left > 0 && error.kind() == StoreErrorKind::Conflict => {
                     left -= 1;
                 }
                 other => return other,
             }
         }
     }
+}
+
+/// For stores: the thread that asks for a transaction is inside one, and would wait for itself.
+fn nested() -> StoreError {
+    let text = "a transaction of this store is open on this thread: use it, or end it first";
+    StoreError::new(StoreErrorKind::Backend, text)
 }
 
 fn once<S: Store + ?Sized, T>(

@@ -19,19 +19,20 @@ mod task_tx;
 mod tasks;
 mod undo;
 
+use std::cell::RefCell;
 use std::fmt;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use self::state::State;
 use self::undo::Transaction;
-use super::{Durability, Store, StoreInfo, StoreTx, TxMode};
+use super::{Durability, Store, StoreInfo, StoreTx, TxMode, nested};
 use crate::error::Result;
 
 /// Keeps everything in memory, and loses it with the process.
 ///
-/// Transactions run one after another, those that only read too. A thread that begins a transaction while it is inside
-/// another one of the same store waits for itself for ever.
+/// Transactions run one after another, those that only read too. A transaction that is begun inside another one of the same
+/// store, on its thread, is refused.
 ///
 /// # Examples
 ///
@@ -43,7 +44,8 @@ use crate::error::Result;
 /// ```
 #[derive(Default)]
 pub struct MemoryStore {
-    state: Mutex<State>,
+    /// Borrowed for as long as a transaction is open: a thread that comes again then finds it so.
+    state: ReentrantMutex<RefCell<State>>,
 }
 
 impl MemoryStore {
@@ -57,7 +59,9 @@ impl MemoryStore {
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut output = f.debug_struct("MemoryStore");
-        if let Some(state) = self.state.try_lock() {
+        if let Some(lock) = self.state.try_lock()
+            && let Ok(state) = lock.try_borrow()
+        {
             output.field("tasks", &state.tasks.len()).field("sensors", &state.sensors.len());
         }
         output.finish_non_exhaustive()
@@ -70,7 +74,8 @@ impl Store for MemoryStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        let mut state = self.state.lock();
+        let lock = self.state.lock();
+        let Ok(mut state) = lock.try_borrow_mut() else { return Err(nested().into()) };
         let mut transaction = Transaction::begin(&mut state, mode);
         let answer = body(&mut transaction);
         let replaced = match &answer {
@@ -80,7 +85,8 @@ impl Store for MemoryStore {
                 Vec::new()
             }
         };
-        MutexGuard::unlock_fair(state);
+        drop(state);
+        ReentrantMutexGuard::unlock_fair(lock);
         drop(replaced);
         answer
     }

@@ -295,7 +295,7 @@ mod tests {
     fn a_move_to_a_leased_state_is_refused_as_a_whole() {
         let store = MemoryStore::new();
         store.write(|tx| Ok(tx.insert_tasks_if_absent(&[task("a", None)])?)).unwrap();
-        let before = store.state.lock().clone();
+        let before = store.state.lock().borrow().clone();
         let any = StateSet::of(&TaskState::ALL);
         let lease = LeaseRef::new(TaskNo(1), 0);
         let moves = [Move::new(lease, any, TaskState::Skipped), Move::new(lease, any, TaskState::Running)];
@@ -305,6 +305,6 @@ mod tests {
                 Ok::<_, Error>(())
             })
             .unwrap();
-        assert_eq!(*store.state.lock(), before, "also what stood before the bad move");
+        assert_eq!(*store.state.lock().borrow(), before, "also what stood before the bad move");
     }
 }

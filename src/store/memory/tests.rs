@@ -164,7 +164,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
 }
 
 fn snapshot(store: &MemoryStore) -> State {
-    store.state.lock().clone()
+    store.state.lock().borrow().clone()
 }
 
 fn run_all(store: &MemoryStore, steps: &[Step], last: impl Fn() -> Result<()>) -> Result<()> {
@@ -273,4 +273,30 @@ fn writers_of_many_threads_lose_nothing() {
     });
     let pools = store.read(|tx| Ok(tx.all_pools()?)).unwrap();
     assert_eq!(pools[0].used, 128);
+}
+
+#[test]
+fn a_transaction_inside_another_is_refused_at_once() {
+    let store = MemoryStore::new();
+    for outer in [TxMode::Read, TxMode::Write] {
+        for inner in [TxMode::Read, TxMode::Write] {
+            let before = snapshot(&store);
+            let mut refused = None;
+            let answer = store.transact(outer, &mut |tx| {
+                refused = store.transact(inner, &mut |_| Ok(())).err();
+                tx.next_due()?;
+                Ok(())
+            });
+            assert!(answer.is_ok(), "the outer one goes on");
+            match refused {
+                Some(Error::Store(error)) => assert_eq!(error.kind(), StoreErrorKind::Backend),
+                other => panic!("{inner:?} inside {outer:?}: {other:?}"),
+            }
+            assert_eq!(snapshot(&store), before);
+        }
+    }
+    std::thread::scope(|scope| {
+        let other = store.write(|_| Ok(scope.spawn(|| store.read(|tx| Ok(tx.all_pools()?.len()))))).unwrap();
+        assert_eq!(other.join().unwrap().unwrap(), 1, "another thread waits its turn");
+    });
 }

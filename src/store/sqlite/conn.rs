@@ -1,9 +1,10 @@
 //! One connection, kept sound: opened with its pragmas, healed after every error, opened anew if that fails.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::ReentrantMutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::error::{code, commit_error, store_error};
@@ -12,6 +13,7 @@ use super::probe;
 use super::schema::{self, Found};
 use super::tx::Access;
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
+use crate::store::nested;
 
 /// More than the store has different statements.
 const STATEMENTS: usize = 128;
@@ -44,13 +46,14 @@ pub(super) struct Line {
     place: Place,
     role: Role,
     options: SqliteOptions,
-    conn: Mutex<Option<Connection>>,
+    /// Borrowed for as long as a transaction is open: a thread that comes again then finds it so.
+    conn: ReentrantMutex<RefCell<Option<Connection>>>,
 }
 
 impl Line {
     /// A line that connects at its first use.
     pub(super) fn lazy(place: Place, role: Role, options: SqliteOptions) -> Self {
-        Self { place, role, options, conn: Mutex::new(None) }
+        Self { place, role, options, conn: ReentrantMutex::default() }
     }
 
     /// A line to a database that is created or brought up to date, if need be.
@@ -71,7 +74,7 @@ impl Line {
         } else if matches!(place, Place::File(_)) {
             write_ahead(&conn, options.timeout())?;
         }
-        Ok(Self { place, role: Role::Writer, options, conn: Mutex::new(Some(conn)) })
+        Ok(Self { place, role: Role::Writer, options, conn: ReentrantMutex::new(RefCell::new(Some(conn))) })
     }
 
     /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection that is not in a
@@ -82,10 +85,11 @@ impl Line {
         body: impl FnOnce(&Connection) -> Result<()>,
     ) -> Result<()> {
         let timeout = self.options.timeout();
-        let mut slot = self.conn.try_lock_for(timeout).ok_or_else(|| {
+        let lock = self.conn.try_lock_for(timeout).ok_or_else(|| {
             let text = format!("other threads used the connection for {timeout:?}: call again");
             StoreError::new(StoreErrorKind::Busy, text)
         })?;
+        let Ok(mut slot) = lock.try_borrow_mut() else { return Err(nested().into()) };
         if slot.is_none() {
             *slot = Some(self.reconnect()?);
         }
@@ -126,7 +130,7 @@ impl Line {
     /// For tests: what the connection says of itself, and what makes it fail.
     #[cfg(test)]
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut Option<Connection>) -> T) -> T {
-        look(&mut self.conn.lock())
+        look(&mut self.conn.lock().borrow_mut())
     }
 }
 

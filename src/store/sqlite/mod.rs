@@ -21,6 +21,8 @@
 //! * A file that is no SQLite database, was written by a newer version of the crate, or has tables of the same prefix
 //!   from somewhere else is refused and left untouched, byte for byte. A database of somebody else's without such tables
 //!   is fine: the store's are added beside them, and write-ahead logging is turned on.
+//! * A transaction begun inside another one on the same thread is refused at once, unless one of them reads and the other
+//!   writes and the database is a file: those have connections of their own.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
 //!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts nothing.
 //!
