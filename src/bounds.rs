@@ -8,3 +8,6 @@ pub const MAX_LIMIT_KEYS: usize = 16;
 
 /// The longest payload, message or landed value, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// The most buckets of one series of runs.
+pub const MAX_BUCKETS: usize = 100_000;

@@ -9,6 +9,7 @@ mod audit;
 mod lanes;
 mod pools;
 mod requests;
+mod run_tx;
 mod runs;
 mod sensor_tx;
 mod sensors;
