@@ -59,7 +59,7 @@ impl All {
                 let last = span.stop.unwrap_or(OPEN) as i32;
                 lists[span.ns].push(Interval::new(span.start as i32, last, rank));
             }
-            lists.iter().map(|list| COITree::new(list)).collect()
+            lists.iter().map(COITree::new).collect()
         });
         let starts = timed("B-tree by start", spans.len(), || {
             let mut maps = vec![BTreeMap::new(); namespaces];

@@ -45,9 +45,9 @@ fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
     stop.map(|stop| signed(index::node(index::point(start), index::point(stop))))
 }
 
-/// The lowest set bit of a node, in the place that `fork.value & -fork.value` gives it.
+/// The lowest set bit of a node's unsigned number.
 fn level(node: i64) -> i64 {
-    node & node.wrapping_neg()
+    if node == 0 { i64::MIN } else { node & node.wrapping_neg() }
 }
 
 fn suspensions(spans: &[Suspension]) -> Outcome<Option<String>> {

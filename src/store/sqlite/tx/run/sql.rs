@@ -10,17 +10,18 @@ macro_rules! record {
     };
 }
 
-/// The namespaces, by number.
+/// The namespaces, by number, and the forks with their lowest set bits: of 0, the instant of 1970, that is the highest, as in
+/// [`level`](super::level). Both lists are small and read often, so they are made once.
 macro_rules! asked {
     ($named:literal) => {
-        concat!("asked (no, name, levels) AS MATERIALIZED (SELECT no, name, levels FROM ", $named, ")")
-    };
-}
-
-/// Whether a run may be filed under a fork, by its lowest set bit. Zero is the instant of 1970, whose bit no column holds.
-macro_rules! filed {
-    () => {
-        "(fork.value = 0 OR fork.value & -fork.value & levels)"
+        concat!(
+            "asked (no, name, levels) AS MATERIALIZED (SELECT no, name, levels FROM ",
+            $named,
+            "), left_fork (fork, bit) AS MATERIALIZED \
+               (SELECT value, iif(value = 0, 0x8000000000000000, value & -value) FROM json_each(?4)), \
+             right_fork (fork, bit) AS MATERIALIZED \
+               (SELECT value, iif(value = 0, 0x8000000000000000, value & -value) FROM json_each(?5))"
+        )
     };
 }
 
@@ -36,17 +37,13 @@ macro_rules! surrounding {
              UNION ALL \
              SELECT ",
             $columns,
-            " FROM asked CROSS JOIN json_each(?4) fork CROSS JOIN sm_run INDEXED BY sm_run_node_stop \
-             WHERE ",
-            filed!(),
-            " AND ns = asked.no AND node IS NOT NULL AND node = fork.value AND stop >= ?2 \
+            " FROM asked CROSS JOIN left_fork CROSS JOIN sm_run INDEXED BY sm_run_node_stop \
+             WHERE bit & levels AND ns = asked.no AND node IS NOT NULL AND node = fork AND stop >= ?2 \
              UNION ALL \
              SELECT ",
             $columns,
-            " FROM asked CROSS JOIN json_each(?5) fork CROSS JOIN sm_run INDEXED BY sm_run_node_start \
-             WHERE ",
-            filed!(),
-            " AND ns = asked.no AND node IS NOT NULL AND node = fork.value AND start < ?2"
+            " FROM asked CROSS JOIN right_fork CROSS JOIN sm_run INDEXED BY sm_run_node_start \
+             WHERE bit & levels AND ns = asked.no AND node IS NOT NULL AND node = fork AND start < ?2"
         )
     };
 }
@@ -123,12 +120,8 @@ macro_rules! seeks {
             "WITH ",
             asked!($named),
             " SELECT (SELECT 2 * count(*) FROM asked) \
-             + (SELECT count(*) FROM asked CROSS JOIN json_each(?4) fork WHERE ",
-            filed!(),
-            ") \
-             + (SELECT count(*) FROM asked CROSS JOIN json_each(?5) fork WHERE ",
-            filed!(),
-            ") \
+             + (SELECT count(*) FROM asked CROSS JOIN left_fork WHERE bit & levels) \
+             + (SELECT count(*) FROM asked CROSS JOIN right_fork WHERE bit & levels) \
              WHERE ?2 IS NOT ?3"
         )
     };
