@@ -134,13 +134,20 @@ CREATE TABLE sm_shard (
 ) STRICT;
 CREATE INDEX sm_shard_holder ON sm_shard (holder);
 
--- levels: the lowest set bits of the nodes ever filed for the namespace, as bits.
 CREATE TABLE sm_namespace (
-    no     INTEGER PRIMARY KEY,
-    name   TEXT NOT NULL,
-    levels INTEGER NOT NULL DEFAULT 0
+    no   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX sm_namespace_name ON sm_namespace (name);
+
+-- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes.
+CREATE TABLE sm_level (
+    ns     INTEGER NOT NULL,
+    bit    INTEGER NOT NULL,
+    before INTEGER NOT NULL,
+    after  INTEGER NOT NULL,
+    PRIMARY KEY (ns, bit)
+) STRICT, WITHOUT ROWID;
 
 -- The runs of a namespace lie together, in the order in which they are answered.
 -- node: where the fork-node index files a closed run; NULL while it is open.

@@ -81,8 +81,6 @@ const WHOLE: &[&str] = &[
     "SCAN asked",
     "SCAN fork VIRTUAL",
     "SCAN json_each VIRTUAL",
-    "SCAN left_fork",
-    "SCAN right_fork",
     "SCAN merged",
     "SCAN named VIRTUAL",
     "SCAN sm_pool",

@@ -6,10 +6,9 @@ use rusqlite::Row;
 
 use super::super::super::error::Outcome;
 use super::super::{Db, clamp, row};
+use super::read;
 use super::sql::{self, Both};
-use super::{read, signed};
 use crate::id::Namespace;
-use crate::run::index::{self, Point};
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::store::tally;
 use crate::time::micros;
@@ -71,32 +70,15 @@ struct Question<'q> {
     names: Option<String>,
     begin: i64,
     end: i64,
-    left: String,
-    right: String,
-}
-
-/// The nodes as a JSON array. Nothing is filed under the first of all numbers: no instant is that far.
-pub(super) fn nodes(points: Vec<Point>) -> Outcome<String> {
-    Ok(serde_json::to_string(
-        &points.into_iter().filter(|point| *point != 0).map(signed).collect::<Vec<_>>(),
-    )?)
 }
 
 impl<'q> Question<'q> {
     fn of(query: &'q ActiveQuery) -> Outcome<Self> {
-        let forks = index::forks(index::point(query.begin));
         let names = match query.namespaces.is_empty() {
             true => None,
             false => Some(serde_json::to_string(&query.namespaces.iter().collect::<BTreeSet<_>>())?),
         };
-        Ok(Self {
-            query,
-            names,
-            begin: micros(query.begin),
-            end: micros(query.end),
-            left: nodes(forks.left)?,
-            right: nodes(forks.right)?,
-        })
+        Ok(Self { query, names, begin: micros(query.begin), end: micros(query.end) })
     }
 
     fn choose(&self, statements: &Both) -> &'static str {
@@ -155,7 +137,7 @@ impl Db<'_> {
         self.count_seeks(&question)?;
         let statement = if query.asks_for_any() { &A::ACTIVE } else { &sql::ACTIVE };
         let mut statement = self.prepare(question.choose(statement))?;
-        let parameters = (&question.names, question.begin, question.end, &question.left, &question.right);
+        let parameters = (&question.names, question.begin, question.end);
         let mut rows = statement.query(parameters)?;
         let mut found = Vec::new();
         each(&mut rows, &question, |row, namespace| {
@@ -169,8 +151,7 @@ impl Db<'_> {
     fn count_seeks(&self, question: &Question<'_>) -> Outcome<()> {
         if tally::is_on() {
             let mut statement = self.prepare(question.choose(&sql::SEEKS))?;
-            let parameters = (&question.names, question.begin, question.end, &question.left, &question.right);
-            let seeks: i64 = statement.query_row(parameters, |row| row.get(0))?;
+            let seeks: i64 = statement.query_row((&question.names, question.begin), |row| row.get(0))?;
             tally::seeks(usize::try_from(seeks).unwrap_or(usize::MAX));
         }
         Ok(())
@@ -201,8 +182,7 @@ impl Db<'_> {
         let any = question.query.asks_for_any();
         let statement = if any { &sql::SURROUNDING_PLACES } else { &sql::SURROUNDING };
         let mut statement = self.prepare(question.choose(statement))?;
-        let parameters = (&question.names, question.begin, question.end, &question.left, &question.right);
-        let mut rows = statement.query(parameters)?;
+        let mut rows = statement.query((&question.names, question.begin))?;
         let after = question.query.after.as_ref();
         let from = after.map_or(i64::MIN, |after| micros(after.start));
         let mut places: Vec<RunPlace> = Vec::new();
@@ -261,7 +241,7 @@ impl Db<'_> {
         let question = Question::of(query)?;
         let statement = if query.asks_for_any() { &sql::ACTIVE_PLACES } else { &sql::ACTIVE };
         let mut statement = self.prepare(question.choose(statement))?;
-        let parameters = (&question.names, question.begin, question.end, &question.left, &question.right);
+        let parameters = (&question.names, question.begin, question.end);
         let mut rows = statement.query(parameters)?;
         let mut count = 0;
         while let Some(row) = rows.next()? {

@@ -19,9 +19,11 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, Su
 use crate::store::{Moved, RunTx};
 use crate::time::{from_micros, micros, truncate};
 
-pub(super) const NAMESPACE: &str = "SELECT no, levels FROM sm_namespace WHERE name = ?1";
+pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
 const NEW_NAMESPACE: &str = "INSERT INTO sm_namespace (name) VALUES (?1)";
-const LEVELS: &str = "UPDATE sm_namespace SET levels = levels | ?2 WHERE no = ?1";
+const LEVEL: &str = "INSERT INTO sm_level (ns, bit, before, after) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT DO UPDATE SET before = max(before, excluded.before), after = max(after, excluded.after) \
+     WHERE excluded.before > before OR excluded.after > after";
 const PUT: &str = "INSERT INTO sm_run (ns, start, id, stop, node, status, method, running, heartbeat, workflow, user, \
      suspended, attributes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
      ON CONFLICT DO UPDATE SET start = excluded.start, stop = excluded.stop, node = excluded.node, \
@@ -82,36 +84,26 @@ fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<RunRecord> {
     })
 }
 
-/// The numbers of the namespaces that a call names, and the levels that it adds to them.
+/// The numbers of the namespaces that a call names, and how far the runs that it files reach.
 struct Namespaces<'k> {
     find: CachedStatement<'k>,
-    known: HashMap<Namespace, Option<Numbers>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Numbers {
-    no: i64,
-    /// Stored ones.
-    levels: i64,
-    /// Those that are needed besides.
-    more: i64,
+    known: HashMap<Namespace, Option<i64>>,
+    /// By namespace and level: before and after the node.
+    reaches: HashMap<(i64, i64), (i64, i64)>,
 }
 
 impl<'k> Namespaces<'k> {
     fn of(db: &Db<'k>) -> Outcome<Self> {
-        Ok(Self { find: db.prepare(NAMESPACE)?, known: HashMap::new() })
+        Ok(Self { find: db.prepare(NAMESPACE)?, known: HashMap::new(), reaches: HashMap::new() })
     }
 
     fn find(&mut self, name: &Namespace) -> Outcome<Option<i64>> {
-        if let Some(numbers) = self.known.get(name) {
-            return Ok(numbers.map(|numbers| numbers.no));
+        if let Some(no) = self.known.get(name) {
+            return Ok(*no);
         }
-        let numbers = self
-            .find
-            .query_row([name.as_str()], |row| Ok(Numbers { no: row.get(0)?, levels: row.get(1)?, more: 0 }))
-            .optional()?;
-        self.known.insert(name.clone(), numbers);
-        Ok(numbers.map(|numbers| numbers.no))
+        let no = self.find.query_row([name.as_str()], |row| row.get(0)).optional()?;
+        self.known.insert(name.clone(), no);
+        Ok(no)
     }
 
     fn find_or_create(&mut self, db: &Db<'_>, name: &Namespace) -> Outcome<i64> {
@@ -119,22 +111,24 @@ impl<'k> Namespaces<'k> {
             return Ok(no);
         }
         db.prepare(NEW_NAMESPACE)?.execute([name.as_str()])?;
-        let numbers = Numbers { no: db.conn.last_insert_rowid(), levels: 0, more: 0 };
-        self.known.insert(name.clone(), Some(numbers));
-        Ok(numbers.no)
+        let no = db.conn.last_insert_rowid();
+        self.known.insert(name.clone(), Some(no));
+        Ok(no)
     }
 
-    /// A run of this namespace is filed under this node.
-    fn note(&mut self, name: &Namespace, node: Option<i64>) {
-        if let (Some(node), Some(Some(numbers))) = (node, self.known.get_mut(name)) {
-            numbers.more |= level(node) & !numbers.levels;
-        }
+    /// A run is filed under this node, if it is closed.
+    fn note(&mut self, ns: i64, start: i64, node: Option<i64>, stop: Option<i64>) {
+        let (Some(node), Some(stop)) = (node, stop) else { return };
+        let reach = self.reaches.entry((ns, level(node))).or_default();
+        reach.0 = reach.0.max(node.saturating_sub(start));
+        reach.1 = reach.1.max(stop.saturating_sub(node));
     }
 
-    /// Stores levels that were not there before.
+    /// Stores what reaches farther than all before.
     fn keep(self, db: &Db<'_>) -> Outcome<()> {
-        for numbers in self.known.into_values().flatten().filter(|numbers| numbers.more != 0) {
-            db.prepare(LEVELS)?.execute((numbers.no, numbers.more))?;
+        let mut statement = db.prepare(LEVEL)?;
+        for ((ns, bit), (before, after)) in self.reaches {
+            statement.execute((ns, bit, before, after))?;
         }
         Ok(())
     }
@@ -163,7 +157,7 @@ impl Db<'_> {
                 suspensions(&run.suspended)?,
                 run.attributes,
             ])?;
-            namespaces.note(&run.key.namespace, node);
+            namespaces.note(ns, micros(start), node, stop.map(micros));
         }
         namespaces.keep(self)
     }
@@ -185,7 +179,7 @@ impl Db<'_> {
             let stop = truncate(order.stop).max(from_micros(start));
             let node = node(from_micros(start), Some(stop));
             let rows = close.execute((ns, start, id, micros(stop), node, order.status.code()))?;
-            namespaces.note(&order.key.namespace, node);
+            namespaces.note(ns, start, node, Some(micros(stop)));
             answers.push(moved(rows));
         }
         namespaces.keep(self)?;
@@ -236,8 +230,9 @@ impl Db<'_> {
             .filter(|(low, high)| *high - *low > 1)
             .map(|(low, high)| (signed(low + 1), signed(high - 1)))
             .collect();
+        let nodes: Vec<i64> = forks.into_iter().filter(|fork| *fork != 0).map(signed).collect();
         let parameters =
-            (micros(before), active::nodes(forks)?, serde_json::to_string(&spans)?, clamp(limit));
+            (micros(before), serde_json::to_string(&nodes)?, serde_json::to_string(&spans)?, clamp(limit));
         let places = self
             .prepare(sql::STOPPED)?
             .query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?

@@ -1,7 +1,7 @@
 //! The statements that find runs. Each answers for all asked namespaces at once.
 //!
 //! The numbers of parameters are the same in all of them: 1 the names of the namespaces as a JSON array, or NULL for all;
-//! 2 and 3 the window; 4 and 5 the forks of its first instant.
+//! 2 and 3 the window.
 
 /// The columns of a run, the namespace's name first.
 macro_rules! record {
@@ -10,17 +10,33 @@ macro_rules! record {
     };
 }
 
-/// The namespaces, by number, and the forks with their lowest set bits: of 0, the instant of 1970, that is the highest, as in
-/// [`level`](super::level). Both lists are small and read often, so they are made once.
+/// The namespaces, by number.
 macro_rules! asked {
     ($named:literal) => {
+        concat!("asked (no, name) AS MATERIALIZED (SELECT no, name FROM ", $named, ")")
+    };
+}
+
+/// The one fork of the window's first instant on a level: what is left of the instant without the level's bit and those
+/// below, and that bit. The highest bit stands for the instant of 1970, whose node is 0.
+macro_rules! fork {
+    () => {
+        "iif(bit = 0x8000000000000000, 0, ?2 & ~(bit | (bit - 1)) | bit)"
+    };
+}
+
+/// Whether the instant has a fork on the level, and whether runs there reach from before it to after it.
+macro_rules! reached {
+    (left) => {
+        concat!("sm_level.ns = asked.no AND ", fork!(), " < ?2 AND ", fork!(), " + after >= ?2")
+    };
+    (right) => {
         concat!(
-            "asked (no, name, levels) AS MATERIALIZED (SELECT no, name, levels FROM ",
-            $named,
-            "), left_fork (fork, bit) AS MATERIALIZED \
-               (SELECT value, iif(value = 0, 0x8000000000000000, value & -value) FROM json_each(?4)), \
-             right_fork (fork, bit) AS MATERIALIZED \
-               (SELECT value, iif(value = 0, 0x8000000000000000, value & -value) FROM json_each(?5))"
+            "sm_level.ns = asked.no AND ",
+            fork!(),
+            " >= ?2 AND ",
+            fork!(),
+            " - before < ?2 AND (bit = 0x8000000000000000 OR ?2 & (bit | (bit - 1)))"
         )
     };
 }
@@ -37,13 +53,17 @@ macro_rules! surrounding {
              UNION ALL \
              SELECT ",
             $columns,
-            " FROM asked CROSS JOIN left_fork CROSS JOIN sm_run INDEXED BY sm_run_node_stop \
-             WHERE bit & levels AND ns = asked.no AND node IS NOT NULL AND node = fork AND stop >= ?2 \
-             UNION ALL \
-             SELECT ",
+            " FROM asked CROSS JOIN sm_level CROSS JOIN sm_run INDEXED BY sm_run_node_stop WHERE ",
+            reached!(left),
+            " AND sm_run.ns = asked.no AND node IS NOT NULL AND node = ",
+            fork!(),
+            " AND stop >= ?2 UNION ALL SELECT ",
             $columns,
-            " FROM asked CROSS JOIN right_fork CROSS JOIN sm_run INDEXED BY sm_run_node_start \
-             WHERE bit & levels AND ns = asked.no AND node IS NOT NULL AND node = fork AND start < ?2"
+            " FROM asked CROSS JOIN sm_level CROSS JOIN sm_run INDEXED BY sm_run_node_start WHERE ",
+            reached!(right),
+            " AND sm_run.ns = asked.no AND node IS NOT NULL AND node = ",
+            fork!(),
+            " AND start < ?2"
         )
     };
 }
@@ -119,10 +139,11 @@ macro_rules! seeks {
         concat!(
             "WITH ",
             asked!($named),
-            " SELECT (SELECT 2 * count(*) FROM asked) \
-             + (SELECT count(*) FROM asked CROSS JOIN left_fork WHERE bit & levels) \
-             + (SELECT count(*) FROM asked CROSS JOIN right_fork WHERE bit & levels) \
-             WHERE ?2 IS NOT ?3"
+            " SELECT (SELECT 2 * count(*) FROM asked) + (SELECT count(*) FROM asked CROSS JOIN sm_level WHERE ",
+            reached!(left),
+            ") + (SELECT count(*) FROM asked CROSS JOIN sm_level WHERE ",
+            reached!(right),
+            ")"
         )
     };
 }
