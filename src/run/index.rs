@@ -11,8 +11,8 @@
 //!    cleared one by one; there, the runs with `stop >= begin` are hits.
 //! 6. Of the nodes from `begin` on, only `((last >> j) | 1) << j` for each zero bit `j` of `last = begin - 1`; there, the
 //!    runs with `start < begin` are hits.
-//! 7. A fork has as many trailing zeros as its bit; where no run is filed under a node with as many (its [`level`]), the
-//!    fork is skipped.
+//! 7. On each [`level`] an instant has one fork at most. Where no run is filed on that level, or none that reaches from
+//!    before the instant to after it, the fork is skipped.
 //!
 //! Why 5 loses nothing: let `w < begin <= stop` be the node of a run, with `j` trailing zeros. No other number of the run
 //! has as many, so `begin < w + 2^j`; hence `begin` and `w` agree from bit `j` up, and `w` is `begin` with its low `j` bits

@@ -15,15 +15,45 @@ use super::{size, stores};
 
 #[derive(Debug, Clone)]
 enum Op {
-    Put { key: u8, start: i64, length: Option<i64>, workflow: bool },
-    Close { key: u8, at: i64 },
-    Stop { key: u8, at: i64 },
-    Reopen { key: u8 },
-    Suspend { key: u8, at: i64 },
-    Beat { key: u8, at: i64 },
-    Delete { key: u8 },
-    Forget { before: i64, limit: usize },
-    Query { begin: i64, length: i64, filter: u8, page: usize },
+    Put {
+        key: u8,
+        start: i64,
+        length: Option<i64>,
+        workflow: bool,
+    },
+    Close {
+        key: u8,
+        at: i64,
+    },
+    Stop {
+        key: u8,
+        at: i64,
+    },
+    Reopen {
+        key: u8,
+    },
+    Suspend {
+        key: u8,
+        at: i64,
+    },
+    Beat {
+        key: u8,
+        at: i64,
+    },
+    Delete {
+        key: u8,
+    },
+    Forget {
+        before: i64,
+        limit: usize,
+    },
+    /// With pages of up to 3 runs; a larger number asks for the whole only.
+    Query {
+        begin: i64,
+        length: i64,
+        filter: u8,
+        page: usize,
+    },
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -40,7 +70,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (key(), instant()).prop_map(|(key, at)| Op::Beat { key, at }),
         1 => key().prop_map(|key| Op::Delete { key }),
         1 => (instant(), 1_usize..5).prop_map(|(before, limit)| Op::Forget { before, limit }),
-        6 => (instant(), prop_oneof![-2_i64..70, 0_i64..2_000_000], 0_u8..16, 1_usize..6)
+        6 => (instant(), prop_oneof![-2_i64..70, 0_i64..2_000_000], 0_u8..16, 1_usize..7)
             .prop_map(|(begin, length, filter, page)| Op::Query { begin, length, filter, page }),
     ];
     proptest::collection::vec(op, 50)
@@ -138,6 +168,9 @@ fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
             let found = tx.active_runs(&query)?;
             check(found == expected, || format!("{op:?}: {found:#?} is not {expected:#?}"))?;
             check(tx.count_active_runs(&query)? == expected.len() as u64, || format!("{op:?}: the count"))?;
+            if *page > 3 {
+                return Ok(());
+            }
             let mut paged = Vec::new();
             query = query.limit(*page);
             loop {

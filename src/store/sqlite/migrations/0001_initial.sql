@@ -141,9 +141,11 @@ CREATE TABLE sm_namespace (
 CREATE UNIQUE INDEX sm_namespace_name ON sm_namespace (name);
 
 -- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes.
+-- mask: the bits above it. The node 0 has neither.
 CREATE TABLE sm_level (
     ns     INTEGER NOT NULL,
     bit    INTEGER NOT NULL,
+    mask   INTEGER NOT NULL,
     before INTEGER NOT NULL,
     after  INTEGER NOT NULL,
     PRIMARY KEY (ns, bit)

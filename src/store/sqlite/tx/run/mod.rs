@@ -21,7 +21,7 @@ use crate::time::{from_micros, micros, truncate};
 
 pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
 const NEW_NAMESPACE: &str = "INSERT INTO sm_namespace (name) VALUES (?1)";
-const LEVEL: &str = "INSERT INTO sm_level (ns, bit, before, after) VALUES (?1, ?2, ?3, ?4) \
+const LEVEL: &str = "INSERT INTO sm_level (ns, bit, mask, before, after) VALUES (?1, ?2, ?3, ?4, ?5) \
      ON CONFLICT DO UPDATE SET before = max(before, excluded.before), after = max(after, excluded.after) \
      WHERE excluded.before > before OR excluded.after > after";
 const PUT: &str = "INSERT INTO sm_run (ns, start, id, stop, node, status, method, running, heartbeat, workflow, user, \
@@ -47,9 +47,14 @@ fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
     stop.map(|stop| signed(index::node(index::point(start), index::point(stop))))
 }
 
-/// The lowest set bit of a node's unsigned number.
+/// The lowest set bit of a node; none for 0, the instant of 1970.
 fn level(node: i64) -> i64 {
-    if node == 0 { i64::MIN } else { node & node.wrapping_neg() }
+    node & node.wrapping_neg()
+}
+
+/// The bits above a level's; none if the level has none.
+fn bits_above(bit: i64) -> i64 {
+    if bit == 0 { 0 } else { !(bit | bit.wrapping_sub(1)) }
 }
 
 fn suspensions(spans: &[Suspension]) -> Outcome<Option<String>> {
@@ -128,7 +133,7 @@ impl<'k> Namespaces<'k> {
     fn keep(self, db: &Db<'_>) -> Outcome<()> {
         let mut statement = db.prepare(LEVEL)?;
         for ((ns, bit), (before, after)) in self.reaches {
-            statement.execute((ns, bit, before, after))?;
+            statement.execute((ns, bit, bits_above(bit), before, after))?;
         }
         Ok(())
     }

@@ -17,27 +17,21 @@ macro_rules! asked {
     };
 }
 
-/// The one fork of the window's first instant on a level: what is left of the instant without the level's bit and those
-/// below, and that bit. The highest bit stands for the instant of 1970, whose node is 0.
+/// The one fork of the window's first instant on a level: the bits of the instant above the level's, and that one.
 macro_rules! fork {
     () => {
-        "iif(bit = 0x8000000000000000, 0, ?2 & ~(bit | (bit - 1)) | bit)"
+        "(?2 & mask | bit)"
     };
 }
 
-/// Whether the instant has a fork on the level, and whether runs there reach from before it to after it.
+/// Whether runs reach from before the instant to after it there. No run reaches as far as the level's bit, so a level whose
+/// multiples the instant is one of has no fork, and falls out here.
 macro_rules! reached {
     (left) => {
-        concat!("sm_level.ns = asked.no AND ", fork!(), " < ?2 AND ", fork!(), " + after >= ?2")
+        concat!("sm_level.ns = asked.no AND ?2 - ", fork!(), " BETWEEN 1 AND after")
     };
     (right) => {
-        concat!(
-            "sm_level.ns = asked.no AND ",
-            fork!(),
-            " >= ?2 AND ",
-            fork!(),
-            " - before < ?2 AND (bit = 0x8000000000000000 OR ?2 & (bit | (bit - 1)))"
-        )
+        concat!("sm_level.ns = asked.no AND ", fork!(), " - ?2 BETWEEN 0 AND before - 1")
     };
 }
 
