@@ -11,6 +11,7 @@ mod course;
 mod lanes;
 mod pools;
 mod requests;
+mod run_tx;
 mod runs;
 mod sensor_tx;
 mod sensors;
