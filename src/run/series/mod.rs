@@ -152,10 +152,10 @@ pub struct Group {
 /// use std::time::Duration;
 /// use stationmaster::run::{RunKey, RunRecord, RunStatus, Series, SeriesSpec};
 /// use stationmaster::time::from_micros;
-/// let hour = |n| from_micros(n * 1_800_000_000);
-/// let spec = SeriesSpec::new(hour(0), hour(6), Duration::from_secs(3600))?;
-/// let mut series = Series::new(spec, hour(6));
-/// series.add(&RunRecord::open(RunKey::new("prod", "r")?, hour(1)).closed(hour(4), RunStatus::Completed));
+/// let half_hour = |n: i64| from_micros(n * 1_800_000_000);
+/// let spec = SeriesSpec::new(half_hour(0), half_hour(6), Duration::from_secs(3600))?;
+/// let mut series = Series::new(spec, half_hour(6));
+/// series.add(&RunRecord::open(RunKey::new("prod", "r")?, half_hour(1)).closed(half_hour(4), RunStatus::Completed));
 /// let (_, buckets) = series.finish().remove(0);
 /// assert_eq!(buckets.iter().map(|bucket| bucket.active).collect::<Vec<_>>(), [1, 1, 1], "the stop is inclusive");
 /// assert_eq!(buckets.iter().map(|bucket| bucket.node_hours()).collect::<Vec<_>>(), [0.5, 1.0, 0.0]);
