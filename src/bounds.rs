@@ -15,3 +15,6 @@ pub(crate) fn clip(mut text: String) -> String {
 
 /// The longest payload, message or landed value, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// The most buckets of one series of runs.
+pub const MAX_BUCKETS: usize = 100_000;

@@ -137,6 +137,14 @@ pub enum Invalid {
         /// By how much, in microseconds.
         micros: i64,
     },
+    /// A series has more buckets than its cap.
+    #[error("the window has {count} buckets, more than {cap}: make them wider, or the window shorter")]
+    Buckets {
+        /// How many it has.
+        count: usize,
+        /// The most that are taken.
+        cap: usize,
+    },
     /// A table prefix is not a plain identifier.
     #[error("table prefix {prefix:?} is refused: use 1 to 32 of a-z, 0-9 and _, beginning with a letter")]
     Prefix {

@@ -152,6 +152,20 @@ fn a_clock_that_is_set_back_does_not_stop_the_pokes() {
 }
 
 #[test]
+fn workers_that_split_the_codes_differently_refuse_to_share() {
+    let store = memory();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut old = poker(&store, "old", &asked, Poked::NotYet);
+    old.tick(at(0)).unwrap();
+    let other = options().shards(NonZeroU32::new(16).unwrap());
+    let mut new = Poker::new(store.clone(), "new".try_into().unwrap(), other).unwrap();
+    let refused = new.tick(at(1)).unwrap_err().to_string();
+    assert!(refused.starts_with("worker old splits 10000 shard codes into 4 shards"), "{refused}");
+    old.leave().unwrap();
+    assert_eq!(new.tick(at(2)).unwrap().shards, 16);
+}
+
+#[test]
 fn no_poke_begins_when_the_lease_is_about_to_end() {
     let store = memory();
     let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();

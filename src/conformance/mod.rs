@@ -40,6 +40,7 @@ mod model;
 mod moves;
 mod names;
 mod ops;
+mod pages;
 mod pools;
 mod random;
 mod retention;
@@ -47,6 +48,7 @@ mod runs;
 mod scene;
 mod sensors;
 mod side;
+mod signs;
 mod snapshot;
 mod tasks;
 mod threads;
@@ -139,6 +141,8 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         workers::cases(),
         runs::cases(),
         windows::cases(),
+        pages::cases(),
+        signs::cases(),
         names::cases(),
         extremes::cases(),
         threads::cases(),

@@ -6,10 +6,10 @@ use super::random::Random;
 use super::snapshot::{Snapshot, Watch};
 use super::world::{at, holder, key, limit, pool, task, worker};
 use crate::admission::limits::LimitSpec;
-use crate::id::{LimitKey, Namespace, PoolName, RequestId};
+use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{Deferred, PoolSpec, Slots};
-use crate::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
+use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
 use crate::store::{Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
 use crate::task::{NewTask, TaskRecord, TaskState};
 
@@ -39,6 +39,9 @@ pub(super) enum Op {
     PutRuns(Vec<RunRecord>),
     CloseRuns(Vec<RunClose>),
     DeleteRuns(Vec<RunKey>),
+    BeatRuns(Vec<RunBeat>),
+    ForgetRuns(DateTime<Utc>),
+    Silent(DateTime<Utc>),
     Active(ActiveQuery),
     Expired(DateTime<Utc>, usize),
     /// A page of the lane that stands there among the keys, after the candidate that stands there.
@@ -120,7 +123,32 @@ fn a_run(random: &mut Random) -> RunRecord {
     let start = random.instant(500);
     let run_key = RunKey::new(SPACES[random.index(3)], random.below(12).to_string()).unwrap();
     let run = RunRecord::open(run_key, at(start));
+    let run = if random.once_in(3) { run.workflow(a_workflow(random)) } else { run };
+    let run = if random.once_in(3) { run.heartbeat(at(start + random.instant(300))) } else { run };
+    let run = if random.once_in(6) { run.suspend(at(start + 3)) } else { run };
     if random.once_in(2) { run } else { run.closed(at(start + random.instant(200) - 5), RunStatus::Killed) }
+}
+
+fn a_workflow(random: &mut Random) -> WorkflowId {
+    WorkflowId::new(SPACES[random.index(3)]).unwrap()
+}
+
+fn a_query(random: &mut Random) -> ActiveQuery {
+    let begin = random.instant(600);
+    let mut query = ActiveQuery::new(at(begin), at(begin + random.instant(200)));
+    while random.once_in(2) {
+        query = query.namespace(Namespace::new(SPACES[random.index(3)]).unwrap());
+    }
+    if random.once_in(5) {
+        query = query.status([RunStatus::Running, RunStatus::Killed][random.index(2)]);
+    }
+    if random.once_in(5) {
+        query = query.workflow(a_workflow(random));
+    }
+    if random.once_in(3) {
+        query = query.after(RunPlace::new(at(random.instant(600)), a_run(random).key));
+    }
+    if random.once_in(2) { query } else { query.limit(random.index(6)) }
 }
 
 impl Op {
@@ -222,10 +250,14 @@ impl Op {
             }
             29 => Self::DeleteRuns((0..2).map(|_| a_run(random).key).collect()),
             30 => {
-                let begin = random.instant(600);
-                let query = ActiveQuery::new(at(begin), at(begin + random.instant(200)));
-                let space = Namespace::new(SPACES[random.index(3)]).unwrap();
-                Self::Active(if random.once_in(2) { query } else { query.namespace(space) })
+                let choice = random.below(6);
+                let beats = (0..2).map(|_| a_run(random));
+                match choice {
+                    0 => Self::BeatRuns(beats.map(|run| RunBeat::new(run.key, run.start)).collect()),
+                    1 => Self::ForgetRuns(at(random.instant(200))),
+                    2 => Self::Silent(at(random.instant(700))),
+                    _ => Self::Active(a_query(random)),
+                }
             }
             31 => Self::Expired(instant, few),
             32 => Self::Page(random.index(4), random.index(6), few),

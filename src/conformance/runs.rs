@@ -1,7 +1,7 @@
 //! Runs: kept, corrected, closed and deleted.
 
 use super::world::{World, at, ends_of_time};
-use crate::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
+use crate::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod, Suspension};
 use crate::store::{Moved, Store};
 
 cases!("runs":
@@ -50,7 +50,11 @@ fn a_run_is_stored_as_it_was_put(store: &dyn Store) {
                 [StartMethod::Manual, StartMethod::Scheduled, StartMethod::Triggered][micros as usize % 3],
             )
             .user("")
-            .attributes("{\"a\": 1}");
+            .attributes("{\"a\": 1}")
+            .running(at(micros + 1))
+            .heartbeat(at(micros - 1));
+        full.suspended =
+            (0..micros).map(|n| Suspension::new(at(n), (n % 2 == 0).then(|| at(n + 1)))).collect();
         full.status = status;
         runs.push(full);
     }

@@ -3,7 +3,7 @@
 use crate::error::StoreResult;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
+use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, SensorRecord};
 use crate::store::{EventNote, GrantBatch, ShardLease, ShardWrite, StoreTx};
 use crate::task::TaskState;
@@ -127,6 +127,10 @@ impl Scene {
                 let close = RunClose::new(run("open").key, at(300), RunStatus::Failed);
                 tx.close_runs_if_open(&[close]).map(drop)
             }),
+            ("beat_runs_if_open", |tx, _| {
+                tx.beat_runs_if_open(&[RunBeat::new(run("open").key, at(300))]).map(drop)
+            }),
+            ("forget_stopped_runs", |tx, _| tx.forget_stopped_runs(at(i64::MAX), 9).map(drop)),
             ("delete_runs", |tx, _| tx.delete_runs(&[run("closed").key]).map(drop)),
         ]
     }

@@ -3,11 +3,12 @@
 use std::fmt::Debug;
 
 use super::ops::{Op, watch};
-use super::snapshot::{Snapshot, all_sensors};
+use super::snapshot::{Snapshot, all_sensors, silent};
 use super::world::{admit_if_room, sensor, shift};
 use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
 use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskNo};
+use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
 use crate::store::{EventNote, Inserted, Move, Moved, StateSet, Store, StoreTx, WhichSensors};
 use crate::task::{TaskRecord, TaskState};
@@ -207,7 +208,20 @@ impl Side<'_> {
             Op::PutRuns(runs) => say(tx.put_runs(runs)?),
             Op::CloseRuns(closes) => say(tx.close_runs_if_open(closes)?),
             Op::DeleteRuns(keys) => say(tx.delete_runs(keys)?),
-            Op::Active(query) => say(tx.active_runs(query)?),
+            Op::BeatRuns(beats) => say(tx.beat_runs_if_open(beats)?),
+            Op::ForgetRuns(before) => say(tx.forget_stopped_runs(*before, usize::MAX)?),
+            Op::Silent(before) => say(silent(tx, *before)?),
+            Op::Active(query) => {
+                let runs = tx.active_runs(query)?;
+                let places: Vec<_> = runs.iter().map(RunRecord::place).collect();
+                assert_eq!(tx.active_run_places(query)?, places, "places are those of the runs");
+                assert_eq!(
+                    tx.count_active_runs(query)?,
+                    places.len() as u64,
+                    "the count is that of the runs"
+                );
+                say(runs)
+            }
             Op::Expired(now, limit) => {
                 say(tx.expired(*now, *limit)?.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())
             }

@@ -1,5 +1,7 @@
 //! Everything that can be seen of a store, in one value.
 
+use chrono::{DateTime, Utc};
+
 use crate::admission::limits::LimitRecord;
 use crate::admission::{Candidate, Lane, LanePage};
 use crate::error::StoreResult;
@@ -28,7 +30,7 @@ pub(super) struct Snapshot {
     pub(super) lanes: Vec<Lane>,
     pub(super) candidates: Vec<Candidate>,
     pub(super) expired: Vec<TaskRecord>,
-    pub(super) next: [Option<chrono::DateTime<chrono::Utc>>; 2],
+    pub(super) next: [Option<DateTime<Utc>>; 2],
     pub(super) granted: Vec<Option<Vec<LeaseRef>>>,
     pub(super) pools: Vec<PoolRecord>,
     pub(super) stats: Vec<Option<PoolStats>>,
@@ -42,6 +44,7 @@ pub(super) struct Snapshot {
     pub(super) workers: Vec<Worker>,
     pub(super) shards: Vec<ShardLease>,
     pub(super) runs: Vec<RunRecord>,
+    pub(super) silent: Vec<RunRecord>,
     pub(super) audit: Vec<Discrepancy>,
 }
 
@@ -50,6 +53,14 @@ pub(super) fn all_sensors(after: u64, which: WhichSensors, limit: usize) -> Sens
     let codes = ShardLimit::default();
     let all = crate::shard::range(codes, std::num::NonZeroU32::MIN, 0);
     SensorQuery::new(after, codes, vec![all], which, limit)
+}
+
+/// All silent runs. Equally long silent ones come in any order.
+pub(super) fn silent(tx: &mut dyn StoreTx, before: DateTime<Utc>) -> StoreResult<Vec<RunRecord>> {
+    let mut silent = tx.silent_runs(before, usize::MAX)?;
+    assert!(silent.windows(2).all(|pair| pair[0].heartbeat <= pair[1].heartbeat), "the longest silent first");
+    silent.sort_by(|a, b| (a.heartbeat, &a.key).cmp(&(b.heartbeat, &b.key)));
+    Ok(silent)
 }
 
 impl Snapshot {
@@ -78,6 +89,7 @@ impl Snapshot {
             workers: tx.live_workers(first)?,
             shards: tx.shard_leases()?,
             runs: tx.active_runs(&ActiveQuery::new(first, last))?,
+            silent: silent(tx, last)?,
             audit: tx.audit()?,
         })
     }

@@ -171,6 +171,9 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.close_runs_if_open(&[])?.len(),
             tx.runs(&[])?.len(),
             tx.delete_runs(&[])?,
+            tx.beat_runs_if_open(&[])?.len(),
+            tx.silent_runs(at(i64::MAX), 0)?.len(),
+            tx.forget_stopped_runs(at(i64::MAX), 0)?,
         ];
         assert!(lengths.iter().all(|length| *length == 0), "{lengths:?}");
         tx.put_pools(&[])?;

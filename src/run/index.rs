@@ -2,22 +2,28 @@
 //!
 //! 1. Instants are mapped to unsigned numbers in order ([`Point`]). A closed run covers the numbers `start..=stop` and
 //!    is filed under the *roundest* of them, the one with most trailing zero bits: its [`node`].
-//! 2. Two ordered indexes: `(node, start)` and `(node, stop)`. An open run is filed apart, by its start.
-//! 3. For the window `[begin, last]` with `last = end - 1`: open runs with `start <= last` are hits;
-//! 4. so is every run with its node in `[begin, last]`, because a run contains its node;
-//! 5. of the nodes below `begin` only those matter that are `begin` with its lowest set bits cleared one by one; there,
-//!    the runs with `stop >= begin` are hits;
-//! 6. of the nodes above `last` only `((last >> j) | 1) << j` for each zero bit `j` of `last`; there, the runs with
-//!    `start <= last` are hits.
+//! 2. Four orders are kept: all runs by `start`; the open ones by `start`; the closed ones by `(node, start)` and by
+//!    `(node, stop)`.
+//! 3. The window `[begin, end)` is answered in two parts. What *starts in it* is a hit: one range of the starts.
+//! 4. What *surrounds its first instant* started before `begin` and has not stopped before it. Of the open runs these are
+//!    the ones with `start < begin`: one range.
+//! 5. Of the closed runs with their node below `begin`, only nodes matter that are `begin` with its lowest set bits
+//!    cleared one by one; there, the runs with `stop >= begin` are hits.
+//! 6. Of the nodes from `begin` on, only `((last >> j) | 1) << j` for each zero bit `j` of `last = begin - 1`; there, the
+//!    runs with `start < begin` are hits.
+//! 7. On each [`level`] an instant has one fork at most. Where no run is filed on that level, or none that reaches from
+//!    before the instant to after it, the fork is skipped.
 //!
 //! Why 5 loses nothing: let `w < begin <= stop` be the node of a run, with `j` trailing zeros. No other number of the run
 //! has as many, so `begin < w + 2^j`; hence `begin` and `w` agree from bit `j` up, and `w` is `begin` with its low `j` bits
-//! cleared. 6 is the mirror image. At most 2 x 64 ranges and two more are read, every row in them is a hit, and age,
-//! length of runs and storms of equal starts change nothing. Source: the RI-tree (Kriegel, Poetke, Seidl, VLDB 2000) in
-//! its static form.
+//! cleared. 6 is the mirror image. A set bit of `begin` makes a fork of 5, and a zero bit of `begin - 1` one of 6; the two
+//! numbers differ in the lowest set bit of `begin` and below only, so there are at most 65 forks, and with 3 and 4 at most
+//! [`MOST_SEEKS`] ranges. Every row in them is a hit: age, length of runs and storms of equal starts change nothing.
+//! Source: the RI-tree (Kriegel, Poetke, Seidl, VLDB 2000) in its static form; the answer in two parts and the skipped
+//! levels are added here.
 //!
-//! A run whose stop lies before its start is filed under its start; the rule is checked again on every row read, so
-//! that such runs are answered rightly too.
+//! A run whose stop lies before its start is filed under its start; the rule is checked again on every row of 3, the only
+//! range in which such a run can lie wrongly, so that it is answered rightly too.
 
 use chrono::{DateTime, Utc};
 
@@ -26,9 +32,21 @@ use crate::time;
 /// An instant as an unsigned number, in the same order.
 pub type Point = u64;
 
+/// The most ranges that one window reads in one namespace: bits of a [`Point`], and three.
+pub const MOST_SEEKS: usize = 67;
+
 /// The number of an instant.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::run::index::point;
+/// use stationmaster::time::from_micros;
+/// assert_eq!(point(from_micros(0)), 1 << 63);
+/// assert!(point(from_micros(-1)) < point(from_micros(0)));
+/// ```
 pub fn point(at: DateTime<Utc>) -> Point {
-    (time::micros(at) as u64) ^ (1 << 63)
+    time::micros(at).cast_unsigned() ^ (1 << 63)
 }
 
 /// Where a run from `start` to `stop` is filed: the number in `start..=stop` with most trailing zero bits.
@@ -52,60 +70,50 @@ pub fn node(start: Point, stop: Point) -> Point {
     (stop >> shift) << shift
 }
 
-/// The ranges that hold all runs active in a window, and no others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ranges {
-    /// The window's first number.
-    pub begin: Point,
-    /// The window's last number.
-    pub last: Point,
-    /// Nodes below the window: there, runs with `stop >= begin` are hits.
-    pub left: Vec<Point>,
-    /// Nodes above the window: there, runs with `start <= last` are hits.
-    pub right: Vec<Point>,
-}
-
-/// The ranges to be read for the window `[begin, end)`; none if it is empty.
-///
-/// Nodes outside `bounds`, the smallest start and the largest stop in the store, hold nothing and are left out; `None`
-/// means that they are not known.
+/// The lowest set bit of a node; none for 0.
 ///
 /// # Examples
 ///
 /// ```
-/// use stationmaster::run::index::ranges;
-/// let ranges = ranges(5, 8, None).expect("the window is not empty");
-/// assert_eq!((ranges.begin, ranges.last), (5, 7));
-/// assert_eq!(ranges.left, [4, 0]);
-/// assert_eq!(ranges.right[0], 8);
+/// use stationmaster::run::index::level;
+/// assert_eq!((level(12), level(7), level(0)), (4, 1, 0));
 /// ```
-pub fn ranges(begin: Point, end: Point, bounds: Option<(Point, Point)>) -> Option<Ranges> {
-    if begin >= end {
-        return None;
-    }
-    let (smallest, largest) = bounds.unwrap_or((0, Point::MAX));
-    let last = end - 1;
-    let mut left = Vec::new();
+pub fn level(node: Point) -> u64 {
+    node & node.wrapping_neg()
+}
+
+/// The nodes under which closed runs can be filed that surround an instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Forks {
+    /// Nodes before the instant, the latest first: there, the runs with `stop >= begin` are hits.
+    pub left: Vec<Point>,
+    /// Nodes from the instant on, the earliest first: there, the runs with `start < begin` are hits.
+    pub right: Vec<Point>,
+}
+
+/// The forks of the runs with `start < begin <= stop`: every such run is under one of them, once.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::run::index::forks;
+/// let forks = forks(6);
+/// assert_eq!(forks.left, [4, 0]);
+/// assert_eq!(forks.right[..2], [6, 8]);
+/// ```
+pub fn forks(begin: Point) -> Forks {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
     let mut below = begin;
     while below != 0 {
         below &= below - 1;
-        if below < smallest {
-            break;
-        }
         left.push(below);
     }
-    let mut right = Vec::new();
-    for bit in 0..64 {
-        if last >> bit & 1 == 0 {
-            let above = ((last >> bit) | 1) << bit;
-            if above > largest {
-                break;
-            }
-            right.push(above);
-        }
+    if let Some(last) = begin.checked_sub(1) {
+        let zeros = (0..64).filter(|bit| last >> bit & 1 == 0);
+        right.extend(zeros.map(|bit| ((last >> bit) | 1) << bit));
     }
-    Some(Ranges { begin, last, left, right })
+    Forks { left, right }
 }
 
 #[cfg(test)]
@@ -126,25 +134,24 @@ mod tests {
         }
     }
 
-    fn hits(ranges: &Ranges, start: Point, stop: Point) -> usize {
+    fn hits(forks: &Forks, begin: Point, start: Point, stop: Point) -> usize {
         let node = node(start, stop);
-        let middle = (ranges.begin..=ranges.last).contains(&node);
-        let left = ranges.left.contains(&node) && stop >= ranges.begin;
-        let right = ranges.right.contains(&node) && start <= ranges.last;
-        usize::from(middle) + usize::from(left) + usize::from(right)
+        let left = forks.left.iter().filter(|fork| **fork == node && stop >= begin).count();
+        left + forks.right.iter().filter(|fork| **fork == node && start < begin).count()
     }
 
     #[test]
     fn small_worlds_are_answered_exactly_once() {
-        for begin in 0..20 {
-            for end in 0..20 {
-                let ranges = ranges(begin, end, None);
-                for start in 0..20 {
-                    for stop in start..20 {
-                        let active = begin < end && start < end && stop >= begin;
-                        let found = ranges.as_ref().map_or(0, |ranges| hits(ranges, start, stop));
-                        assert_eq!(found, usize::from(active), "[{begin},{end}) of {start}..={stop}");
-                    }
+        for begin in 0..40 {
+            let forks = forks(begin);
+            for start in 0..40 {
+                for stop in 0..40 {
+                    let surrounds = start < begin && stop >= begin;
+                    assert_eq!(
+                        hits(&forks, begin, start, stop),
+                        usize::from(surrounds),
+                        "{begin} of {start}..={stop}"
+                    );
                 }
             }
         }
@@ -152,21 +159,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn large_worlds_too(mut ends in proptest::array::uniform2(any::<u64>()), begin: u64, end: u64, near in 0_u64..3) {
-            ends.sort_unstable();
-            let [start, stop] = ends;
-            for begin in [begin, start.saturating_sub(near), stop.saturating_sub(near), stop.saturating_add(near)] {
-                for end in [end, start.saturating_add(near), stop.saturating_add(near), begin.saturating_add(near)] {
-                    let active = begin < end && start < end && stop >= begin;
-                    let ranges = ranges(begin, end, None);
-                    let found = ranges.as_ref().map_or(0, |ranges| hits(ranges, start, stop));
-                    prop_assert_eq!(found, usize::from(active));
-                    if let Some(ranges) = ranges {
-                        prop_assert!(ranges.left.len() + ranges.right.len() <= 128);
-                    }
-                }
+        fn large_worlds_too(start: u64, stop: u64, begin: u64, near in 0_u64..3) {
+            for begin in [begin, start.wrapping_sub(near), stop.wrapping_sub(near), start.wrapping_add(near), stop.wrapping_add(near)] {
+                let forks = forks(begin);
+                let surrounds = start < begin && stop >= begin;
+                prop_assert_eq!(hits(&forks, begin, start, stop), usize::from(surrounds));
+                prop_assert!(forks.left.len() + forks.right.len() + 2 <= MOST_SEEKS);
             }
         }
+    }
+
+    #[test]
+    fn no_instant_has_more_forks() {
+        let most = (0..64).flat_map(|bit| [1 << bit, (1 << bit) - 1, u64::MAX - (1 << bit), u64::MAX]);
+        let most = most.map(forks).map(|forks| forks.left.len() + forks.right.len()).max();
+        assert_eq!(most, Some(MOST_SEEKS - 2));
     }
 
     #[test]
@@ -174,5 +181,6 @@ mod tests {
         let instants =
             [DateTime::<Utc>::MIN_UTC, time::from_micros(-1), time::from_micros(0), DateTime::<Utc>::MAX_UTC];
         assert!(instants.windows(2).all(|pair| point(pair[0]) < point(pair[1])));
+        assert!(point(DateTime::<Utc>::MIN_UTC) > 0 && point(DateTime::<Utc>::MAX_UTC) < Point::MAX);
     }
 }

@@ -1,11 +1,29 @@
-//! Run records and the question asked of them.
+//! Run records, and how they change.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::query::RunPlace;
 use crate::error::Invalid;
 use crate::id::{IdError, Namespace, RunId, WorkflowId};
 use crate::time;
+
+/// A span of time in which a run was suspended, half-open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Suspension {
+    /// Its first instant.
+    pub from: DateTime<Utc>,
+    /// The first instant after it; none while it lasts, or if it lasted until the run's stop.
+    pub to: Option<DateTime<Utc>>,
+}
+
+impl Suspension {
+    /// Suspended from one instant to another.
+    pub fn new(from: DateTime<Utc>, to: Option<DateTime<Utc>>) -> Self {
+        Self { from: time::truncate(from), to: to.map(time::truncate) }
+    }
+}
 
 /// Identifies a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -95,9 +113,19 @@ pub struct RunRecord {
     pub user: Option<String>,
     /// When it began to count as active.
     pub start: DateTime<Utc>,
+    /// Since when it was at work. None: since its start, or not yet if it is pending, starting or rejected.
+    #[serde(default)]
+    pub running: Option<DateTime<Utc>>,
     /// When it ended; none while it is open.
     pub stop: Option<DateTime<Utc>>,
-    /// The host's own text.
+    /// Its last sign of life. A run without one is not watched for silence; see
+    /// [`RunTx::silent_runs`](crate::store::RunTx::silent_runs).
+    #[serde(default)]
+    pub heartbeat: Option<DateTime<Utc>>,
+    /// When it was suspended, in the order of time. It counts as active meanwhile, not as at work.
+    #[serde(default)]
+    pub suspended: Vec<Suspension>,
+    /// The host's own text, by convention a JSON object; kept byte for byte.
     pub attributes: Option<String>,
 }
 
@@ -111,9 +139,75 @@ impl RunRecord {
             method: StartMethod::Manual,
             user: None,
             start: time::truncate(start),
+            running: None,
             stop: None,
+            heartbeat: None,
+            suspended: Vec::new(),
             attributes: None,
         }
+    }
+
+    /// Sets what it is doing.
+    #[must_use]
+    pub fn status(mut self, status: RunStatus) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// At work since this instant.
+    #[must_use]
+    pub fn running(mut self, since: DateTime<Utc>) -> Self {
+        self.running = Some(time::truncate(since));
+        self
+    }
+
+    /// Gave a sign of life at this instant, and is watched from now on.
+    #[must_use]
+    pub fn heartbeat(mut self, at: DateTime<Utc>) -> Self {
+        self.heartbeat = Some(time::truncate(at));
+        self
+    }
+
+    /// Suspended from this instant on; no change if it is suspended already.
+    #[must_use]
+    pub fn suspend(mut self, at: DateTime<Utc>) -> Self {
+        self.status = RunStatus::Suspended;
+        if self.suspended.last().is_none_or(|last| last.to.is_some()) {
+            self.suspended.push(Suspension::new(at, None));
+        }
+        self
+    }
+
+    /// Running again from this instant on. If it is watched, this is a sign of life.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
+    /// use stationmaster::time::from_micros;
+    /// let run = RunRecord::open(RunKey::new("prod", "r")?, from_micros(0));
+    /// let run = run.suspend(from_micros(5)).resume(from_micros(9));
+    /// assert_eq!(run.status, RunStatus::Running);
+    /// assert_eq!(run.suspended[0].to, Some(from_micros(9)));
+    /// # Ok::<(), stationmaster::id::IdError>(())
+    /// ```
+    #[must_use]
+    pub fn resume(mut self, at: DateTime<Utc>) -> Self {
+        let at = time::truncate(at);
+        self.status = RunStatus::Running;
+        if let Some(last) = self.suspended.last_mut() {
+            last.to.get_or_insert(at);
+        }
+        self.heartbeat = self.heartbeat.map(|last| last.max(at));
+        self
+    }
+
+    /// The same run, open again: a stop that was reported too early. It goes on as running.
+    #[must_use]
+    pub fn reopened(mut self) -> Self {
+        self.stop = None;
+        self.status = RunStatus::Running;
+        self
     }
 
     /// The same run, ended.
@@ -150,6 +244,16 @@ impl RunRecord {
     pub fn attributes(mut self, attributes: impl Into<String>) -> Self {
         self.attributes = Some(attributes.into());
         self
+    }
+
+    /// Its place in the order of answers.
+    pub fn place(&self) -> RunPlace {
+        RunPlace { start: self.start, key: self.key.clone() }
+    }
+
+    /// True if it is watched for silence: open, not suspended, and with a sign of life.
+    pub fn is_watched(&self) -> bool {
+        self.stop.is_none() && self.status != RunStatus::Suspended && self.heartbeat.is_some()
     }
 
     /// The rule: `start < end && (stop is none || stop >= begin)`. A window with `begin >= end` is empty.
@@ -192,43 +296,19 @@ impl RunClose {
     }
 }
 
-/// Asks for the runs active in `[begin, end)`.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::run::ActiveQuery;
-/// use stationmaster::time::from_micros;
-/// let query = ActiveQuery::new(from_micros(0), from_micros(10)).namespace("prod".try_into()?);
-/// assert!(!query.is_empty());
-/// # Ok::<(), stationmaster::id::IdError>(())
-/// ```
+/// A sign of life of an open run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ActiveQuery {
-    /// The tenants that are asked about; none named means all of them. Repetitions and unknown ones do no harm.
-    pub namespaces: Vec<Namespace>,
-    /// The window's first instant.
-    pub begin: DateTime<Utc>,
-    /// The first instant after the window.
-    pub end: DateTime<Utc>,
+pub struct RunBeat {
+    /// The run.
+    pub key: RunKey,
+    /// When it was alive. A sign older than the last one known changes nothing.
+    pub at: DateTime<Utc>,
 }
 
-impl ActiveQuery {
-    /// Asks about all namespaces.
-    pub fn new(begin: DateTime<Utc>, end: DateTime<Utc>) -> Self {
-        Self { namespaces: Vec::new(), begin: time::truncate(begin), end: time::truncate(end) }
-    }
-
-    /// Asks about this namespace, besides those named before.
-    #[must_use]
-    pub fn namespace(mut self, namespace: Namespace) -> Self {
-        self.namespaces.push(namespace);
-        self
-    }
-
-    /// True if no instant lies in the window.
-    pub fn is_empty(&self) -> bool {
-        self.begin >= self.end
+impl RunBeat {
+    /// The run was alive at this instant.
+    pub fn new(key: RunKey, at: DateTime<Utc>) -> Self {
+        Self { key, at: time::truncate(at) }
     }
 }

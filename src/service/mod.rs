@@ -11,12 +11,14 @@
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
 //!
 //! What a host does with a task in between (start, renew, finish, register as a sensor) are the [`lifecycle`] operations.
+//! What it records of runs goes through the door in [`runs`].
 
 mod admitter;
 pub mod lifecycle;
 mod poker;
 mod reaper;
 mod run;
+pub mod runs;
 mod waking;
 
 pub use admitter::{Admitter, AdmitterOptions};

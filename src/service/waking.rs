@@ -9,7 +9,7 @@ use crate::error::{Result, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
-use crate::run::{ActiveQuery, RunClose, RunKey, RunRecord};
+use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::{
     Discrepancy, EventNote, GrantBatch, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx, RunTx,
@@ -161,8 +161,13 @@ impl RunTx for WakingTx<'_> {
     pass_on! {
         fn put_runs(runs: &[RunRecord]) -> ();
         fn close_runs_if_open(closes: &[RunClose]) -> Vec<Moved>;
+        fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<Moved>;
         fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;
         fn delete_runs(keys: &[RunKey]) -> usize;
+        fn forget_stopped_runs(before: DateTime<Utc>, limit: usize) -> usize;
         fn active_runs(query: &ActiveQuery) -> Vec<RunRecord>;
+        fn active_run_places(query: &ActiveQuery) -> Vec<RunPlace>;
+        fn count_active_runs(query: &ActiveQuery) -> u64;
+        fn silent_runs(before: DateTime<Utc>, limit: usize) -> Vec<RunRecord>;
     }
 }

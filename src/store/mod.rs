@@ -29,6 +29,8 @@ mod run;
 mod sensor;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
+pub(crate) mod tally;
 mod task;
 
 use std::fmt::Debug;

@@ -7,6 +7,7 @@ mod sqlite;
 
 use bent::{Bent, Fault};
 use stationmaster::conformance::{self, Capabilities};
+use stationmaster::service::{LoopHandle, WakingStore};
 use stationmaster::store::{MemoryStore, Store};
 
 fn memory() -> Box<dyn Store> {
@@ -21,6 +22,12 @@ fn memory_store() {
 #[test]
 fn memory_store_behind_a_decorator() {
     conformance::run(&|| Box::new(Bent::new(memory(), Fault::None)));
+}
+
+#[test]
+fn a_store_that_wakes() {
+    let waking = || WakingStore::new(stationmaster::store::MemoryStore::new(), LoopHandle::new());
+    conformance::run(&|| Box::new(waking()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::bent::{Bent, Fault};
 use crate::memory;
 use stationmaster::conformance::{self, Capabilities};
 
-const MUTANTS: [(Fault, &str); 32] = [
+const MUTANTS: [(Fault, &str); 38] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -37,6 +37,12 @@ const MUTANTS: [(Fault, &str); 32] = [
     (Fault::TasksInOrderOfNumbers, "tasks::found_by_key_in_the_order_of_the_arguments"),
     (Fault::AuditIsBlind, "pools::the_audit_finds_slots_taken_without_a_grant"),
     (Fault::CloseKeepsAStopBeforeTheStart, "runs::a_stop_before_the_start_is_stored_as_the_start"),
+    (Fault::BeatsGoBack, "signs::a_heartbeat_never_goes_back"),
+    (Fault::ForgetsOpenRuns, "signs::only_closed_runs_are_forgotten"),
+    (Fault::ForgetsRunsUnbounded, "signs::forgetting_is_done_in_steps"),
+    (Fault::CountIgnoresTheFilter, "pages::filters_leave_out_what_is_not_asked_for"),
+    (Fault::SilentOneTooEarly, "signs::a_run_is_silent_after_its_last_heartbeat"),
+    (Fault::PagesByStartAlone, "pages::every_page_size_gives_the_whole"),
 ];
 
 #[test]

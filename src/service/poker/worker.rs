@@ -275,6 +275,7 @@ impl Poker {
         let (name, options) = (&self.name, &self.options);
         let expires_at = time::add(now, options.lease);
         let held: Vec<u32> = self.store.write(|tx| {
+            agree(name, options, &tx.live_workers(now)?)?;
             tx.put_worker(&Worker::new(name.clone(), options.codes, options.shards, expires_at))?;
             tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
             let (leases, live) = (tx.shard_leases()?, tx.live_workers(now)?);
@@ -387,6 +388,18 @@ impl Poker {
             }
         }
         endings.into_iter().collect()
+    }
+}
+
+/// Refuses to share sensors with a worker that splits them otherwise.
+fn agree(me: &Holder, options: &PokerOptions, live: &[Worker]) -> Result<()> {
+    let same = |worker: &&Worker| worker.codes == options.codes && worker.shards == options.shards;
+    match live.iter().find(|worker| worker.name != *me && !same(worker)) {
+        None => Ok(()),
+        Some(Worker { name, codes, shards, .. }) => {
+            let (codes, shards) = (codes.get(), shards.get());
+            Err(Invalid::Shards { other: name.clone(), codes, shards }.into())
+        }
     }
 }
 

@@ -7,9 +7,11 @@
 
 mod audit;
 mod by_number;
+mod course;
 mod lanes;
 mod pools;
 mod requests;
+mod run_tx;
 mod runs;
 mod sensor_tx;
 mod sensors;

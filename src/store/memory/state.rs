@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::course::Course;
 use super::lanes::Lanes;
 use super::pools::{LimitRow, Limits, Pools};
 use super::requests::{Request, Requests};
@@ -48,6 +49,7 @@ pub(super) struct Numbers {
 #[derive(Debug)]
 pub(super) enum Write {
     Task(TaskNo, Option<Box<TaskRow>>),
+    Course(TaskNo, Box<Course>),
     Lane(LaneNo, Option<LaneKey>),
     Request(RequestId, Option<Request>),
     Pool(PoolName, Option<Box<PoolRecord>>),
@@ -66,6 +68,9 @@ impl State {
             Write::Task(no, row) => {
                 let old = self.tasks.swap(no, row, &mut self.lanes);
                 Write::Task(no, old)
+            }
+            Write::Course(no, course) => {
+                Write::Course(no, self.tasks.swap_course(no, course, &mut self.lanes))
             }
             Write::Lane(no, key) => {
                 if let Some(key) = &key {

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 
 use super::by_number::ByNumber;
+use super::course::Course;
 use super::lanes::Lanes;
 use super::state::{Filing, Write};
 use super::undo::Transaction;
@@ -103,6 +104,20 @@ impl Tasks {
         }
     }
 
+    /// Puts the course of a task in place of the one that it has.
+    pub(super) fn swap_course(&mut self, no: TaskNo, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
+        let old = self.get(no).map_or_else(|| course.clone(), |task| Box::new(Course::of(task)));
+        self.alter(no, |task| course.put_into(task), lanes);
+        old
+    }
+
+    fn alter(&mut self, no: TaskNo, change: impl FnOnce(&mut TaskRecord), lanes: &mut Lanes) {
+        let Some(row) = self.rows.get_mut(&no) else { return };
+        self.index.file(row, lanes, Filing::Out);
+        change(&mut row.record);
+        self.index.file(row, lanes, Filing::In);
+    }
+
     /// Keeps a task from being forgotten until one more event of it is acknowledged.
     pub(super) fn hold_for_event(&mut self, no: TaskNo) {
         if let Some(at) = self.get(no).and_then(ended_at) {
@@ -181,16 +196,17 @@ fn ended_at(record: &TaskRecord) -> Option<DateTime<Utc>> {
 }
 
 impl Transaction<'_> {
-    /// Changes a task that is there and meets the condition, and answers with it as it is now.
+    /// Changes the course of a task that is there and meets the condition, and answers with it as it is now.
     pub(super) fn change_task_if(
         &mut self,
         no: TaskNo,
         condition: impl FnOnce(&TaskRecord) -> bool,
         change: impl FnOnce(&mut TaskRecord),
     ) -> Option<&TaskRecord> {
-        let mut row = self.state.tasks.rows.get(&no).filter(|row| condition(&row.record))?.clone();
-        change(&mut row.record);
-        self.write(Write::Task(no, Some(row)));
+        let (tasks, lanes) = (&mut self.state.tasks, &mut self.state.lanes);
+        let before = tasks.get(no).filter(|task| condition(task)).map(Course::of)?;
+        tasks.alter(no, change, lanes);
+        self.note(Write::Course(no, Box::new(before)));
         self.state.tasks.get(no)
     }
 }

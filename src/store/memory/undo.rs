@@ -39,6 +39,11 @@ impl<'a> Transaction<'a> {
 
     pub(super) fn write(&mut self, write: Write) {
         let undo = self.state.swap(write);
+        self.note(undo);
+    }
+
+    /// Remembers what undoes a change that was made.
+    pub(super) fn note(&mut self, undo: Write) {
         self.undo.push(undo);
     }
 }

@@ -40,6 +40,7 @@ const TABLES: &[&str] = &[
     "counter",
     "event",
     "lane",
+    "level",
     "migration",
     "namespace",
     "pool",

@@ -144,30 +144,45 @@ CREATE TABLE sm_shard (
 ) STRICT;
 CREATE INDEX sm_shard_holder ON sm_shard (holder);
 
--- last_run: the last number given to a run of the namespace.
 CREATE TABLE sm_namespace (
-    no       INTEGER PRIMARY KEY,
-    name     TEXT NOT NULL,
-    last_run INTEGER NOT NULL DEFAULT 0
+    no   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX sm_namespace_name ON sm_namespace (name);
 
--- no: namespace << 40 | number, so that the runs of one namespace lie together.
+-- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes.
+-- mask: the bits above it. The node 0 has neither.
+CREATE TABLE sm_level (
+    ns     INTEGER NOT NULL,
+    bit    INTEGER NOT NULL,
+    mask   INTEGER NOT NULL,
+    before INTEGER NOT NULL,
+    after  INTEGER NOT NULL,
+    PRIMARY KEY (ns, bit)
+) STRICT, WITHOUT ROWID;
+
+-- The runs of a namespace lie together, in the order in which they are answered.
 -- node: where the fork-node index files a closed run; NULL while it is open.
+-- status: 3 is suspended. suspended: a JSON array of [from, to or null], or NULL.
 CREATE TABLE sm_run (
-    no         INTEGER PRIMARY KEY,
     ns         INTEGER NOT NULL,
-    node       INTEGER,
     start      INTEGER NOT NULL,
+    id         TEXT NOT NULL,
     stop       INTEGER,
+    node       INTEGER,
     status     INTEGER NOT NULL,
     method     INTEGER NOT NULL,
-    id         TEXT NOT NULL,
+    running    INTEGER,
+    heartbeat  INTEGER,
     workflow   TEXT,
     user       TEXT,
-    attributes TEXT
-) STRICT;
+    suspended  TEXT,
+    attributes TEXT,
+    PRIMARY KEY (ns, start, id)
+) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX sm_run_key ON sm_run (ns, id);
-CREATE INDEX sm_run_open ON sm_run (ns, start) WHERE stop IS NULL;
+CREATE INDEX sm_run_open ON sm_run (ns, start, stop) WHERE stop IS NULL;
 CREATE INDEX sm_run_node_start ON sm_run (ns, node, start) WHERE node IS NOT NULL;
 CREATE INDEX sm_run_node_stop ON sm_run (ns, node, stop) WHERE node IS NOT NULL;
+CREATE INDEX sm_run_watched ON sm_run (heartbeat)
+    WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;

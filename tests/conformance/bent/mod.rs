@@ -1,6 +1,16 @@
 //! A decorator that passes every call on, and gets one thing wrong if it is told to.
 
 use std::num::NonZeroU32;
+/// Passes calls on as they are.
+macro_rules! pass_on {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $answer:ty;)+) => {$(
+        fn $name(&mut self, $($arg: $ty),*) -> StoreResult<$answer> {
+            self.tx.$name($($arg),*)
+        }
+    )+};
+}
+
+mod runs;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
@@ -10,11 +20,10 @@ use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
 use stationmaster::lease::{LeaseRef, TaskNo};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
-use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord};
 use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use stationmaster::shard::ShardLimit;
 use stationmaster::store::{
-    Discrepancy, EventNote, GrantBatch, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx, RunTx,
+    Discrepancy, EventNote, GrantBatch, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx,
     SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet, Store, StoreInfo, StoreTx, TaskTx, TxMode,
     WhichSensors, Worker,
 };
@@ -56,6 +65,12 @@ pub(crate) enum Fault {
     TasksInOrderOfNumbers,
     AuditIsBlind,
     CloseKeepsAStopBeforeTheStart,
+    BeatsGoBack,
+    ForgetsOpenRuns,
+    ForgetsRunsUnbounded,
+    CountIgnoresTheFilter,
+    SilentOneTooEarly,
+    PagesByStartAlone,
 }
 
 /// A store that passes every call on to another one.
@@ -94,15 +109,6 @@ impl Store for Bent {
 struct BentTx<'a> {
     tx: &'a mut dyn StoreTx,
     fault: Fault,
-}
-
-/// Passes calls on as they are.
-macro_rules! pass_on {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $answer:ty;)+) => {$(
-        fn $name(&mut self, $($arg: $ty),*) -> StoreResult<$answer> {
-            self.tx.$name($($arg),*)
-        }
-    )+};
 }
 
 impl BentTx<'_> {
@@ -366,42 +372,5 @@ impl SensorTx for BentTx<'_> {
             }
         }
         self.tx.put_shards_if_unchanged(&writes)
-    }
-}
-
-impl RunTx for BentTx<'_> {
-    pass_on! {
-        fn put_runs(runs: &[RunRecord]) -> ();
-        fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;
-        fn delete_runs(keys: &[RunKey]) -> usize;
-    }
-
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
-        let moved = self.tx.close_runs_if_open(closes)?;
-        if self.fault == Fault::CloseKeepsAStopBeforeTheStart {
-            for (close, _) in closes.iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes) {
-                for mut run in self.tx.runs(std::slice::from_ref(&close.key))?.into_iter().flatten() {
-                    run.stop = Some(close.stop);
-                    self.tx.put_runs(&[run])?;
-                }
-            }
-        }
-        Ok(moved)
-    }
-
-    fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>> {
-        let mut query = query.clone();
-        if self.fault == Fault::NamespacesAreIgnored {
-            query.namespaces.clear();
-        }
-        let mut runs = self.tx.active_runs(&query)?;
-        match self.fault {
-            Fault::ActiveRunsStopExclusive => {
-                runs.retain(|run| run.stop.is_none_or(|stop| stop > query.begin))
-            }
-            Fault::ActiveRunsInAnyOrder => runs.sort_by(|a, b| a.key.cmp(&b.key)),
-            _ => {}
-        }
-        Ok(runs)
     }
 }

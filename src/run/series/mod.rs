@@ -1,0 +1,303 @@
+//! Runs folded into buckets of time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::record::{RunRecord, RunStatus};
+use crate::bounds::MAX_BUCKETS;
+use crate::error::Invalid;
+use crate::id::{Namespace, WorkflowId};
+use crate::time;
+
+/// What the runs of a series are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SeriesBy {
+    /// Nothing: one row for all.
+    #[default]
+    Nothing,
+    /// One row per namespace.
+    Namespace,
+    /// One row per namespace and workflow.
+    Workflow,
+}
+
+/// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on; the last one is cut at `end`.
+///
+/// Default: not told apart by anything.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::run::SeriesSpec;
+/// use stationmaster::time::from_micros;
+/// let day = SeriesSpec::new(from_micros(0), from_micros(86_400_000_000), Duration::from_secs(3600))?;
+/// assert_eq!(day.buckets(), 24);
+/// assert!(SeriesSpec::new(from_micros(0), from_micros(1), Duration::ZERO).is_err());
+/// # Ok::<(), stationmaster::error::Invalid>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeriesSpec {
+    begin: i64,
+    end: i64,
+    width: i64,
+    by: SeriesBy,
+}
+
+impl SeriesSpec {
+    /// Buckets of a width over the window `[begin, end)`. An empty window has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Duration`] if the width is below a microsecond; [`Invalid::Buckets`] if there would be more than
+    /// [`MAX_BUCKETS`].
+    pub fn new(begin: DateTime<Utc>, end: DateTime<Utc>, width: Duration) -> Result<Self, Invalid> {
+        let (begin, end, width) = (time::micros(begin), time::micros(end), time::duration_micros(width));
+        if width == 0 {
+            return Err(Invalid::Duration {
+                what: "the width of a bucket",
+                expected: "a microsecond or more",
+            });
+        }
+        let spec = Self { begin, end: end.max(begin), width, by: SeriesBy::Nothing };
+        match spec.buckets() {
+            0..=MAX_BUCKETS => Ok(spec),
+            count => Err(Invalid::Buckets { count, cap: MAX_BUCKETS }),
+        }
+    }
+
+    /// Sets what runs are told apart by.
+    #[must_use]
+    pub fn by(mut self, by: SeriesBy) -> Self {
+        self.by = by;
+        self
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(&self) -> usize {
+        let buckets = self.end.abs_diff(self.begin).div_ceil(self.width.unsigned_abs());
+        usize::try_from(buckets).unwrap_or(usize::MAX)
+    }
+
+    /// The window's first instant.
+    pub fn begin(&self) -> DateTime<Utc> {
+        time::from_micros(self.begin)
+    }
+
+    /// The first instant after the window.
+    pub fn end(&self) -> DateTime<Utc> {
+        time::from_micros(self.end)
+    }
+
+    /// The bucket of an instant of the window.
+    fn bucket(&self, micros: i64) -> usize {
+        usize::try_from(micros.abs_diff(self.begin) / self.width.unsigned_abs()).unwrap_or(usize::MAX)
+    }
+
+    fn edge(&self, bucket: usize) -> i64 {
+        let edge = i128::from(self.begin) + bucket as i128 * i128::from(self.width);
+        i64::try_from(edge).unwrap_or(i64::MAX).min(self.end)
+    }
+}
+
+/// What happened in one bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Bucket {
+    /// Its first instant.
+    pub begin: DateTime<Utc>,
+    /// The first instant after it.
+    pub end: DateTime<Utc>,
+    /// The runs active in it: as many as a query for its window answers.
+    pub active: u64,
+    /// The runs that started in it.
+    pub starts: u64,
+    /// The runs that stopped in it.
+    pub stops: u64,
+    /// The time at work in it, of all nodes of all runs together, in microseconds.
+    pub node_micros: u64,
+}
+
+impl Bucket {
+    /// The time at work in hours.
+    pub fn node_hours(&self) -> f64 {
+        self.node_micros as f64 / 3.6e9
+    }
+}
+
+/// Whose runs a row of a series counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Group {
+    /// The namespace; none if runs are told apart by nothing.
+    pub namespace: Option<Namespace>,
+    /// The workflow; none if runs are not told apart by it, or have none.
+    pub workflow: Option<WorkflowId>,
+}
+
+/// Active runs, starts, stops and node-hours per bucket of time.
+///
+/// Each run is given to it once and costs the same however many buckets it spans: sums of a bucket are kept as differences
+/// to the one before. A run is at work from [`RunRecord::running`] to its stop, or to the instant that the series was made as
+/// of, without the spans in which it was suspended; a pending, starting or rejected run without that instant is not at work.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::run::{RunKey, RunRecord, RunStatus, Series, SeriesSpec};
+/// use stationmaster::time::from_micros;
+/// let hour = |n| from_micros(n * 1_800_000_000);
+/// let spec = SeriesSpec::new(hour(0), hour(6), Duration::from_secs(3600))?;
+/// let mut series = Series::new(spec, hour(6));
+/// series.add(&RunRecord::open(RunKey::new("prod", "r")?, hour(1)).closed(hour(4), RunStatus::Completed));
+/// let (_, buckets) = series.finish().remove(0);
+/// assert_eq!(buckets.iter().map(|bucket| bucket.active).collect::<Vec<_>>(), [1, 1, 1], "the stop is inclusive");
+/// assert_eq!(buckets.iter().map(|bucket| bucket.node_hours()).collect::<Vec<_>>(), [0.5, 1.0, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Series {
+    spec: SeriesSpec,
+    as_of: i64,
+    rows: BTreeMap<Group, Vec<Sums>>,
+}
+
+/// What changes from the bucket before (active, whole), and what belongs to this bucket alone.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    active: i64,
+    /// Nodes at work in the whole bucket.
+    whole: i64,
+    starts: u64,
+    stops: u64,
+    /// Microseconds of nodes that were at work in a part of the bucket.
+    part: i128,
+}
+
+impl Series {
+    /// An empty series; open runs count as at work until `as_of`.
+    pub fn new(spec: SeriesSpec, as_of: DateTime<Utc>) -> Self {
+        Self { spec, as_of: time::micros(as_of), rows: BTreeMap::new() }
+    }
+
+    /// Counts a run on one node. A run that is not active in the window changes nothing.
+    pub fn add(&mut self, run: &RunRecord) {
+        self.add_nodes(run, 1);
+    }
+
+    /// Counts a run on this many nodes. Only [`Bucket::node_micros`] depends on them.
+    pub fn add_nodes(&mut self, run: &RunRecord, nodes: u32) {
+        let spec = &self.spec;
+        if !run.is_active(spec.begin(), spec.end()) {
+            return;
+        }
+        let namespace = (spec.by != SeriesBy::Nothing).then(|| run.key.namespace.clone());
+        let workflow = run.workflow.clone().filter(|_| spec.by == SeriesBy::Workflow);
+        let buckets = spec.buckets();
+        let row =
+            self.rows.entry(Group { namespace, workflow }).or_insert_with(|| vec![Sums::default(); buckets]);
+        let (start, stop) = (time::micros(run.start), run.stop.map(time::micros));
+        let first = spec.bucket(start.max(spec.begin));
+        if start >= spec.begin {
+            row[first].starts += 1;
+        }
+        let last = stop.filter(|stop| *stop < spec.end).map(|stop| spec.bucket(stop));
+        if let Some(last) = last {
+            row[last].stops += 1;
+        }
+        if last.is_none_or(|last| last >= first) {
+            row[first].active += 1;
+            if let Some(next) = last.and_then(|last| row.get_mut(last + 1)) {
+                next.active -= 1;
+            }
+        }
+        let until = stop.unwrap_or(self.as_of);
+        for (from, to) in at_work(run, until) {
+            work(spec, row, from, to, nodes.into());
+        }
+    }
+
+    /// The rows, by group; each has every bucket. Runs that were told apart by nothing, or were none, make one row.
+    pub fn finish(mut self) -> Vec<(Group, Vec<Bucket>)> {
+        if self.spec.by == SeriesBy::Nothing {
+            let all = Group { namespace: None, workflow: None };
+            self.rows.entry(all).or_insert_with(|| vec![Sums::default(); self.spec.buckets()]);
+        }
+        let spec = self.spec;
+        self.rows.into_iter().map(|(group, sums)| (group, buckets(&spec, &sums))).collect()
+    }
+}
+
+fn buckets(spec: &SeriesSpec, sums: &[Sums]) -> Vec<Bucket> {
+    let (mut active, mut whole) = (0, 0);
+    let bucket = |(at, sums): (usize, &Sums)| {
+        active += sums.active;
+        whole += sums.whole;
+        let (begin, end) = (spec.edge(at), spec.edge(at + 1));
+        let micros = i128::from(whole) * (i128::from(end) - i128::from(begin)) + sums.part;
+        Bucket {
+            begin: time::from_micros(begin),
+            end: time::from_micros(end),
+            active: u64::try_from(active).unwrap_or(0),
+            starts: sums.starts,
+            stops: sums.stops,
+            node_micros: u64::try_from(micros.max(0)).unwrap_or(u64::MAX),
+        }
+    };
+    sums.iter().enumerate().map(bucket).collect()
+}
+
+/// Adds a span of work.
+fn work(spec: &SeriesSpec, row: &mut [Sums], from: i64, to: i64, nodes: i64) {
+    let (from, to) = (from.max(spec.begin), to.min(spec.end));
+    if from >= to {
+        return;
+    }
+    let (first, last) = (spec.bucket(from), spec.bucket(to - 1));
+    let part = |from: i64, to: i64| (i128::from(to) - i128::from(from)) * i128::from(nodes);
+    if first == last {
+        row[first].part += part(from, to);
+        return;
+    }
+    row[first].part += part(from, spec.edge(first + 1));
+    row[last].part += part(spec.edge(last), to);
+    row[first + 1].whole += nodes;
+    row[last].whole -= nodes;
+}
+
+/// The spans in which a run was at work until an instant, in order.
+fn at_work(run: &RunRecord, until: i64) -> Vec<(i64, i64)> {
+    let waits = matches!(run.status, RunStatus::Pending | RunStatus::Starting | RunStatus::Rejected);
+    let mut from = match run.running {
+        Some(since) => time::micros(since),
+        None if waits => return Vec::new(),
+        None => time::micros(run.start),
+    };
+    let mut pauses: Vec<(i64, i64)> = run
+        .suspended
+        .iter()
+        .map(|pause| (time::micros(pause.from), pause.to.map_or(i64::MAX, time::micros)))
+        .collect();
+    pauses.sort_unstable();
+    let mut spans = Vec::with_capacity(pauses.len() + 1);
+    for (begin, end) in pauses {
+        let begin = begin.min(until);
+        if begin > from {
+            spans.push((from, begin));
+        }
+        from = from.max(end);
+    }
+    if from < until {
+        spans.push((from, until));
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! A series against each bucket asked alone.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::run::{RunKey, Suspension};
+use crate::time::from_micros;
+
+fn overlap(spans: &[(i64, i64)], begin: i64, end: i64) -> u64 {
+    (begin..end).filter(|at| spans.iter().any(|(from, to)| (from..to).contains(&at))).count() as u64
+}
+
+type Drawn = ((i64, Option<i64>), Vec<(i64, i64)>, usize);
+
+fn run(id: usize, ((start, stop), pauses, status): &Drawn) -> RunRecord {
+    let mut run = RunRecord::open(RunKey::new("n", format!("{id}")).unwrap(), from_micros(*start));
+    run.stop = stop.map(from_micros);
+    run.status = [RunStatus::Running, RunStatus::Pending, RunStatus::Completed][status % 3];
+    run.running = (*status > 5).then(|| from_micros(start + 2));
+    let pause =
+        |(from, length): &(i64, i64)| Suspension::new(from_micros(*from), Some(from_micros(from + length)));
+    run.suspended = pauses.iter().map(pause).collect();
+    run
+}
+
+proptest! {
+    #[test]
+    fn a_series_is_what_each_bucket_would_be_asked(
+        drawn in proptest::collection::vec(
+            ((-40_i64..60, proptest::option::of(-45_i64..70)), proptest::collection::vec((-30_i64..60, 0_i64..20), 0..3), 0_usize..9),
+            0..12,
+        ),
+        begin in -20_i64..20, length in 0_i64..60, width in 1_u64..30, nodes in 1_u32..4,
+    ) {
+        let runs: Vec<RunRecord> = drawn.iter().enumerate().map(|(id, drawn)| run(id, drawn)).collect();
+        let (end, as_of) = (begin + length, 55);
+        let spec = SeriesSpec::new(from_micros(begin), from_micros(end), Duration::from_micros(width)).unwrap();
+        let mut series = Series::new(spec, from_micros(as_of));
+        runs.iter().for_each(|run| series.add_nodes(run, nodes));
+        let (_, buckets) = series.finish().remove(0);
+        let mut edge = begin;
+        for bucket in &buckets {
+            let (from, to) = (edge, (edge + width as i64).min(end));
+            edge = to;
+            prop_assert_eq!((time::micros(bucket.begin), time::micros(bucket.end)), (from, to));
+            let within = |at: DateTime<Utc>| (from..to).contains(&time::micros(at));
+            let (begin, end) = (from_micros(from), from_micros(to));
+            let seen = |run: &&RunRecord| run.is_active(spec_begin(&buckets), spec_end(&buckets));
+            prop_assert_eq!(bucket.active, runs.iter().filter(|run| run.is_active(begin, end)).count() as u64);
+            prop_assert_eq!(bucket.starts, runs.iter().filter(seen).filter(|run| within(run.start)).count() as u64);
+            prop_assert_eq!(bucket.stops, runs.iter().filter(seen).filter(|run| run.stop.is_some_and(within)).count() as u64);
+            let work: u64 = runs.iter().filter(seen).map(|run| {
+                let since = run.running.unwrap_or(run.start);
+                if run.running.is_none() && run.status == RunStatus::Pending { return 0; }
+                let until = run.stop.map_or(as_of, time::micros);
+                let paused: Vec<_> = run.suspended.iter().map(|p| (time::micros(p.from), time::micros(p.to.unwrap()))).collect();
+                let all = overlap(&[(time::micros(since), until)], from, to);
+                all - overlap(&paused, from.max(time::micros(since)), to.min(until))
+            }).sum();
+            prop_assert_eq!(bucket.node_micros, work * u64::from(nodes));
+        }
+        prop_assert_eq!(edge, end);
+    }
+}
+
+fn spec_begin(buckets: &[Bucket]) -> DateTime<Utc> {
+    buckets[0].begin
+}
+
+fn spec_end(buckets: &[Bucket]) -> DateTime<Utc> {
+    buckets[buckets.len() - 1].end
+}
+
+#[test]
+fn all_of_time_in_one_bucket_and_too_many_buckets() {
+    let (first, last) = (from_micros(i64::MIN), from_micros(i64::MAX));
+    let mut series = Series::new(SeriesSpec::new(first, last, Duration::MAX).unwrap(), last);
+    series.add_nodes(&RunRecord::open(RunKey::new("n", "r").unwrap(), first), u32::MAX);
+    let (_, buckets) = series.finish().remove(0);
+    assert_eq!((buckets.len(), buckets[0].active, buckets[0].node_micros), (2, 1, u64::MAX));
+    let refused = SeriesSpec::new(first, last, Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(refused, Invalid::Buckets { cap: MAX_BUCKETS, .. }));
+}
+
+#[test]
+fn groups_are_rows() {
+    let spec = |by| SeriesSpec::new(from_micros(0), from_micros(9), Duration::from_micros(9)).unwrap().by(by);
+    let run = |namespace, id, workflow: Option<&str>| {
+        let run = RunRecord::open(RunKey::new(namespace, id).unwrap(), from_micros(1));
+        workflow.into_iter().fold(run, |run, name| run.workflow(name.try_into().unwrap()))
+    };
+    let runs =
+        [run("a", "1", Some("w")), run("a", "2", None), run("b", "1", Some("w")), run("a", "3", Some("w"))];
+    for (by, expected) in
+        [(SeriesBy::Nothing, vec![4]), (SeriesBy::Namespace, vec![3, 1]), (SeriesBy::Workflow, vec![1, 2, 1])]
+    {
+        let mut series = Series::new(spec(by), from_micros(9));
+        runs.iter().for_each(|run| series.add(run));
+        let rows = series.finish();
+        assert_eq!(rows.iter().map(|(_, buckets)| buckets[0].active).collect::<Vec<_>>(), expected);
+    }
+}

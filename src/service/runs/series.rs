@@ -1,0 +1,63 @@
+//! Runs over time.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::error::Result;
+use crate::run::{ActiveQuery, Bucket, Group, RunRecord, Series, SeriesBy, SeriesSpec};
+use crate::store::RunTx;
+
+/// How many runs are in memory at once.
+const PAGE: usize = 10_000;
+
+/// Active runs, starts, stops and time at work, per bucket of the query's window and per group. Every run is read once,
+/// however many buckets it spans. The query's place and limit are not looked at; open runs are at work until `as_of`.
+///
+/// # Errors
+///
+/// [`Invalid::Duration`](crate::error::Invalid::Duration) and [`Invalid::Buckets`](crate::error::Invalid::Buckets) for a width
+/// that does not suit the window; [`crate::Error::Store`] if the store fails.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::run::{ActiveQuery, RunKey, RunRecord, SeriesBy};
+/// use stationmaster::service::runs::series;
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::time::from_micros;
+///
+/// let store = MemoryStore::new();
+/// let hour = |n: i64| from_micros(n * 3_600_000_000);
+/// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, hour(2));
+/// let day = ActiveQuery::new(hour(0), hour(24));
+/// let rows = store.write(|tx| {
+///     tx.put_runs(std::slice::from_ref(&run))?;
+///     series(tx, &day, Duration::from_secs(3600), SeriesBy::Namespace, hour(5))
+/// })?;
+/// let (group, hours) = &rows[0];
+/// assert_eq!(group.namespace.as_ref().map(|name| name.as_str()), Some("prod"));
+/// assert_eq!((hours.len(), hours[2].starts, hours[1].active), (24, 1, 0));
+/// assert_eq!(hours.iter().map(|hour| hour.node_hours()).sum::<f64>(), 3.0);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn series(
+    tx: &mut (impl RunTx + ?Sized),
+    query: &ActiveQuery,
+    width: Duration,
+    by: SeriesBy,
+    as_of: DateTime<Utc>,
+) -> Result<Vec<(Group, Vec<Bucket>)>> {
+    let mut series = Series::new(SeriesSpec::new(query.begin, query.end, width)?.by(by), as_of);
+    let mut query = query.clone().limit(PAGE);
+    query.after = None;
+    loop {
+        let page = tx.active_runs(&query)?;
+        page.iter().for_each(|run| series.add(run));
+        match page.last().map(RunRecord::place) {
+            Some(last) if page.len() == PAGE => query.after = Some(last),
+            _ => return Ok(series.finish()),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Answers to queries for active runs. See [`crate::run::index`] for the ranges.
+
+use std::collections::BTreeSet;
+
+use rusqlite::Row;
+
+use super::super::super::error::Outcome;
+use super::super::{Db, clamp, row};
+use super::read;
+use super::sql::{self, Both};
+use crate::id::Namespace;
+use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
+use crate::store::tally;
+use crate::time::micros;
+
+/// The fewest runs that a page with filters looks at in one statement.
+const LEAST: usize = 256;
+
+/// What a query answers for each run.
+pub(super) trait Answer: Sized {
+    const ACTIVE: Both;
+    const PAGE: Both;
+
+    /// The place is in the columns 1 and 2.
+    fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self>;
+
+    fn sort(found: &mut [Self]);
+
+    fn at(db: &mut Db<'_>, places: Vec<RunPlace>) -> Outcome<Vec<Self>>;
+}
+
+impl Answer for RunRecord {
+    const ACTIVE: Both = sql::ACTIVE;
+    const PAGE: Both = sql::PAGE;
+
+    fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
+        read(row, namespace)
+    }
+
+    fn sort(found: &mut [Self]) {
+        found.sort_unstable_by(|a, b| (a.start, &a.key).cmp(&(b.start, &b.key)));
+    }
+
+    fn at(db: &mut Db<'_>, places: Vec<RunPlace>) -> Outcome<Vec<Self>> {
+        let keys: Vec<RunKey> = places.into_iter().map(|place| place.key).collect();
+        Ok(db.runs(&keys)?.into_iter().flatten().collect())
+    }
+}
+
+impl Answer for RunPlace {
+    const ACTIVE: Both = sql::ACTIVE_PLACES;
+    const PAGE: Both = sql::PAGE_PLACES;
+
+    fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
+        Ok(Self { start: row::instant(row, 2)?, key: RunKey { namespace, id: row::name(row, 1)? } })
+    }
+
+    fn sort(found: &mut [Self]) {
+        found.sort_unstable();
+    }
+
+    fn at(_: &mut Db<'_>, places: Vec<RunPlace>) -> Outcome<Vec<Self>> {
+        Ok(places)
+    }
+}
+
+/// A query as its statements want it.
+struct Question<'q> {
+    query: &'q ActiveQuery,
+    names: Option<String>,
+    begin: i64,
+    end: i64,
+}
+
+impl<'q> Question<'q> {
+    fn of(query: &'q ActiveQuery) -> Outcome<Self> {
+        let names = match query.namespaces.is_empty() {
+            true => None,
+            false => Some(serde_json::to_string(&query.namespaces.iter().collect::<BTreeSet<_>>())?),
+        };
+        Ok(Self { query, names, begin: micros(query.begin), end: micros(query.end) })
+    }
+
+    fn choose(&self, statements: &Both) -> &'static str {
+        if self.names.is_some() { statements.named } else { statements.all }
+    }
+
+    /// Whether the query wants the run in this row. Only what starts in the window can fail the rule, and only if it stops
+    /// before it starts.
+    fn wants(&self, row: &Row<'_>) -> Outcome<bool> {
+        if row.get::<_, Option<i64>>(3)?.is_some_and(|stop| stop < self.begin) {
+            return Ok(false);
+        }
+        if self.query.asks_for_any() {
+            return Ok(true);
+        }
+        Ok(self.query.asks_for(row::code(row, 4)?, row.get_ref(5)?.as_str_or_null()?))
+    }
+}
+
+/// Hands rows to `take` with the namespace's name read once for all rows in a line.
+fn each(
+    rows: &mut rusqlite::Rows<'_>,
+    question: &Question<'_>,
+    mut take: impl FnMut(&Row<'_>, &Namespace) -> Outcome<()>,
+) -> Outcome<usize> {
+    let mut last: Option<Namespace> = None;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        count += 1;
+        if !question.wants(row)? {
+            continue;
+        }
+        let name = row.get_ref(0)?.as_str()?;
+        let namespace = match last.take() {
+            Some(last) if last.as_str() == name => last,
+            _ => Namespace::new(name)?,
+        };
+        take(row, &namespace)?;
+        last = Some(namespace);
+    }
+    tally::rows(count);
+    Ok(count)
+}
+
+impl Db<'_> {
+    /// The whole answer, or a page of it.
+    pub(super) fn active<A: Answer>(&mut self, query: &ActiveQuery) -> Outcome<Vec<A>> {
+        let query = &query.truncated();
+        if query.is_empty() || query.limit == Some(0) {
+            return Ok(Vec::new());
+        }
+        let question = Question::of(query)?;
+        if query.limit.is_some() || query.after.is_some() {
+            return self.page(&question);
+        }
+        self.count_seeks(&question)?;
+        let statement = if query.asks_for_any() { &A::ACTIVE } else { &sql::ACTIVE };
+        let mut statement = self.prepare(question.choose(statement))?;
+        let parameters = (&question.names, question.begin, question.end);
+        let mut rows = statement.query(parameters)?;
+        let mut found = Vec::new();
+        each(&mut rows, &question, |row, namespace| {
+            found.push(A::read(row, namespace.clone())?);
+            Ok(())
+        })?;
+        A::sort(&mut found);
+        Ok(found)
+    }
+
+    fn count_seeks(&self, question: &Question<'_>) -> Outcome<()> {
+        if tally::is_on() {
+            let mut statement = self.prepare(question.choose(&sql::SEEKS))?;
+            let seeks: i64 = statement.query_row((&question.names, question.begin), |row| row.get(0))?;
+            tally::seeks(usize::try_from(seeks).unwrap_or(usize::MAX));
+        }
+        Ok(())
+    }
+
+    fn page<A: Answer>(&mut self, question: &Question<'_>) -> Outcome<Vec<A>> {
+        let query = question.query;
+        let limit = query.limit.unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        if query.after.as_ref().is_none_or(|after| after.start < query.begin) {
+            found = self.surrounding(question, limit)?;
+        }
+        let mut after = query.after.clone().filter(|after| after.start >= query.begin);
+        while found.len() < limit {
+            let missing = limit - found.len();
+            let want = if query.asks_for_any() { missing } else { missing.max(LEAST) };
+            let Some(last) = self.started(question, after.as_ref(), want, &mut found)? else { break };
+            after = Some(last);
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// What started before the window and stands after the query's place: the places first, then as many records as
+    /// there is room for.
+    fn surrounding<A: Answer>(&mut self, question: &Question<'_>, limit: usize) -> Outcome<Vec<A>> {
+        self.count_seeks(question)?;
+        let any = question.query.asks_for_any();
+        let statement = if any { &sql::SURROUNDING_PLACES } else { &sql::SURROUNDING };
+        let mut statement = self.prepare(question.choose(statement))?;
+        let mut rows = statement.query((&question.names, question.begin))?;
+        let after = question.query.after.as_ref();
+        let from = after.map_or(i64::MIN, |after| micros(after.start));
+        let mut places: Vec<RunPlace> = Vec::new();
+        each(&mut rows, question, |row, namespace| {
+            if row.get::<_, i64>(2)? >= from {
+                places.push(RunPlace::read(row, namespace.clone())?);
+            }
+            Ok(())
+        })?;
+        places.retain(|place| after.is_none_or(|after| place > after));
+        places.sort_unstable();
+        places.truncate(limit);
+        drop(rows);
+        A::at(self, places)
+    }
+
+    /// Adds up to `want` runs that start in the window after a place, less those that are not asked for; answers where to
+    /// go on, if there may be more.
+    fn started<A: Answer>(
+        &mut self,
+        question: &Question<'_>,
+        after: Option<&RunPlace>,
+        want: usize,
+        found: &mut Vec<A>,
+    ) -> Outcome<Option<RunPlace>> {
+        let (from, name, id) = match after {
+            Some(after) => (micros(after.start), after.key.namespace.as_str(), after.key.id.as_str()),
+            None => (question.begin, "", ""),
+        };
+        let statement = if question.query.asks_for_any() { &A::PAGE } else { &sql::PAGE };
+        let mut statement = self.prepare(question.choose(statement))?;
+        let mut rows = statement.query((&question.names, from, question.end, name, id, clamp(want)))?;
+        let before = found.len();
+        let (mut last, mut count) = (None, 0);
+        while let Some(row) = rows.next()? {
+            count += 1;
+            let namespace: Namespace = row::name(row, 0)?;
+            if question.wants(row)? {
+                found.push(A::read(row, namespace.clone())?);
+            }
+            if count == want {
+                last = Some(RunPlace::read(row, namespace)?);
+            }
+        }
+        tally::rows(count);
+        A::sort(&mut found[before..]);
+        Ok(last)
+    }
+
+    /// How many runs the answer has.
+    pub(super) fn count_active(&mut self, query: &ActiveQuery) -> Outcome<u64> {
+        let query = &query.truncated();
+        if query.is_empty() || query.limit.is_some() || query.after.is_some() {
+            return Ok(self.active::<RunPlace>(query)?.len() as u64);
+        }
+        let question = Question::of(query)?;
+        let statement = if query.asks_for_any() { &sql::ACTIVE_PLACES } else { &sql::ACTIVE };
+        let mut statement = self.prepare(question.choose(statement))?;
+        let parameters = (&question.names, question.begin, question.end);
+        let mut rows = statement.query(parameters)?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            count += u64::from(question.wants(row)?);
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,303 @@
+//! The store's operations on runs.
+
+mod active;
+pub(super) mod sql;
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use rusqlite::{CachedStatement, OptionalExtension, Row, params};
+
+use super::super::error::Outcome;
+use super::code::Code;
+use super::lease::moved;
+use super::{Db, SqliteTx, clamp, row};
+use crate::error::StoreResult;
+use crate::id::Namespace;
+use crate::run::index::{self, Point};
+use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, Suspension};
+use crate::store::{Moved, RunTx};
+use crate::time::{from_micros, micros, truncate};
+
+pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
+const NEW_NAMESPACE: &str = "INSERT INTO sm_namespace (name) VALUES (?1)";
+const LEVEL: &str = "INSERT INTO sm_level (ns, bit, mask, before, after) VALUES (?1, ?2, ?3, ?4, ?5) \
+     ON CONFLICT DO UPDATE SET before = max(before, excluded.before), after = max(after, excluded.after) \
+     WHERE excluded.before > before OR excluded.after > after";
+const PUT: &str = "INSERT INTO sm_run (ns, start, id, stop, node, status, method, running, heartbeat, workflow, user, \
+     suspended, attributes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+     ON CONFLICT DO UPDATE SET start = excluded.start, stop = excluded.stop, node = excluded.node, \
+     status = excluded.status, method = excluded.method, running = excluded.running, heartbeat = excluded.heartbeat, \
+     workflow = excluded.workflow, user = excluded.user, suspended = excluded.suspended, attributes = excluded.attributes";
+pub(super) const START_IF_OPEN: &str = "SELECT start FROM sm_run WHERE ns = ?1 AND id = ?2 AND stop IS NULL";
+pub(super) const CLOSE: &str =
+    "UPDATE sm_run SET stop = ?4, node = ?5, status = ?6 WHERE ns = ?1 AND start = ?2 AND id = ?3";
+pub(super) const BEAT: &str = "UPDATE sm_run SET heartbeat = max(coalesce(heartbeat, ?3), ?3) \
+     WHERE ns = ?1 AND id = ?2 AND stop IS NULL";
+pub(super) const DELETE: &str = "DELETE FROM sm_run WHERE ns = ?1 AND id = ?2";
+pub(super) const DELETE_AT: &str = "DELETE FROM sm_run WHERE ns = ?1 AND start = ?2 AND id = ?3";
+
+/// A point in the order of its unsigned number, as a signed one.
+fn signed(point: Point) -> i64 {
+    (point ^ (1 << 63)).cast_signed()
+}
+
+/// Where a run is filed; none while it is open.
+fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
+    stop.map(|stop| signed(index::node(index::point(start), index::point(stop))))
+}
+
+/// The lowest set bit of a node; none for 0, the instant of 1970.
+fn level(node: i64) -> i64 {
+    node & node.wrapping_neg()
+}
+
+/// The bits above a level's; none if the level has none.
+fn bits_above(bit: i64) -> i64 {
+    if bit == 0 { 0 } else { !(bit | bit.wrapping_sub(1)) }
+}
+
+fn suspensions(spans: &[Suspension]) -> Outcome<Option<String>> {
+    if spans.is_empty() {
+        return Ok(None);
+    }
+    let pairs: Vec<(i64, Option<i64>)> =
+        spans.iter().map(|span| (micros(span.from), span.to.map(micros))).collect();
+    Ok(Some(serde_json::to_string(&pairs)?))
+}
+
+fn read_suspensions(row: &Row<'_>, at: usize) -> Outcome<Vec<Suspension>> {
+    let Some(text) = row.get_ref(at)?.as_str_or_null()? else { return Ok(Vec::new()) };
+    let pairs: Vec<(i64, Option<i64>)> = serde_json::from_str(text)?;
+    Ok(pairs.into_iter().map(|(from, to)| Suspension::new(from_micros(from), to.map(from_micros))).collect())
+}
+
+/// A run of this namespace, in the columns of the statements in [`sql`].
+fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<RunRecord> {
+    Ok(RunRecord {
+        key: RunKey { namespace, id: row::name(row, 1)? },
+        start: row::instant(row, 2)?,
+        stop: row::maybe_instant(row, 3)?,
+        status: row::code(row, 4)?,
+        workflow: row::maybe_name(row, 5)?,
+        method: row::code(row, 6)?,
+        running: row::maybe_instant(row, 7)?,
+        heartbeat: row::maybe_instant(row, 8)?,
+        user: row.get(9)?,
+        suspended: read_suspensions(row, 10)?,
+        attributes: row.get(11)?,
+    })
+}
+
+/// The numbers of the namespaces that a call names, and how far the runs that it files reach.
+struct Namespaces<'k> {
+    find: CachedStatement<'k>,
+    known: HashMap<Namespace, Option<i64>>,
+    /// By namespace and level: before and after the node.
+    reaches: HashMap<(i64, i64), (i64, i64)>,
+}
+
+impl<'k> Namespaces<'k> {
+    fn of(db: &Db<'k>) -> Outcome<Self> {
+        Ok(Self { find: db.prepare(NAMESPACE)?, known: HashMap::new(), reaches: HashMap::new() })
+    }
+
+    fn find(&mut self, name: &Namespace) -> Outcome<Option<i64>> {
+        if let Some(no) = self.known.get(name) {
+            return Ok(*no);
+        }
+        let no = self.find.query_row([name.as_str()], |row| row.get(0)).optional()?;
+        self.known.insert(name.clone(), no);
+        Ok(no)
+    }
+
+    fn find_or_create(&mut self, db: &Db<'_>, name: &Namespace) -> Outcome<i64> {
+        if let Some(no) = self.find(name)? {
+            return Ok(no);
+        }
+        db.prepare(NEW_NAMESPACE)?.execute([name.as_str()])?;
+        let no = db.conn.last_insert_rowid();
+        self.known.insert(name.clone(), Some(no));
+        Ok(no)
+    }
+
+    /// A run is filed under this node, if it is closed.
+    fn note(&mut self, ns: i64, start: i64, node: Option<i64>, stop: Option<i64>) {
+        let (Some(node), Some(stop)) = (node, stop) else { return };
+        let reach = self.reaches.entry((ns, level(node))).or_default();
+        reach.0 = reach.0.max(node.saturating_sub(start));
+        reach.1 = reach.1.max(stop.saturating_sub(node));
+    }
+
+    /// Stores what reaches farther than all before.
+    fn keep(self, db: &Db<'_>) -> Outcome<()> {
+        let mut statement = db.prepare(LEVEL)?;
+        for ((ns, bit), (before, after)) in self.reaches {
+            statement.execute((ns, bit, bits_above(bit), before, after))?;
+        }
+        Ok(())
+    }
+}
+
+impl Db<'_> {
+    fn put_runs(&mut self, runs: &[RunRecord]) -> Outcome<()> {
+        let mut namespaces = Namespaces::of(self)?;
+        let mut put = self.prepare(PUT)?;
+        for run in runs {
+            let ns = namespaces.find_or_create(self, &run.key.namespace)?;
+            let (start, stop) = (truncate(run.start), run.stop.map(truncate));
+            let node = node(start, stop);
+            put.execute(params![
+                ns,
+                micros(start),
+                run.key.id.as_str(),
+                stop.map(micros),
+                node,
+                run.status.code(),
+                run.method.code(),
+                run.running.map(micros),
+                run.heartbeat.map(micros),
+                run.workflow.as_ref().map(|workflow| workflow.as_str()),
+                run.user,
+                suspensions(&run.suspended)?,
+                run.attributes,
+            ])?;
+            namespaces.note(ns, micros(start), node, stop.map(micros));
+        }
+        namespaces.keep(self)
+    }
+
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> Outcome<Vec<Moved>> {
+        let mut namespaces = Namespaces::of(self)?;
+        let (mut find, mut close) = (self.prepare(START_IF_OPEN)?, self.prepare(CLOSE)?);
+        let mut answers = Vec::with_capacity(closes.len());
+        for order in closes {
+            let id = order.key.id.as_str();
+            let start: Option<i64> = match namespaces.find(&order.key.namespace)? {
+                Some(ns) => find.query_row((ns, id), |row| row.get(0)).optional()?,
+                None => None,
+            };
+            let (Some(ns), Some(start)) = (namespaces.find(&order.key.namespace)?, start) else {
+                answers.push(Moved::No);
+                continue;
+            };
+            let stop = truncate(order.stop).max(from_micros(start));
+            let node = node(from_micros(start), Some(stop));
+            let rows = close.execute((ns, start, id, micros(stop), node, order.status.code()))?;
+            namespaces.note(ns, start, node, Some(micros(stop)));
+            answers.push(moved(rows));
+        }
+        namespaces.keep(self)?;
+        Ok(answers)
+    }
+
+    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> Outcome<Vec<Moved>> {
+        let mut namespaces = Namespaces::of(self)?;
+        let mut statement = self.prepare(BEAT)?;
+        let mut beat = |beat: &RunBeat| match namespaces.find(&beat.key.namespace)? {
+            Some(ns) => Ok(moved(statement.execute((ns, beat.key.id.as_str(), micros(beat.at)))?)),
+            None => Ok(Moved::No),
+        };
+        beats.iter().map(&mut beat).collect()
+    }
+
+    fn runs(&mut self, keys: &[RunKey]) -> Outcome<Vec<Option<RunRecord>>> {
+        let mut namespaces = Namespaces::of(self)?;
+        let mut statement = self.prepare(sql::RUN)?;
+        keys.iter()
+            .map(|key| {
+                let Some(ns) = namespaces.find(&key.namespace)? else { return Ok(None) };
+                let mut rows = statement.query((ns, key.id.as_str()))?;
+                rows.next()?.map(|row| read(row, key.namespace.clone())).transpose()
+            })
+            .collect()
+    }
+
+    fn delete_runs(&mut self, keys: &[RunKey]) -> Outcome<usize> {
+        let mut namespaces = Namespaces::of(self)?;
+        let mut statement = self.prepare(DELETE)?;
+        let mut deleted = 0;
+        for key in keys {
+            if let Some(ns) = namespaces.find(&key.namespace)? {
+                deleted += statement.execute((ns, key.id.as_str()))?;
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        let point = index::point(before);
+        let forks = index::forks(point).left;
+        let highs = std::iter::once(point).chain(forks.iter().copied());
+        let spans: Vec<(i64, i64)> = forks
+            .iter()
+            .zip(highs)
+            .filter(|(low, high)| *high - *low > 1)
+            .map(|(low, high)| (signed(low + 1), signed(high - 1)))
+            .collect();
+        let nodes: Vec<i64> = forks.into_iter().filter(|fork| *fork != 0).map(signed).collect();
+        let parameters =
+            (micros(before), serde_json::to_string(&nodes)?, serde_json::to_string(&spans)?, clamp(limit));
+        let places = self
+            .prepare(sql::STOPPED)?
+            .query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+            .collect::<Result<Vec<(i64, i64, String)>, _>>()?;
+        let mut statement = self.prepare(DELETE_AT)?;
+        for place in &places {
+            statement.execute((place.0, place.1, &place.2))?;
+        }
+        Ok(places.len())
+    }
+
+    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<RunRecord>> {
+        let mut statement = self.prepare(sql::SILENT)?;
+        let mut rows = statement.query((micros(before), clamp(limit)))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(read(row, row::name(row, 0)?)?);
+        }
+        Ok(found)
+    }
+}
+
+impl RunTx for SqliteTx<'_> {
+    fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()> {
+        self.write(|db| db.put_runs(runs))
+    }
+
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.close_runs_if_open(closes))
+    }
+
+    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.beat_runs_if_open(beats))
+    }
+
+    fn runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<Option<RunRecord>>> {
+        self.read(|db| db.runs(keys))
+    }
+
+    fn delete_runs(&mut self, keys: &[RunKey]) -> StoreResult<usize> {
+        self.write(|db| db.delete_runs(keys))
+    }
+
+    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.write(|db| db.forget_stopped_runs(before, limit))
+    }
+
+    fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>> {
+        self.read(|db| db.active(query))
+    }
+
+    fn active_run_places(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunPlace>> {
+        self.read(|db| db.active(query))
+    }
+
+    fn count_active_runs(&mut self, query: &ActiveQuery) -> StoreResult<u64> {
+        self.read(|db| db.count_active(query))
+    }
+
+    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>> {
+        self.read(|db| db.silent_runs(before, limit))
+    }
+}

@@ -1,0 +1,238 @@
+//! Random operations: after each of them every store answers as a map of records does.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use stationmaster::Error;
+use stationmaster::error::Result;
+use stationmaster::id::{Namespace, WorkflowId};
+use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
+use stationmaster::service::runs::{EarlyStop, record, stop};
+use stationmaster::store::{Moved, Store, StoreExt, StoreTx};
+use stationmaster::time::from_micros;
+
+use super::{size, stores};
+
+#[derive(Debug, Clone)]
+enum Op {
+    Put {
+        key: u8,
+        start: i64,
+        length: Option<i64>,
+        workflow: bool,
+    },
+    Close {
+        key: u8,
+        at: i64,
+    },
+    Stop {
+        key: u8,
+        at: i64,
+    },
+    Reopen {
+        key: u8,
+    },
+    Suspend {
+        key: u8,
+        at: i64,
+    },
+    Beat {
+        key: u8,
+        at: i64,
+    },
+    Delete {
+        key: u8,
+    },
+    Forget {
+        before: i64,
+        limit: usize,
+    },
+    /// With pages of up to 3 runs; a larger number asks for the whole only.
+    Query {
+        begin: i64,
+        length: i64,
+        filter: u8,
+        page: usize,
+    },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let instant = || prop_oneof![-40_i64..120, Just(0), Just(64), -1_000_000_i64..1_000_000];
+    let key = || 0_u8..24;
+    let length = prop_oneof![0_i64..9, Just(31), Just(32), Just(33), -3_i64..0, 0_i64..500];
+    let op = prop_oneof![
+        6 => (key(), instant(), proptest::option::of(length), any::<bool>())
+            .prop_map(|(key, start, length, workflow)| Op::Put { key, start, length, workflow }),
+        2 => (key(), instant()).prop_map(|(key, at)| Op::Close { key, at }),
+        2 => (key(), instant()).prop_map(|(key, at)| Op::Stop { key, at }),
+        1 => key().prop_map(|key| Op::Reopen { key }),
+        1 => (key(), instant()).prop_map(|(key, at)| Op::Suspend { key, at }),
+        1 => (key(), instant()).prop_map(|(key, at)| Op::Beat { key, at }),
+        1 => key().prop_map(|key| Op::Delete { key }),
+        1 => (instant(), 1_usize..5).prop_map(|(before, limit)| Op::Forget { before, limit }),
+        6 => (instant(), prop_oneof![-2_i64..70, 0_i64..2_000_000], 0_u8..16, 1_usize..7)
+            .prop_map(|(begin, length, filter, page)| Op::Query { begin, length, filter, page }),
+    ];
+    proptest::collection::vec(op, 50)
+}
+
+fn key(number: u8) -> RunKey {
+    RunKey::new(["a", "b", "c"][usize::from(number % 3)], format!("r{number}")).expect("a plain name")
+}
+
+type Model = BTreeMap<RunKey, RunRecord>;
+
+fn check(condition: bool, what: impl FnOnce() -> String) -> Result<()> {
+    if condition { Ok(()) } else { Err(Error::abort(what())) }
+}
+
+fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
+    match op {
+        Op::Put { key: number, start, length, workflow } => {
+            let mut run = RunRecord::open(key(*number), from_micros(*start));
+            if let Some(length) = length {
+                run = run.closed(from_micros(start + length), RunStatus::Completed);
+            }
+            run.workflow = workflow.then(|| WorkflowId::new("w")).transpose()?;
+            model.insert(run.key.clone(), run.clone());
+            record(tx, &[run], EarlyStop::Keep)
+        }
+        Op::Close { key: number, at } => {
+            let close = RunClose::new(key(*number), from_micros(*at), RunStatus::Failed);
+            let moved = tx.close_runs_if_open(std::slice::from_ref(&close))?;
+            let open = model.get_mut(&close.key).filter(|run| run.stop.is_none());
+            check((moved == [Moved::Yes]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
+            if let Some(run) = open {
+                *run = run.clone().closed(close.stop.max(run.start), close.status);
+            }
+            Ok(())
+        }
+        Op::Stop { key: number, at } => {
+            let close = RunClose::new(key(*number), from_micros(*at), RunStatus::Killed);
+            if let Some(run) = model.get_mut(&close.key) {
+                *run = run.clone().closed(close.stop, close.status);
+            }
+            stop(tx, &[close], EarlyStop::Keep).map(drop)
+        }
+        Op::Reopen { key: number } => change(tx, model, *number, RunRecord::reopened),
+        Op::Suspend { key: number, at } => change(tx, model, *number, |run| run.suspend(from_micros(*at))),
+        Op::Beat { key: number, at } => {
+            let beat = RunBeat::new(key(*number), from_micros(*at));
+            let moved = tx.beat_runs_if_open(std::slice::from_ref(&beat))?;
+            let open = model.get_mut(&beat.key).filter(|run| run.stop.is_none());
+            check((moved == [Moved::Yes]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
+            if let Some(run) = open {
+                run.heartbeat = Some(run.heartbeat.map_or(beat.at, |last| last.max(beat.at)));
+            }
+            Ok(())
+        }
+        Op::Delete { key: number } => {
+            let deleted = tx.delete_runs(&[key(*number)])?;
+            check(deleted == usize::from(model.remove(&key(*number)).is_some()), || format!("{op:?}"))
+        }
+        Op::Forget { before, limit } => {
+            let before = from_micros(*before);
+            let old = |run: &RunRecord| run.start < before && run.stop.is_some_and(|stop| stop < before);
+            let expected = model.values().filter(|run| old(run)).count().min(*limit);
+            let gone = tx.forget_stopped_runs(before, *limit)?;
+            check(gone == expected, || format!("{op:?} took {gone}, not {expected}"))?;
+            let keys: Vec<RunKey> = model.keys().cloned().collect();
+            let there = tx.runs(&keys)?;
+            for (key, found) in keys.iter().zip(&there) {
+                check(found.is_some() || old(&model[key]), || format!("{op:?} took {key:?}"))?;
+            }
+            check(there.iter().filter(|found| found.is_none()).count() == gone, || {
+                format!("{op:?} counts wrongly")
+            })?;
+            model.retain(|key, _| {
+                keys.iter().zip(&there).any(|(known, found)| known == key && found.is_some())
+            });
+            Ok(())
+        }
+        Op::Query { begin, length, filter, page } => {
+            let mut query = ActiveQuery::new(from_micros(*begin), from_micros(begin + length));
+            for (bit, name) in ["a", "b"].into_iter().enumerate() {
+                if filter >> bit & 1 == 1 {
+                    query = query.namespace(Namespace::new(name)?);
+                }
+            }
+            if filter & 4 == 4 {
+                query = query.status(RunStatus::Running);
+            }
+            if filter & 8 == 8 {
+                query = query.workflow(WorkflowId::new("w")?);
+            }
+            let mut expected: Vec<RunRecord> =
+                model.values().filter(|run| query.wants(run)).cloned().collect();
+            expected.sort_by_key(RunRecord::place);
+            let found = tx.active_runs(&query)?;
+            check(found == expected, || format!("{op:?}: {found:#?} is not {expected:#?}"))?;
+            check(tx.count_active_runs(&query)? == expected.len() as u64, || format!("{op:?}: the count"))?;
+            if *page > 3 {
+                return Ok(());
+            }
+            let mut paged = Vec::new();
+            query = query.limit(*page);
+            loop {
+                let runs = tx.active_runs(&query)?;
+                let Some(last) = runs.last() else { break };
+                query = query.after(last.place());
+                paged.extend(runs);
+            }
+            check(paged == expected, || format!("{op:?}: pages {paged:#?} are not {expected:#?}"))
+        }
+    }
+}
+
+fn change(
+    tx: &mut dyn StoreTx,
+    model: &mut Model,
+    number: u8,
+    with: impl FnOnce(RunRecord) -> RunRecord,
+) -> Result<()> {
+    match model.get_mut(&key(number)) {
+        Some(run) => {
+            *run = with(run.clone());
+            record(tx, std::slice::from_ref(run), EarlyStop::Keep)
+        }
+        None => Ok(()),
+    }
+}
+
+/// One sequence in a transaction that is undone, so that the next one finds the store empty.
+fn run(store: &dyn Store, ops: &[Op]) -> Result<(), String> {
+    const DONE: &str = "the sequence is done";
+    let outcome = store.write(|tx| {
+        let mut model = Model::new();
+        ops.iter().try_for_each(|op| apply(tx, &mut model, op))?;
+        Err::<(), Error>(Error::abort(DONE))
+    });
+    match outcome {
+        Err(Error::Aborted(why)) if why.to_string() == DONE => Ok(()),
+        Err(error) => Err(error.to_string()),
+        Ok(()) => Err("a transaction that failed was committed".to_owned()),
+    }
+}
+
+fn all_sequences(name: &str) {
+    let cases = u32::try_from(size(2_000, 20_000)).expect("a small number");
+    let Some((_, store)) = stores().into_iter().find(|(store, _)| *store == name) else { return };
+    let config =
+        ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let outcome = runner.run(&ops(), |ops| run(&*store, &ops).map_err(TestCaseError::fail));
+    if let Err(error) = outcome {
+        panic!("{name}: {error}");
+    }
+}
+
+#[test]
+fn any_sequence_on_the_memory_store() {
+    all_sequences("memory");
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn any_sequence_on_sqlite() {
+    all_sequences("sqlite");
+}
