@@ -6,7 +6,7 @@ use super::ops::Op;
 use super::random::Random;
 use super::side::Side;
 use crate::error::Error;
-use crate::store::{MemoryStore, Store, StoreExt};
+use crate::store::{MemoryStore, Store, StoreExt, TxMode};
 
 cases!("model": answers_as_the_memory_store_does);
 
@@ -82,14 +82,16 @@ fn look(side: &Side<'_>) -> Seen {
 fn run(side: &mut Side<'_>, op: &Op, undo: bool) -> Result<String, String> {
     let store = side.store;
     let mut inserted = Vec::new();
-    let answer = store.write(|tx| {
-        let answer = side.apply(op, tx, &mut inserted)?;
-        if undo { Err(Error::abort("on purpose")) } else { Ok(answer) }
+    let mut done = String::new();
+    // Not `write`: a conflict is an answer here, not to be tried again.
+    let answer = store.transact(TxMode::Write, &mut |tx| {
+        done = side.apply(op, tx, &mut inserted)?;
+        if undo { Err(Error::abort("on purpose")) } else { Ok(()) }
     });
     match answer {
-        Ok(answer) => {
+        Ok(()) => {
             store.read(|tx| Ok(side.learn(&inserted, tx)?)).expect("a read transaction");
-            Ok(answer)
+            Ok(done)
         }
         Err(Error::Store(error)) => Err(format!("{:?}", error.kind())),
         Err(error) => Err(error.to_string()),

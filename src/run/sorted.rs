@@ -3,6 +3,9 @@
 /// The most entries of a block.
 const BLOCK: usize = 256;
 
+/// How many entries a block gets room for at a time.
+const STEP: usize = 16;
+
 /// Entries in order, none twice.
 #[derive(Debug, Clone)]
 pub(super) struct Sorted<T> {
@@ -43,6 +46,7 @@ impl<T: Ord + Clone> Sorted<T> {
             let after_all = at + 1 == blocks && block.last() < Some(&entry);
             let rest = block.split_off(if after_all { BLOCK } else { BLOCK / 2 });
             let goes_right = rest.first().is_none_or(|first| *first <= entry);
+            block.shrink_to_fit();
             let first = rest.first().unwrap_or(&entry).clone();
             self.firsts.insert(at + 1, first);
             self.blocks.insert(at + 1, rest);
@@ -53,6 +57,9 @@ impl<T: Ord + Clone> Sorted<T> {
             if block.get(place) != Some(&entry) {
                 if place == 0 {
                     *first = entry.clone();
+                }
+                if block.len() == block.capacity() {
+                    block.reserve_exact(STEP);
                 }
                 block.insert(place, entry);
             }

@@ -67,7 +67,7 @@ enum Whole {
 pub(super) struct Db<'c> {
     conn: &'c Connection,
     prefix: Prefix,
-    /// Lanes never change once they are there.
+    /// Lanes never change once they are there, and no number is given to a second one.
     lanes: HashMap<i64, LaneKey>,
 }
 
@@ -77,7 +77,8 @@ impl<'c> SqliteTx<'c> {
     ///
     /// Begin it with [`Immediate`](rusqlite::TransactionBehavior::Immediate) if it writes: a deferred one that read
     /// before its first write is refused as busy when another writer came between. The tables must be there: see
-    /// [`super::migrate`]. If an operation fails, roll back.
+    /// [`super::migrate`]. If an operation fails, roll back. After a rollback to a savepoint, attach anew: what was read of
+    /// lanes is remembered here.
     ///
     /// # Errors
     ///
