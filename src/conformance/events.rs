@@ -42,6 +42,8 @@ fn an_event_is_kept_as_it_was_noted(store: &dyn Store) {
             value: None,
             message: Some(String::new()),
         },
+        Ending { reason: EndReason::ExecutionTimedOut, to: TaskState::Failed, value: None, message: None },
+        Ending { reason: EndReason::Unreachable, to: TaskState::UpForRetry, value: None, message: None },
         Ending { reason: EndReason::Cancelled, to: TaskState::Skipped, value: None, message: None },
         Ending { reason: EndReason::Landed, to: TaskState::Scheduled, value: None, message: None },
     ];

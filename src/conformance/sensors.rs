@@ -1,9 +1,11 @@
 //! Registering sensors, following their changes, and ending them.
 
+use std::time::Duration;
+
 use super::snapshot::all_sensors;
 use super::world::{World, at, key, sensor, to};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::sensor::{SensorRecord, SensorState};
+use crate::sensor::{NewSensor, SensorRecord, SensorState};
 use crate::shard::{ShardLimit, ShardRange};
 use crate::store::{SensorQuery, Store, WhichSensors};
 use crate::task::TaskState;
@@ -35,7 +37,16 @@ fn a_sensor_is_stored_as_it_was_registered(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.last_sensor_change()), 0);
     let nos = world.plain(&["a", "b"]);
     let leases = world.run(&nos);
-    let inserts = [1, 0].map(|index: usize| sensor(leases[index], "over there").insert(at(30)));
+    let ms = Duration::from_millis;
+    let each = |lease| {
+        let plain = sensor(lease, "over there");
+        let settings = plain.settings.execution_timeout(ms(900)).unwrap().poke_timeout(ms(7)).unwrap();
+        let settings = settings.max_interval(ms(80)).unwrap();
+        [plain.clone(), NewSensor { settings, ..plain }]
+    };
+    let [plain, full] = each(leases[1]);
+    let inserts = [plain, each(leases[0])[1].clone()].map(|sensor| sensor.insert(at(30)));
+    assert_eq!((inserts[1].settings, inserts[1].times_out_at), (full.settings, at(30) + ms(900)));
     world.shift(&[to(leases[0], TaskState::Sensing), to(leases[1], TaskState::Sensing)]);
     let answered = world.write(|tx| tx.put_sensors(&inserts));
     assert!(

@@ -41,8 +41,12 @@ pub enum SensorState {
 pub enum EndReason {
     /// What it waited for has come.
     Landed,
-    /// It waited as long as it was to.
+    /// It waited as long as it was to ([`super::Settings::timeout`]).
     TimedOut,
+    /// Its attempt waited as long as an attempt may ([`super::Settings::execution_timeout`]).
+    ExecutionTimedOut,
+    /// Its target could not be looked at for too long.
+    Unreachable,
     /// Its poke said that it will never land.
     Failed,
     /// The host took the task away from it.
@@ -136,8 +140,14 @@ pub fn settle(sensor: &SensorRecord, poked: &Poked, now: DateTime<Utc>) -> Optio
                 Poked::Unreachable(message) => format!("; the last poke could not look: {message}"),
                 _ => String::new(),
             };
-            let message = format!("sensor timed out after {waited:.3} s{last}");
-            Some(Ending::new(EndReason::TimedOut, missed).message(Some(message)))
+            let (reason, what) = match sensor.settings.execution_timeout {
+                Some(length) if length < sensor.settings.timeout => {
+                    (EndReason::ExecutionTimedOut, "sensor attempt")
+                }
+                _ => (EndReason::TimedOut, "sensor"),
+            };
+            let message = format!("{what} timed out after {waited:.3} s{last}");
+            Some(Ending::new(reason, missed).message(Some(message)))
         }
         Poked::NotYet | Poked::Unreachable(_) => None,
     }

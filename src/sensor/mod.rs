@@ -11,5 +11,5 @@ mod spec;
 
 pub use claim::{ShardLease, ShardWrite, Worker, claims, quota};
 pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, settle};
-pub use schedule::next_poke;
+pub use schedule::{interval_at, next_poke};
 pub use spec::{NewSensor, OnLanded, OnMissed, SensorInsert, SensorRecord, Settings};

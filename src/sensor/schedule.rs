@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::spec::Settings;
 use crate::fingerprint::Fingerprint;
 use crate::time;
 
@@ -33,6 +34,34 @@ pub fn next_poke(fingerprint: Fingerprint, interval: Duration, after: DateTime<U
     time::from_micros(after.saturating_add(interval - past))
 }
 
+/// The interval of a sensor that has waited this long: constant, or doubled as often as whole doubled intervals fit
+/// into its age, at most [`Settings::max_interval`].
+///
+/// A sensor of interval `i` is thus looked at about `i`, `3i`, `7i`, `15i` … after it registered. The interval follows from the
+/// age alone, so nothing is counted and nothing stored; and because it is `i` times a power of two until it reaches the longest,
+/// the due times of the longer interval are due times of the shorter one.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::sensor::{Settings, interval_at};
+/// let s = Duration::from_secs;
+/// let settings = Settings::new(s(10), s(86_400))?.max_interval(s(60))?;
+/// let intervals = [0, 9, 10, 29, 30, 70, 5_000].map(|age| interval_at(&settings, s(age)).as_secs());
+/// assert_eq!(intervals, [10, 10, 20, 20, 40, 60, 60]);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn interval_at(settings: &Settings, age: Duration) -> Duration {
+    let Some(longest) = settings.max_interval else { return settings.interval };
+    let interval = settings.interval.as_micros().max(1);
+    let doublings = (age.as_micros() / interval).saturating_add(1).ilog2();
+    let length = interval.checked_shl(doublings).filter(|length| length >> doublings == interval);
+    length
+        .and_then(|length| u64::try_from(length).ok())
+        .map_or(longest, |length| Duration::from_micros(length).min(longest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +84,37 @@ mod tests {
             let phase = (print % interval.unsigned_abs()) as i64;
             prop_assert_eq!((due - phase).rem_euclid(interval), 0);
         }
+    }
+
+    proptest! {
+        /// Walking from poke to poke never waits longer than the age allows, and every due time of a longer interval is
+        /// one of the shorter.
+        #[test]
+        fn grows_with_the_age_in_nested_grids(
+            print: u64,
+            interval in 1_000_u64..10_000_000_000,
+            factor in 0_u32..12,
+            age in 0_u64..10_000_000_000_000,
+        ) {
+            let interval = Duration::from_micros(interval);
+            let settings = Settings::new(interval, interval).unwrap().max_interval(interval * (1 << factor)).unwrap();
+            let (age, print) = (Duration::from_micros(age), Fingerprint(print));
+            let length = interval_at(&settings, age);
+            prop_assert!(interval <= length && length <= interval * (1 << factor));
+            prop_assert!(length <= age + interval, "a sensor is not left alone for longer than it has waited");
+            let due = next_poke(print, length, time::from_micros(0));
+            let before = time::from_micros(time::micros(due) - 1);
+            prop_assert_eq!(next_poke(print, interval, before), due);
+        }
+    }
+
+    #[test]
+    fn intervals_saturate() {
+        let settings = Settings::new(Duration::from_millis(1), Duration::MAX).unwrap();
+        assert_eq!(interval_at(&settings, Duration::MAX), Duration::from_millis(1));
+        let doubling = settings.max_interval(Duration::MAX).unwrap();
+        assert!(interval_at(&doubling, Duration::MAX) <= doubling.max_interval.unwrap());
+        assert_eq!(interval_at(&doubling, Duration::ZERO), Duration::from_millis(1));
     }
 
     #[test]

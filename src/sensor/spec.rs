@@ -55,9 +55,24 @@ pub struct Settings {
     /// The time between two pokes, at least one millisecond.
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
-    /// How long it waits, from its registration; at least one microsecond. A a poker ends it then.
+    /// How long it waits, from its registration; at least one microsecond. A poker ends it then, for good.
     #[serde(rename = "timeout_s", with = "seconds")]
     pub timeout: Duration,
+    /// How long the attempt that registered may wait, from its registration; at least one microsecond. The attempt fails then,
+    /// and the task's retry policy decides (Airflow: `execution_timeout`).
+    #[serde(
+        rename = "execution_timeout_s",
+        with = "seconds::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub execution_timeout: Option<Duration>,
+    /// How long one poke may take, at least one millisecond; if none, as long as the poker's options say. Of the sensors of
+    /// a group the smallest counts.
+    #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
+    pub poke_timeout: Option<Duration>,
+    /// If given, the interval doubles as the sensor waits, until it is as long as this (see [`super::interval_at`]).
+    #[serde(rename = "max_interval_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
+    pub max_interval: Option<Duration>,
     /// What a landing does.
     pub on_landed: OnLanded,
     /// What a timeout or a failure does.
@@ -71,6 +86,12 @@ struct Draft {
     interval: Duration,
     #[serde(rename = "timeout_s", with = "seconds")]
     timeout: Duration,
+    #[serde(rename = "execution_timeout_s", with = "seconds::option", default)]
+    execution_timeout: Option<Duration>,
+    #[serde(rename = "poke_timeout_s", with = "seconds::option", default)]
+    poke_timeout: Option<Duration>,
+    #[serde(rename = "max_interval_s", with = "seconds::option", default)]
+    max_interval: Option<Duration>,
     #[serde(default)]
     on_landed: OnLanded,
     #[serde(default)]
@@ -80,7 +101,16 @@ struct Draft {
 impl TryFrom<Draft> for Settings {
     type Error = Invalid;
     fn try_from(draft: Draft) -> Result<Self, Invalid> {
-        let settings = Self::new(draft.interval, draft.timeout)?;
+        let mut settings = Self::new(draft.interval, draft.timeout)?;
+        if let Some(length) = draft.execution_timeout {
+            settings = settings.execution_timeout(length)?;
+        }
+        if let Some(length) = draft.poke_timeout {
+            settings = settings.poke_timeout(length)?;
+        }
+        if let Some(length) = draft.max_interval {
+            settings = settings.max_interval(length)?;
+        }
         Ok(settings.on_landed(draft.on_landed).on_missed(draft.on_missed))
     }
 }
@@ -99,7 +129,76 @@ impl Settings {
             return Err(Invalid::Duration { what: "the sensor timeout", expected: "at least 1 microsecond" });
         }
         let (interval, timeout) = (whole_micros(interval), whole_micros(timeout));
-        Ok(Self { interval, timeout, on_landed: OnLanded::Succeed, on_missed: OnMissed::Fail })
+        Ok(Self {
+            interval,
+            timeout,
+            execution_timeout: None,
+            poke_timeout: None,
+            max_interval: None,
+            on_landed: OnLanded::Succeed,
+            on_missed: OnMissed::Fail,
+        })
+    }
+
+    /// Sets how long the attempt may wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Duration`] below one microsecond.
+    pub fn execution_timeout(mut self, length: Duration) -> Result<Self, Invalid> {
+        if length < Duration::from_micros(1) {
+            return Err(Invalid::Duration {
+                what: "the execution timeout",
+                expected: "at least 1 microsecond",
+            });
+        }
+        self.execution_timeout = Some(whole_micros(length));
+        Ok(self)
+    }
+
+    /// Sets how long one poke may take.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Duration`] below one millisecond.
+    pub fn poke_timeout(mut self, length: Duration) -> Result<Self, Invalid> {
+        if length < Duration::from_millis(1) {
+            return Err(Invalid::Duration { what: "the poke timeout", expected: "at least 1 ms" });
+        }
+        self.poke_timeout = Some(whole_micros(length));
+        Ok(self)
+    }
+
+    /// Lets the interval double as the sensor waits, until it is this long.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Duration`] for less than the interval.
+    pub fn max_interval(mut self, length: Duration) -> Result<Self, Invalid> {
+        if whole_micros(length) < self.interval {
+            return Err(Invalid::Duration {
+                what: "the longest interval",
+                expected: "at least the interval",
+            });
+        }
+        self.max_interval = Some(whole_micros(length));
+        Ok(self)
+    }
+
+    /// How long a sensor waits at most, whichever timeout ends it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::sensor::Settings;
+    /// let hour = Duration::from_secs(3600);
+    /// let settings = Settings::new(Duration::from_secs(30), hour)?.execution_timeout(hour / 2)?;
+    /// assert_eq!(settings.longest(), hour / 2);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn longest(&self) -> Duration {
+        self.execution_timeout.map_or(self.timeout, |length| length.min(self.timeout))
     }
 
     /// Sets what a landing does.
@@ -152,7 +251,7 @@ impl NewSensor {
             fingerprint: Fingerprint::new(&self.kind, &self.context),
             settings: self.settings,
             registered_at: now,
-            times_out_at: time::add(now, self.settings.timeout),
+            times_out_at: time::add(now, self.settings.longest()),
         }
     }
 }

@@ -97,8 +97,8 @@ fn keeping_pools<'a>(
 
 /// Ends sensors: each task that is still sensing under that registration moves on, and an event is kept for the host.
 ///
-/// A sensor that failed ([`EndReason::Failed`]) to a failed task is retried by the task's policy. One that timed out is
-/// not: it had its time.
+/// A sensor that failed, could not be looked at for too long or overran its execution timeout fails the attempt: the task's
+/// policy decides whether it is retried. One that timed out ([`EndReason::TimedOut`]) is not retried: it had its time.
 ///
 /// A task that is resumed did not fail: the attempt that registered does not count against its retry policy.
 ///
@@ -165,7 +165,9 @@ fn check(ending: &Ending) -> Result<(), Invalid> {
 
 fn decide(task: &TaskRecord, ending: &Ending, now: DateTime<Utc>) -> Move {
     let from = StateSet::of(&[TaskState::Sensing]);
-    if ending.reason == EndReason::Failed && ending.to == TaskState::Failed {
+    let attempt_failed =
+        matches!(ending.reason, EndReason::Failed | EndReason::ExecutionTimedOut | EndReason::Unreachable);
+    if attempt_failed && ending.to == TaskState::Failed {
         let message = ending.message.clone().unwrap_or_default();
         return leave::failed(task, from, now, message, RetryAdvice::Policy);
     }

@@ -472,7 +472,7 @@ impl Service for Poker {
             }
             match ending.reason {
                 EndReason::Landed => report.landed += 1,
-                EndReason::Failed => report.failed += 1,
+                EndReason::Failed | EndReason::Unreachable => report.failed += 1,
                 _ => report.timed_out += 1,
             }
         }

@@ -105,6 +105,9 @@ CREATE TABLE sm_sensor (
     generation    INTEGER NOT NULL,
     interval      INTEGER NOT NULL,
     timeout       INTEGER NOT NULL,
+    execution     INTEGER,
+    poke          INTEGER,
+    max_interval  INTEGER,
     on_landed     INTEGER NOT NULL,
     on_missed     INTEGER NOT NULL,
     registered_at INTEGER NOT NULL,
@@ -115,7 +118,7 @@ CREATE TABLE sm_sensor (
 CREATE INDEX sm_sensor_changed ON sm_sensor (changed);
 CREATE INDEX sm_sensor_waiting ON sm_sensor (changed) WHERE state = 0;
 
--- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled. next: a state of sm_task.
+-- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out, 5 unreachable. next: a state of sm_task.
 CREATE TABLE sm_event (
     seq        INTEGER PRIMARY KEY,
     no         INTEGER NOT NULL,

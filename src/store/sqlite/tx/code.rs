@@ -41,7 +41,9 @@ codes! {
     SensorState { Waiting = 0, Ended = 1 }
     OnLanded { Succeed = 0, Resume = 1 }
     OnMissed { Fail = 0, Skip = 1 }
-    EndReason { Landed = 0, TimedOut = 1, Failed = 2, Cancelled = 3 }
+    EndReason {
+        Landed = 0, TimedOut = 1, Failed = 2, Cancelled = 3, ExecutionTimedOut = 4, Unreachable = 5,
+    }
     RunStatus {
         Pending = 0, Starting = 1, Running = 2, Suspended = 3, Resuming = 4, Completed = 5, Failed = 6, Killed = 7,
         Rejected = 8,

@@ -135,7 +135,7 @@ fn statistics_of_the_host_change_no_plan() {
              INSERT INTO sm_namespace (name) SELECT 'n' || no FROM sm_task WHERE no < 100;
              INSERT INTO sm_run (ns, node, start, stop, status, method, id)
              SELECT no % 99 + 1, due, no, due, 0, 0, 'r' || no FROM sm_task;
-             INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, 0, 0, 0, 0, 'k', '{{}}' FROM sm_task;
+             INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm_task;
              INSERT INTO sm_event (seq, no, generation, at, reason, next) SELECT no, no, 1, 0, 0, 6 FROM sm_task;
              INSERT INTO sm_lane (pool, slots, limits, ready) SELECT 'p', no, '[]', no % 2 FROM sm_task;
              INSERT INTO sm_cap (key) SELECT 'k' || no FROM sm_task;

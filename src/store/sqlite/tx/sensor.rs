@@ -21,20 +21,21 @@ use crate::time::{duration_micros, micros};
 macro_rules! sensor_columns {
     () => {
         "no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at, \
-         times_out_at, state, changed, kind, context"
+         times_out_at, state, changed, kind, context, execution, poke, max_interval"
     };
 }
 
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
 pub(super) const PUT: &str = "INSERT INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
-     registered_at, times_out_at, state, changed, kind, context) \
-     VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13) \
+     registered_at, times_out_at, state, changed, kind, context, execution, poke, max_interval) \
+     VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16) \
      ON CONFLICT (no) DO UPDATE SET fingerprint = excluded.fingerprint, epoch = excluded.epoch, \
      attempt = excluded.attempt, generation = generation + 1, interval = excluded.interval, \
      timeout = excluded.timeout, on_landed = excluded.on_landed, on_missed = excluded.on_missed, \
      registered_at = excluded.registered_at, times_out_at = excluded.times_out_at, state = 0, \
-     changed = excluded.changed, kind = excluded.kind, context = excluded.context RETURNING generation";
+     changed = excluded.changed, kind = excluded.kind, context = excluded.context, execution = excluded.execution, \
+     poke = excluded.poke, max_interval = excluded.max_interval RETURNING generation";
 pub(super) const OF_KEY: &str = concat!(
     "SELECT ",
     sensor_columns!(),
@@ -57,6 +58,10 @@ fn fingerprint(row: &Row<'_>) -> Outcome<Fingerprint> {
     Ok(Fingerprint(row.get::<_, i64>(1)?.cast_unsigned()))
 }
 
+fn length(row: &Row<'_>, at: usize) -> Outcome<Option<Duration>> {
+    Ok(row.get::<_, Option<i64>>(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
+}
+
 fn sensor(row: &Row<'_>, task: TaskKey) -> Outcome<SensorRecord> {
     let context = PokeContext::from_json(row.get_ref(14)?.as_str()?)
         .map_err(|error| Fault::Damaged(format!("the poke context of task {task}: {error}")))?;
@@ -72,6 +77,9 @@ fn sensor(row: &Row<'_>, task: TaskKey) -> Outcome<SensorRecord> {
         settings: Settings {
             interval: Duration::from_micros(row::number(row, 5)?),
             timeout: Duration::from_micros(row::number(row, 6)?),
+            execution_timeout: length(row, 15)?,
+            poke_timeout: length(row, 16)?,
+            max_interval: length(row, 17)?,
             on_landed: row::code(row, 7)?,
             on_missed: row::code(row, 8)?,
         },
@@ -131,6 +139,9 @@ impl Db<'_> {
                 changed,
                 insert.kind.as_str(),
                 insert.context.as_str(),
+                settings.execution_timeout.map(duration_micros),
+                settings.poke_timeout.map(duration_micros),
+                settings.max_interval.map(duration_micros),
             ])?;
             let generation = match rows.next()? {
                 Some(row) => row::number(row, 0)?,
