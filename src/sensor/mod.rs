@@ -5,11 +5,13 @@
 //! is poked once per due time for all its members, by the worker whose shard range holds its fingerprint.
 
 mod claim;
+mod config;
 mod lifecycle;
 mod schedule;
 mod spec;
 
 pub use claim::{ShardLease, ShardWrite, Worker, claims, quota};
+pub use config::{EnabledKinds, Ineligible, SmartSensorConfig, TaskCallbacks};
 pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, settle};
 pub use schedule::{interval_at, next_poke};
 pub use spec::{NewSensor, OnLanded, OnMissed, SensorInsert, SensorRecord, Settings};

@@ -14,6 +14,7 @@
 //! What it records of runs goes through the door in [`runs`].
 
 mod admitter;
+mod config;
 pub mod lifecycle;
 mod poker;
 mod reaper;

@@ -23,4 +23,4 @@ pub use enqueue::{EnqueueOptions, enqueue, enqueue_with};
 pub use explain::{Explanation, explain};
 pub use mark::{Mark, Marked, mark};
 pub use reap::{Reaped, reap};
-pub use sense::{Registered, end_sensors, register};
+pub use sense::{Registered, end_sensors, hand_over, register, register_with};
