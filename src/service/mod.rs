@@ -15,6 +15,7 @@
 
 mod admitter;
 mod config;
+pub mod kinds;
 pub mod lifecycle;
 mod poker;
 mod reaper;
