@@ -175,7 +175,7 @@ fn what_may_not_be_a_sensor_stays_a_running_task() {
     // A lease that was lost is the more urgent news: that work is to be stopped, not poked for.
     let old = sensor(LeaseRef::new(leases[1].no, leases[1].epoch - 1), "other");
     assert_eq!(
-        store.write(|tx| register_with(tx, at(1), &off, &[old.clone()])).unwrap(),
+        store.write(|tx| register_with(tx, at(1), &off, std::slice::from_ref(&old))).unwrap(),
         [Registered::Stale]
     );
 }
