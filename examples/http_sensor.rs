@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         thread::sleep(Duration::from_millis(10));
     }
 
-    let task = store.read(|tx| Ok(tx.tasks(&[train.clone()])?))?.remove(0).ok_or("no task")?;
+    let task = store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&train))?))?.remove(0).ok_or("no task")?;
     println!("{}: {}, {}", task.key, task.state, task.value.as_deref().unwrap_or("no value"));
     assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("accuracy 0.97")));
     assert_eq!(asked.load(Ordering::SeqCst), 4, "two sensors share each poll");
