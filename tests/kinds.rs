@@ -215,6 +215,38 @@ fn an_overlong_command_is_killed_with_all_its_children() {
     assert_eq!(lines(&beats), seen, "a child lives on");
 }
 
+/// The environment variable that makes this test program the poker's process that is killed.
+#[cfg(unix)]
+const POKES_IN: &str = "STATIONMASTER_TEST_POKES_IN";
+
+#[test]
+#[cfg(unix)]
+fn a_poker_that_is_killed_takes_its_commands_with_it() {
+    let beat = "n=0; while test $n -lt 1200; do n=$((n+1)); echo x >> beats; sleep 0.05; done";
+    if let Ok(dir) = std::env::var(POKES_IN) {
+        asked(&memory(), &CommandSucceeds::shell(beat).dir(dir).timeout(secs(60)), at(0));
+        unreachable!("it was killed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_poker_that_is_killed_takes_its_commands_with_it"])
+        .env(POKES_IN, dir.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let (beats, began) = (dir.path().join("beats"), Instant::now());
+    while lines(&beats) < 3 {
+        assert!(began.elapsed() < secs(60), "the command never began");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let seen = lines(&beats);
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(lines(&beats), seen, "the command lives on");
+}
+
 #[test]
 fn another_task_is_waited_for_in_the_states_that_were_asked_for() {
     let store = memory();
