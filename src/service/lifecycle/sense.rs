@@ -11,8 +11,8 @@ use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::Deferred;
-use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorRecord, SmartSensorConfig};
-use crate::store::{EventNote, Move, Moved, StateSet, Store, StoreExt, StoreTx};
+use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorRecord};
+use crate::store::{EventNote, Move, Moved, StateSet, StoreTx};
 use crate::task::{TaskRecord, TaskState};
 use crate::time;
 
@@ -29,7 +29,7 @@ pub enum Registered {
     /// The operator's settings do not let the task wait as a sensor. Nothing was changed: it runs on under its lease, and
     /// the host pokes by itself.
     Ineligible(Ineligible),
-    /// The store failed, with this message: the task runs on, and the host pokes by itself. Only [`hand_over`] says so.
+    /// The store failed, with this message: the task runs on, and the host pokes by itself. Only [`super::hand_over`] says so.
     /// If the commit took effect after all, the task's lease is stale, which the host learns when it renews or finishes;
     /// what it does until then has no effect.
     Failed(String),
@@ -45,7 +45,7 @@ impl Registered {
 /// Registers running tasks as sensors, and gives their slots back, in one transaction.
 ///
 /// Their limits come free, too. What they registered before is replaced. Of two sensors for one lease the first counts.
-/// No settings are asked; see [`register_with`].
+/// No settings are asked; see [`super::register_with`].
 ///
 /// # Errors
 ///
@@ -54,75 +54,6 @@ pub fn register(
     tx: &mut (impl StoreTx + ?Sized),
     now: DateTime<Utc>,
     sensors: &[NewSensor],
-) -> Result<Vec<Registered>> {
-    register_if(tx, now, sensors, |_| None)
-}
-
-/// As [`register`], if the operator's settings let the task wait as a sensor; [`Registered::Ineligible`] if not.
-///
-/// # Errors
-///
-/// [`crate::Error::Store`] if the store fails.
-pub fn register_with(
-    tx: &mut (impl StoreTx + ?Sized),
-    now: DateTime<Utc>,
-    config: &SmartSensorConfig,
-    sensors: &[NewSensor],
-) -> Result<Vec<Registered>> {
-    register_if(tx, now, sensors, |sensor| config.ineligible(sensor))
-}
-
-/// As [`register_with`], in a transaction of its own, and with a failure of the store as a value: whatever happens, each
-/// task either waits as a sensor, or its host knows that it must poke by itself or stop.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::canonical::PokeContext;
-/// use stationmaster::sensor::{Ineligible, NewSensor, Settings, SmartSensorConfig};
-/// use stationmaster::service::lifecycle::{Registered, enqueue, hand_over, start};
-/// use stationmaster::service::{Admitter, AdmitterOptions, Service};
-/// use stationmaster::store::{MemoryStore, StoreExt};
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey};
-///
-/// let (store, now) = (std::sync::Arc::new(MemoryStore::new()), from_micros(0));
-/// store.write(|tx| enqueue(tx, now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "wait")?)]))?;
-/// let task = Admitter::new(store.clone(), "w".try_into()?, AdmitterOptions::default())?.tick(now)?.granted.remove(0);
-/// store.write(|tx| start(tx, now, &[task.lease_ref()]))?;
-///
-/// let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
-/// let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
-/// let sensor = NewSensor::new(task.lease_ref(), "file".try_into()?, context, settings);
-/// let off = SmartSensorConfig::default().use_smart_sensor(false);
-/// match &hand_over(store.as_ref(), now, &off, &[sensor])[..] {
-///     [Registered::Waiting(_)] => unreachable!("the task's process could end here"),
-///     [answer] if answer.host_pokes() => assert_eq!(*answer, Registered::Ineligible(Ineligible::SwitchedOff)),
-///     other => unreachable!("{other:?}"),
-/// }
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
-pub fn hand_over(
-    store: &(impl Store + ?Sized),
-    now: DateTime<Utc>,
-    config: &SmartSensorConfig,
-    sensors: &[NewSensor],
-) -> Vec<Registered> {
-    match store.write(|tx| register_with(tx, now, config, sensors)) {
-        Ok(answers) => answers,
-        Err(error) => {
-            let message = error.to_string();
-            sensors.iter().map(|_| Registered::Failed(message.clone())).collect()
-        }
-    }
-}
-
-fn register_if(
-    tx: &mut (impl StoreTx + ?Sized),
-    now: DateTime<Utc>,
-    sensors: &[NewSensor],
-    ineligible: impl Fn(&NewSensor) -> Option<Ineligible>,
 ) -> Result<Vec<Registered>> {
     let now = time::truncate(now);
     let nos: Vec<TaskNo> = sensors.iter().map(|sensor| sensor.lease.no).collect();
@@ -135,13 +66,7 @@ fn register_if(
     let mut places: Vec<Result<usize, Registered>> = Vec::with_capacity(sensors.len());
     for sensor in sensors {
         let running = match tasks.get(&sensor.lease).map(|task| task.state) {
-            Some(TaskState::Running) => match ineligible(sensor) {
-                None => tasks.remove(&sensor.lease),
-                Some(why) => {
-                    places.push(Err(Registered::Ineligible(why)));
-                    continue;
-                }
-            },
+            Some(TaskState::Running) => tasks.remove(&sensor.lease),
             Some(TaskState::Queued) => {
                 places.push(Err(Registered::NotRunning));
                 continue;
