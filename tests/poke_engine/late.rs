@@ -2,14 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use stationmaster::TaskState;
 use stationmaster::clock::SystemClock;
-use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::sensor::Poked;
 use stationmaster::service::{LoopHandle, PokeRequest, Poker, Service, run_blocking};
-use stationmaster::store::{MemoryStore, Store, StoreInfo, StoreTx, TxMode};
-use stationmaster::{Error, TaskState};
 
 use crate::scene::*;
 
@@ -145,8 +143,7 @@ fn a_loop_that_sleeps_is_woken_by_a_late_answer() {
 
 #[test]
 fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
-    let faults = Arc::new(AtomicU32::new(0));
-    let store: Arc<dyn Store> = Arc::new(Refusing { inner: MemoryStore::new(), faults: faults.clone() });
+    let (store, faults) = refusing(&memory());
     sense(&store, 0, "kind", &[("t", "t")], waits(1_000, 10_000));
     let (pokes, switch) = (Arc::new(AtomicUsize::new(0)), faults.clone());
     let counted = pokes.clone();
@@ -161,26 +158,4 @@ fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
     assert_eq!(poker.tick(at(2)).unwrap().landed, 1);
     assert_eq!((pokes.load(Ordering::SeqCst), state(&store, "t")), (1, TaskState::Success));
     assert_eq!(events(&store)[0].ending.value.as_deref(), Some("kept"));
-}
-
-/// Fails transactions that write, as many as it is told to.
-#[derive(Debug)]
-struct Refusing {
-    inner: MemoryStore,
-    faults: Arc<AtomicU32>,
-}
-
-impl Store for Refusing {
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        let less = |faults: u32| faults.checked_sub(1);
-        if mode == TxMode::Write && self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
-        {
-            return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
-        }
-        self.inner.transact(mode, body)
-    }
 }
