@@ -60,7 +60,7 @@ fn an_answer_does_not_end_what_registered_after_its_poke_began() {
     });
     let states = ["old", "t", "joins"].map(|task| state(&store, task));
     assert_eq!((landed, states), (1, [TaskState::Success, TaskState::Sensing, TaskState::Sensing]));
-    tick_until(&mut poker, 12, |_| pokes.load(Ordering::SeqCst) == 2);
+    tick_until(&mut poker, 12, |_| pokes.load(Ordering::SeqCst) >= 2);
 }
 
 #[test]
@@ -158,4 +158,22 @@ fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
     assert_eq!(poker.tick(at(2)).unwrap().landed, 1);
     assert_eq!((pokes.load(Ordering::SeqCst), state(&store, "t")), (1, TaskState::Success));
     assert_eq!(events(&store)[0].ending.value.as_deref(), Some("kept"));
+}
+
+#[test]
+fn who_joins_while_another_leaves_is_still_looked_for_at_once() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("stays", "target"), ("t", "target")], waits(3_600, 100_000));
+    let pokes = Arc::new(AtomicUsize::new(0));
+    let counted = pokes.clone();
+    let poke = move |_: &PokeRequest<'_>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Poked::NotYet
+    };
+    let mut poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
+    poker.tick(at(0)).unwrap();
+    let grid = (1..=3_600).find(|now| poker.tick(at(*now)).unwrap().poked == 1).unwrap();
+    register_again(&store, grid + 5, ("t", "target"), waits(3_600, 100_000));
+    assert_eq!(poker.tick(at(grid + 5)).unwrap().poked, 1);
+    assert_eq!(pokes.load(Ordering::SeqCst), 3);
 }
