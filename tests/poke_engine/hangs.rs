@@ -118,20 +118,22 @@ fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
         }
         Poked::NotYet
     };
-    let options = patient().threads(2).max_hung(1).poke_timeout(millis(300));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let options = patient().threads(3).max_hung(0).poke_timeout(millis(300));
+    let mut poker = poker(&store, options)
+        .kind("kind".try_into().unwrap(), poke.clone())
+        .kind("good".try_into().unwrap(), poke);
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.overran, report.hung, report.threads), (3, 3, 0), "{report:?}");
 
     // Nobody is left to poke this one: it waits, and times out without a look.
-    sense(&store, 1, "kind", &[("good", "good"), ("short", "short")], waits(10, 5));
+    sense(&store, 1, "good", &[("good", "good"), ("short", "short")], waits(10, 5));
     let options_now = poker.tick(at(1));
     assert_eq!(options_now.unwrap().waiting, 2);
     assert_eq!(poker.tick(at(3)).unwrap().timed_out, 0);
     assert_eq!(poker.tick(at(7)).unwrap().timed_out, 2);
     assert_eq!(good.load(Ordering::SeqCst), 0);
 
-    sense(&store, 8, "kind", &[("other", "other")], waits(10, 1_000));
+    sense(&store, 8, "good", &[("other", "other")], waits(10, 1_000));
     assert_eq!(poker.tick(at(8)).unwrap().waiting, 1);
     gate.open();
     let mut late = 0;
@@ -140,7 +142,7 @@ fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
         report.hung == 0 && good.load(Ordering::SeqCst) == 1
     });
     assert_eq!(late, 3, "answers that nobody takes");
-    assert_eq!(poker.tick(at(9)).unwrap().threads, 2);
+    assert_eq!(poker.tick(at(9)).unwrap().threads, 3);
 }
 
 #[test]
@@ -222,4 +224,66 @@ fn pokes_that_return_right_at_their_deadline_all_come_back() {
         report.hung == 0 && report.in_flight == 0
     });
     assert_eq!(overran, late, "each poke past its deadline returned");
+}
+
+/// Each tick finds a new target of every bad kind, and one of the good kind. Answers how often that was poked.
+fn beside_kinds_that_hang(bad: &[&'static str], ticks: i64) -> usize {
+    let store = memory();
+    let (forever, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let counted = good.clone();
+    let options = patient().threads(4).max_hung(8).poke_timeout(millis(30)).patience(millis(300));
+    let mut poker = poker(&store, options).kind("good".try_into().unwrap(), move |_: &PokeRequest<'_>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Poked::NotYet
+    });
+    for kind in bad {
+        let forever = forever.clone();
+        let hangs = move |_: &PokeRequest<'_>| {
+            forever.pass();
+            Poked::NotYet
+        };
+        poker = poker.kind((*kind).try_into().unwrap(), hangs);
+        poker = poker.at_once((*kind).try_into().unwrap(), NonZeroUsize::MIN);
+    }
+    let mut held_back = 0;
+    for now in 0..ticks {
+        for kind in bad.iter().chain(&["good"]) {
+            let name = format!("{kind}-{now}");
+            sense(&store, now, kind, &[(&name, &name)], waits(100_000, 1_000_000));
+        }
+        let report = poker.tick(at(now)).unwrap();
+        held_back += report.held_back;
+        assert!(report.threads >= 1 && report.waiting == 0, "{report:?}");
+    }
+    assert!(held_back > 0);
+    forever.open();
+    good.load(Ordering::SeqCst)
+}
+
+#[test]
+fn kinds_that_hang_do_not_take_the_threads_of_others() {
+    assert_eq!(beside_kinds_that_hang(&["one"], 20), 20);
+    assert_eq!(beside_kinds_that_hang(&["one", "two", "three", "four"], 20), 20);
+}
+
+#[test]
+fn a_kind_that_was_held_back_is_poked_again_when_its_calls_return() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("a", "a"), ("b", "b"), ("c", "c")], waits(10, 100_000));
+    let (gate, answered) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let (held, counted) = (gate.clone(), answered.clone());
+    let poke = move |_: &PokeRequest<'_>| {
+        held.pass();
+        counted.fetch_add(1, Ordering::SeqCst);
+        Poked::NotYet
+    };
+    let options = patient().threads(1).max_hung(4).poke_timeout(millis(100)).breaker(secs(0));
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let report = poker.tick(at(0)).unwrap();
+    let counts = (report.hung, report.overran, report.held_back, report.unreachable, report.backed_off);
+    assert_eq!(counts, (2, 2, 1, 3, 3), "two of four are its share");
+    gate.open();
+    tick_until(&mut poker, 0, |report| report.hung == 0);
+    let poked: usize = (1..=10).map(|now| poker.tick(at(now)).unwrap().poked).sum();
+    assert_eq!((poked, answered.load(Ordering::SeqCst)), (3, 5));
 }

@@ -100,6 +100,20 @@ impl Poker {
         handed
     }
 
+    /// Answers for what is due of kinds so many of whose calls hang that none more is begun. Answers how many jobs of this tick it
+    /// took back for that.
+    fn hold_back(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> usize {
+        let (mut held_back, mut taken_back) = (Vec::new(), 0);
+        let Some(crew) = &mut self.crew else { return 0 };
+        for (kind, pending) in self.pending.iter_mut().enumerate() {
+            let Some(jobs) = crew.hold_back(kind) else { continue };
+            taken_back += jobs.iter().filter(|job| job.tick == self.ticks).count();
+            held_back.extend(jobs.into_iter().map(|job| job.group).chain(pending.groups.drain(..)));
+        }
+        held_back.into_iter().for_each(|group| self.kind_hangs(group, now, report));
+        taken_back
+    }
+
     /// Makes the threads' queues, if there are none yet.
     fn hire(&mut self) {
         if self.crew.is_some() {
@@ -138,6 +152,7 @@ impl Poker {
         // Jobs of this tick that were handed out and not answered.
         let mut open = 0;
         loop {
+            open -= self.hold_back(now, report).min(open);
             let handed = self.hand_out(now);
             open += handed;
             let Some(crew) = &mut self.crew else { return };

@@ -56,6 +56,14 @@ impl Poker {
         self.groups.rest(group, now, self.rules());
     }
 
+    /// A group is due, and too many calls of its kind hang.
+    pub(super) fn kind_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
+        report.held_back += 1;
+        let poked = Poked::Unreachable("too many pokes of its kind have not returned".into());
+        self.answer(group, &poked, u64::MAX, now, report);
+        self.groups.rest(group, now, self.rules());
+    }
+
     /// A group is due that this worker cannot poke.
     pub(super) fn not_known(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
         report.unknown_kind += self.groups.get(group).map_or(0, |found| found.members as usize);

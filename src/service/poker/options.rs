@@ -43,6 +43,9 @@ pub struct PokerOptions {
     /// `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::Poked::Unreachable`], and its thread as hung.
     pub poke_timeout: Duration,
     /// How many hung threads are replaced. Each one above this makes the poker work with a thread less until it returns.
+    ///
+    /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them returns, and when this many hang, no
+    /// kind that has a hung call is: its targets count as [`crate::sensor::Poked::Unreachable`], and the threads are left to others.
     pub max_hung: usize,
     /// How long sensors bear a target that cannot be looked at, from the first such answer on (Airflow: 130 minutes).
     pub retry_window: Duration,

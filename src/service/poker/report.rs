@@ -23,9 +23,12 @@ pub struct PokeReport {
     pub poked: usize,
     /// Pokes that were not needed, because sensors share them.
     pub saved: usize,
-    /// How often a target could not be looked at: panics, pokes past their deadline, and due times at which its last poke still
-    /// hung are among them.
+    /// How often a target could not be looked at: panics, pokes past their deadline, due times at which its last poke still hung,
+    /// and those [held back](Self::held_back) are among them.
     pub unreachable: usize,
+    /// Due times at which a target was not poked because too many pokes of its kind hang
+    /// ([`max_hung`](super::PokerOptions::max_hung)).
+    pub held_back: usize,
     /// Pokes that passed their deadline in this tick.
     pub overran: usize,
     /// Answers that came after their deadline. They change nothing.

@@ -46,8 +46,8 @@ use crate::store::{Store, StoreExt};
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its members, else that of
 ///   the options. Then it counts as [`Poked::Unreachable`](crate::sensor::Poked::Unreachable), its thread as hung, and another
 ///   takes its place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke hangs, its
-///   group is not poked again; each due time counts as unreachable. A hung call does not count against the limit of its kind.
-///   Its late answer changes nothing.
+///   group is not poked again; each due time counts as unreachable. A hung call does not count against [`Self::at_once`], but
+///   a kind with too many of them is not poked until one returns ([`max_hung`](PokerOptions::max_hung)). Its late answer changes nothing.
 /// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered later, or again,
 ///   waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end: the rest stays due.

@@ -44,6 +44,8 @@ pub(super) struct Board {
     /// Threads that do not hang.
     pub(super) active: usize,
     pub(super) hung: usize,
+    /// How many hung threads are replaced.
+    pub(super) max_hung: usize,
     pub(super) closing: bool,
     /// Groups whose hung poke has returned.
     pub(super) returned: Vec<GroupRef>,
@@ -63,9 +65,18 @@ pub(super) struct KindQueue {
     pub(super) jobs: VecDeque<Job>,
     /// Calls that run and do not hang.
     pub(super) running: usize,
+    /// Calls that hang.
+    pub(super) hung: usize,
     pub(super) at_once: usize,
     /// About how long a poke takes, in nanoseconds; none if not known.
     pub(super) pace: Option<u64>,
+}
+
+/// How many threads hang, of how many that are replaced.
+#[derive(Debug, Clone, Copy)]
+struct Hanging {
+    hung: usize,
+    max_hung: usize,
 }
 
 /// What a thread does next.
@@ -126,12 +137,21 @@ impl Board {
         self.kinds.iter().map(|kind| kind.jobs.len()).sum()
     }
 
+    fn hanging(&self) -> Hanging {
+        Hanging { hung: self.hung, max_hung: self.max_hung }
+    }
+
+    /// True if so many calls of this kind hang that none more is begun.
+    pub(super) fn is_held_back(&self, kind: usize) -> bool {
+        self.kinds.get(kind).is_some_and(|kind| kind.is_held_back(self.hanging()))
+    }
+
     /// Work for one thread: of the kinds in turn, except those at their limit.
     pub(super) fn take(&mut self) -> Option<Stint> {
-        let (kinds, active) = (self.kinds.len(), self.active.max(1));
+        let (kinds, active, hanging) = (self.kinds.len(), self.active.max(1), self.hanging());
         for step in 0..kinds {
             let at = (self.turn + step) % kinds;
-            let Some(kind) = self.kinds.get_mut(at).filter(|kind| kind.has_work()) else { continue };
+            let Some(kind) = self.kinds.get_mut(at).filter(|kind| kind.has_work(hanging)) else { continue };
             let fair = kind.jobs.len().div_ceil(active.min(kind.at_once - kind.running));
             let most = kind.stint();
             let length = if matches!(kind.probe, Probe::One(_)) { most.min(fair) } else { most };
@@ -150,16 +170,24 @@ impl Board {
 
     /// How many threads the queued work is for.
     pub(super) fn wanted(&self) -> usize {
-        let of = |kind: &KindQueue| {
-            kind.jobs.len().div_ceil(kind.stint()).min(kind.at_once.saturating_sub(kind.running))
+        let hanging = self.hanging();
+        let of = |kind: &KindQueue| match kind.is_held_back(hanging) {
+            true => 0,
+            false => kind.jobs.len().div_ceil(kind.stint()).min(kind.at_once.saturating_sub(kind.running)),
         };
         self.kinds.iter().map(of).sum()
     }
 }
 
 impl KindQueue {
-    fn has_work(&self) -> bool {
-        !self.jobs.is_empty() && self.running < self.at_once
+    fn has_work(&self, hanging: Hanging) -> bool {
+        !self.jobs.is_empty() && self.running < self.at_once && !self.is_held_back(hanging)
+    }
+
+    /// A kind has its share of the hung threads that are replaced; when none more is replaced, the threads that are left are for
+    /// kinds that do not hang.
+    fn is_held_back(&self, Hanging { hung, max_hung }: Hanging) -> bool {
+        self.hung > 0 && (self.hung >= (max_hung / 2).max(1) || hung >= max_hung)
     }
 
     /// How many jobs a thread takes at once.

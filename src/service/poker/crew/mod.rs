@@ -65,13 +65,16 @@ pub(super) struct Standing {
 
 impl Crew {
     pub(super) fn new(size: usize, max_hung: usize) -> Self {
-        Self { shared: Shared::new(), threads: Vec::new(), size: size.max(1), max_hung, heard: 0 }
+        let shared = Shared::new();
+        shared.board.lock().max_hung = max_hung;
+        Self { shared, threads: Vec::new(), size: size.max(1), max_hung, heard: 0 }
     }
 
     /// Makes a kind known, as the next number.
     pub(super) fn add_kind(&mut self, name: SensorKind, probe: Probe, at_once: Option<NonZeroUsize>) {
         let at_once = at_once.map_or(usize::MAX, NonZeroUsize::get);
-        let queue = KindQueue { name, probe, jobs: Default::default(), running: 0, at_once, pace: None };
+        let queue =
+            KindQueue { name, probe, jobs: Default::default(), running: 0, hung: 0, at_once, pace: None };
         self.shared.board.lock().kinds.push(queue);
     }
 
@@ -168,6 +171,7 @@ impl Crew {
                 // It is slower than it was taken for.
                 queue.took(1, STUCK);
                 queue.running -= usize::from(overran);
+                queue.hung += usize::from(overran);
             }
             if overran {
                 board.active -= 1;
@@ -220,6 +224,15 @@ impl Crew {
             });
         }
         withdrawn
+    }
+
+    /// Takes back the jobs of a kind that no thread has begun, if so many of its calls hang that none more is begun; none if it is not
+    /// held back.
+    pub(super) fn hold_back(&mut self, kind: usize) -> Option<Vec<Job>> {
+        let mut board = self.shared.board.lock();
+        let held_back = board.is_held_back(kind);
+        let queue = board.kinds.get_mut(kind).filter(|_| held_back)?;
+        Some(queue.jobs.drain(..).collect())
     }
 
     /// Begins no more pokes, and waits for those that run, each until its deadline at most.

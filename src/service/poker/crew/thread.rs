@@ -43,6 +43,9 @@ pub(super) fn run(shared: &Arc<Shared>, desk: &Desk) {
             }
             Stay::Taken(groups) => {
                 board.hung -= 1;
+                if let Some(queue) = board.kinds.get_mut(kind) {
+                    queue.hung -= 1;
+                }
                 board.returned.extend(groups);
                 return shared.tell(&mut board);
             }
