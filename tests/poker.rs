@@ -226,7 +226,8 @@ fn a_log_that_panics_holds_up_nobody() {
     sense(&store, 0, &["t"], waits(10, 100));
     let asked = Arc::new(AtomicUsize::new(0));
     let mut poker = poker(&store, "p", &asked, Poked::Landed(None)).log(Panics);
-    assert_eq!(poker.tick(at(0)).unwrap().landed, 1);
+    let report = poker.tick(at(0)).unwrap();
+    assert_eq!((report.landed, report.log_panics), (1, 1));
 }
 
 #[test]

@@ -177,3 +177,30 @@ fn who_joins_while_another_leaves_is_still_looked_for_at_once() {
     assert_eq!(poker.tick(at(grid + 5)).unwrap().poked, 1);
     assert_eq!(pokes.load(Ordering::SeqCst), 3);
 }
+
+#[test]
+fn ends_that_the_store_refuses_for_long_make_no_target_poked_more_often_than_the_floor() {
+    for answer in [Poked::NotYet, Poked::Unreachable("no route".into())] {
+        let inner = memory();
+        let (store, faults) = refusing(&inner);
+        sense(&inner, 0, "kind", &[("t", "t")], waits(1_000, 100));
+        let pokes = Arc::new(AtomicUsize::new(0));
+        let (counted, given) = (pokes.clone(), answer.clone());
+        let poke = move |_: &PokeRequest<'_>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            given.clone()
+        };
+        let window = if answer == Poked::NotYet { secs(10_000) } else { secs(50) };
+        let options = patient().floor(secs(10)).retry_window(window).breaker(secs(30));
+        let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+        poker.tick(at(0)).unwrap();
+        faults.store(u32::MAX, Ordering::SeqCst);
+        let failed = (1..=200).filter(|now| poker.tick(at(*now)).is_err()).count();
+        assert!(failed >= 100, "{failed}");
+        let pokes = pokes.load(Ordering::SeqCst);
+        assert!((2..=20).contains(&pokes), "{answer:?}: {pokes}");
+        faults.store(0, Ordering::SeqCst);
+        let report = poker.tick(at(201)).unwrap();
+        assert_eq!(report.timed_out + report.gave_up, 1);
+    }
+}

@@ -11,7 +11,7 @@ use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
-use crate::sensor::{EndReason, Ending, Outage, Poked, give_up, settle};
+use crate::sensor::{EndReason, Ending, Outage, Poked, SensorRecord, give_up, settle};
 use crate::service::lifecycle::end_sensors;
 use crate::store::{Moved, StoreExt};
 use crate::time;
@@ -85,17 +85,19 @@ impl Poker {
         let Some(found) = self.groups.get(group) else { return };
         let outage = Outage::after(found.outage, poked, now);
         self.groups.note(group, outage);
-        self.log_answer(group, poked, knew, now);
+        report.log_panics += self.log_answer(group, poked, knew, now);
         self.end_members(group, poked, knew, now);
     }
 
-    fn log_answer(&self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) {
-        let (Some(log), Some(found)) = (&self.log, self.groups.get(group)) else { return };
+    /// Answers how often the log panicked.
+    fn log_answer(&self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) -> usize {
+        let (Some(log), Some(found)) = (&self.log, self.groups.get(group)) else { return 0 };
         let reached = self.groups.members(found).filter(|member| member.since <= knew);
-        for sensor in reached.filter_map(|member| member.record.as_deref()) {
-            // What a log does wrong must not hold up the sensors.
-            let _ = catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked)));
-        }
+        // What a log does wrong must not hold up the sensors.
+        let panics = |sensor: &&SensorRecord| {
+            catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked))).is_err()
+        };
+        reached.filter_map(|member| member.record.as_deref()).filter(panics).count()
     }
 
     fn end_members(&mut self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) {

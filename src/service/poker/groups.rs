@@ -313,12 +313,15 @@ impl Groups {
         }
         let Some(found) = self.get(group) else { return };
         let mut due = time::micros(next_poke(found.fingerprint, self.interval(found, now, rules), now));
-        if let Some(outage) = found.outage {
-            let ends =
-                |member: &Member| time::micros(outage.borne_until(member.terms.registered_at, rules.window));
-            due = due.min(self.members(found).map(ends).min().unwrap_or(due));
+        let ends = found.outage.and_then(|outage| {
+            let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
+            self.members(found).map(borne).min()
+        });
+        // For an end that has passed, and that the store has not taken yet, it is not looked at again at once.
+        let soonest = time::micros(time::add(now, rules.floor));
+        for end in ends.map(time::micros).into_iter().chain([found.timeout]) {
+            due = due.min(if end > time::micros(now) { end } else { soonest });
         }
-        due = due.min(found.timeout);
         if asked {
             // Who joined meanwhile waits for no grid point, unless the target cannot be looked at.
             due = if found.outage.is_none() { due.min(found.due) } else { due };

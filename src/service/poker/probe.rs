@@ -131,7 +131,7 @@ impl<'a> PokeRequest<'a> {
 }
 
 /// Hears of every answer, once per sensor that shares it: for a log at the place where that task's log belongs. A panic of it is
-/// caught and passed over. It is called by the tick, so what it does should be quick.
+/// caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)). It is called by the tick, so what it does should be quick.
 pub trait PokeLog: Send + Sync {
     /// The sensor's target was poked, and the tick of this instant took up the answer.
     fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked);

@@ -46,6 +46,8 @@ pub struct PokeReport {
     pub unknown_kind: usize,
     /// Groups whose target could not be looked at last time: they are poked after longer pauses.
     pub backed_off: usize,
+    /// How often the log panicked ([`PokeLog`](super::PokeLog)).
+    pub log_panics: usize,
     /// Groups that are due and wait for a thread, now that the tick is over.
     pub waiting: usize,
     /// Groups whose poke was begun and has neither answered nor passed its deadline, now that the tick is over.
