@@ -287,3 +287,27 @@ fn a_kind_that_was_held_back_is_poked_again_when_its_calls_return() {
     let poked: usize = (1..=10).map(|now| poker.tick(at(now)).unwrap().poked).sum();
     assert_eq!((poked, answered.load(Ordering::SeqCst)), (3, 5));
 }
+
+#[test]
+fn threads_that_hang_count_after_the_poker_left_and_came_again() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "t")], waits(10, 100_000));
+    let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let (held, counted) = (gate.clone(), pokes.clone());
+    let poke = move |_: &PokeRequest<'_>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        held.pass();
+        Poked::NotYet
+    };
+    let options = patient().threads(1).max_hung(1).poke_timeout(millis(100));
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    for (now, expected) in [(0, (1, 1, 0)), (1, (2, 0, 0)), (2, (2, 0, 1)), (3, (2, 0, 1))] {
+        let report = poker.tick(at(now)).unwrap();
+        assert_eq!((report.hung, report.threads, report.waiting), expected, "{now}");
+        poker.leave().unwrap();
+    }
+    assert_eq!(pokes.load(Ordering::SeqCst), 2);
+    gate.open();
+    tick_until(&mut poker, 4, |report| report.hung == 0 && pokes.load(Ordering::SeqCst) == 3);
+    assert_eq!(poker.tick(at(5)).unwrap().threads, 1);
+}

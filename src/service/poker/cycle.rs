@@ -119,7 +119,8 @@ impl Poker {
         if self.crew.is_some() {
             return;
         }
-        let mut crew = Crew::new(self.options.threads, self.options.max_hung);
+        let former = std::mem::take(&mut self.former);
+        let mut crew = Crew::new(self.options.threads, self.options.max_hung, former);
         self.pending.clear();
         for (number, name, kind) in self.kinds.known() {
             if let Some(probe) = &kind.probe {
@@ -237,7 +238,7 @@ impl Service for Poker {
             }
         };
         self.hire();
-        if let Some(crew) = &self.crew {
+        if let Some(crew) = &mut self.crew {
             crew.followed(self.ticks);
         }
         if self.groups.deserted() > 0 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::crew::{Crew, Haul};
+use super::crew::{Crew, Former, Haul};
 use super::group::GroupRef;
 use super::groups::Groups;
 use super::kinds::Kinds;
@@ -122,6 +122,8 @@ pub struct Poker {
     /// The instant of the last tick.
     pub(super) last: Option<DateTime<Utc>>,
     pub(super) crew: Option<Crew>,
+    /// Threads of crews before it that hang.
+    pub(super) former: Former,
     pub(super) handle: Option<LoopHandle>,
     /// Due groups that wait for a place in the crew's queue, by kind.
     pub(super) pending: Vec<Pending>,
@@ -169,6 +171,7 @@ impl Poker {
             endings: BTreeMap::new(),
             last: None,
             crew: None,
+            former: Former::default(),
             handle: None,
             pending: Vec::new(),
         })
@@ -236,7 +239,8 @@ impl Poker {
     }
 
     /// Waits for the pokes that run, each until its deadline at most, and releases the shards, so that other workers take them
-    /// over at once. What the pokes answered counts.
+    /// over at once. What the pokes answered counts. Threads that hang stay until their pokes return; if the poker ticks again, they
+    /// count against [`max_hung`](PokerOptions::max_hung) as before.
     ///
     /// # Errors
     ///
@@ -251,16 +255,18 @@ impl Poker {
 
     /// Ends the threads, and settles what their pokes answered.
     fn dismiss(&mut self) -> Result<()> {
-        let (Some(mut crew), Some(now)) = (self.crew.take(), self.last) else { return Ok(()) };
+        let (Some(crew), Some(now)) = (self.crew.take(), self.last) else { return Ok(()) };
         let (mut haul, mut report) = (Haul::default(), PokeReport::default());
-        crew.close(&mut haul);
+        self.former = crew.disband(&mut haul);
         self.take_up(&mut haul, now, &mut report);
         self.store_ends(now, &mut report)
     }
 
     /// Forgets all that it holds, and its threads.
     fn begin_anew(&mut self) {
-        self.crew = None;
+        if let Some(crew) = self.crew.take() {
+            self.former = crew.disband(&mut Haul::default());
+        }
         self.pending.clear();
         self.forget_all();
         self.groups = Groups::default();

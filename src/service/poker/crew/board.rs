@@ -44,6 +44,8 @@ pub(super) struct Board {
     /// Threads that do not hang.
     pub(super) active: usize,
     pub(super) hung: usize,
+    /// Threads of earlier crews that still hang.
+    pub(super) former: usize,
     /// How many hung threads are replaced.
     pub(super) max_hung: usize,
     pub(super) closing: bool,
@@ -137,8 +139,12 @@ impl Board {
         self.kinds.iter().map(|kind| kind.jobs.len()).sum()
     }
 
+    pub(super) fn hung_in_all(&self) -> usize {
+        self.hung + self.former
+    }
+
     fn hanging(&self) -> Hanging {
-        Hanging { hung: self.hung, max_hung: self.max_hung }
+        Hanging { hung: self.hung_in_all(), max_hung: self.max_hung }
     }
 
     /// True if so many calls of this kind hang that none more is begun.

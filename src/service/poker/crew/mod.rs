@@ -37,8 +37,26 @@ pub(super) struct Crew {
     threads: Vec<(Arc<Desk>, JoinHandle<()>)>,
     size: usize,
     max_hung: usize,
+    former: Former,
     /// How often threads had told of news when the desks were last looked at.
     heard: u64,
+}
+
+/// Crews that were closed while threads of theirs hung.
+#[derive(Default)]
+pub(super) struct Former(Vec<Arc<Shared>>);
+
+impl Former {
+    /// How many of their threads still hang.
+    fn hung(&mut self) -> usize {
+        let mut hung = 0;
+        self.0.retain(|shared| {
+            let still = shared.board.lock().hung;
+            hung += still;
+            still > 0
+        });
+        hung
+    }
 }
 
 /// What the ticks collect.
@@ -64,10 +82,10 @@ pub(super) struct Standing {
 }
 
 impl Crew {
-    pub(super) fn new(size: usize, max_hung: usize) -> Self {
+    pub(super) fn new(size: usize, max_hung: usize, former: Former) -> Self {
         let shared = Shared::new();
         shared.board.lock().max_hung = max_hung;
-        Self { shared, threads: Vec::new(), size: size.max(1), max_hung, heard: 0 }
+        Self { shared, threads: Vec::new(), size: size.max(1), max_hung, former, heard: 0 }
     }
 
     /// Makes a kind known, as the next number.
@@ -92,9 +110,11 @@ impl Crew {
     }
 
     /// The tick of this number has read the store.
-    pub(super) fn followed(&self, tick: u64) {
+    pub(super) fn followed(&mut self, tick: u64) {
         self.shared.followed.store(tick, Ordering::Release);
-        self.shared.board.lock().woken = false;
+        let former = self.former.hung();
+        let mut board = self.shared.board.lock();
+        (board.woken, board.former) = (false, former);
     }
 
     /// How many more jobs of this kind find a place.
@@ -120,7 +140,7 @@ impl Crew {
         (0..wanted.min(board.idle)).for_each(|_| {
             self.shared.work.notify_one();
         });
-        let allowed = self.size.saturating_sub(board.hung.saturating_sub(self.max_hung));
+        let allowed = self.size.saturating_sub(board.hung_in_all().saturating_sub(self.max_hung));
         let more = wanted.saturating_sub(board.idle).min(allowed.saturating_sub(board.active));
         for _ in 0..more {
             let (desk, shared) = (Arc::new(Desk::default()), Arc::clone(&self.shared));
@@ -135,7 +155,7 @@ impl Crew {
 
     /// How many threads may poke.
     pub(super) fn usable(&self) -> usize {
-        let hung = self.shared.board.lock().hung;
+        let hung = self.shared.board.lock().hung_in_all();
         self.size.saturating_sub(hung.saturating_sub(self.max_hung))
     }
 
@@ -207,7 +227,7 @@ impl Crew {
         }
         let board = self.shared.board.lock();
         standing.queued += board.queued();
-        standing.hung = board.hung;
+        standing.hung = board.hung_in_all();
         standing
     }
 
@@ -235,8 +255,16 @@ impl Crew {
         Some(queue.jobs.drain(..).collect())
     }
 
+    /// Closes, and answers which threads of it and of those before it still hang.
+    pub(super) fn disband(mut self, haul: &mut Haul) -> Former {
+        self.close(haul);
+        let mut former = std::mem::take(&mut self.former);
+        former.0.push(Arc::clone(&self.shared));
+        former
+    }
+
     /// Begins no more pokes, and waits for those that run, each until its deadline at most.
-    pub(super) fn close(&mut self, haul: &mut Haul) {
+    fn close(&mut self, haul: &mut Haul) {
         self.begin_until(None);
         {
             let mut board = self.shared.board.lock();
