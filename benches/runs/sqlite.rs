@@ -11,9 +11,10 @@ use stationmaster::store::StoreExt;
 use stationmaster::store::sqlite::rusqlite::Connection;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
+use crate::bars::{Bars, figure};
 use crate::data::{self, BASE, DAY, NOW, POINT, Random, Span, instant, namespace};
 use crate::events::replay;
-use crate::race::{Bars, Query, design, figure, heading, race, row};
+use crate::race::{Query, design, heading, race, row};
 use crate::rivals::Rivals;
 
 fn open(path: &Path) -> SqliteStore {
