@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use rusqlite::{Row, params};
+use rusqlite::{Row, Statement, params};
 
 use super::super::error::{Fault, Outcome};
 use super::code::Code;
-use super::row::map_index_value;
+use super::row::{Names, map_index_value};
 use super::{Db, SqliteTx, clamp, row};
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
-use crate::id::{Holder, TaskKey};
+use crate::id::{Holder, SensorKind, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
 use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
@@ -42,8 +42,13 @@ pub(super) const OF_KEY: &str = concat!(
     " FROM sm_sensor WHERE no = (SELECT no FROM sm_task \
      WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5)"
 );
-pub(super) const CHANGED: &str =
-    concat!("SELECT ", sensor_columns!(), " FROM sm_sensor WHERE changed > ?1 ORDER BY changed");
+pub(super) const CHANGED: &str = concat!(
+    "SELECT ",
+    sensor_columns!(),
+    " FROM sm_sensor WHERE state = 0 AND changed > ?1 UNION ALL SELECT ",
+    sensor_columns!(),
+    " FROM sm_sensor WHERE state = 1 AND changed > ?1 ORDER BY changed"
+);
 pub(super) const CHANGED_WAITING: &str = concat!(
     "SELECT ",
     sensor_columns!(),
@@ -62,18 +67,29 @@ fn length(row: &Row<'_>, at: usize) -> Outcome<Option<Duration>> {
     Ok(row.get::<_, Option<i64>>(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
 }
 
-fn sensor(row: &Row<'_>, task: TaskKey) -> Outcome<SensorRecord> {
-    let context = PokeContext::from_json(row.get_ref(14)?.as_str()?)
-        .map_err(|error| Fault::Damaged(format!("the poke context of task {task}: {error}")))?;
+/// The context of a row. Its fingerprint vouches for it; a row that another version wrote is read as any other text.
+fn context(row: &Row<'_>, kind: &SensorKind, print: Fingerprint) -> Outcome<PokeContext> {
+    let text = row.get_ref(14)?.as_str()?;
+    match PokeContext::vouched(text, |context| Fingerprint::new(kind, context) == print) {
+        Some(context) => Ok(context),
+        None => {
+            PokeContext::from_json(text).map_err(|error| Fault::Damaged(format!("a poke context: {error}")))
+        }
+    }
+}
+
+fn sensor(row: &Row<'_>, task: TaskKey, names: &mut Names) -> Outcome<SensorRecord> {
+    let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row)?);
+    let context = context(row, &kind, fingerprint)?;
     Ok(SensorRecord {
         no: TaskNo(row.get(0)?),
         epoch: row.get(2)?,
         task,
         attempt: row::count(row, 3)?,
         generation: row::number(row, 4)?,
-        kind: row::name(row, 13)?,
+        kind,
         context,
-        fingerprint: fingerprint(row)?,
+        fingerprint,
         settings: Settings {
             interval: Duration::from_micros(row::number(row, 5)?),
             timeout: Duration::from_micros(row::number(row, 6)?),
@@ -90,30 +106,31 @@ fn sensor(row: &Row<'_>, task: TaskKey) -> Outcome<SensorRecord> {
     })
 }
 
+/// The key and the attempt of a task. `tasks` is [`TASK`].
+fn task_of(tasks: &mut Statement<'_>, no: i64, names: &mut Names) -> Outcome<Option<(TaskKey, u32)>> {
+    let mut rows = tasks.query([no])?;
+    rows.next()?.map(|row| Ok((row::key(row, 0, names)?, row::count(row, 5)?))).transpose()
+}
+
+/// A sensor with its task. `tasks` is [`TASK`].
+fn with_task(row: &Row<'_>, tasks: &mut Statement<'_>, names: &mut Names) -> Outcome<SensorRecord> {
+    let no = row.get(0)?;
+    match task_of(tasks, no, names)? {
+        Some((task, _)) => sensor(row, task, names),
+        None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
+    }
+}
+
 impl Db<'_> {
-    /// The key and the attempt of a task.
-    fn task_of(&self, no: i64) -> Outcome<Option<(TaskKey, u32)>> {
-        let mut statement = self.prepare(TASK)?;
-        let mut rows = statement.query([no])?;
-        rows.next()?.map(|row| Ok((row::key(row, 0)?, row::count(row, 5)?))).transpose()
-    }
-
-    fn sensor(&self, row: &Row<'_>) -> Outcome<SensorRecord> {
-        let no = row.get(0)?;
-        match self.task_of(no)? {
-            Some((task, _)) => sensor(row, task),
-            None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
-        }
-    }
-
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> Outcome<Vec<SensorRecord>> {
         if sensors.is_empty() {
             return Ok(Vec::new());
         }
+        let mut find = self.prepare(TASK)?;
         let mut tasks = Vec::with_capacity(sensors.len());
         for insert in sensors {
             let no = insert.lease.no.0;
-            let task = self.task_of(no)?.ok_or_else(|| {
+            let task = task_of(&mut find, no, &mut self.names)?.ok_or_else(|| {
                 let text = format!("a sensor was registered for task number {no}, which is not there");
                 Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
             })?;
@@ -171,7 +188,7 @@ impl Db<'_> {
                     key.task.as_str(),
                     map_index_value(key.map_index),
                 ))?;
-                rows.next()?.map(|row| sensor(row, key.clone())).transpose()
+                rows.next()?.map(|row| sensor(row, key.clone(), &mut self.names)).transpose()
             })
             .collect()
     }
@@ -185,10 +202,11 @@ impl Db<'_> {
             WhichSensors::Waiting => CHANGED_WAITING,
             WhichSensors::All => CHANGED,
         })?;
+        let mut tasks = self.prepare(TASK)?;
         let mut rows = statement.query([clamp(query.after)])?;
         while let Some(row) = rows.next()? {
             if query.covers(fingerprint(row)?) {
-                found.push(self.sensor(row)?);
+                found.push(with_task(row, &mut tasks, &mut self.names)?);
                 if found.len() == query.limit {
                     break;
                 }
@@ -203,11 +221,11 @@ impl Db<'_> {
         }
         let before = self.counter("sensor")?;
         let mut changed = before;
-        let mut end = self.prepare(END)?;
+        let (mut end, mut tasks) = (self.prepare(END)?, self.prepare(TASK)?);
         let mut ended = Vec::with_capacity(sensors.len());
         for lease in sensors {
             let mut rows = end.query((lease.no.0, lease.epoch, changed + 1))?;
-            let record = rows.next()?.map(|row| self.sensor(row)).transpose()?;
+            let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut self.names)).transpose()?;
             if record.is_some() {
                 changed += 1;
                 rows.next()?;
