@@ -131,7 +131,7 @@ pub enum Record {
     Ended {
         /// Which.
         id: RegistrationId,
-        /// When it says that it ended.
+        /// When that was seen: at or after the commit.
         at: Instant,
     },
 }
@@ -216,12 +216,11 @@ impl PokeHistory {
         }
         for record in &self.records {
             let Record::Ended { id, at } = record else { continue };
-            match waited.get_mut(id) {
-                None => return Err(answers(*at, format!("{id:?} ended and was never registered"))),
-                Some(waited) if waited.ended.replace(*at).is_some() => {
-                    return Err(answers(*at, format!("{id:?} ended twice")));
-                }
-                Some(_) => {}
+            let Some(waited) = waited.get_mut(id) else {
+                return Err(answers(*at, format!("{id:?} ended and was never registered")));
+            };
+            if waited.ended.replace(*at).is_some() {
+                return Err(answers(*at, format!("{id:?} ended twice")));
             }
         }
         Ok(waited)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use rusqlite::{Row, Statement, params};
+use rusqlite::{OptionalExtension, Row, Statement, params};
 
 use super::super::error::{Fault, Outcome};
 use super::code::Code;
@@ -14,7 +14,7 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, SensorKind, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
+use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState, Settings};
 use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 use crate::time::{duration_micros, micros};
 
@@ -27,15 +27,10 @@ macro_rules! sensor_columns {
 
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
-pub(super) const PUT: &str = "INSERT INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
+pub(super) const GENERATION: &str = "SELECT generation FROM sm_sensor WHERE no = ?1";
+pub(super) const PUT: &str = "REPLACE INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
      registered_at, times_out_at, state, changed, kind, context, execution, poke, max_interval) \
-     VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16) \
-     ON CONFLICT (no) DO UPDATE SET fingerprint = excluded.fingerprint, epoch = excluded.epoch, \
-     attempt = excluded.attempt, generation = generation + 1, interval = excluded.interval, \
-     timeout = excluded.timeout, on_landed = excluded.on_landed, on_missed = excluded.on_missed, \
-     registered_at = excluded.registered_at, times_out_at = excluded.times_out_at, state = 0, \
-     changed = excluded.changed, kind = excluded.kind, context = excluded.context, execution = excluded.execution, \
-     poke = excluded.poke, max_interval = excluded.max_interval RETURNING generation";
+     VALUES (?1, ?2, ?3, ?4, ?17, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16)";
 pub(super) const OF_KEY: &str = concat!(
     "SELECT ",
     sensor_columns!(),
@@ -54,10 +49,9 @@ pub(super) const CHANGED_WAITING: &str = concat!(
     sensor_columns!(),
     " FROM sm_sensor WHERE state = 0 AND changed > ?1 ORDER BY changed"
 );
-pub(super) const END: &str = concat!(
-    "UPDATE sm_sensor SET state = 1, changed = ?3 WHERE no = ?1 AND epoch = ?2 AND state = 0 RETURNING ",
-    sensor_columns!()
-);
+pub(super) const IF_WAITING: &str =
+    concat!("SELECT ", sensor_columns!(), " FROM sm_sensor WHERE no = ?1 AND epoch = ?2 AND state = 0");
+pub(super) const END: &str = "UPDATE sm_sensor SET state = 1, changed = ?2 WHERE no = ?1";
 
 fn fingerprint(row: &Row<'_>) -> Outcome<Fingerprint> {
     Ok(Fingerprint(row.get::<_, i64>(1)?.cast_unsigned()))
@@ -137,12 +131,14 @@ impl Db<'_> {
             tasks.push(task);
         }
         let mut changed = self.counter("sensor")?;
-        let mut put = self.prepare(PUT)?;
+        let (mut earlier, mut put) = (self.prepare(GENERATION)?, self.prepare(PUT)?);
         let mut stored = Vec::with_capacity(sensors.len());
         for (insert, (task, attempt)) in sensors.iter().zip(tasks) {
             changed += 1;
             let settings = insert.settings;
-            let mut rows = put.query(params![
+            let earlier: Option<i64> = earlier.query_row([insert.lease.no.0], |row| row.get(0)).optional()?;
+            let generation = earlier.unwrap_or(0).saturating_add(1);
+            put.execute(params![
                 insert.lease.no.0,
                 insert.fingerprint.0.cast_signed(),
                 insert.lease.epoch,
@@ -159,18 +155,15 @@ impl Db<'_> {
                 settings.execution_timeout.map(duration_micros),
                 settings.poke_timeout.map(duration_micros),
                 settings.max_interval.map(duration_micros),
+                generation,
             ])?;
-            let generation = match rows.next()? {
-                Some(row) => row::number(row, 0)?,
-                None => return Err(Fault::Damaged(format!("the sensor of task {task} was not stored"))),
-            };
-            rows.next()?;
             let insert = SensorInsert {
                 registered_at: crate::time::truncate(insert.registered_at),
                 times_out_at: crate::time::truncate(insert.times_out_at),
                 ..insert.clone()
             };
-            stored.push(SensorRecord::registered(insert, task, attempt, generation, changed.unsigned_abs()));
+            let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
+            stored.push(SensorRecord::registered(insert, task, attempt, generation, changed));
         }
         self.set_counter("sensor", changed)?;
         Ok(stored)
@@ -221,16 +214,25 @@ impl Db<'_> {
         }
         let before = self.counter("sensor")?;
         let mut changed = before;
-        let (mut end, mut tasks) = (self.prepare(END)?, self.prepare(TASK)?);
+        let (mut find, mut tasks) = (self.prepare(IF_WAITING)?, self.prepare(TASK)?);
+        let mut end = self.prepare(END)?;
         let mut ended = Vec::with_capacity(sensors.len());
         for lease in sensors {
-            let mut rows = end.query((lease.no.0, lease.epoch, changed + 1))?;
+            let mut rows = find.query((lease.no.0, lease.epoch))?;
             let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut self.names)).transpose()?;
-            if record.is_some() {
-                changed += 1;
-                rows.next()?;
-            }
-            ended.push(record);
+            drop(rows);
+            ended.push(match record {
+                Some(record) => {
+                    changed += 1;
+                    end.execute((lease.no.0, changed))?;
+                    Some(SensorRecord {
+                        state: SensorState::Ended,
+                        changed: changed.unsigned_abs(),
+                        ..record
+                    })
+                }
+                None => None,
+            });
         }
         if changed != before {
             self.set_counter("sensor", changed)?;
