@@ -31,7 +31,7 @@ fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, 
     let pool = PoolSpec::new("wide", Slots::Unlimited)?;
     store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?))?;
     let settings = Settings::new(options.interval, Duration::from_secs(7 * 86_400))?;
-    let granting = AdmitterOptions::default().lease(Duration::from_secs(3600));
+    let granting = AdmitterOptions::default().lease(Duration::from_secs(3600)).budget(BULK);
     let mut admitter = Admitter::new(store.clone(), "host".try_into()?, granting)?;
     let mut took = Duration::ZERO;
     for first in (0..options.sensors).step_by(BULK) {
