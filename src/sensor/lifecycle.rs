@@ -3,10 +3,11 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::spec::{OnLanded, OnMissed, SensorRecord};
+use super::spec::{OnLanded, OnMissed, SensorRecord, Settings};
 use crate::id::TaskKey;
 use crate::lease::TaskNo;
 use crate::task::TaskState;
+use crate::time;
 
 /// The answer of one poke.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +18,8 @@ pub enum Poked {
     NotYet,
     /// It has come; the host's text travels with it to each sensor.
     Landed(Option<String>),
-    /// The poke could not look: network, quota, a panic. It is tried again at the next due time.
+    /// The poke could not look: network, quota, a panic, a deadline passed. It is tried again, after longer and longer pauses;
+    /// in the end the sensor is given up (see [`super::Outage`]).
     Unreachable(String),
     /// It will never come: waiting on is pointless.
     Failed(String),
@@ -113,41 +115,88 @@ impl SensorEvent {
     }
 }
 
+/// The terms on which a sensor waits: all of it that decides over its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Terms {
+    /// How long and how often it waits.
+    pub settings: Settings,
+    /// When it was registered.
+    pub registered_at: DateTime<Utc>,
+    /// The first instant at which it has timed out.
+    pub times_out_at: DateTime<Utc>,
+}
+
+impl Terms {
+    /// The terms of a sensor with these settings, registered at this instant.
+    pub fn new(settings: Settings, registered_at: DateTime<Utc>) -> Self {
+        let registered_at = time::truncate(registered_at);
+        Self { settings, registered_at, times_out_at: time::add(registered_at, settings.longest()) }
+    }
+
+    /// The state of a task whose sensor missed what it waited for.
+    pub fn missed(&self) -> TaskState {
+        match self.settings.on_missed {
+            OnMissed::Fail => TaskState::Failed,
+            OnMissed::Skip => TaskState::Skipped,
+        }
+    }
+}
+
+impl From<&SensorRecord> for Terms {
+    fn from(sensor: &SensorRecord) -> Self {
+        let SensorRecord { settings, registered_at, times_out_at, .. } = *sensor;
+        Self { settings, registered_at, times_out_at }
+    }
+}
+
 /// What an answer at `now` does to one of the sensors that share the poke; none if it goes on waiting.
 ///
-/// A landing beats a timeout that has passed meanwhile; a poke that could not look never does.
+/// A landing beats a timeout that has passed meanwhile; a poke that could not look never does. How long a sensor bears pokes that
+/// cannot look is for [`super::give_up`].
 ///
 /// # Examples
 ///
-/// See [`crate::service::Poker`].
-pub fn settle(sensor: &SensorRecord, poked: &Poked, now: DateTime<Utc>) -> Option<Ending> {
-    let missed = match sensor.settings.on_missed {
-        OnMissed::Fail => TaskState::Failed,
-        OnMissed::Skip => TaskState::Skipped,
-    };
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::TaskState;
+/// use stationmaster::sensor::{EndReason, Poked, Settings, Terms, settle};
+/// use stationmaster::time::from_micros;
+///
+/// let terms = Terms::new(Settings::new(Duration::from_secs(30), Duration::from_secs(60))?, from_micros(0));
+/// assert_eq!(settle(&terms, &Poked::NotYet, from_micros(59_999_999)), None);
+/// let late = settle(&terms, &Poked::NotYet, terms.times_out_at).unwrap();
+/// assert_eq!((late.reason, late.to), (EndReason::TimedOut, TaskState::Failed));
+/// let landed = settle(&terms, &Poked::Landed(None), terms.times_out_at).unwrap();
+/// assert_eq!(landed.to, TaskState::Success);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn settle(terms: &Terms, poked: &Poked, now: DateTime<Utc>) -> Option<Ending> {
     match poked {
         Poked::Landed(value) => {
-            let to = match sensor.settings.on_landed {
+            let to = match terms.settings.on_landed {
                 OnLanded::Succeed => TaskState::Success,
                 OnLanded::Resume => TaskState::Scheduled,
             };
             Some(Ending::new(EndReason::Landed, to).value(value.clone()))
         }
-        Poked::Failed(message) => Some(Ending::new(EndReason::Failed, missed).message(Some(message.clone()))),
-        Poked::NotYet | Poked::Unreachable(_) if now >= sensor.times_out_at => {
-            let waited = crate::time::since(now, sensor.registered_at).as_secs_f64();
+        Poked::Failed(message) => {
+            Some(Ending::new(EndReason::Failed, terms.missed()).message(Some(message.clone())))
+        }
+        Poked::NotYet | Poked::Unreachable(_) if now >= terms.times_out_at => {
+            let waited = time::since(now, terms.registered_at).as_secs_f64();
             let last = match poked {
                 Poked::Unreachable(message) => format!("; the last poke could not look: {message}"),
                 _ => String::new(),
             };
-            let (reason, what) = match sensor.settings.execution_timeout {
-                Some(length) if length < sensor.settings.timeout => {
+            let (reason, what) = match terms.settings.execution_timeout {
+                Some(length) if length < terms.settings.timeout => {
                     (EndReason::ExecutionTimedOut, "sensor attempt")
                 }
                 _ => (EndReason::TimedOut, "sensor"),
             };
             let message = format!("{what} timed out after {waited:.3} s{last}");
-            Some(Ending::new(reason, missed).message(Some(message)))
+            Some(Ending::new(reason, terms.missed()).message(Some(message)))
         }
         Poked::NotYet | Poked::Unreachable(_) => None,
     }

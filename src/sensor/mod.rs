@@ -6,10 +6,12 @@
 
 mod claim;
 mod lifecycle;
+mod outage;
 mod schedule;
 mod spec;
 
 pub use claim::{ShardLease, ShardWrite, Worker, claims, quota};
-pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, settle};
+pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, Terms, settle};
+pub use outage::{Outage, backed_off, give_up};
 pub use schedule::{interval_at, next_poke};
 pub use spec::{NewSensor, OnLanded, OnMissed, SensorInsert, SensorRecord, Settings};

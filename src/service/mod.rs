@@ -1,8 +1,8 @@
 //! Services: what drives the pure core over a store.
 //!
-//! A service is a step, `tick(now) -> Report`. It spawns no thread and keeps no time: a host calls it from a loop of its
-//! own, from a timer, from a test with a [`crate::clock::ManualClock`], or lets [`run_blocking`] do so on a thread that the
-//! host made. Each report says when the next step is due.
+//! A service is a step, `tick(now) -> Report`. It keeps no time: a host calls it from a loop of its own, from a timer, from a test
+//! with a [`crate::clock::ManualClock`], or lets [`run_blocking`] do so on a thread that the host made. Each report says when the
+//! next step is due. Only the [`Poker`] has threads, for the host's pokes; they end with it.
 //!
 //! | service | one tick |
 //! |---|---|
@@ -22,7 +22,7 @@ pub mod runs;
 mod waking;
 
 pub use admitter::{Admitter, AdmitterOptions};
-pub use poker::{Poke, PokeLog, PokeReport, PokeRequest, Poker, PokerOptions};
+pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
 pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};
 pub use waking::WakingStore;

@@ -23,6 +23,11 @@ pub trait Service {
     ///
     /// [`crate::Error`] if the store failed. The service goes on with its next tick.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Self::Report>;
+
+    /// The loop that takes the steps is woken by this handle: a service that has work between them may wake it.
+    fn woken_by(&mut self, handle: &LoopHandle) {
+        let _ = handle;
+    }
 }
 
 /// What every report tells.
@@ -141,6 +146,7 @@ pub fn run_blocking<S: Service>(
     mut each: impl FnMut(Result<S::Report>) -> ControlFlow<()>,
 ) {
     let mut failures: u32 = 0;
+    service.woken_by(handle);
     while !handle.is_stopped() {
         let seen = handle.seen();
         let report = service.tick(clock.now());

@@ -1,138 +1,449 @@
-//! The sensors of a worker's shards in memory: by group, by due time, by timeout.
+//! The poke groups of a worker's shards in memory: by target, by due time, by timeout.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::members::{Member, Members, NOBODY};
+use super::slab::Slab;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
-use crate::id::SensorKind;
-use crate::lease::TaskNo;
-use crate::sensor::{SensorRecord, SensorState, next_poke};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
+use crate::time;
 
-/// What sensors of one group have in common.
-pub(super) type Target = (SensorKind, PokeContext);
+/// A group: its place, and which of those that had the place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct GroupRef {
+    pub(super) at: u32,
+    incarnation: u64,
+}
+
+/// Where a group stands with its poke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It waits for its due time.
+    Resting,
+    /// It was due; its answer has not come yet. It has no due time.
+    Asked,
+    /// Its poke hangs.
+    Hung,
+}
 
 /// Sensors that share one poke.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) fingerprint: Fingerprint,
-    pub(super) members: BTreeMap<TaskNo, SensorRecord>,
-    due: DateTime<Utc>,
+    pub(super) kind: u32,
+    pub(super) context: PokeContext,
+    pub(super) phase: Phase,
+    /// How many sensors share it. None while it only waits for a poke to return.
+    pub(super) members: u32,
+    pub(super) outage: Option<Outage>,
+    /// At or before the earliest timeout of its members, in microseconds.
+    pub(super) timeout: i64,
+    /// The smallest of its members.
+    pub(super) poke_timeout: Option<Duration>,
+    /// When it is due, in microseconds. While it is asked: when it is due again because somebody joined.
+    pub(super) due: i64,
+    /// The smallest of its members, when they registered.
+    interval: Duration,
+    /// A member's interval grows.
+    grows: bool,
+    /// A member has gone that may have been the earliest, the smallest or the only one that grows.
+    stale: bool,
+    first: u32,
+    /// Another group of the same fingerprint.
+    twin: u32,
+    fingerprint: Fingerprint,
+    incarnation: u64,
     looked_at: Option<DateTime<Utc>>,
+}
+
+/// By which rules due times are set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) floor: Duration,
+    pub(super) breaker: Duration,
+    pub(super) window: Duration,
+}
+
+/// A sensor to be put in.
+pub(super) struct Arrival {
+    pub(super) sensor: SensorRecord,
+    pub(super) kind: u32,
+    /// When its target is known to have been looked at last by another worker, if it is.
+    pub(super) looked_at: Option<DateTime<Utc>>,
+    /// The tick that learned of it.
+    pub(super) tick: u64,
+    /// Whether a log wants the whole sensor.
+    pub(super) whole: bool,
 }
 
 /// All sensors that this worker is responsible for.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    groups: HashMap<Target, Group>,
-    target_of: HashMap<TaskNo, Target>,
-    due: BTreeSet<(DateTime<Utc>, Target)>,
-    timeouts: BTreeSet<(DateTime<Utc>, TaskNo)>,
+    slab: Slab<Group>,
+    members: Members,
+    by_print: HashMap<Fingerprint, u32>,
+    due: BTreeSet<(i64, u32)>,
+    timeouts: BTreeSet<(i64, u32)>,
+    incarnations: u64,
+    /// Groups whose target could not be looked at last time.
+    outages: usize,
+    /// Groups that are kept only until their poke returns.
+    deserted: usize,
 }
 
 impl Groups {
     pub(super) fn sensors(&self) -> usize {
-        self.target_of.len()
+        self.members.len()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.groups.len()
+        self.slab.len() - self.deserted
     }
 
-    pub(super) fn get(&self, target: &Target) -> Option<&Group> {
-        self.groups.get(target)
+    pub(super) fn outages(&self) -> usize {
+        self.outages
+    }
+
+    pub(super) fn get(&self, group: GroupRef) -> Option<&Group> {
+        self.slab.get(group.at).filter(|found| found.incarnation == group.incarnation)
+    }
+
+    fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
+        self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
+    }
+
+    pub(super) fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
+        self.members.list(group.first)
+    }
+
+    /// True if this registration is in memory.
+    pub(super) fn knows(&self, lease: LeaseRef) -> bool {
+        self.members.get(lease.no).is_some_and(|member| member.lease == lease)
     }
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// `looked_at` is when its target is known to have been looked at last by another worker, if it is. The group is due
-    /// at the next grid point of the sensor's interval after the last look; at once if nobody looked, or if that has passed.
-    pub(super) fn learn(
-        &mut self,
-        sensor: SensorRecord,
-        looked_at: Option<DateTime<Utc>>,
-        now: DateTime<Utc>,
-        floor: Duration,
-    ) {
+    /// The group is due at the next grid point of the sensor's interval after the last look; at once if nobody looked, or if that
+    /// has passed.
+    pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
+        let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
+        let lease = sensor.lease_ref();
+        if sensor.state == SensorState::Waiting && self.knows(lease) {
+            return;
+        }
         self.remove(sensor.no);
         if sensor.state != SensorState::Waiting {
             return;
         }
-        let target = (sensor.kind.clone(), sensor.context.clone());
-        self.timeouts.insert((sensor.times_out_at, sensor.no));
-        self.target_of.insert(sensor.no, target.clone());
-        let group = self.groups.entry(target.clone()).or_insert_with(|| Group {
-            fingerprint: sensor.fingerprint,
-            members: BTreeMap::new(),
-            due: DateTime::<Utc>::MAX_UTC,
-            looked_at: None,
-        });
+        let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
+        let terms = Terms::from(&sensor);
+        let mut member = Member::new(lease, terms, tick, at);
+        let Some(group) = self.slab.get_mut(at) else { return };
+        if whole {
+            // One text for all that share it.
+            member.record = Some(Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
+        }
+        let Some(first) = self.members.push(member, group.first) else { return };
+        group.first = first;
+        if group.members == 0 {
+            self.deserted -= 1;
+        }
+        group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
-        let interval = sensor.settings.interval.max(floor);
-        let poke = group.looked_at.map_or(now, |at| next_poke(group.fingerprint, interval, at).max(now));
-        let due = group.due.min(poke).min(sensor.times_out_at);
-        group.members.insert(sensor.no, sensor);
-        self.due.remove(&(group.due, target.clone()));
-        group.due = due;
-        self.due.insert((due, target));
+        let interval = interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.floor);
+        let poke =
+            group.looked_at.map_or(now, |looked| next_poke(group.fingerprint, interval, looked).max(now));
+        let before = group.timeout;
+        group.add(&terms);
+        let due = group.due.min(time::micros(poke)).min(group.timeout);
+        if group.timeout != before {
+            self.timeouts.remove(&(before, at));
+            self.timeouts.insert((group.timeout, at));
+        }
+        self.set_due(at, due);
+    }
+
+    fn find(&self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
+        let mut at = *self.by_print.get(&sensor.fingerprint)?;
+        loop {
+            let group = self.slab.get(at)?;
+            if group.kind == kind && group.context == sensor.context {
+                return Some(at);
+            }
+            at = group.twin;
+        }
+    }
+
+    /// Founds a group, without members yet.
+    fn found(&mut self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
+        self.incarnations += 1;
+        let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
+        let at = self.slab.insert(Group {
+            kind,
+            context: sensor.context.clone(),
+            phase: Phase::Resting,
+            members: 0,
+            outage: None,
+            timeout: i64::MAX,
+            poke_timeout: None,
+            due: i64::MAX,
+            interval: Duration::MAX,
+            grows: false,
+            stale: false,
+            first: NOBODY,
+            twin,
+            fingerprint: sensor.fingerprint,
+            incarnation: self.incarnations,
+            looked_at: None,
+        })?;
+        self.deserted += 1;
+        self.by_print.insert(sensor.fingerprint, at);
+        Some(at)
+    }
+
+    fn set_due(&mut self, at: u32, due: i64) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        let before = std::mem::replace(&mut group.due, due);
+        if group.phase != Phase::Asked && before != due {
+            self.due.remove(&(before, at));
+            if due != i64::MAX {
+                self.due.insert((due, at));
+            }
+        }
     }
 
     /// Forgets one sensor.
     pub(super) fn remove(&mut self, no: TaskNo) {
-        let Some(target) = self.target_of.remove(&no) else { return };
-        let Some(group) = self.groups.get_mut(&target) else { return };
-        if let Some(sensor) = group.members.remove(&no) {
-            self.timeouts.remove(&(sensor.times_out_at, no));
+        let Some(at) = self.members.group(no) else { return };
+        let Some(group) = self.slab.get_mut(at) else { return };
+        group.first = self.members.remove(no, group.first);
+        group.members -= 1;
+        group.stale = true;
+        if group.members == 0 {
+            self.deserted += 1;
+            self.desert(at);
         }
-        if group.members.is_empty() {
-            self.due.remove(&(group.due, target.clone()));
-            self.groups.remove(&target);
+    }
+
+    /// Takes a group that has no members out of all orders; forgets it, unless its poke is still to return.
+    fn desert(&mut self, at: u32) {
+        self.set_outage(at, None);
+        let Some(group) = self.slab.get_mut(at) else { return };
+        self.timeouts.remove(&(group.timeout, at));
+        if group.phase != Phase::Asked {
+            self.due.remove(&(group.due, at));
+        }
+        group.clear();
+        if group.phase == Phase::Resting {
+            self.forget(at);
+        }
+    }
+
+    fn forget(&mut self, at: u32) {
+        let Some(group) = self.slab.remove(at) else { return };
+        self.deserted -= 1;
+        match self.by_print.get(&group.fingerprint).copied() {
+            Some(first) if first == at && group.twin == NOBODY => {
+                self.by_print.remove(&group.fingerprint);
+            }
+            Some(first) if first == at => {
+                self.by_print.insert(group.fingerprint, group.twin);
+            }
+            Some(mut before) => {
+                while let Some(other) = self.slab.get_mut(before) {
+                    if other.twin == at {
+                        other.twin = group.twin;
+                        break;
+                    }
+                    before = other.twin;
+                }
+            }
+            None => {}
         }
     }
 
     /// Forgets the sensors whose fingerprint is not the worker's any more.
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
-        let lost: Vec<TaskNo> = self
-            .groups
-            .values()
-            .filter(|group| !mine(group.fingerprint))
-            .flat_map(|group| group.members.keys().copied())
-            .collect();
+        let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint));
+        let lost: Vec<TaskNo> =
+            lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.no).collect();
         for no in lost {
             self.remove(no);
         }
     }
 
-    /// The groups that are due.
-    pub(super) fn due(&self, now: DateTime<Utc>) -> Vec<Target> {
-        self.due.iter().take_while(|(due, _)| *due <= now).map(|(_, target)| target.clone()).collect()
+    /// Forgets all sensors. Groups whose poke is still to return are kept for that.
+    pub(super) fn clear(&mut self) {
+        self.members.clear();
+        let all: Vec<(u32, u32)> = self.slab.iter().map(|(at, group)| (at, group.members)).collect();
+        for (at, members) in all {
+            if let Some(group) = self.slab.get_mut(at).filter(|_| members > 0) {
+                group.members = 0;
+                self.deserted += 1;
+                self.desert(at);
+            }
+        }
     }
 
-    /// Sets the next due time of a group that was looked at now: by the smallest interval of its members, but not below
-    /// `floor`, and for a last look when the first of them times out.
-    pub(super) fn looked_at(&mut self, target: &Target, now: DateTime<Utc>, floor: Duration) {
-        let Some(group) = self.groups.get_mut(target) else { return };
-        let interval = group.members.values().map(|sensor| sensor.settings.interval).min().unwrap_or(floor);
-        self.due.remove(&(group.due, target.clone()));
-        group.looked_at = Some(now);
-        let timeout = group.members.values().map(|sensor| sensor.times_out_at).min();
-        let poke = next_poke(group.fingerprint, interval.max(floor), now);
-        group.due = timeout.map_or(poke, |at| poke.min(at));
-        self.due.insert((group.due, target.clone()));
+    /// The next group that is due. Unless it hangs, it is asked from now on; either way [`Self::rest`] is to give it a new due time.
+    /// Groups whose due time has moved back are passed over.
+    pub(super) fn next_due(&mut self, now: DateTime<Utc>, rules: Rules) -> Option<GroupRef> {
+        let limit = time::micros(now);
+        loop {
+            let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
+            let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
+                self.due.pop_first();
+                continue;
+            };
+            if stale {
+                self.refresh(at);
+                let next = self.slab.get(at).map_or(i64::MAX, |group| {
+                    let since = group.looked_at.unwrap_or(now);
+                    let grid = next_poke(group.fingerprint, self.interval(group, now, rules), since);
+                    // It was due for a member that has gone, or for a grid that was finer.
+                    if group.looked_at.is_none() {
+                        due
+                    } else {
+                        time::micros(grid).min(group.timeout).max(due)
+                    }
+                });
+                self.set_due(at, next);
+                continue;
+            }
+            let group = self.slab.get_mut(at)?;
+            let found = GroupRef { at, incarnation: group.incarnation };
+            self.due.pop_first();
+            group.due = i64::MAX;
+            if group.phase == Phase::Resting {
+                group.phase = Phase::Asked;
+                group.looked_at = Some(now);
+            }
+            return Some(found);
+        }
     }
 
-    /// The sensors that have timed out.
-    pub(super) fn timed_out(&self, now: DateTime<Utc>) -> Vec<SensorRecord> {
-        let due = self.timeouts.iter().take_while(|(at, _)| *at <= now);
-        due.filter_map(|(_, no)| self.groups.get(self.target_of.get(no)?)?.members.get(no).cloned()).collect()
+    /// Computes anew what its members have in common.
+    fn refresh(&mut self, at: u32) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        let before = group.timeout;
+        group.clear();
+        for member in self.members.list(group.first) {
+            group.add(&member.terms);
+        }
+        self.timeouts.remove(&(before, at));
+        self.timeouts.insert((group.timeout, at));
     }
 
-    /// The earliest due time or timeout.
-    pub(super) fn next_due(&self) -> Option<DateTime<Utc>> {
-        let poke = self.due.first().map(|(at, _)| *at);
-        let timeout = self.timeouts.first().map(|(at, _)| *at);
-        poke.into_iter().chain(timeout).min()
+    fn interval(&self, group: &Group, now: DateTime<Utc>, rules: Rules) -> Duration {
+        let current = |member: &Member| {
+            interval_at(&member.terms.settings, time::since(now, member.terms.registered_at))
+        };
+        let interval = match group.grows {
+            true => self.members(group).map(current).min().unwrap_or(group.interval),
+            false => group.interval,
+        };
+        let interval = interval.max(rules.floor);
+        group.outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules.breaker))
+    }
+
+    /// A group's poke was answered, or will not be made: it waits for its next due time.
+    pub(super) fn rest(&mut self, group: GroupRef, now: DateTime<Utc>, rules: Rules) {
+        let Some(found) = self.get_mut(group) else { return };
+        let asked = found.phase == Phase::Asked;
+        if asked {
+            found.phase = Phase::Resting;
+        }
+        if found.members == 0 {
+            if asked {
+                self.forget(group.at);
+            }
+            return;
+        }
+        if found.stale || found.timeout <= time::micros(now) {
+            self.refresh(group.at);
+        }
+        let Some(found) = self.get(group) else { return };
+        let mut due = time::micros(next_poke(found.fingerprint, self.interval(found, now, rules), now));
+        if let Some(outage) = found.outage {
+            let ends =
+                |member: &Member| time::micros(outage.borne_until(member.terms.registered_at, rules.window));
+            due = due.min(self.members(found).map(ends).min().unwrap_or(due));
+        }
+        due = due.min(found.timeout);
+        if asked {
+            due = due.min(found.due);
+            if let Some(found) = self.get_mut(group) {
+                found.due = i64::MAX;
+            }
+        }
+        self.set_due(group.at, due);
+    }
+
+    /// Its poke passed its deadline: until that returns it is not poked again.
+    pub(super) fn hangs(&mut self, group: GroupRef, now: DateTime<Utc>, rules: Rules) {
+        if self.get(group).is_some_and(|found| found.members > 0) {
+            self.rest(group, now, rules);
+        }
+        if let Some(found) = self.get_mut(group) {
+            found.phase = Phase::Hung;
+        }
+    }
+
+    /// A poke that hung has returned.
+    pub(super) fn returned(&mut self, group: GroupRef) {
+        let Some(found) = self.get_mut(group).filter(|found| found.phase == Phase::Hung) else { return };
+        found.phase = Phase::Resting;
+        if found.members == 0 {
+            self.forget(group.at);
+        }
+    }
+
+    /// Notes what an answer says of the target.
+    pub(super) fn note(&mut self, group: GroupRef, outage: Option<Outage>) {
+        if self.get(group).is_some_and(|found| found.members > 0) {
+            self.set_outage(group.at, outage);
+        }
+    }
+
+    fn set_outage(&mut self, at: u32, outage: Option<Outage>) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        self.outages -= usize::from(group.outage.is_some());
+        group.outage = outage;
+        self.outages += usize::from(outage.is_some());
+    }
+
+    /// The groups with members that may have timed out at that instant or earlier.
+    pub(super) fn timed_out(&self, at: DateTime<Utc>) -> impl Iterator<Item = &Group> {
+        let limit = time::micros(at);
+        let passed = self.timeouts.iter().take_while(move |(timeout, _)| *timeout <= limit);
+        passed.filter_map(|(_, at)| self.slab.get(*at))
+    }
+
+    /// The earliest due time.
+    pub(super) fn earliest(&self) -> Option<DateTime<Utc>> {
+        self.due.first().map(|(due, _)| time::from_micros(*due))
+    }
+}
+
+impl Group {
+    fn add(&mut self, terms: &Terms) {
+        let settings = &terms.settings;
+        self.timeout = self.timeout.min(time::micros(terms.times_out_at));
+        self.interval = self.interval.min(settings.interval);
+        self.grows |= settings.max_interval.is_some();
+        self.poke_timeout = self.poke_timeout.into_iter().chain(settings.poke_timeout).min();
+    }
+
+    /// Forgets what its members have in common.
+    fn clear(&mut self) {
+        (self.timeout, self.interval, self.grows) = (i64::MAX, Duration::MAX, false);
+        (self.poke_timeout, self.stale) = (None, false);
+        if self.members == 0 {
+            (self.due, self.looked_at, self.first) = (i64::MAX, None, NOBODY);
+        }
     }
 }

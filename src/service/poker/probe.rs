@@ -2,20 +2,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use chrono::{DateTime, Utc};
-use parking_lot::Mutex;
 
+use crate::bounds::MAX_TEXT_BYTES;
 use crate::canonical::PokeContext;
 use crate::id::SensorKind;
 use crate::sensor::{Poked, SensorRecord};
 
+/// The longest message of a poke that is kept, in characters.
+const MAX_MESSAGE_CHARS: usize = 16 * 1024;
+
 /// Looks whether what a kind of sensor waits for has come. The host writes one per kind.
 ///
-/// A poke should be quick and must not wait for ever: the tick ends when all its pokes have answered, and until then no
-/// sensor of this worker lands or times out. Give what it calls a timeout of its own.
+/// A poke runs on a thread of the poker. Give what it calls a timeout of its own: a poke that passes its deadline counts as
+/// [`Poked::Unreachable`], and its thread is lost until it returns. A panic is caught and counts as `Unreachable`, too.
 ///
 /// # Examples
 ///
@@ -46,6 +47,40 @@ impl<F: Fn(&PokeRequest<'_>) -> Poked + Send + Sync> Poke for F {
     }
 }
 
+/// Looks for many targets of a kind in one call: one query, one directory listing, one request.
+///
+/// # Examples
+///
+/// ```
+/// use std::collections::HashSet;
+/// use stationmaster::sensor::Poked;
+/// use stationmaster::service::{PokeMany, PokeRequest};
+///
+/// struct Partitions;
+///
+/// impl PokeMany for Partitions {
+///     fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+///         let there: HashSet<&str> = HashSet::new(); // one query for all of them
+///         let answer = |request: &PokeRequest<'_>| match there.contains(request.context.as_str()) {
+///             true => Poked::Landed(None),
+///             false => Poked::NotYet,
+///         };
+///         requests.iter().map(answer).collect()
+///     }
+/// }
+/// ```
+pub trait PokeMany: Send + Sync {
+    /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts as
+    /// [`Poked::Unreachable`] for all of them.
+    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked>;
+}
+
+impl<F: Fn(&[PokeRequest<'_>]) -> Vec<Poked> + Send + Sync> PokeMany for F {
+    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+        self(requests)
+    }
+}
+
 /// What a poke is asked to look at.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -56,50 +91,76 @@ pub struct PokeRequest<'a> {
     pub context: &'a PokeContext,
     /// How many sensors share the answer.
     pub sensors: usize,
-    /// The instant of the tick.
+    /// The instant of the tick that asked for it.
     pub now: DateTime<Utc>,
 }
 
-/// Hears of every poke, once per sensor that shares it: for a log at the place where that task's log belongs. A panic of
-/// it is caught and passed over.
+/// Hears of every answer, once per sensor that shares it: for a log at the place where that task's log belongs. A panic of it is
+/// caught and passed over. It is called by the tick, so what it does should be quick.
 pub trait PokeLog: Send + Sync {
-    /// The sensor's target was poked in the tick of this instant, with this answer.
+    /// The sensor's target was poked, and the tick of this instant took up the answer.
     fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked);
 }
 
-/// Makes pokes on at most `threads` threads, this one among them, and begins none after the deadline. Answers in the order
-/// of the requests; none for those that were not made.
-pub(super) fn poke_all(
-    jobs: &[(Arc<dyn Poke>, PokeRequest<'_>)],
-    threads: usize,
-    deadline: Instant,
-) -> Vec<Option<Poked>> {
-    let next = AtomicUsize::new(0);
-    let answers: Mutex<Vec<Option<Poked>>> = Mutex::new(vec![None; jobs.len()]);
-    let work = || {
-        while Instant::now() < deadline {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(at) else { return };
-            let answer = poke_one(job);
-            if let Some(place) = answers.lock().get_mut(at) {
-                *place = Some(answer);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(jobs.len()) {
-            // If the system has no more threads, the others do the work.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
-    answers.into_inner()
+/// How a kind is poked.
+#[derive(Clone)]
+pub(super) enum Probe {
+    One(Arc<dyn Poke>),
+    /// So many at once, at most.
+    Many(Arc<dyn PokeMany>, usize),
 }
 
-fn poke_one((poke, request): &(Arc<dyn Poke>, PokeRequest<'_>)) -> Poked {
-    catch_unwind(AssertUnwindSafe(|| poke.poke(request))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Poked::Unreachable(format!("the poke panicked: {}", text.as_deref().unwrap_or("no message")))
-    })
+impl Probe {
+    /// Looks once for each request.
+    pub(super) fn look(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+        match self {
+            Self::One(poke) => requests.iter().map(|request| look(poke.as_ref(), request)).collect(),
+            Self::Many(poke, _) => look_many(poke.as_ref(), requests),
+        }
+    }
+}
+
+pub(super) fn look(poke: &dyn Poke, request: &PokeRequest<'_>) -> Poked {
+    bounded(catch_unwind(AssertUnwindSafe(|| poke.poke(request))).unwrap_or_else(|panic| panicked(&*panic)))
+}
+
+fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+    let wrong = match catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))) {
+        Ok(answers) if answers.len() == requests.len() => return answers.into_iter().map(bounded).collect(),
+        Ok(answers) => Poked::Unreachable(format!(
+            "the poke answered {} of {} requests: poke_many must answer each",
+            answers.len(),
+            requests.len()
+        )),
+        Err(panic) => panicked(&*panic),
+    };
+    vec![wrong; requests.len()]
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Poked {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    bounded(Poked::Unreachable(format!("the poke panicked: {}", text.unwrap_or("no message"))))
+}
+
+/// The answer with texts that the store takes.
+fn bounded(answer: Poked) -> Poked {
+    match answer {
+        Poked::Landed(Some(value)) if value.len() > MAX_TEXT_BYTES => {
+            let bytes = value.len();
+            Poked::Failed(format!(
+                "landed with {bytes} bytes, more than {MAX_TEXT_BYTES}: land with a reference"
+            ))
+        }
+        Poked::Failed(message) => Poked::Failed(short(message)),
+        Poked::Unreachable(message) => Poked::Unreachable(short(message)),
+        other => other,
+    }
+}
+
+fn short(message: String) -> String {
+    match message.len() > MAX_MESSAGE_CHARS {
+        true => message.chars().take(MAX_MESSAGE_CHARS).collect(),
+        false => message,
+    }
 }

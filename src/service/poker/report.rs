@@ -19,20 +19,39 @@ pub struct PokeReport {
     pub groups: usize,
     /// Sensors read from the store: registered, changed or ended since the last tick, or taken over.
     pub loaded: usize,
-    /// Pokes made.
+    /// Pokes whose answers were taken up, those that passed their deadline among them.
     pub poked: usize,
     /// Pokes that were not needed, because sensors share them.
     pub saved: usize,
-    /// Pokes that could not look, panics included.
+    /// How often a target could not be looked at: panics, pokes past their deadline, and due times at which its last poke still
+    /// hung are among them.
     pub unreachable: usize,
+    /// Pokes that passed their deadline in this tick.
+    pub overran: usize,
+    /// Answers that came after their deadline. They change nothing.
+    pub late: usize,
     /// Sensors that landed.
     pub landed: usize,
     /// Sensors whose poke said that they never will land.
     pub failed: usize,
     /// Sensors that timed out.
     pub timed_out: usize,
+    /// Sensors whose target could not be looked at for longer than they bear
+    /// ([`retry_window`](super::PokerOptions::retry_window)).
+    pub gave_up: usize,
     /// Sensors of kinds that this worker has no poke for. They time out, but are not poked.
     pub unknown_kind: usize,
+    /// Groups whose target could not be looked at last time: they are poked after longer pauses.
+    pub backed_off: usize,
+    /// Groups that are due and wait for a thread, now that the tick is over.
+    pub waiting: usize,
+    /// Groups whose poke was begun and has neither answered nor passed its deadline, now that the tick is over.
+    pub in_flight: usize,
+    /// Threads whose poke passed its deadline and has not returned.
+    pub hung: usize,
+    /// Threads that may poke: [`PokerOptions::threads`](super::PokerOptions::threads), less those hung beyond
+    /// [`max_hung`](super::PokerOptions::max_hung). At 0 nothing is poked; sensors time out only.
+    pub threads: usize,
     /// How long the tick took.
     #[serde(rename = "duration_s", with = "crate::seconds")]
     pub duration: Duration,

@@ -1,121 +1,35 @@
 //! The poke service.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::num::NonZeroU32;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-use super::groups::{Groups, Target};
-use super::probe::{Poke, PokeLog, PokeRequest, poke_all};
+use super::crew::{Crew, Haul, Job, Standing};
+use super::groups::{GroupRef, Groups, Phase, Rules};
+use super::kinds::Kinds;
+use super::options::PokerOptions;
+use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
-use crate::bounds::{MAX_TEXT_BYTES, clip};
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
-use crate::sensor::{EndReason, Ending, Poked, SensorRecord, Worker, claims, settle};
-use crate::service::lifecycle::end_sensors;
-use crate::service::run::Service;
-use crate::shard::{ShardLimit, ShardRange, range};
-use crate::store::{Moved, SensorQuery, Store, StoreExt, StoreTx, WhichSensors};
+use crate::sensor::Ending;
+use crate::service::run::{LoopHandle, Service};
+use crate::store::{Store, StoreExt};
 use crate::time;
 
-/// How long workers that expired can still be seen in the store.
-const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// How soon at the latest a tick should follow while pokes run and nobody would wake its loop.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The most workers that one renewal forgets.
-const WORKERS_FORGOTTEN: usize = 100;
+/// How soon at the latest a tick looks whether a poke holds up others.
+const LOOK_SOON: Duration = Duration::from_millis(20);
 
-/// How a [`Poker`] works. All workers of a store use the same `codes` and `shards`.
-///
-/// Defaults: 10,000 codes in 16 shards, leases of 30 seconds, no poke interval below one second, 4 threads, 10,000 sensors
-/// to a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PokerOptions {
-    /// The number of shard codes (Airflow: `shard_code_upper_limit`).
-    pub codes: ShardLimit,
-    /// Into how many shards the codes are split (Airflow: `shards`). At most so many workers share the work.
-    pub shards: NonZeroU32,
-    /// How long a worker counts as alive and holds its shards without renewing.
-    pub lease: Duration,
-    /// No group is poked more often than this.
-    pub floor: Duration,
-    /// How many pokes are made at once.
-    pub threads: usize,
-    /// How many sensors are read at once.
-    pub page: usize,
-    /// How long at most until a tick looks for new registrations.
-    pub follow: Duration,
-}
-
-impl Default for PokerOptions {
-    fn default() -> Self {
-        Self {
-            codes: ShardLimit::default(),
-            shards: NonZeroU32::MIN.saturating_add(15),
-            lease: Duration::from_secs(30),
-            floor: Duration::from_secs(1),
-            threads: 4,
-            page: 10_000,
-            follow: Duration::from_secs(1),
-        }
-    }
-}
-
-impl PokerOptions {
-    /// Sets into how many shards the codes are split.
-    #[must_use]
-    pub fn shards(mut self, shards: NonZeroU32) -> Self {
-        self.shards = shards;
-        self
-    }
-
-    /// Sets the number of shard codes.
-    #[must_use]
-    pub fn codes(mut self, codes: ShardLimit) -> Self {
-        self.codes = codes;
-        self
-    }
-
-    /// Sets how long a worker holds its shards without renewing.
-    #[must_use]
-    pub fn lease(mut self, length: Duration) -> Self {
-        self.lease = length;
-        self
-    }
-
-    /// Sets the smallest poke interval of all.
-    #[must_use]
-    pub fn floor(mut self, interval: Duration) -> Self {
-        self.floor = interval;
-        self
-    }
-
-    /// Sets how many pokes are made at once.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Sets how many sensors are read at once.
-    #[must_use]
-    pub fn page(mut self, sensors: usize) -> Self {
-        self.page = sensors;
-        self
-    }
-
-    /// Sets how long at most until a tick looks for new registrations.
-    #[must_use]
-    pub fn follow(mut self, interval: Duration) -> Self {
-        self.follow = interval;
-        self
-    }
-}
+/// A tick waits no longer than this, whatever the options say.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Polls what sensors wait for.
 ///
@@ -125,20 +39,41 @@ impl PokerOptions {
 ///    and takes what is free ([`crate::sensor::claims`]).
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the shards it just
 ///    took. When nothing changed it reads nothing else.
-/// 3. *Poke.* Each group that is due is poked once, on up to `threads` threads; a panic is caught and counts as
-///    [`Poked::Unreachable`]. No poke begins when the leases are about to end: the rest stays due.
-/// 4. *Settle.* What landed, failed or timed out is ended in one transaction, with an event per sensor. When nothing ended,
-///    nothing is written. A sensor that times out is looked at once more first.
+/// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers, at most
+///    [`patience`](PokerOptions::patience); what comes later is taken up by a later tick, and no other group waits for it.
+/// 4. *Settle.* What landed, failed, timed out or was given up is ended in one transaction (of 10,000 at most), with an event per
+///    sensor. When nothing ended, nothing is written. A sensor that times out is looked at once more first.
+///
+/// # Pokes
+///
+/// A group is poked when it is new, then on a grid of the smallest interval of its members
+/// ([`interval_at`](crate::sensor::interval_at), not below the floor) that is computed from fingerprint and interval alone
+/// ([`crate::sensor::next_poke`]), and when a member times out. So a restart needs no stored counter and pokes no more than usual.
+///
+/// * *Threads* are the poker's own, made when there is work for them, at most [`threads`](PokerOptions::threads) that do not
+///   hang. Kinds take turns; a kind may have a limit of calls at once ([`Self::at_once`]), and does not hold up the others.
+/// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its members, else that of
+///   the options. Then it counts as [`Poked::Unreachable`](crate::sensor::Poked::Unreachable), its thread as hung, and another
+///   takes its place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke hangs, its
+///   group is not poked again; each due time counts as unreachable. A hung call does not count against the limit of its kind.
+///   Its late answer changes nothing.
+/// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered later, or again,
+///   waits for the next poke.
+/// * *Leases.* No poke begins when the leases are about to end: the rest stays due.
+/// * *A target that cannot be looked at* is poked after longer and longer pauses ([`crate::sensor::backed_off`]), until it can be. A
+///   sensor bears that for [`retry_window`](PokerOptions::retry_window), then its attempt fails
+///   ([`crate::sensor::give_up`]). This is kept in memory: after a takeover the time begins anew.
 ///
 /// # What holds
 ///
 /// While its leases hold, a worker alone pokes the groups of its shards. A poke whose sensor was cancelled, registered
 /// again or ended by another worker meanwhile changes nothing: every end is conditional on the registration's epoch and on
-/// the task still sensing. A group is looked at when it is registered and then on a grid computed from fingerprint and
-/// interval alone ([`crate::sensor::next_poke`]), so a restart needs no stored counter and pokes no more than usual. Sensors time out
-/// only while some worker ticks.
+/// the task still sensing. Sensors time out only while some worker ticks; one whose last look does not come within the poke timeout
+/// (all threads hang) times out without it. When the store fails to take ends, the next tick tries again.
 ///
 /// When the clock is set back, the worker begins anew, as after a restart.
+///
+/// [`Self::leave`] and dropping the poker wait for pokes that run, each until its deadline at most.
 ///
 /// # Examples
 ///
@@ -179,18 +114,32 @@ impl PokerOptions {
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub struct Poker {
-    store: Arc<dyn Store>,
-    name: Holder,
-    options: PokerOptions,
-    kinds: HashMap<SensorKind, Arc<dyn Poke>>,
-    log: Option<Arc<dyn PokeLog>>,
-    groups: Groups,
-    cursor: u64,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) name: Holder,
+    pub(super) options: PokerOptions,
+    pub(super) kinds: Kinds,
+    pub(super) log: Option<Arc<dyn PokeLog>>,
+    pub(super) groups: Groups,
+    pub(super) cursor: u64,
     /// Shards held whose sensors are in memory, with the instant until which they may be poked.
-    shards: BTreeMap<u32, DateTime<Utc>>,
-    renew_at: Option<DateTime<Utc>>,
+    pub(super) shards: BTreeMap<u32, DateTime<Utc>>,
+    pub(super) renew_at: Option<DateTime<Utc>>,
+    /// Counts the ticks.
+    pub(super) ticks: u64,
+    /// What ended, until the store knows.
+    pub(super) endings: BTreeMap<LeaseRef, Arc<Ending>>,
     /// The instant of the last tick.
     last: Option<DateTime<Utc>>,
+    crew: Option<Crew>,
+    handle: Option<LoopHandle>,
+    /// Due groups that wait for a place in the crew's queue, by kind.
+    pending: Vec<Pending>,
+}
+
+/// The due groups of a kind that this worker can poke.
+struct Pending {
+    kind: u32,
+    groups: VecDeque<GroupRef>,
 }
 
 impl fmt::Debug for Poker {
@@ -198,7 +147,7 @@ impl fmt::Debug for Poker {
         f.debug_struct("Poker")
             .field("name", &self.name)
             .field("options", &self.options)
-            .field("kinds", &self.kinds.keys())
+            .field("kinds", &self.kinds.known().map(|(_, name, _)| name).collect::<Vec<_>>())
             .field("shards", &self.shards)
             .field("groups", &self.groups.len())
             .finish_non_exhaustive()
@@ -219,13 +168,18 @@ impl Poker {
             store,
             name,
             options,
-            kinds: HashMap::new(),
+            kinds: Kinds::default(),
             log: None,
             groups: Groups::default(),
             cursor: 0,
             shards: BTreeMap::new(),
             renew_at: None,
+            ticks: 0,
+            endings: BTreeMap::new(),
             last: None,
+            crew: None,
+            handle: None,
+            pending: Vec::new(),
         })
     }
 
@@ -234,206 +188,275 @@ impl Poker {
     /// All workers of a store should know the same kinds: sensors of a kind that the worker of their shard does not know are
     /// not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
-    pub fn kind(mut self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
-        self.kinds.insert(kind, Arc::new(poke));
+    pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
+        self.probe(&kind, Probe::One(Arc::new(poke)))
+    }
+
+    /// Answers for this kind with this poke, at most `at_most` targets in one call.
+    ///
+    /// A call takes what is due when a thread is free for it. Its deadline is the smallest of its groups.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::num::NonZeroUsize;
+    /// use std::sync::Arc;
+    /// use stationmaster::sensor::Poked;
+    /// use stationmaster::service::{PokeRequest, Poker, PokerOptions};
+    /// use stationmaster::store::MemoryStore;
+    ///
+    /// let store = Arc::new(MemoryStore::new());
+    /// let poke = |requests: &[PokeRequest<'_>]| vec![Poked::NotYet; requests.len()];
+    /// let thousand = NonZeroUsize::new(1_000).unwrap();
+    /// let poker = Poker::new(store, "poker".try_into()?, PokerOptions::default())?
+    ///     .kind_many("partition".try_into()?, thousand, poke)
+    ///     .at_once("partition".try_into()?, NonZeroUsize::new(2).unwrap());
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    #[must_use]
+    pub fn kind_many(self, kind: SensorKind, at_most: NonZeroUsize, poke: impl PokeMany + 'static) -> Self {
+        self.probe(&kind, Probe::Many(Arc::new(poke), at_most.get()))
+    }
+
+    fn probe(mut self, kind: &SensorKind, probe: Probe) -> Self {
+        self.begin_anew();
+        if let Some(kind) = self.kinds.kind_mut(kind) {
+            kind.probe = Some(probe);
+        }
         self
     }
 
-    /// Tells this log of every poke.
+    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count.
+    #[must_use]
+    pub fn at_once(mut self, kind: SensorKind, calls: NonZeroUsize) -> Self {
+        self.begin_anew();
+        if let Some(kind) = self.kinds.kind_mut(&kind) {
+            kind.at_once = Some(calls);
+        }
+        self
+    }
+
+    /// Tells this log of every answer. The poker then keeps the whole sensors in memory.
     #[must_use]
     pub fn log(mut self, log: impl PokeLog + 'static) -> Self {
+        self.begin_anew();
         self.log = Some(Arc::new(log));
         self
     }
 
-    /// Releases the shards, so that other workers take them over at once.
+    /// Waits for the pokes that run, each until its deadline at most, and releases the shards, so that other workers take them
+    /// over at once. What the pokes answered counts.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Store`] if the store fails; the shards then come free when their leases expire.
     pub fn leave(&mut self) -> Result<()> {
-        self.forget_all();
+        let settled = self.dismiss();
+        self.begin_anew();
         let name = &self.name;
-        self.store.write(|tx| Ok(tx.delete_worker(name)?))
+        self.store.write(|tx| Ok(tx.delete_worker(name)?))?;
+        settled
     }
 
-    /// Begins anew, as after a restart.
+    /// Ends the threads, and settles what their pokes answered.
+    fn dismiss(&mut self) -> Result<()> {
+        let (Some(mut crew), Some(now)) = (self.crew.take(), self.last) else { return Ok(()) };
+        let (mut haul, mut report) = (Haul::default(), PokeReport::default());
+        crew.close(&mut haul);
+        self.take_up(&mut haul, now, &mut report);
+        self.store_ends(now, &mut report)
+    }
+
+    /// Forgets all that it holds, and its threads.
+    fn begin_anew(&mut self) {
+        self.crew = None;
+        self.pending.clear();
+        self.forget_all();
+        self.groups = Groups::default();
+    }
+
+    /// Begins anew, as after a restart, with the threads as they are.
     fn forget_all(&mut self) {
         self.shards.clear();
-        self.groups = Groups::default();
+        self.groups.clear();
+        self.endings.clear();
         self.renew_at = None;
+        self.withdraw();
     }
 
-    /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Answers the shards
-    /// whose sensors it does not have in memory yet.
-    fn hold_shards(&mut self, now: DateTime<Utc>) -> Result<Vec<u32>> {
-        let held_before = self.shards.len();
-        self.shards.retain(|_, until| now < *until);
-        if self.shards.len() == held_before && self.renew_at.is_some_and(|at| now < at) {
-            return Ok(Vec::new());
-        }
-        let (name, options) = (&self.name, &self.options);
-        let expires_at = time::add(now, options.lease);
-        let (held, freed): (Vec<u32>, Option<DateTime<Utc>>) = self.store.write(|tx| {
-            agree(name, options, &tx.live_workers(now)?)?;
-            tx.put_worker(&Worker::new(name.clone(), options.codes, options.shards, expires_at))?;
-            tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
-            let (leases, live) = (tx.shard_leases()?, tx.live_workers(now)?);
-            let writes = claims(name, now, options.lease, options.shards.get(), &leases, &live);
-            let written = tx.put_shards_if_unchanged(&writes)?;
-            let mine = writes.into_iter().zip(written).filter(|(write, written)| {
-                *written == Moved::Yes && write.lease.holder.as_ref() == Some(name)
+    pub(super) fn rules(&self) -> Rules {
+        let PokerOptions { floor, breaker, retry_window, .. } = self.options;
+        Rules { floor, breaker, window: retry_window }
+    }
+
+    /// Takes back what waits to be poked for nobody.
+    pub(super) fn withdraw(&mut self) {
+        let (now, rules) = (self.last.unwrap_or_default(), self.rules());
+        let groups = &mut self.groups;
+        let deserted = |group: GroupRef| groups.get(group).is_none_or(|found| found.members == 0);
+        let mut withdrawn = Vec::new();
+        for pending in &mut self.pending {
+            pending.groups.retain(|group| {
+                let keep = !deserted(*group);
+                if !keep {
+                    withdrawn.push(*group);
+                }
+                keep
             });
-            let others =
-                leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
-            let freed = others.map(|lease| lease.expires_at).min();
-            Ok((mine.map(|(write, _)| write.lease.shard).collect(), freed))
-        })?;
-        let gained = held.iter().copied().filter(|shard| !self.shards.contains_key(shard)).collect();
-        self.shards.retain(|shard, _| held.contains(shard));
-        let (codes, kept) = (options.codes, self.ranges(self.shards.keys().copied()));
-        self.groups.retain(|print| kept.iter().any(|range| range.contains(codes.code(print))));
-        self.shards = held.into_iter().map(|shard| (shard, expires_at)).collect();
-        let renew_at = time::add(now, options.lease / 3);
-        self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
-        Ok(gained)
+        }
+        if let Some(crew) = &mut self.crew {
+            withdrawn.extend(crew.withdraw(|job| !deserted(job.group)));
+        }
+        withdrawn.into_iter().for_each(|group| groups.rest(group, now, rules));
     }
 
-    fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<ShardRange> {
-        shards.map(|shard| range(self.options.codes, self.options.shards, shard)).collect()
-    }
-
-    /// Reads what changed in its shards, and all waiting sensors of those it just gained; of all, if a sensor was deleted
-    /// that changed since it last looked. Answers how many sensors it read.
-    fn follow(&mut self, now: DateTime<Utc>, gained: &[u32]) -> Result<usize> {
-        let kept = self.shards.keys().copied().filter(|shard| !gained.contains(shard));
-        let (kept, gained) = (self.ranges(kept), self.ranges(gained.iter().copied()));
-        let (cursor, codes, page) = (self.cursor, self.options.codes, self.options.page.max(1));
-        let (news, taken_over, last, missed) = self.store.read(|tx| {
-            let last = tx.last_sensor_change()?;
-            let missed = !kept.is_empty() && tx.last_forgotten_change()? > cursor;
-            let (mut news, mut taken_over) = (Vec::new(), Vec::new());
-            let mut anew = gained.clone();
-            if missed {
-                anew.extend(kept.iter().copied());
-            } else if last > cursor && !kept.is_empty() {
-                let query = SensorQuery::new(cursor, codes, kept.clone(), WhichSensors::All, page);
-                read_all(tx, query, &mut news)?;
+    /// Sorts out what is due: what is to be poked, what hangs, and what this worker cannot poke.
+    fn take_due(&mut self, now: DateTime<Utc>, report: &mut PokeReport) {
+        let rules = self.rules();
+        let mut hung = Vec::new();
+        let mut unknown = Vec::new();
+        while let Some(group) = self.groups.next_due(now, rules) {
+            let Some(found) = self.groups.get(group) else { continue };
+            let kind = found.kind;
+            if found.phase == Phase::Hung {
+                hung.push(group);
+            } else if !self.kinds.is_known(kind) {
+                unknown.push(group);
+            } else if let Some(pending) = self.pending.iter_mut().find(|pending| pending.kind == kind) {
+                pending.groups.push_back(group);
             }
-            if !anew.is_empty() {
-                let query = SensorQuery::new(0, codes, anew, WhichSensors::Waiting, page);
-                read_all(tx, query, &mut taken_over)?;
+        }
+        hung.into_iter().for_each(|group| self.still_hangs(group, now, report));
+        unknown.into_iter().for_each(|group| self.not_known(group, now, report));
+    }
+
+    /// Hands out what is to be poked, as far as there are places for it. Answers how many jobs that were.
+    fn hand_out(&mut self, now: DateTime<Utc>) -> usize {
+        let (tick, usual, rules) = (self.ticks, self.options.poke_timeout, self.rules());
+        let Some(crew) = &mut self.crew else { return 0 };
+        let mut handed = 0;
+        for (kind, pending) in self.pending.iter_mut().enumerate() {
+            let places = if pending.groups.is_empty() { 0 } else { crew.places(kind) };
+            let mut jobs = Vec::with_capacity(places.min(pending.groups.len()));
+            while jobs.len() < places {
+                let Some(group) = pending.groups.pop_front() else { break };
+                match self.groups.get(group) {
+                    Some(found) if found.members > 0 => jobs.push(Job {
+                        group,
+                        context: found.context.clone(),
+                        sensors: found.members,
+                        now,
+                        timeout: found.poke_timeout.unwrap_or(usual),
+                        tick,
+                    }),
+                    _ => self.groups.rest(group, now, rules),
+                }
             }
-            Ok((news, taken_over, last, missed))
-        })?;
-        if missed {
-            self.groups = Groups::default();
+            handed += jobs.len();
+            if !jobs.is_empty() {
+                crew.hand_out(kind, jobs);
+            }
         }
-        self.cursor = last;
-        let loaded = news.len() + taken_over.len();
-        for sensor in taken_over {
-            let looked_at = self.looked_at_before(&sensor, now);
-            self.groups.learn(sensor, looked_at, now, self.options.floor);
-        }
-        for sensor in news {
-            self.groups.learn(sensor, None, now, self.options.floor);
-        }
-        Ok(loaded)
+        handed
     }
 
-    /// When the target of a sensor that was taken over counts as looked at: now, unless the sensor is so young that its first
-    /// look may be missing. So a restart does not poke all targets at once, and none is passed over for more than an interval.
-    fn looked_at_before(&self, sensor: &SensorRecord, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let is_young = now < time::add(sensor.registered_at, self.options.lease);
-        (!is_young).then_some(now)
+    /// Makes the threads' queues, if there are none yet.
+    fn hire(&mut self) {
+        if self.crew.is_some() {
+            return;
+        }
+        let mut crew = Crew::new(self.options.threads, self.options.max_hung);
+        self.pending.clear();
+        for (number, name, kind) in self.kinds.known() {
+            if let Some(probe) = &kind.probe {
+                crew.add_kind(name.clone(), probe.clone(), kind.at_once);
+                self.pending.push(Pending { kind: number, groups: VecDeque::new() });
+            }
+        }
+        if let Some(handle) = &self.handle {
+            crew.wake(handle.clone());
+        }
+        self.crew = Some(crew);
     }
 
-    /// Pokes the groups that are due, as long as the leases of its shards hold for sure.
-    fn poke(&self, due: &[Target], now: DateTime<Utc>, began: Instant) -> Vec<(Target, Poked)> {
+    /// Until when pokes may begin: the leases of its shards hold for sure.
+    fn begin_until(&self, now: DateTime<Utc>, began: Instant) -> Option<Instant> {
         let until = self.shards.values().min().copied().unwrap_or(now);
-        let deadline = began + time::since(until, now).saturating_sub(self.options.lease / 6);
-        let mut jobs = Vec::with_capacity(due.len());
-        let mut targets = Vec::with_capacity(due.len());
-        for target in due {
-            let (Some(poke), Some(group)) = (self.kinds.get(&target.0), self.groups.get(target)) else {
+        let length = time::since(until, now).saturating_sub(self.options.lease / 6);
+        began.checked_add(length)
+    }
+
+    /// Has what is due poked, and takes up answers as long as it has the patience.
+    fn poke(&mut self, now: DateTime<Utc>, began: Instant, report: &mut PokeReport) {
+        let begin_until = self.begin_until(now, began);
+        if let Some(crew) = &self.crew {
+            crew.begin_until(begin_until);
+        }
+        let patience = self.options.patience.min(LONGEST_PATIENCE);
+        let end = Instant::now() + patience;
+        let mut haul = Haul::default();
+        // Jobs of this tick that were handed out and not answered.
+        let mut open = 0;
+        loop {
+            let handed = self.hand_out(now);
+            open += handed;
+            let Some(crew) = &mut self.crew else { return };
+            crew.collect(&mut haul);
+            open -= haul.answers.iter().filter(|answer| answer.tick == self.ticks).count().min(open);
+            let progress = handed > 0 || !haul.answers.is_empty();
+            self.take_up(&mut haul, now, report);
+            let time = Instant::now();
+            let handed_all = self.pending.iter().all(|kind| kind.groups.is_empty());
+            if time >= end || open == 0 && (handed_all || !progress) {
+                return;
+            }
+            if progress && !handed_all {
                 continue;
-            };
-            let sensors = group.members.len();
-            let request = PokeRequest { kind: &target.0, context: &target.1, sensors, now };
-            jobs.push((Arc::clone(poke), request));
-            targets.push(target.clone());
+            }
+            let Some(crew) = &self.crew else { return };
+            let standing = crew.standing();
+            if standing.running == 0 && !crew.may_begin() {
+                return;
+            }
+            let soon = time + LOOK_SOON;
+            let mut until = standing.deadline.map_or(end, |deadline| deadline.min(end));
+            if standing.stuck {
+                until = until.min(soon);
+            }
+            if standing.queued > 0 {
+                until = until.min(begin_until.unwrap_or(end).max(soon));
+            }
+            crew.wait(until);
         }
-        let answers = poke_all(&jobs, self.options.threads, deadline);
-        targets
-            .into_iter()
-            .zip(answers)
-            .filter_map(|(target, answer)| Some((target, bounded(answer?))))
-            .collect()
     }
 
-    /// What the answers, and the time that has passed, do to the sensors.
-    fn endings(&self, answers: &[(Target, Poked)], now: DateTime<Utc>) -> Vec<(LeaseRef, Ending)> {
-        let mut endings = BTreeMap::new();
-        for (target, answer) in answers {
-            let Some(group) = self.groups.get(target) else { continue };
-            for sensor in group.members.values() {
-                if let Some(log) = &self.log {
-                    // What a log does wrong must not hold up the sensors.
-                    let _ = catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, answer)));
-                }
-                if let Some(ending) = settle(sensor, answer, now) {
-                    endings.insert(sensor.lease_ref(), ending);
-                }
+    /// Takes back what may not begin any more: a later tick hands it out again.
+    fn take_back(&mut self) {
+        let Some(crew) = self.crew.as_mut().filter(|crew| !crew.may_begin()) else { return };
+        for group in crew.withdraw(|_| false).into_iter().rev() {
+            let kind = self.groups.get(group).map(|found| found.kind);
+            if let Some(pending) = self.pending.iter_mut().find(|pending| Some(pending.kind) == kind) {
+                pending.groups.push_front(group);
             }
         }
-        for sensor in self.groups.timed_out(now) {
-            if let Some(ending) = settle(&sensor, &Poked::NotYet, now) {
-                endings.entry(sensor.lease_ref()).or_insert(ending);
-            }
-        }
-        endings.into_iter().collect()
     }
-}
 
-/// Refuses to share sensors with a worker that splits them otherwise.
-fn agree(me: &Holder, options: &PokerOptions, live: &[Worker]) -> Result<()> {
-    let same = |worker: &&Worker| worker.codes == options.codes && worker.shards == options.shards;
-    match live.iter().find(|worker| worker.name != *me && !same(worker)) {
-        None => Ok(()),
-        Some(Worker { name, codes, shards, .. }) => {
-            let (codes, shards) = (codes.get(), shards.get());
-            Err(Invalid::Shards { other: name.clone(), codes, shards }.into())
+    /// When the next tick has something to do.
+    fn due_next(&self, now: DateTime<Utc>, standing: Standing, waiting: usize) -> Option<DateTime<Utc>> {
+        let follow = time::add(now, self.options.follow);
+        let mut due: Vec<DateTime<Utc>> =
+            [self.groups.earliest(), self.renew_at, Some(follow)].into_iter().flatten().collect();
+        let crew = self.crew.as_ref();
+        if waiting > 0 && crew.is_some_and(|crew| !crew.may_begin()) {
+            due.push(now);
         }
-    }
-}
-
-/// The answer with texts that the store takes.
-fn bounded(answer: Poked) -> Poked {
-    match answer {
-        Poked::Landed(Some(value)) if value.len() > MAX_TEXT_BYTES => {
-            let bytes = value.len();
-            Poked::Failed(format!(
-                "landed with {bytes} bytes, more than {MAX_TEXT_BYTES}: land with a reference"
-            ))
+        if waiting > 0 || standing.stuck || standing.running > 0 && self.handle.is_none() {
+            due.push(time::add(now, LOOK_AGAIN));
         }
-        Poked::Failed(message) => Poked::Failed(clip(message)),
-        // Shorter still: the message of a timeout quotes it.
-        Poked::Unreachable(message) if message.len() > MAX_TEXT_BYTES / 2 => {
-            Poked::Unreachable(message.chars().take(MAX_TEXT_BYTES / 8).collect())
+        if let Some(deadline) = standing.deadline {
+            due.push(time::add(now, deadline.saturating_duration_since(Instant::now())));
         }
-        other => other,
-    }
-}
-
-fn read_all(tx: &mut dyn StoreTx, mut query: SensorQuery, into: &mut Vec<SensorRecord>) -> Result<()> {
-    loop {
-        let page = tx.changed_sensors(&query)?;
-        let full = page.len() == query.limit;
-        query.after = page.last().map_or(query.after, |sensor| sensor.changed);
-        into.extend(page);
-        if !full {
-            return Ok(());
-        }
+        due.into_iter().min()
     }
 }
 
@@ -445,68 +468,49 @@ impl Service for Poker {
         let now = time::truncate(now);
         let mut report = PokeReport::default();
         if self.last.is_some_and(|last| now < last) {
-            // The clock was set back: due times and leases lie in a future that may never come.
+            // Due times and leases lie in a future that may never come.
             self.forget_all();
         }
         self.last = Some(now);
+        self.ticks += 1;
         let gained = self.hold_shards(now)?;
         report.loaded = match self.follow(now, &gained) {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.shards.retain(|shard, _| !gained.contains(shard));
+                self.keep_only_held();
                 self.renew_at = None;
                 return Err(error);
             }
         };
+        self.hire();
+        if let Some(crew) = &self.crew {
+            crew.followed(self.ticks);
+        }
+        self.take_due(now, &mut report);
+        self.poke(now, began, &mut report);
+        self.take_back();
+        self.end_overdue(now);
+        self.store_ends(now, &mut report)?;
 
-        let due = self.groups.due(now);
-        let answers = self.poke(&due, now, began);
-        let endings = self.endings(&answers, now);
-        let moved = self.store_ends(now, &endings)?;
-        let is_known = |target: &&Target| self.kinds.contains_key(&target.0);
-        let unknown = due.iter().filter(|target| !is_known(target));
-        for target in answers.iter().map(|(target, _)| target).chain(unknown) {
-            self.groups.looked_at(target, now, self.options.floor);
-        }
-        self.count(&mut report, &due, &answers);
-        for ((sensor, ending), moved) in endings.iter().zip(moved) {
-            self.groups.remove(sensor.no);
-            if moved == Moved::No {
-                continue;
-            }
-            match ending.reason {
-                EndReason::Landed => report.landed += 1,
-                EndReason::Failed | EndReason::Unreachable => report.failed += 1,
-                _ => report.timed_out += 1,
-            }
-        }
+        let standing = self.crew.as_ref().map(Crew::standing).unwrap_or_default();
+        let pending: usize = self.pending.iter().map(|kind| kind.groups.len()).sum();
+        report.waiting = pending + standing.queued;
+        (report.in_flight, report.hung) = (standing.running, standing.hung);
+        report.threads = self.crew.as_ref().map_or(0, Crew::usable);
+        report.backed_off = self.groups.outages();
         report.shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
         report.sensors = self.groups.sensors();
         report.groups = self.groups.len();
-        let follow = time::add(now, self.options.follow);
-        report.next_due = [self.groups.next_due(), self.renew_at, Some(follow)].into_iter().flatten().min();
+        report.next_due = self.due_next(now, standing, report.waiting);
         report.duration = began.elapsed();
         Ok(report)
     }
-}
 
-impl Poker {
-    fn store_ends(&self, now: DateTime<Utc>, endings: &[(LeaseRef, Ending)]) -> Result<Vec<Moved>> {
-        if endings.is_empty() {
-            return Ok(Vec::new());
+    fn woken_by(&mut self, handle: &LoopHandle) {
+        self.handle = Some(handle.clone());
+        if let Some(crew) = &self.crew {
+            crew.wake(handle.clone());
         }
-        self.store.write(|tx| end_sensors(tx, now, endings))
-    }
-
-    /// The numbers of this cycle, before those that ended are taken out.
-    fn count(&self, report: &mut PokeReport, due: &[Target], answers: &[(Target, Poked)]) {
-        let members = |target: &Target| self.groups.get(target).map_or(0, |group| group.members.len());
-        report.poked = answers.len();
-        for (target, answer) in answers {
-            report.saved += members(target).saturating_sub(1);
-            report.unreachable += usize::from(matches!(answer, Poked::Unreachable(_)));
-        }
-        let unknown = due.iter().filter(|target| !self.kinds.contains_key(&target.0));
-        report.unknown_kind = unknown.map(members).sum();
     }
 }

@@ -1,0 +1,133 @@
+//! What becomes of sensors whose target cannot be looked at.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::lifecycle::{EndReason, Ending, Poked, Terms};
+use crate::time;
+
+/// A target that could not be looked at, from the first such answer on.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::sensor::{Outage, Poked};
+/// use stationmaster::time::from_micros;
+///
+/// let refused = Poked::Unreachable("connection refused".into());
+/// let first = Outage::after(None, &refused, from_micros(10));
+/// let second = Outage::after(first, &refused, from_micros(20)).unwrap();
+/// assert_eq!((second.since, second.failures), (from_micros(10), 2));
+/// assert_eq!(Outage::after(Some(second), &Poked::NotYet, from_micros(30)), None, "it is over");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Outage {
+    /// When the first answer came that says so.
+    pub since: DateTime<Utc>,
+    /// How many of them came in a row, at least 1.
+    pub failures: u32,
+}
+
+impl Outage {
+    /// What an answer at `now` makes of it: it begins, lasts, or is over.
+    pub fn after(before: Option<Self>, poked: &Poked, now: DateTime<Utc>) -> Option<Self> {
+        match (poked, before) {
+            (Poked::Unreachable(_), None) => Some(Self { since: now, failures: 1 }),
+            (Poked::Unreachable(_), Some(Self { since, failures })) => {
+                Some(Self { since, failures: failures.saturating_add(1) })
+            }
+            _ => None,
+        }
+    }
+
+    /// When a sensor registered at that instant has borne it for as long as `window`.
+    pub fn borne_until(&self, registered_at: DateTime<Utc>, window: Duration) -> DateTime<Utc> {
+        time::add(self.since.max(registered_at), window)
+    }
+}
+
+/// The interval at which a target is looked at that could not be looked at `failures` times in a row: doubled by each after the
+/// first, at most `longest`, never less than the interval itself.
+///
+/// Where `longest` is the interval times a power of two, the due times of the longer interval are due times of the shorter one.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::sensor::backed_off;
+/// let s = Duration::from_secs;
+/// let pauses = [0, 1, 2, 3, 4, 99].map(|failures| backed_off(s(60), failures, s(600)).as_secs());
+/// assert_eq!(pauses, [60, 60, 120, 240, 480, 600]);
+/// assert_eq!(backed_off(s(3600), 9, s(600)), s(3600));
+/// ```
+pub fn backed_off(interval: Duration, failures: u32, longest: Duration) -> Duration {
+    let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    interval.saturating_mul(factor).min(longest).max(interval)
+}
+
+/// The end of a sensor whose target could not be looked at for as long as `window`; none if it goes on waiting.
+///
+/// The time runs from the first such answer, or from the registration if that came later. The attempt fails, and the task's retry
+/// policy decides; or it is skipped, as the sensor's settings say.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::sensor::{EndReason, Outage, Poked, Settings, Terms, give_up};
+/// use stationmaster::time::{add, from_micros};
+///
+/// let (start, minute) = (from_micros(0), Duration::from_secs(60));
+/// let terms = Terms::new(Settings::new(minute, minute * 1000)?, start);
+/// let outage = Outage::after(None, &Poked::Unreachable("no route".into()), start).unwrap();
+/// let end = |minutes| give_up(&terms, &outage, "no route", minute * 130, add(start, minute * minutes));
+/// assert_eq!(end(129), None);
+/// assert_eq!(end(130).unwrap().reason, EndReason::Unreachable);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn give_up(
+    terms: &Terms,
+    outage: &Outage,
+    message: &str,
+    window: Duration,
+    now: DateTime<Utc>,
+) -> Option<Ending> {
+    if now < outage.borne_until(terms.registered_at, window) {
+        return None;
+    }
+    let length = time::since(now, outage.since.max(terms.registered_at)).as_secs_f64();
+    let text = format!("could not be looked at for {length:.3} s; the last poke: {message}");
+    Some(Ending::new(EndReason::Unreachable, terms.missed()).message(Some(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sensor::{OnMissed, Settings};
+    use crate::task::TaskState;
+
+    #[test]
+    fn a_sensor_that_registers_during_an_outage_bears_it_as_long_as_the_others() {
+        let second = Duration::from_secs(1);
+        let at = |seconds| time::add(time::from_micros(0), second * seconds);
+        let settings = Settings::new(second, second * 100_000).unwrap().on_missed(OnMissed::Skip);
+        let outage = Outage { since: at(10), failures: 3 };
+        let young = Terms::new(settings, at(50));
+        assert_eq!(give_up(&young, &outage, "x", second * 100, at(149)), None);
+        let end = give_up(&young, &outage, "x", second * 100, at(150)).unwrap();
+        assert_eq!((end.reason, end.to), (EndReason::Unreachable, TaskState::Skipped));
+        assert_eq!(end.message.unwrap(), "could not be looked at for 100.000 s; the last poke: x");
+    }
+
+    #[test]
+    fn pauses_saturate() {
+        assert_eq!(backed_off(Duration::MAX, u32::MAX, Duration::MAX), Duration::MAX);
+        let ms = Duration::from_millis(1);
+        assert_eq!(backed_off(ms, u32::MAX, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(backed_off(ms, 5, Duration::ZERO), ms);
+    }
+}

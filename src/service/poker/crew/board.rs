@@ -1,0 +1,183 @@
+//! What the threads of a poker share: queues by kind, and how many there are of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::job::Job;
+use crate::id::SensorKind;
+use crate::service::poker::groups::GroupRef;
+use crate::service::poker::probe::Probe;
+use crate::service::run::LoopHandle;
+
+/// A thread takes so much quick work at once that it lasts this long.
+const STINT: Duration = Duration::from_millis(1);
+
+/// The most pokes of a quick kind that a thread takes at once.
+const LONGEST_STINT: u64 = 256;
+
+/// What poker and threads share.
+pub(super) struct Shared {
+    pub(super) board: Mutex<Board>,
+    /// Threads wait for work.
+    pub(super) work: Condvar,
+    /// The tick waits for answers.
+    pub(super) news: Condvar,
+    /// No poke begins after this many nanoseconds since `base`.
+    begin_until: AtomicU64,
+    base: Instant,
+    /// The last tick that has read the store.
+    pub(super) followed: AtomicU64,
+}
+
+/// The queues and counts.
+#[derive(Default)]
+pub(super) struct Board {
+    pub(super) kinds: Vec<KindQueue>,
+    /// The kind whose turn it is.
+    turn: usize,
+    /// Threads that wait for work.
+    pub(super) idle: usize,
+    /// Threads that do not hang.
+    pub(super) active: usize,
+    pub(super) hung: usize,
+    pub(super) closing: bool,
+    /// Groups whose hung poke has returned.
+    pub(super) returned: Vec<GroupRef>,
+    /// Counts what threads told of.
+    pub(super) told: u64,
+    /// The tick waits.
+    pub(super) awaited: bool,
+    /// Woken when answers are there and no tick waits.
+    pub(super) handle: Option<LoopHandle>,
+    pub(super) woken: bool,
+}
+
+/// The work of one kind.
+pub(super) struct KindQueue {
+    pub(super) name: SensorKind,
+    pub(super) probe: Probe,
+    pub(super) jobs: VecDeque<Job>,
+    /// Calls that run and do not hang.
+    pub(super) running: usize,
+    pub(super) at_once: usize,
+    /// About how long a poke takes, in nanoseconds; none if not known.
+    pub(super) pace: Option<u64>,
+}
+
+/// What a thread does next.
+pub(super) struct Stint {
+    pub(super) kind: usize,
+    pub(super) name: SensorKind,
+    pub(super) probe: Probe,
+    pub(super) jobs: VecDeque<Job>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            board: Mutex::default(),
+            work: Condvar::new(),
+            news: Condvar::new(),
+            begin_until: AtomicU64::new(0),
+            base: Instant::now(),
+            followed: AtomicU64::new(0),
+        })
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.base).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// True as long as pokes may begin.
+    pub(super) fn may_begin(&self, now: Instant) -> bool {
+        self.nanos(now) < self.begin_until.load(Ordering::Relaxed)
+    }
+
+    /// Lets pokes begin until this instant; none at all, for none.
+    pub(super) fn begin_until(&self, until: Option<Instant>) {
+        let until = until.map_or(0, |until| self.nanos(until));
+        let before = self.begin_until.swap(until, Ordering::Relaxed);
+        let board = self.board.lock();
+        if until > before && board.queued() > 0 {
+            self.work.notify_all();
+        }
+    }
+
+    /// Tells the tick that there are answers, or wakes its loop.
+    pub(super) fn tell(&self, board: &mut Board) {
+        board.told += 1;
+        if board.awaited {
+            self.news.notify_one();
+        } else if !board.woken {
+            board.woken = true;
+            if let Some(handle) = &board.handle {
+                handle.wake();
+            }
+        }
+    }
+}
+
+impl Board {
+    pub(super) fn queued(&self) -> usize {
+        self.kinds.iter().map(|kind| kind.jobs.len()).sum()
+    }
+
+    /// Work for one thread: of the kinds in turn, except those at their limit.
+    pub(super) fn take(&mut self) -> Option<Stint> {
+        let (kinds, active) = (self.kinds.len(), self.active.max(1));
+        for step in 0..kinds {
+            let at = (self.turn + step) % kinds;
+            let Some(kind) = self.kinds.get_mut(at).filter(|kind| kind.has_work()) else { continue };
+            let fair = kind.jobs.len().div_ceil(active.min(kind.at_once - kind.running));
+            let most = kind.stint();
+            let length = if matches!(kind.probe, Probe::One(_)) { most.min(fair) } else { most };
+            let length = length.clamp(1, kind.jobs.len());
+            kind.running += 1;
+            self.turn = at + 1;
+            return Some(Stint {
+                kind: at,
+                name: kind.name.clone(),
+                probe: kind.probe.clone(),
+                jobs: kind.jobs.drain(..length).collect(),
+            });
+        }
+        None
+    }
+
+    /// How many threads the queued work is for.
+    pub(super) fn wanted(&self) -> usize {
+        let of = |kind: &KindQueue| {
+            kind.jobs.len().div_ceil(kind.stint()).min(kind.at_once.saturating_sub(kind.running))
+        };
+        self.kinds.iter().map(of).sum()
+    }
+}
+
+impl KindQueue {
+    fn has_work(&self) -> bool {
+        !self.jobs.is_empty() && self.running < self.at_once
+    }
+
+    /// How many jobs a thread takes at once.
+    fn stint(&self) -> usize {
+        match (&self.probe, self.pace) {
+            (Probe::Many(_, most), _) => *most,
+            (Probe::One(_), None) => 1,
+            (Probe::One(_), Some(pace)) => {
+                let fit = u64::try_from(STINT.as_nanos()).unwrap_or(u64::MAX) / pace.max(1);
+                usize::try_from(fit.clamp(1, LONGEST_STINT)).unwrap_or(1)
+            }
+        }
+    }
+
+    /// So many pokes took this long.
+    pub(super) fn took(&mut self, pokes: usize, length: Duration) {
+        let Some(pokes) = u64::try_from(pokes).ok().filter(|pokes| *pokes > 0) else { return };
+        let pace = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX) / pokes;
+        self.pace = Some(self.pace.map_or(pace, |before| before.saturating_mul(3).saturating_add(pace) / 4));
+    }
+}

@@ -1,0 +1,42 @@
+//! What the threads of a poker are given, and give back.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::canonical::PokeContext;
+use crate::sensor::Poked;
+use crate::service::poker::groups::GroupRef;
+
+/// A group to be poked.
+#[derive(Debug)]
+pub(in crate::service::poker) struct Job {
+    pub(in crate::service::poker) group: GroupRef,
+    pub(in crate::service::poker) context: PokeContext,
+    pub(in crate::service::poker) sensors: u32,
+    /// The instant of the tick that asks.
+    pub(in crate::service::poker) now: DateTime<Utc>,
+    /// How long the poke may take.
+    pub(in crate::service::poker) timeout: Duration,
+    /// The number of the tick that asks.
+    pub(in crate::service::poker) tick: u64,
+}
+
+/// What became of a poke.
+#[derive(Debug)]
+pub(in crate::service::poker) struct Answer {
+    pub(in crate::service::poker) group: GroupRef,
+    /// The number of the tick that asked.
+    pub(in crate::service::poker) tick: u64,
+    /// The last tick that had read the store when the poke began.
+    pub(in crate::service::poker) knew: u64,
+    pub(in crate::service::poker) outcome: Outcome,
+}
+
+/// How a poke went.
+#[derive(Debug)]
+pub(in crate::service::poker) enum Outcome {
+    Answered(Poked),
+    /// It passed its deadline, which was so long.
+    Overran(Duration),
+}

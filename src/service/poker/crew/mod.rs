@@ -1,0 +1,254 @@
+//! The threads that poke.
+//!
+//! The poker hands out jobs; threads take them from queues by kind, a few at once where pokes are quick, and lay their answers
+//! on a desk each. The tick collects from the desks. A call that passes its deadline loses its desk to the tick: its jobs are
+//! answered for it, what else lay there goes back to the queue, and another thread takes its place. What the call answers when
+//! it returns after all is dropped, and the thread ends.
+
+mod board;
+mod desk;
+mod job;
+mod thread;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use board::{KindQueue, Shared};
+use desk::Desk;
+pub(super) use job::{Answer, Job, Outcome};
+
+use super::groups::GroupRef;
+use super::probe::Probe;
+use crate::id::SensorKind;
+use crate::service::run::LoopHandle;
+
+/// The most jobs of a kind that wait in a queue.
+const QUEUE: usize = 4096;
+
+/// What lies on a desk behind a call that takes longer than this goes to other threads.
+const STUCK: Duration = Duration::from_millis(20);
+
+/// The threads of a poker, as its ticks see them.
+pub(super) struct Crew {
+    shared: Arc<Shared>,
+    threads: Vec<(Arc<Desk>, JoinHandle<()>)>,
+    size: usize,
+    max_hung: usize,
+    /// How often threads had told of news when the desks were last looked at.
+    heard: u64,
+}
+
+/// What the ticks collect.
+#[derive(Default)]
+pub(super) struct Haul {
+    pub(super) answers: Vec<Answer>,
+    /// Groups whose poke hung, and has returned.
+    pub(super) returned: Vec<GroupRef>,
+}
+
+/// How the threads stand.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Standing {
+    /// Jobs that no thread has begun.
+    pub(super) queued: usize,
+    /// Pokes that run and do not hang.
+    pub(super) running: usize,
+    pub(super) hung: usize,
+    /// The earliest deadline of a call that runs.
+    pub(super) deadline: Option<Instant>,
+    /// Jobs lie behind a call.
+    pub(super) stuck: bool,
+}
+
+impl Crew {
+    pub(super) fn new(size: usize, max_hung: usize) -> Self {
+        Self { shared: Shared::new(), threads: Vec::new(), size: size.max(1), max_hung, heard: 0 }
+    }
+
+    /// Makes a kind known, as the next number.
+    pub(super) fn add_kind(&mut self, name: SensorKind, probe: Probe, at_once: Option<NonZeroUsize>) {
+        let at_once = at_once.map_or(usize::MAX, NonZeroUsize::get);
+        let queue = KindQueue { name, probe, jobs: Default::default(), running: 0, at_once, pace: None };
+        self.shared.board.lock().kinds.push(queue);
+    }
+
+    /// Wakes this loop when answers come that no tick waits for.
+    pub(super) fn wake(&self, handle: LoopHandle) {
+        self.shared.board.lock().handle = Some(handle);
+    }
+
+    pub(super) fn begin_until(&self, until: Option<Instant>) {
+        self.shared.begin_until(until);
+    }
+
+    pub(super) fn may_begin(&self) -> bool {
+        self.shared.may_begin(Instant::now())
+    }
+
+    /// The tick of this number has read the store.
+    pub(super) fn followed(&self, tick: u64) {
+        self.shared.followed.store(tick, Ordering::Release);
+        self.shared.board.lock().woken = false;
+    }
+
+    /// How many more jobs of this kind find a place.
+    pub(super) fn places(&self, kind: usize) -> usize {
+        let board = self.shared.board.lock();
+        board.kinds.get(kind).map_or(0, |kind| QUEUE.saturating_sub(kind.jobs.len()))
+    }
+
+    /// Queues jobs of a kind.
+    pub(super) fn hand_out(&mut self, kind: usize, jobs: Vec<Job>) {
+        let mut board = self.shared.board.lock();
+        if let Some(kind) = board.kinds.get_mut(kind) {
+            kind.jobs.extend(jobs);
+        }
+        drop(board);
+        self.staff();
+    }
+
+    /// Wakes or makes as many threads as the queued work is for.
+    fn staff(&mut self) {
+        let mut board = self.shared.board.lock();
+        let wanted = board.wanted();
+        (0..wanted.min(board.idle)).for_each(|_| {
+            self.shared.work.notify_one();
+        });
+        let allowed = self.size.saturating_sub(board.hung.saturating_sub(self.max_hung));
+        let more = wanted.saturating_sub(board.idle).min(allowed.saturating_sub(board.active));
+        for _ in 0..more {
+            let (desk, shared) = (Arc::new(Desk::default()), Arc::clone(&self.shared));
+            let place = Arc::clone(&desk);
+            let thread = std::thread::Builder::new().name("stationmaster-poke".into());
+            // If the system has no more threads, those that are there do the work, or a later tick tries again.
+            let Ok(handle) = thread.spawn(move || thread::run(&shared, &place)) else { return };
+            self.threads.push((desk, handle));
+            board.active += 1;
+        }
+    }
+
+    /// How many threads may poke.
+    pub(super) fn usable(&self) -> usize {
+        let hung = self.shared.board.lock().hung;
+        self.size.saturating_sub(hung.saturating_sub(self.max_hung))
+    }
+
+    /// Takes up all answers that are there, and the desks of calls that have passed their deadline.
+    pub(super) fn collect(&mut self, haul: &mut Haul) {
+        self.heard = self.shared.board.lock().told;
+        let now = Instant::now();
+        let mut freed = false;
+        self.threads.retain(|(desk, _)| {
+            let mut work = desk.0.lock();
+            haul.answers.append(&mut work.done);
+            let Some(call) = work.call.as_ref() else { return true };
+            let overran = call.deadline().is_some_and(|deadline| deadline <= now);
+            if overran {
+                haul.answers.extend(call.overran());
+            }
+            let stuck = now.saturating_duration_since(call.began()) >= STUCK;
+            let kind = work.kind;
+            let left = match overran || stuck {
+                true => std::mem::take(&mut work.todo),
+                false => Default::default(),
+            };
+            work.taken = overran;
+            drop(work);
+            if !overran && left.is_empty() {
+                return true;
+            }
+            freed = true;
+            let mut board = self.shared.board.lock();
+            if let Some(queue) = board.kinds.get_mut(kind) {
+                left.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
+                // It is slower than it was taken for.
+                queue.took(1, STUCK);
+                queue.running -= usize::from(overran);
+            }
+            if overran {
+                board.active -= 1;
+                board.hung += 1;
+            }
+            !overran
+        });
+        haul.returned.append(&mut self.shared.board.lock().returned);
+        if freed {
+            self.staff();
+        }
+    }
+
+    /// Waits for news since the last collection, but not past that instant.
+    pub(super) fn wait(&self, until: Instant) {
+        let mut board = self.shared.board.lock();
+        board.awaited = true;
+        self.shared.news.wait_while_until(&mut board, |board| board.told == self.heard, until);
+        board.awaited = false;
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let mut standing = Standing::default();
+        for (desk, _) in &self.threads {
+            let work = desk.0.lock();
+            standing.queued += work.todo.len();
+            if let Some(call) = &work.call {
+                standing.running += call.pokes();
+                standing.deadline = standing.deadline.into_iter().chain(call.deadline()).min();
+                standing.stuck |= !work.todo.is_empty();
+            }
+        }
+        let board = self.shared.board.lock();
+        standing.queued += board.queued();
+        standing.hung = board.hung;
+        standing
+    }
+
+    /// Takes back the jobs that no thread has begun and that are not wanted any more.
+    pub(super) fn withdraw(&mut self, wanted: impl Fn(&Job) -> bool) -> Vec<GroupRef> {
+        let mut withdrawn = Vec::new();
+        for kind in &mut self.shared.board.lock().kinds {
+            kind.jobs.retain(|job| {
+                let keep = wanted(job);
+                if !keep {
+                    withdrawn.push(job.group);
+                }
+                keep
+            });
+        }
+        withdrawn
+    }
+
+    /// Begins no more pokes, and waits for those that run, each until its deadline at most.
+    pub(super) fn close(&mut self, haul: &mut Haul) {
+        self.begin_until(None);
+        {
+            let mut board = self.shared.board.lock();
+            board.closing = true;
+            board.kinds.iter_mut().for_each(|kind| kind.jobs.clear());
+            self.shared.work.notify_all();
+        }
+        loop {
+            let active = self.shared.board.lock().active;
+            self.collect(haul);
+            if active == 0 || self.threads.iter().all(|(_, thread)| thread.is_finished()) {
+                break;
+            }
+            let soon = Instant::now() + STUCK;
+            self.wait(self.standing().deadline.map_or(soon, |at| at.min(soon)));
+        }
+        for (_, handle) in self.threads.drain(..) {
+            // It is about to end; what it panicked with, if it did, was printed.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.close(&mut Haul::default());
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What answers, and the time that has passed, do to sensors.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::crew::{Answer, Haul, Outcome};
+use super::groups::GroupRef;
+use super::report::PokeReport;
+use super::worker::Poker;
+use crate::error::Result;
+use crate::lease::LeaseRef;
+use crate::sensor::{EndReason, Ending, Outage, Poked, give_up, settle};
+use crate::service::lifecycle::end_sensors;
+use crate::store::{Moved, StoreExt};
+use crate::time;
+
+/// The most ends in one transaction.
+const ENDS: usize = 10_000;
+
+/// One more end does not go into a transaction whose texts are longer than this together.
+const END_BYTES: usize = 64 << 20;
+
+impl Poker {
+    /// Takes up what the threads gave back.
+    pub(super) fn take_up(&mut self, haul: &mut Haul, now: DateTime<Utc>, report: &mut PokeReport) {
+        for Answer { group, knew, outcome, .. } in haul.answers.drain(..) {
+            report.poked += 1;
+            if let Some(found) = self.groups.get(group) {
+                report.saved += (found.members as usize).saturating_sub(1);
+            }
+            match outcome {
+                Outcome::Answered(poked) => {
+                    self.answer(group, &poked, knew, now, report);
+                    self.groups.rest(group, now, self.rules());
+                }
+                Outcome::Overran(timeout) => {
+                    report.overran += 1;
+                    let text = format!("the poke took longer than {:.3} s", timeout.as_secs_f64());
+                    self.answer(group, &Poked::Unreachable(text), knew, now, report);
+                    self.groups.hangs(group, now, self.rules());
+                }
+            }
+        }
+        report.late += haul.returned.len();
+        for group in haul.returned.drain(..) {
+            self.groups.returned(group);
+        }
+    }
+
+    /// A group is due whose last poke still hangs.
+    pub(super) fn still_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
+        let poked = Poked::Unreachable("its last poke has not returned".into());
+        self.answer(group, &poked, u64::MAX, now, report);
+        self.groups.rest(group, now, self.rules());
+    }
+
+    /// A group is due that this worker cannot poke.
+    pub(super) fn not_known(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
+        report.unknown_kind += self.groups.get(group).map_or(0, |found| found.members as usize);
+        self.end_members(group, &Poked::NotYet, u64::MAX, now);
+        self.groups.rest(group, now, self.rules());
+    }
+
+    /// What one answer does. It says something to the members that were known when its poke began: `knew` is the last tick that
+    /// had read the store by then.
+    fn answer(
+        &mut self,
+        group: GroupRef,
+        poked: &Poked,
+        knew: u64,
+        now: DateTime<Utc>,
+        report: &mut PokeReport,
+    ) {
+        report.unreachable += usize::from(matches!(poked, Poked::Unreachable(_)));
+        let Some(found) = self.groups.get(group) else { return };
+        let outage = Outage::after(found.outage, poked, now);
+        self.groups.note(group, outage);
+        self.log_answer(group, poked, knew, now);
+        self.end_members(group, poked, knew, now);
+    }
+
+    fn log_answer(&self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) {
+        let (Some(log), Some(found)) = (&self.log, self.groups.get(group)) else { return };
+        let reached = self.groups.members(found).filter(|member| member.since <= knew);
+        for sensor in reached.filter_map(|member| member.record.as_deref()) {
+            // What a log does wrong must not hold up the sensors.
+            let _ = catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked)));
+        }
+    }
+
+    fn end_members(&mut self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) {
+        let Some(found) = self.groups.get(group) else { return };
+        let window = self.options.retry_window;
+        let given_up = |outage: Outage| now >= time::add(outage.since, window);
+        let somebody = matches!(poked, Poked::Landed(_) | Poked::Failed(_))
+            || time::micros(now) >= found.timeout
+            || found.outage.is_some_and(given_up);
+        if !somebody {
+            return;
+        }
+        let mut last: Option<Arc<Ending>> = None;
+        for member in self.groups.members(found).filter(|member| member.since <= knew) {
+            let mut ending = settle(&member.terms, poked, now);
+            if let (None, Poked::Unreachable(message), Some(outage)) = (&ending, poked, &found.outage) {
+                ending = give_up(&member.terms, outage, message, window, now);
+            }
+            let Some(ending) = ending else { continue };
+            // Those that end alike share the text.
+            let shared = match last.take() {
+                Some(before) if *before == ending => before,
+                _ => Arc::new(ending),
+            };
+            self.endings.entry(member.lease).or_insert_with(|| Arc::clone(&shared));
+            last = Some(shared);
+        }
+    }
+
+    /// Ends sensors that timed out so long ago that their last look should have come, but has not: no thread was free for it.
+    pub(super) fn end_overdue(&mut self, now: DateTime<Utc>) {
+        let before = time::sub(now, self.options.poke_timeout);
+        for group in self.groups.timed_out(before) {
+            let longer = group.poke_timeout.unwrap_or_default().saturating_sub(self.options.poke_timeout);
+            let before = time::sub(before, longer);
+            for member in self.groups.members(group).filter(|member| member.terms.times_out_at <= before) {
+                if let Some(ending) = settle(&member.terms, &Poked::NotYet, now) {
+                    self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));
+                }
+            }
+        }
+    }
+
+    /// Ends in the store what ended, if it is still this worker's. What the store does not take is tried again by the next tick.
+    pub(super) fn store_ends(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
+        self.endings.retain(|lease, _| self.groups.knows(*lease));
+        while !self.endings.is_empty() {
+            let mut bytes = 0;
+            let mut fits = |ending: &Arc<Ending>| {
+                let begun = bytes > END_BYTES;
+                bytes +=
+                    [&ending.value, &ending.message].into_iter().flatten().map(String::len).sum::<usize>();
+                !begun
+            };
+            let chunk = self.endings.iter().take(ENDS).take_while(|(_, ending)| fits(ending));
+            let chunk: Vec<(LeaseRef, Ending)> =
+                chunk.map(|(lease, ending)| (*lease, Ending::clone(ending))).collect();
+            let moved = self.store.write(|tx| end_sensors(tx, now, &chunk))?;
+            for ((lease, ending), moved) in chunk.into_iter().zip(moved) {
+                self.endings.remove(&lease);
+                self.groups.remove(lease.no);
+                if moved == Moved::No {
+                    continue;
+                }
+                match ending.reason {
+                    EndReason::Landed => report.landed += 1,
+                    EndReason::Failed => report.failed += 1,
+                    EndReason::Unreachable => report.gave_up += 1,
+                    _ => report.timed_out += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+}

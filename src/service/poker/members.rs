@@ -1,0 +1,137 @@
+//! The sensors of a worker's shards: what a poker keeps of each, in lists by group.
+
+use std::collections::HashMap;
+
+use super::slab::Slab;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::sensor::{SensorRecord, Terms};
+
+/// No member: the end of a list.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+/// One sensor.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) lease: LeaseRef,
+    pub(super) terms: Terms,
+    /// The tick that learned of it. Pokes that began before tell it nothing.
+    pub(super) since: u64,
+    pub(super) group: u32,
+    /// The whole sensor, if a log wants to know.
+    pub(super) record: Option<Box<SensorRecord>>,
+    next: u32,
+    /// The first knows the last.
+    previous: u32,
+}
+
+impl Member {
+    pub(super) fn new(lease: LeaseRef, terms: Terms, since: u64, group: u32) -> Self {
+        Self { lease, terms, since, group, record: None, next: NOBODY, previous: NOBODY }
+    }
+}
+
+/// Members, by task and in lists.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    slab: Slab<Member>,
+    by_no: HashMap<TaskNo, u32>,
+}
+
+impl Members {
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(super) fn get(&self, no: TaskNo) -> Option<&Member> {
+        self.slab.get(*self.by_no.get(&no)?)
+    }
+
+    /// Puts a member at the end of the list that begins with `first`. Answers where the list begins now; none if there is no place.
+    pub(super) fn push(&mut self, member: Member, first: u32) -> Option<u32> {
+        let no = member.lease.no;
+        let at = self.slab.insert(member)?;
+        self.by_no.insert(no, at);
+        let last = self.slab.get(first).map_or(at, |first| first.previous);
+        if let Some(last) = self.slab.get_mut(last).filter(|_| last != at) {
+            last.next = at;
+        }
+        let first = if last == at { at } else { first };
+        self.slab.get_mut(at)?.previous = last;
+        self.slab.get_mut(first)?.previous = at;
+        Some(first)
+    }
+
+    /// The group of a member.
+    pub(super) fn group(&self, no: TaskNo) -> Option<u32> {
+        self.get(no).map(|member| member.group)
+    }
+
+    /// Takes a member out of the list that begins with `first`. Answers where it begins now.
+    pub(super) fn remove(&mut self, no: TaskNo, first: u32) -> u32 {
+        let Some(at) = self.by_no.remove(&no) else { return first };
+        let Some(member) = self.slab.remove(at) else { return first };
+        let first = if at == first {
+            member.next
+        } else {
+            if let Some(previous) = self.slab.get_mut(member.previous) {
+                previous.next = member.next;
+            }
+            first
+        };
+        // The one after it; or, if it was the last, the first, which knows the last.
+        let after = if member.next == NOBODY { first } else { member.next };
+        if let Some(after) = self.slab.get_mut(after) {
+            after.previous = member.previous;
+        }
+        first
+    }
+
+    /// The list that begins with this member.
+    pub(super) fn list(&self, first: u32) -> impl Iterator<Item = &Member> {
+        std::iter::successors(self.slab.get(first), |member| self.slab.get(member.next))
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sensor::Settings;
+    use crate::time;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    proptest! {
+        /// Lists keep the order of arrival, whoever leaves.
+        #[test]
+        fn lists_are_as_if_they_were_vectors(steps in proptest::collection::vec((0_i64..12, 0_usize..3), 0..80)) {
+            let second = Duration::from_secs(1);
+            let terms = Terms::new(Settings::new(second, second).unwrap(), time::from_micros(0));
+            let (mut members, mut firsts) = (Members::default(), [NOBODY; 3]);
+            let mut lists: [Vec<i64>; 3] = Default::default();
+            for (no, list) in steps {
+                let lease = LeaseRef::new(TaskNo(no), 1);
+                match members.group(lease.no) {
+                    Some(group) => {
+                        let group = group as usize;
+                        firsts[group] = members.remove(lease.no, firsts[group]);
+                        lists[group].retain(|other| *other != no);
+                    }
+                    None => {
+                        let member = Member::new(lease, terms, 0, u32::try_from(list).unwrap());
+                        firsts[list] = members.push(member, firsts[list]).unwrap();
+                        lists[list].push(no);
+                    }
+                }
+                for (first, list) in firsts.iter().zip(&lists) {
+                    let found: Vec<i64> = members.list(*first).map(|member| member.lease.no.0).collect();
+                    prop_assert_eq!(&found, list);
+                }
+                prop_assert_eq!(members.len(), lists.iter().map(Vec::len).sum::<usize>());
+            }
+        }
+    }
+}

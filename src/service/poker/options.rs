@@ -1,0 +1,112 @@
+//! How a poker works.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::shard::ShardLimit;
+
+/// How a [`super::Poker`] works. All workers of a store use the same `codes` and `shards`.
+///
+/// Defaults: 10,000 codes in 16 shards, leases of 30 seconds, no poke interval below one second, 16 threads, 10,000 sensors to a
+/// read; a tick waits half a second for answers, a poke may take ten seconds, 64 threads may hang; a target that cannot be looked
+/// at is tried every ten minutes at least, and its sensors bear that for 130 minutes.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::service::PokerOptions;
+/// let options = PokerOptions::default().threads(64).poke_timeout(Duration::from_secs(60));
+/// assert_eq!((options.threads, options.max_hung), (64, 64));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PokerOptions {
+    /// The number of shard codes (Airflow: `shard_code_upper_limit`).
+    pub codes: ShardLimit,
+    /// Into how many shards the codes are split (Airflow: `shards`). At most so many workers share the work.
+    pub shards: NonZeroU32,
+    /// How long a worker counts as alive and holds its shards without renewing.
+    pub lease: Duration,
+    /// No group is poked more often than this.
+    pub floor: Duration,
+    /// How many pokes are made at once, at most; 0 counts as 1. The threads are the poker's own, made when they are needed.
+    pub threads: usize,
+    /// How many sensors are read at once.
+    pub page: usize,
+    /// How long at most until a tick looks for new registrations.
+    pub follow: Duration,
+    /// How long a tick waits for the answers to the pokes it began. It ends as soon as all are there; what comes later is taken
+    /// up by a later tick.
+    pub patience: Duration,
+    /// How long a poke may take where the sensors do not say ([`crate::sensor::Settings::poke_timeout`]; Airflow:
+    /// `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::Poked::Unreachable`], and its thread as hung.
+    pub poke_timeout: Duration,
+    /// How many hung threads are replaced. Each one above this makes the poker work with a thread less until it returns.
+    pub max_hung: usize,
+    /// How long sensors bear a target that cannot be looked at, from the first such answer on (Airflow: 130 minutes).
+    pub retry_window: Duration,
+    /// A target that cannot be looked at is tried after longer and longer pauses, at most this long
+    /// ([`crate::sensor::backed_off`]). Zero: at its interval, as ever.
+    pub breaker: Duration,
+}
+
+impl Default for PokerOptions {
+    fn default() -> Self {
+        Self {
+            codes: ShardLimit::default(),
+            shards: NonZeroU32::MIN.saturating_add(15),
+            lease: Duration::from_secs(30),
+            floor: Duration::from_secs(1),
+            threads: 16,
+            page: 10_000,
+            follow: Duration::from_secs(1),
+            patience: Duration::from_millis(500),
+            poke_timeout: Duration::from_secs(10),
+            max_hung: 64,
+            retry_window: Duration::from_secs(130 * 60),
+            breaker: Duration::from_secs(600),
+        }
+    }
+}
+
+/// One setter for each field.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident: $type:ty;)+) => {
+        impl PokerOptions {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $field(mut self, $field: $type) -> Self {
+                self.$field = $field;
+                self
+            }
+        )+}
+    };
+}
+
+setters! {
+    /// Sets the number of shard codes.
+    codes: ShardLimit;
+    /// Sets into how many shards the codes are split.
+    shards: NonZeroU32;
+    /// Sets how long a worker holds its shards without renewing.
+    lease: Duration;
+    /// Sets the smallest poke interval of all.
+    floor: Duration;
+    /// Sets how many pokes are made at once.
+    threads: usize;
+    /// Sets how many sensors are read at once.
+    page: usize;
+    /// Sets how long at most until a tick looks for new registrations.
+    follow: Duration;
+    /// Sets how long a tick waits for the answers to the pokes it began.
+    patience: Duration;
+    /// Sets how long a poke may take where the sensors do not say.
+    poke_timeout: Duration;
+    /// Sets how many hung threads are replaced.
+    max_hung: usize;
+    /// Sets how long sensors bear a target that cannot be looked at.
+    retry_window: Duration;
+    /// Sets the longest pause between pokes of a target that cannot be looked at.
+    breaker: Duration;
+}

@@ -1,0 +1,82 @@
+//! Which shards a poker holds.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::options::PokerOptions;
+use super::worker::Poker;
+use crate::error::{Invalid, Result};
+use crate::id::Holder;
+use crate::sensor::{Worker, claims};
+use crate::shard::{ShardRange, range};
+use crate::store::{Moved, StoreExt};
+use crate::time;
+
+/// How long workers that expired can still be seen in the store.
+const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// The most workers that one renewal forgets.
+const WORKERS_FORGOTTEN: usize = 100;
+
+impl Poker {
+    /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Answers the shards
+    /// whose sensors it does not have in memory yet.
+    pub(super) fn hold_shards(&mut self, now: DateTime<Utc>) -> Result<Vec<u32>> {
+        let held_before = self.shards.len();
+        self.shards.retain(|_, until| now < *until);
+        if self.shards.len() == held_before && self.renew_at.is_some_and(|at| now < at) {
+            return Ok(Vec::new());
+        }
+        let (name, options) = (&self.name, &self.options);
+        let expires_at = time::add(now, options.lease);
+        let (held, freed): (Vec<u32>, Option<DateTime<Utc>>) = self.store.write(|tx| {
+            agree(name, options, &tx.live_workers(now)?)?;
+            tx.put_worker(&Worker::new(name.clone(), options.codes, options.shards, expires_at))?;
+            tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
+            let (leases, live) = (tx.shard_leases()?, tx.live_workers(now)?);
+            let writes = claims(name, now, options.lease, options.shards.get(), &leases, &live);
+            let written = tx.put_shards_if_unchanged(&writes)?;
+            let mine = writes.into_iter().zip(written).filter(|(write, written)| {
+                *written == Moved::Yes && write.lease.holder.as_ref() == Some(name)
+            });
+            let others =
+                leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
+            let freed = others.map(|lease| lease.expires_at).min();
+            Ok((mine.map(|(write, _)| write.lease.shard).collect(), freed))
+        })?;
+        let gained = held.iter().copied().filter(|shard| !self.shards.contains_key(shard)).collect();
+        self.shards.retain(|shard, _| held.contains(shard));
+        if self.shards.len() < held_before {
+            self.keep_only_held();
+        }
+        self.shards = held.into_iter().map(|shard| (shard, expires_at)).collect();
+        // What a dead worker held is claimed the instant its lease ends.
+        let renew_at = time::add(now, self.options.lease / 3);
+        self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
+        Ok(gained)
+    }
+
+    /// Forgets the sensors of shards that are not held.
+    pub(super) fn keep_only_held(&mut self) {
+        let (codes, kept) = (self.options.codes, self.ranges(self.shards.keys().copied()));
+        self.groups.retain(|print| kept.iter().any(|range| range.contains(codes.code(print))));
+        self.withdraw();
+    }
+
+    pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<ShardRange> {
+        shards.map(|shard| range(self.options.codes, self.options.shards, shard)).collect()
+    }
+}
+
+/// Refuses to share sensors with a worker that splits them otherwise.
+fn agree(me: &Holder, options: &PokerOptions, live: &[Worker]) -> Result<()> {
+    let same = |worker: &&Worker| worker.codes == options.codes && worker.shards == options.shards;
+    match live.iter().find(|worker| worker.name != *me && !same(worker)) {
+        None => Ok(()),
+        Some(Worker { name, codes, shards, .. }) => {
+            let (codes, shards) = (codes.get(), shards.get());
+            Err(Invalid::Shards { other: name.clone(), codes, shards }.into())
+        }
+    }
+}
