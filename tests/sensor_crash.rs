@@ -18,6 +18,7 @@ use respawn::{Respawned, say};
 use serde::{Deserialize, Serialize};
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::fingerprint::Fingerprint;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Poked, Settings};
 use stationmaster::service::lifecycle::{Registered, enqueue, register, start};
@@ -28,6 +29,7 @@ use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, 
 use stationmaster::time::micros;
 use stationmaster::{NewTask, TaskKey, TaskState};
 
+const KIND: &str = "target";
 const SENSORS: usize = 1_000;
 const GROUPS: usize = 600;
 const WORKERS: usize = 3;
@@ -79,7 +81,7 @@ fn child() {
         PokerOptions::default().lease(LEASE).floor(INTERVAL).shards(NonZeroU32::new(12).unwrap()).threads(2);
     let mut poker = Poker::new(open(&path), name.as_str().try_into().unwrap(), options)
         .unwrap()
-        .kind("target".try_into().unwrap(), poke);
+        .kind(KIND.try_into().unwrap(), poke);
     say("ready");
     loop {
         let report = poker.tick(SystemClock.now()).unwrap();
@@ -190,12 +192,7 @@ impl Host {
                 let context = PokeContext::of(&Target { n, lands_at }).unwrap();
                 let settings = Settings::new(INTERVAL, Duration::from_secs(86_400)).unwrap();
                 let then = if waits_twice { OnLanded::Resume } else { OnLanded::Succeed };
-                NewSensor::new(
-                    task.lease_ref(),
-                    "target".try_into().unwrap(),
-                    context,
-                    settings.on_landed(then),
-                )
+                NewSensor::new(task.lease_ref(), KIND.try_into().unwrap(), context, settings.on_landed(then))
             })
             .collect();
         let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
@@ -226,6 +223,28 @@ fn random(state: &mut u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// Gives each poke the grid point that it was made for, except where somebody of the group registered shortly before: those are
+/// looked at at once.
+fn give_due_times(pokes: &mut [Poke], records: &[Record]) {
+    let mut registered: HashMap<&str, Vec<(u64, u64)>> = HashMap::new();
+    for record in records {
+        if let Record::Registered { group, invoked, returned, .. } = record {
+            registered.entry(group).or_default().push((*invoked, returned.unwrap_or(u64::MAX)));
+        }
+    }
+    let young = (LEASE * 2).as_micros() as u64;
+    let interval = INTERVAL.as_micros() as u64;
+    for poke in pokes {
+        let at_once =
+            |(invoked, returned): &(u64, u64)| *invoked <= poke.began && poke.began <= returned + young;
+        if registered.get(poke.group.as_str()).is_some_and(|all| !all.iter().any(at_once)) {
+            let context = PokeContext::from_json(&poke.group).unwrap();
+            let phase = Fingerprint::new(&KIND.try_into().unwrap(), &context).0 % interval;
+            poke.due = Some((poke.began - phase) / interval);
+        }
+    }
 }
 
 /// How long it took after each kill until all groups that then waited were poked again. A kill that another one follows
@@ -319,6 +338,9 @@ fn sensors_survive_kills_of_their_workers() {
     assert!(ends > SENSORS, "none was registered twice");
     let mut history = PokeHistory::new();
     host.records.iter().cloned().for_each(|record| history.push(record));
+    give_due_times(&mut made, &host.records);
+    let at_due_times = made.iter().filter(|poke| poke.due.is_some()).count();
+    assert!(at_due_times * 4 > made.len(), "few pokes have a due time");
     made.iter().cloned().for_each(|poke| history.push(Record::Poked(poke)));
     let summary = history.check().unwrap();
     let found = store.read(|tx| Ok(tx.audit()?)).unwrap();
