@@ -103,8 +103,10 @@ impl TaskTx for Transaction<'_> {
 
     fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>> {
         self.writable()?;
+        let now = truncate(batch.now);
         let lease = Lease::new(batch.holder.clone(), truncate(batch.expires_at));
         let mut granted = Vec::with_capacity(batch.tasks.len());
+        self.state.tasks.fetch(batch.tasks);
         for no in batch.tasks {
             let task = self.change_task_if(*no, TaskRecord::is_ready, |task| {
                 task.state = TaskState::Queued;
@@ -112,7 +114,7 @@ impl TaskTx for Transaction<'_> {
                 task.attempt = task.attempt.saturating_add(1);
                 task.lease = Some(lease.clone());
                 task.held_slots = task.lane.slots;
-                task.queued_at = Some(truncate(batch.now));
+                task.queued_at = Some(now);
             });
             granted.extend(task.cloned());
         }
