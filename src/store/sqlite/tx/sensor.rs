@@ -12,7 +12,7 @@ use super::{Db, SqliteTx, clamp, row};
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
-use crate::id::{Holder, SensorKind, TaskKey};
+use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState, Settings};
 use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
@@ -61,20 +61,14 @@ fn length(row: &Row<'_>, at: usize) -> Outcome<Option<Duration>> {
     Ok(row.get::<_, Option<i64>>(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
 }
 
-/// The context of a row. Its fingerprint vouches for it; a row that another version wrote is read as any other text.
-fn context(row: &Row<'_>, kind: &SensorKind, print: Fingerprint) -> Outcome<PokeContext> {
-    let text = row.get_ref(14)?.as_str()?;
-    match PokeContext::vouched(text, |context| Fingerprint::new(kind, context) == print) {
-        Some(context) => Ok(context),
-        None => {
-            PokeContext::from_json(text).map_err(|error| Fault::Damaged(format!("a poke context: {error}")))
-        }
-    }
-}
-
 fn sensor(row: &Row<'_>, task: TaskKey, names: &mut Names) -> Outcome<SensorRecord> {
     let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row)?);
-    let context = context(row, &kind, fingerprint)?;
+    let text = row.get_ref(14)?.as_str()?;
+    // It was canonical when it was stored, so its fingerprint says whether it still is what it was.
+    let context = PokeContext::vouched(text, |context| Fingerprint::new(&kind, context) == fingerprint)
+        .ok_or_else(|| {
+            Fault::Damaged(format!("the poke context of task {task} and its fingerprint differ"))
+        })?;
     Ok(SensorRecord {
         no: TaskNo(row.get(0)?),
         epoch: row.get(2)?,
