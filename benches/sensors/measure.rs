@@ -3,9 +3,17 @@
 use std::time::Duration;
 
 /// What all threads of this process have computed, ended ones included.
+#[cfg(unix)]
 pub(crate) fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.try_into().expect("a time"), time.tv_nsec.try_into().expect("nanoseconds"))
+}
+
+/// Where CPU time is not told: the time that has passed.
+#[cfg(not(unix))]
+pub(crate) fn cpu() -> Duration {
+    static BEGAN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    BEGAN.elapsed()
 }
 
 /// A line of `/proc/self/status`, in MiB: `VmRSS` is what is resident now, `VmHWM` the most that ever was.
