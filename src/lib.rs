@@ -34,7 +34,8 @@
 //! * A big task starves behind small ones, an old one behind urgent ones: [`admission::Policy`], [`admission::Ageing`].
 //! * Why does this task not run? [`service::lifecycle::explain`].
 //! * Retry, in Airflow's times or better: [`backoff`].
-//! * Wait for a file without a worker: [`service::Poker`].
+//! * Wait for a file, a port or another task without a worker: [`service::kinds`]; for anything else: [`service::Poker`].
+//! * Switch sensors on and off for all: [`sensor::SmartSensorConfig`]. Call back when they end: [`service::Delivery`].
 //! * Who ran last night at three? [`run::ActiveQuery`].
 //! * Commit together with your own rows: [`store`], and with feature `sqlite` `store::sqlite::SqliteTx`.
 //! * Test with a clock of your own: [`clock::ManualClock`].

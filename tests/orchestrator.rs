@@ -167,7 +167,7 @@ fn sensors_of_every_kind_wait_and_share() {
     for index in [0, 29] {
         let log = place.log(&format!("shared/{index}/attempt-1.log"));
         let (first, last) = (log.lines().next().unwrap(), log.lines().last().unwrap());
-        assert!(first.ends_with("not yet") && last.ends_with("landed: 0 bytes"), "{log}");
+        assert!(first.ends_with("not yet") && last.ends_with(r#"late","bytes":0}"#), "{log}");
     }
 }
 

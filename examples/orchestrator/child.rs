@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// Runs `$1` in the process group of this shell, under a guard that kills the whole group, itself included, when standard
 /// input ends. We hold the other end of that pipe, so the system closes it when we die, however we die.
@@ -52,26 +51,4 @@ pub(crate) fn start(
 /// Both output streams of a child into one file.
 pub(crate) fn into_file(file: File) -> io::Result<(Stdio, Stdio)> {
     Ok((file.try_clone()?.into(), file.into()))
-}
-
-/// Waits for a child that is expected to end soon. None if it did not: it is killed then.
-pub(crate) fn wait_at_most(
-    mut child: Child,
-    lifeline: Lifeline,
-    limit: Duration,
-) -> io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + limit;
-    let mut pause = Duration::from_millis(1);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            drop(lifeline);
-            child.wait()?;
-            return Ok(None);
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
-    }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use stationmaster::TaskKey;
+use stationmaster::service::FileLog;
 
 use crate::trouble::Trouble;
 
@@ -26,6 +27,9 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 }
+
+/// Names are plain, so that none is changed: the check of the workflow sees to that.
+const LOGS: &str = "{run}/{task}/{map_index}/attempt-{attempt}.log";
 
 const AFTER_HELP: &str = "\
 Files:
@@ -66,7 +70,9 @@ impl Cli {
         match std::path::absolute(&work) {
             Ok(work) if work.to_str().is_some() => {
                 let db = self.db.clone().unwrap_or_else(|| work.join("stationmaster.db"));
-                Ok(Places { db, work })
+                let logs = FileLog::new(work.join("logs"), LOGS)
+                    .map_err(|error| Trouble::input(error.to_string()))?;
+                Ok(Places { db, work, logs })
             }
             _ => Err(Trouble::input(format!("{} is no path in UTF-8: give another --db", work.display()))),
         }
@@ -78,6 +84,7 @@ impl Cli {
 pub(crate) struct Places {
     pub(crate) db: PathBuf,
     pub(crate) work: PathBuf,
+    pub(crate) logs: FileLog,
 }
 
 impl Places {
@@ -88,10 +95,6 @@ impl Places {
 
     /// The log of one attempt.
     pub(crate) fn log(&self, task: &TaskKey, attempt: u32) -> PathBuf {
-        let mut path = self.work.join("logs").join(task.run.as_str()).join(task.task.as_str());
-        if let Some(index) = task.map_index {
-            path.push(index.to_string());
-        }
-        path.join(format!("attempt-{attempt}.log"))
+        self.logs.path(task, attempt)
     }
 }

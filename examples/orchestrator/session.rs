@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::clock::SystemClock;
 use stationmaster::id::Holder;
+use stationmaster::service::kinds::builtin;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, run_blocking,
 };
@@ -19,7 +20,6 @@ use crate::held::Held;
 use crate::run::Run;
 use crate::scheduler::{LEASE, Peaks, Scheduler};
 use crate::screen::Screen;
-use crate::sensors::{LogFiles, with_kinds};
 use crate::trouble::Trouble;
 use crate::worker::Workers;
 
@@ -53,8 +53,8 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
     let tasks = Mutex::new(tasks);
 
     let options = PokerOptions::default().lease(LEASE).floor(Duration::from_millis(100));
-    let mut poker = with_kinds(Poker::new(Arc::clone(store), holder.clone(), options)?)?;
-    poker = poker.log(LogFiles(run.places.clone()));
+    let poker = Poker::new(Arc::clone(store), holder.clone(), options)?;
+    let mut poker = builtin(poker, store)?.log(run.places.logs.clone());
     let team = Workers {
         store: store.as_ref(),
         run,
@@ -91,6 +91,10 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         poking.stop();
         end
     });
+    let lost = run.places.logs.failures();
+    if let Some(last) = lost.last {
+        screen.line("trouble", format_args!("{} lines of sensors' logs were lost; {last}", lost.count));
+    }
     screen.close();
     // The last task may have ended while we stopped.
     if store.read(|tx| run.look(tx))?.closed {

@@ -5,12 +5,14 @@
 //! is poked once per due time for all its members, by the worker whose shard range holds its fingerprint.
 
 mod claim;
+mod config;
 mod lifecycle;
 mod outage;
 mod schedule;
 mod spec;
 
 pub use claim::{ShardLease, ShardWrite, Worker, claims, quota};
+pub use config::{EnabledKinds, Ineligible, SmartSensorConfig, TaskCallbacks};
 pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, Terms, settle};
 pub use outage::{Outage, backed_off, give_up};
 pub use schedule::{interval_at, next_poke};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::config::TaskCallbacks;
 use super::lifecycle::SensorState;
 use crate::canonical::PokeContext;
 use crate::error::Invalid;
@@ -233,12 +234,21 @@ pub struct NewSensor {
     pub context: PokeContext,
     /// How long and how often it waits.
     pub settings: Settings,
+    /// Whether the task has callbacks of its own process. Asked by [`super::SmartSensorConfig::ineligible`]; not stored.
+    pub callbacks: TaskCallbacks,
 }
 
 impl NewSensor {
     /// A sensor of this running task.
     pub fn new(lease: LeaseRef, kind: SensorKind, context: PokeContext, settings: Settings) -> Self {
-        Self { lease, kind, context, settings }
+        Self { lease, kind, context, settings, callbacks: TaskCallbacks::None }
+    }
+
+    /// Says whether the task has callbacks of its own process.
+    #[must_use]
+    pub fn callbacks(mut self, callbacks: TaskCallbacks) -> Self {
+        self.callbacks = callbacks;
+        self
     }
 
     /// The row to be stored.

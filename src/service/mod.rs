@@ -9,11 +9,16 @@
 //! | [`Admitter`] | admits waiting tasks: grants leases on slots |
 //! | [`Reaper`] | ends expired leases, returns their slots, retries or fails their tasks |
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
+//! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
 //! What a host does with a task in between (start, renew, finish, register as a sensor) are the [`lifecycle`] operations.
 //! What it records of runs goes through the door in [`runs`].
 
 mod admitter;
+mod config;
+mod events;
+mod file_log;
+pub mod kinds;
 pub mod lifecycle;
 mod poker;
 mod reaper;
@@ -22,6 +27,8 @@ pub mod runs;
 mod waking;
 
 pub use admitter::{Admitter, AdmitterOptions};
+pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
+pub use file_log::{FileLog, LogFailures, TemplateError};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
 pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};

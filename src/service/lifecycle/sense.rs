@@ -11,7 +11,7 @@ use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::Deferred;
-use crate::sensor::{EndReason, Ending, NewSensor, SensorRecord};
+use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorRecord};
 use crate::store::{EventNote, Move, Moved, StateSet, StoreTx};
 use crate::task::{TaskRecord, TaskState};
 use crate::time;
@@ -26,11 +26,26 @@ pub enum Registered {
     NotRunning,
     /// The lease is stale. Nothing was changed; stop the work.
     Stale,
+    /// The operator's settings do not let the task wait as a sensor. Nothing was changed: it runs on under its lease, and
+    /// the host pokes by itself.
+    Ineligible(Ineligible),
+    /// The store failed, with this message: the task runs on, and the host pokes by itself. Only [`super::hand_over`] says so.
+    /// If the commit took effect after all, the task's lease is stale, which the host learns when it renews or finishes;
+    /// what it does until then has no effect.
+    Failed(String),
+}
+
+impl Registered {
+    /// True if the host keeps the task and pokes by itself.
+    pub fn host_pokes(&self) -> bool {
+        matches!(self, Self::Ineligible(_) | Self::Failed(_))
+    }
 }
 
 /// Registers running tasks as sensors, and gives their slots back, in one transaction.
 ///
 /// Their limits come free, too. What they registered before is replaced. Of two sensors for one lease the first counts.
+/// No settings are asked; see [`super::register_with`].
 ///
 /// # Errors
 ///

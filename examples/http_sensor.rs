@@ -1,0 +1,117 @@
+//! Submit, then poll: a task starts a long job on another system over HTTP and waits for it as a sensor.
+//!
+//! The task holds slots only while it submits. The HTTP client is the host's: the crate brings none. Here it is `ureq`; the
+//! other system is a small server on this machine, whose job is done when it was asked for it four times.
+//!
+//!     cargo run --example http_sensor
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::sensor::{Poked, Settings};
+use stationmaster::service::kinds::Condition;
+use stationmaster::service::lifecycle::{enqueue, register, start};
+use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::{NewTask, TaskKey, TaskState};
+
+/// What the sensor waits for: that this job is done.
+#[derive(Serialize, Deserialize)]
+struct JobDone {
+    url: String,
+}
+
+impl Condition for JobDone {
+    const KIND: &'static str = "job_done";
+    const EXAMPLE: &'static str = r#"{"url": "http://cluster/jobs/7"}"#;
+}
+
+fn job_done(http: &ureq::Agent, request: &PokeRequest<'_>) -> Poked {
+    let job = match JobDone::read(request.context) {
+        Ok(job) => job,
+        Err(wrong) => return wrong,
+    };
+    let (status, body) = match http.get(&job.url).call() {
+        Ok(mut answer) => (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap_or_default()),
+        Err(error) => return Poked::Unreachable(error.to_string()),
+    };
+    match status {
+        200 => Poked::Landed(Some(body)),
+        202 => Poked::NotYet,
+        500.. => Poked::Unreachable(format!("status {status}: {body}")),
+        _ => Poked::Failed(format!("status {status}: {body}")),
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let server = serve(Arc::clone(&asked))?;
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let http: ureq::Agent = config.timeout_global(Some(Duration::from_secs(5))).build().into();
+
+    // Two tasks are admitted. The first submits the job; both wait for it, and give their slots back.
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let keys = ["train", "watch"].map(|task| TaskKey::new("prod", "models", "2026-01-01", task));
+    let [train, watch] = [keys[0].clone()?, keys[1].clone()?];
+    let (tasks, now) = ([NewTask::new(train.clone()), NewTask::new(watch)], SystemClock.now());
+    store.write(|tx| enqueue(tx, now, &tasks))?;
+    let options = AdmitterOptions::default();
+    let granted = Admitter::new(store.clone(), "host".try_into()?, options)?.tick(now)?.granted;
+    let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
+    store.write(|tx| start(tx, now, &leases))?;
+
+    let id = http.post(format!("{server}/jobs")).send("train the model")?.body_mut().read_to_string()?;
+    let job = JobDone { url: format!("{server}/jobs/{id}") };
+    let settings = Settings::new(Duration::from_millis(100), Duration::from_secs(60))?;
+    let sensors = [job.sensor(leases[0], settings)?, job.sensor(leases[1], settings)?];
+    store.write(|tx| register(tx, now, &sensors))?;
+
+    let options = PokerOptions::default().floor(Duration::from_millis(100));
+    let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?
+        .kind(JobDone::kind()?, move |request: &PokeRequest<'_>| job_done(&http, request));
+    let mut landed = 0;
+    while landed < 2 {
+        landed += poker.tick(SystemClock.now())?.landed;
+        thread::sleep(Duration::from_millis(10));
+    }
+
+    let task = store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&train))?))?.remove(0).ok_or("no task")?;
+    println!("{}: {}, {}", task.key, task.state, task.value.as_deref().unwrap_or("no value"));
+    assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("accuracy 0.97")));
+    assert_eq!(asked.load(Ordering::SeqCst), 4, "two sensors share each poll");
+    Ok(())
+}
+
+/// Serves in the background, and answers its address.
+fn serve(asked: Arc<AtomicUsize>) -> std::io::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = format!("http://{}", listener.local_addr()?);
+    thread::spawn(move || listener.incoming().flatten().try_for_each(|stream| answer(stream, &asked)));
+    Ok(address)
+}
+
+fn answer(mut stream: TcpStream, asked: &AtomicUsize) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut request, mut line, mut length) = (String::new(), String::new(), 0);
+    reader.read_line(&mut request)?;
+    while reader.read_line(&mut line)? > 2 {
+        if let Some(("content-length", value)) = line.to_ascii_lowercase().trim().split_once(": ") {
+            length = value.parse().unwrap_or(0);
+        }
+        line.clear();
+    }
+    reader.take(length).read_to_end(&mut Vec::new())?;
+    let (status, body) = match request.split(' ').next() {
+        Some("POST") => ("201 Created", "7"),
+        Some("GET") if asked.fetch_add(1, Ordering::SeqCst) < 3 => ("202 Accepted", ""),
+        _ => ("200 OK", "accuracy 0.97"),
+    };
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+}

@@ -1,0 +1,288 @@
+//! Whether tasks wait as sensors at all, and which: the operator's switches, by the names that Airflow gave them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::num::NonZeroU32;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::spec::NewSensor;
+use crate::id::SensorKind;
+use crate::shard::ShardLimit;
+
+/// The operator's settings for sensors, by the names of the section `[smart_sensor]` of Airflow 2.0 to 2.3.
+///
+/// They switch sensors on and off, for all or by kind, without a change to any workflow: a task that may not wait as a
+/// sensor is told so when it registers, and its host pokes by itself. Unknown fields are refused; a field that is left out
+/// has its default.
+///
+/// | field | default | Airflow's | |
+/// |---|---|---|---|
+/// | `use_smart_sensor` | `true` | `false` | a host that calls a registration wants sensors; Airflow's workers had no say |
+/// | `shard_code_upper_limit` | 10,000 | 10,000 | the number of shard codes |
+/// | `shards` | 16 | 5 | the most workers that share the work; an idle shard costs one row here, a process there |
+/// | `sensors_enabled` | `"*"` | `["NamedHivePartitionSensor"]` | kinds: a list, a text with commas between them, or `"*"` for all |
+///
+/// [`Self::airflow`] has Airflow's defaults. How a poker is made of it: `PokerOptions::from(&config)`.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::sensor::SmartSensorConfig;
+///
+/// let text = r#"{"use_smart_sensor": true, "shards": 5, "sensors_enabled": "file_exists, tcp_accepts"}"#;
+/// let config: SmartSensorConfig = serde_json::from_str(text)?;
+/// assert_eq!((config.shard_code_upper_limit.get(), config.shards.get()), (10_000, 5));
+/// assert!(config.sensors_enabled.contains(&"tcp_accepts".try_into().unwrap()));
+/// assert!(serde_json::from_str::<SmartSensorConfig>(r#"{"shard": 5}"#).is_err());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct SmartSensorConfig {
+    /// Whether tasks may wait as sensors at all.
+    pub use_smart_sensor: bool,
+    /// The number of shard codes, at least 1.
+    pub shard_code_upper_limit: ShardLimit,
+    /// Into how many shards the codes are split, at least 1.
+    pub shards: NonZeroU32,
+    /// The kinds that may wait as sensors.
+    pub sensors_enabled: EnabledKinds,
+}
+
+impl Default for SmartSensorConfig {
+    fn default() -> Self {
+        Self {
+            use_smart_sensor: true,
+            shard_code_upper_limit: ShardLimit::default(),
+            shards: NonZeroU32::MIN.saturating_add(15),
+            sensors_enabled: EnabledKinds::All,
+        }
+    }
+}
+
+impl SmartSensorConfig {
+    /// Airflow's defaults (2.0 to 2.3): off, 10,000 codes, 5 shards, one kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::sensor::SmartSensorConfig;
+    /// let text = serde_json::to_string(&SmartSensorConfig::airflow())?;
+    /// assert_eq!(text, concat!(
+    ///     r#"{"use_smart_sensor":false,"shard_code_upper_limit":10000,"shards":5,"#,
+    ///     r#""sensors_enabled":["NamedHivePartitionSensor"]}"#,
+    /// ));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn airflow() -> Self {
+        Self {
+            use_smart_sensor: false,
+            shard_code_upper_limit: ShardLimit::default(),
+            shards: NonZeroU32::MIN.saturating_add(4),
+            sensors_enabled: EnabledKinds::Only(
+                SensorKind::new("NamedHivePartitionSensor").into_iter().collect(),
+            ),
+        }
+    }
+
+    /// Switches sensors on or off for all.
+    #[must_use]
+    pub fn use_smart_sensor(mut self, on: bool) -> Self {
+        self.use_smart_sensor = on;
+        self
+    }
+
+    /// Sets the number of shard codes.
+    #[must_use]
+    pub fn shard_code_upper_limit(mut self, codes: ShardLimit) -> Self {
+        self.shard_code_upper_limit = codes;
+        self
+    }
+
+    /// Sets into how many shards the codes are split.
+    #[must_use]
+    pub fn shards(mut self, shards: NonZeroU32) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// Sets the kinds that may wait as sensors.
+    #[must_use]
+    pub fn sensors_enabled(mut self, kinds: EnabledKinds) -> Self {
+        self.sensors_enabled = kinds;
+        self
+    }
+
+    /// Why this task must not wait as a sensor; none if it may.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::canonical::PokeContext;
+    /// use stationmaster::sensor::{Ineligible, NewSensor, Settings, SmartSensorConfig, TaskCallbacks};
+    /// use stationmaster::{LeaseRef, TaskNo};
+    ///
+    /// let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
+    /// let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
+    /// let sensor = NewSensor::new(LeaseRef::new(TaskNo(1), 1), "file".try_into()?, context, settings);
+    /// let config = SmartSensorConfig::default();
+    /// assert_eq!(config.ineligible(&sensor), None);
+    /// assert_eq!(config.clone().use_smart_sensor(false).ineligible(&sensor), Some(Ineligible::SwitchedOff));
+    /// let sensor = sensor.callbacks(TaskCallbacks::InProcess);
+    /// assert_eq!(config.ineligible(&sensor), Some(Ineligible::HasCallbacks));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn ineligible(&self, sensor: &NewSensor) -> Option<Ineligible> {
+        if !self.use_smart_sensor {
+            Some(Ineligible::SwitchedOff)
+        } else if !self.sensors_enabled.contains(&sensor.kind) {
+            Some(Ineligible::KindNotEnabled)
+        } else if sensor.callbacks == TaskCallbacks::InProcess {
+            Some(Ineligible::HasCallbacks)
+        } else {
+            None
+        }
+    }
+}
+
+/// Which kinds may wait as sensors.
+///
+/// In serde `"*"` is all; others are a list of names, or one text with commas between them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum EnabledKinds {
+    /// All.
+    #[default]
+    All,
+    /// These.
+    Only(BTreeSet<SensorKind>),
+}
+
+impl EnabledKinds {
+    /// True if sensors of this kind are enabled.
+    pub fn contains(&self, kind: &SensorKind) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(kinds) => kinds.contains(kind),
+        }
+    }
+}
+
+impl Serialize for EnabledKinds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::All => serializer.serialize_str("*"),
+            Self::Only(kinds) => serializer.collect_seq(kinds),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for EnabledKinds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Kinds;
+
+        impl<'de> Visitor<'de> for Kinds {
+            type Value = EnabledKinds;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"*\", a list of sensor kinds, or a text with commas between them")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<EnabledKinds, E> {
+                if text.trim() == "*" {
+                    return Ok(EnabledKinds::All);
+                }
+                let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+                names
+                    .map(SensorKind::new)
+                    .collect::<Result<_, _>>()
+                    .map(EnabledKinds::Only)
+                    .map_err(E::custom)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<EnabledKinds, A::Error> {
+                let mut kinds = BTreeSet::new();
+                while let Some(kind) = names.next_element()? {
+                    kinds.insert(kind);
+                }
+                Ok(EnabledKinds::Only(kinds))
+            }
+        }
+
+        deserializer.deserialize_any(Kinds)
+    }
+}
+
+/// Whether a task has callbacks that only the process which runs it can make.
+///
+/// Callbacks that a host makes of sensor events, in whichever process, are none of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TaskCallbacks {
+    /// It has none.
+    #[default]
+    None,
+    /// It has some: it must not end while its process is gone.
+    InProcess,
+}
+
+/// Why a task must not wait as a sensor. Its host pokes by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Ineligible {
+    /// Sensors are switched off for all (`use_smart_sensor`).
+    SwitchedOff,
+    /// Its kind is not one of `sensors_enabled`.
+    KindNotEnabled,
+    /// It has [callbacks](TaskCallbacks::InProcess) that only its own process can make.
+    HasCallbacks,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<SmartSensorConfig, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for config in [SmartSensorConfig::default(), SmartSensorConfig::airflow()] {
+            assert_eq!(read(&serde_json::to_string(&config).unwrap()).unwrap(), config);
+        }
+        assert_eq!(read("{}").unwrap(), SmartSensorConfig::default());
+    }
+
+    #[test]
+    fn kinds_come_as_a_list_as_text_or_all() {
+        let kinds = |text: &str| read(&format!(r#"{{"sensors_enabled": {text}}}"#)).unwrap().sensors_enabled;
+        let two = EnabledKinds::Only(["a", "b"].map(|kind| SensorKind::new(kind).unwrap()).into());
+        assert_eq!(kinds(r#"["b", "a", "b"]"#), two);
+        assert_eq!(kinds(r#"" a ,b, ""#), two);
+        assert_eq!(kinds(r#""*""#), EnabledKinds::All);
+        assert!(!kinds(r#""""#).contains(&"a".try_into().unwrap()), "none");
+        assert!(!kinds(r#"["*"]"#).contains(&"a".try_into().unwrap()), "a kind of that name");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_and_says_why() {
+        for (text, part) in [
+            (r#"{"shards": 0}"#, "expected a nonzero"),
+            (r#"{"shard_code_upper_limit": 0}"#, "expected a nonzero"),
+            (r#"{"shards": -1}"#, "expected a nonzero"),
+            (r#"{"use_smart_sensors": true}"#, "unknown field `use_smart_sensors`, expected one of"),
+            (r#"{"use_smart_sensor": "yes"}"#, "expected a boolean"),
+            (r#"{"sensors_enabled": [""]}"#, "sensor kind is empty"),
+            (r#"{"sensors_enabled": 5}"#, "a list of sensor kinds"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

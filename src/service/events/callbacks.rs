@@ -1,0 +1,89 @@
+//! One callback for each way in which a sensor ends.
+
+use std::fmt;
+
+use super::Delivered;
+use crate::sensor::{EndReason, SensorEvent};
+use crate::task::TaskState;
+
+type Callback = Box<dyn FnMut(&SensorEvent) -> Delivered + Send>;
+
+/// Callbacks by what an event says. An event without a callback is taken.
+///
+/// | the event | is given to | or, if there is none, to |
+/// |---|---|---|
+/// | its task is tried again | `on_retry` | |
+/// | its task is skipped (soft fail) | `on_skipped` | |
+/// | it landed | `on_landed` | |
+/// | it timed out, by either timeout | `on_timed_out` | `on_failed` |
+/// | its poke failed, or could not look for too long | `on_failed` | |
+/// | the host ended its task | `on_cancelled` | |
+///
+/// The first row that fits counts, except that what the host ended is always the last row.
+#[derive(Default)]
+pub struct Callbacks {
+    landed: Option<Callback>,
+    timed_out: Option<Callback>,
+    failed: Option<Callback>,
+    skipped: Option<Callback>,
+    retry: Option<Callback>,
+    cancelled: Option<Callback>,
+}
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").finish_non_exhaustive()
+    }
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $setter:ident, $field:ident;)+) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $setter(mut self, callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) -> Self {
+            self.$field = Some(Box::new(callback));
+            self
+        }
+    )+};
+}
+
+impl Callbacks {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Called when a sensor landed.
+        on_landed, landed;
+        /// Called when a sensor, or its attempt, waited for too long.
+        on_timed_out, timed_out;
+        /// Called when a poke said that it never will land, or could not look for too long.
+        on_failed, failed;
+        /// Called when a task was skipped instead of failed.
+        on_skipped, skipped;
+        /// Called when the task is tried again.
+        on_retry, retry;
+        /// Called when the host ended the task.
+        on_cancelled, cancelled;
+    }
+
+    /// Gives an event to its callback.
+    ///
+    /// # Errors
+    ///
+    /// The callback's.
+    pub fn call(&mut self, event: &SensorEvent) -> Delivered {
+        let callback = match (event.ending.reason, event.ending.to) {
+            (EndReason::Cancelled, _) => &mut self.cancelled,
+            (_, TaskState::UpForRetry) => &mut self.retry,
+            (_, TaskState::Skipped) => &mut self.skipped,
+            (EndReason::Landed, _) => &mut self.landed,
+            (EndReason::TimedOut | EndReason::ExecutionTimedOut, _) if self.timed_out.is_some() => {
+                &mut self.timed_out
+            }
+            _ => &mut self.failed,
+        };
+        callback.as_mut().map_or(Ok(()), |callback| callback(event))
+    }
+}

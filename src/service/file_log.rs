@@ -1,0 +1,339 @@
+//! A log file for each attempt of each sensor.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use siphasher::sip::SipHasher24;
+
+use super::poker::PokeLog;
+use crate::id::TaskKey;
+use crate::sensor::{Poked, SensorRecord};
+
+/// The longest file or directory name, in bytes, that common file systems take.
+const LONGEST_NAME: usize = 255;
+
+/// Of a context and of an answer so many bytes are logged.
+const LONGEST_TEXT: usize = 2_048;
+
+/// Writes a line for each poke into the file where the log of the sensor's attempt belongs.
+///
+/// Each line opens the file, appends to it and closes it: thousands of sensors hold no open file. Directories are made as
+/// needed. What goes wrong is counted ([`Self::failures`]) and passed over; the sensors go on. Clones share the count.
+///
+/// # Paths
+///
+/// A template is a relative path with `/` between its parts and these placeholders: `{namespace}`, `{workflow}`, `{run}`,
+/// `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out for tasks that are not mapped. A log cannot lie
+/// outside the root, whatever names tasks have: bytes of names other than letters, digits and `_ - . + = @ : ,` are
+/// written as `%` and two hexadecimal digits (on Windows `:` too), `.` and `..` likewise, and of a part longer than 255 bytes
+/// the end is replaced by a hash of the whole. So different names have different paths, where the file system minds
+/// upper and lower case.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::TaskKey;
+/// use stationmaster::service::FileLog;
+///
+/// let log = FileLog::new("/var/log/airflow", FileLog::AIRFLOW)?;
+/// let key = TaskKey::new("prod", "nightly", "2026-01-01", "../wait")?;
+/// let path = log.path(&key.clone().mapped(3), 1);
+/// assert_eq!(
+///     path.to_str(),
+///     Some("/var/log/airflow/dag_id=nightly/run_id=2026-01-01/task_id=..%2Fwait/map_index=3/attempt=1.log"),
+/// );
+/// assert!(FileLog::new("/var/log", "{task}/{try}.log").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FileLog {
+    root: PathBuf,
+    parts: Vec<Vec<Piece>>,
+    failures: Arc<Mutex<LogFailures>>,
+}
+
+/// How often a [`FileLog`] could not be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogFailures {
+    /// Lines that were lost.
+    pub count: u64,
+    /// The path and the error of the last one.
+    pub last: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Namespace,
+    Workflow,
+    Run,
+    Task,
+    MapIndex,
+    Attempt,
+}
+
+/// A path template was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// A part is empty, `.` or `..`, or has a character that a path should not have.
+    #[error(
+        "part {part:?} of the template is refused: give a relative path without empty parts, `.`, `..`, `\\` and NUL"
+    )]
+    Part {
+        /// The part.
+        part: String,
+    },
+    /// Braces hold no known name, or do not close.
+    #[error(
+        "{{{name}}} is no placeholder: use {{namespace}}, {{workflow}}, {{run}}, {{task}}, {{map_index}} or {{attempt}}"
+    )]
+    Placeholder {
+        /// What stands in the braces.
+        name: String,
+    },
+}
+
+impl FileLog {
+    /// Airflow's paths (since 2.3).
+    pub const AIRFLOW: &str =
+        "dag_id={workflow}/run_id={run}/task_id={task}/map_index={map_index}/attempt={attempt}.log";
+
+    /// Logs below `root`, at the paths of this template.
+    ///
+    /// # Errors
+    ///
+    /// [`TemplateError`] if the template could lead outside the root, or names what is not known.
+    pub fn new(root: impl Into<PathBuf>, template: &str) -> Result<Self, TemplateError> {
+        let parts = template.split('/').map(pieces).collect::<Result<_, _>>()?;
+        Ok(Self { root: root.into(), parts, failures: Arc::default() })
+    }
+
+    /// Where the log of this attempt lies.
+    pub fn path(&self, task: &TaskKey, attempt: u32) -> PathBuf {
+        let mut path = self.root.clone();
+        for part in &self.parts {
+            if part.contains(&Piece::MapIndex) && task.map_index.is_none() {
+                continue;
+            }
+            let name: String = part.iter().map(|piece| piece.of(task, attempt)).collect();
+            path.push(bounded(name));
+        }
+        path
+    }
+
+    /// How often a line could not be written so far.
+    pub fn failures(&self) -> LogFailures {
+        self.failures.lock().clone()
+    }
+}
+
+impl Piece {
+    fn of(&self, task: &TaskKey, attempt: u32) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Namespace => safe(task.namespace.as_str()),
+            Self::Workflow => safe(task.workflow.as_str()),
+            Self::Run => safe(task.run.as_str()),
+            Self::Task => safe(task.task.as_str()),
+            Self::MapIndex => task.map_index.map(|index| index.to_string()).unwrap_or_default(),
+            Self::Attempt => attempt.to_string(),
+        }
+    }
+}
+
+fn pieces(part: &str) -> Result<Vec<Piece>, TemplateError> {
+    let refused = |c: char| c == '\\' || c.is_control();
+    if matches!(part, "" | "." | "..") || part.contains(refused) || (cfg!(windows) && part.contains(':')) {
+        return Err(TemplateError::Part { part: part.to_owned() });
+    }
+    let mut pieces = Vec::new();
+    let mut rest = part;
+    while let Some((text, after)) = rest.split_once('{') {
+        let Some((name, after)) = after.split_once('}') else {
+            return Err(TemplateError::Placeholder { name: after.to_owned() });
+        };
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text.to_owned()));
+        }
+        pieces.push(match name {
+            "namespace" => Piece::Namespace,
+            "workflow" => Piece::Workflow,
+            "run" => Piece::Run,
+            "task" => Piece::Task,
+            "map_index" => Piece::MapIndex,
+            "attempt" => Piece::Attempt,
+            _ => return Err(TemplateError::Placeholder { name: name.to_owned() }),
+        });
+        rest = after;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest.to_owned()));
+    }
+    Ok(pieces)
+}
+
+/// The name with everything escaped that could mean something to a file system.
+fn safe(name: &str) -> String {
+    let plain = |byte: u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'=' | b'@' | b',')
+            || (byte == b':' && !cfg!(windows))
+    };
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if plain(byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// A part of a path that is neither the directory itself nor the one above, and not too long. Its escapes are ASCII; text
+/// of the template may be more.
+fn bounded(name: String) -> String {
+    match name.as_str() {
+        "." => return "%2E".to_owned(),
+        ".." => return "%2E%2E".to_owned(),
+        _ => {}
+    }
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    let hash = format!("~{:016x}", SipHasher24::new().hash(name.as_bytes()));
+    let cut = (0..=LONGEST_NAME - hash.len()).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    name[..cut].to_owned() + &hash
+}
+
+impl PokeLog for FileLog {
+    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked) {
+        let waits_for = clip(sensor.context.as_str());
+        let answer = match answer {
+            Poked::NotYet => "not yet".to_owned(),
+            Poked::Landed(None) => "landed".to_owned(),
+            Poked::Landed(Some(value)) => format!("landed: {}", clip(value)),
+            Poked::Unreachable(why) => format!("could not look: {}", clip(why)),
+            Poked::Failed(why) => format!("failed: {}", clip(why)),
+        };
+        let (when, kind) = (now.format("%Y-%m-%d %H:%M:%S%.3f UTC"), clip(sensor.kind.as_str()));
+        let line = format!("{when} poke {kind} {waits_for} {answer}\n");
+        let path = self.path(&sensor.task, sensor.attempt);
+        if let Err(error) = append(&path, &line) {
+            let mut failures = self.failures.lock();
+            failures.count += 1;
+            failures.last = Some(format!("{}: {error}", path.display()));
+        }
+    }
+}
+
+/// The beginning of a text, on one line.
+fn clip(text: &str) -> String {
+    let cut = (0..=LONGEST_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let mut shown = String::with_capacity(cut);
+    for c in text[..cut].chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    if cut < text.len() {
+        shown.push_str(&format!("… ({} bytes)", text.len()));
+    }
+    shown
+}
+
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    let mut open = OpenOptions::new();
+    let open = open.create(true).append(true);
+    let mut file = match (open.open(path), path.parent()) {
+        (Err(error), Some(dir)) if error.kind() == ErrorKind::NotFound => {
+            fs::create_dir_all(dir)?;
+            open.open(path)?
+        }
+        (opened, _) => opened?,
+    };
+    file.write_all(line.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::Component;
+
+    fn key(task: &str, index: Option<u32>) -> TaskKey {
+        let mut key = TaskKey::new("ns", "w", "r", task).unwrap();
+        key.map_index = index;
+        key
+    }
+
+    fn path(template: &str, key: &TaskKey) -> String {
+        FileLog::new("root", template).unwrap().path(key, 7).to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn templates_are_filled_in() {
+        let one = key("a b", None);
+        assert_eq!(path("{namespace}-{run}/x{task}y/{attempt}", &one), "root/ns-r/xa%20by/7");
+        assert_eq!(path("{task}/{map_index}/log", &one), "root/a%20b/log");
+        assert_eq!(path("{task}/{map_index}/log", &key("t", Some(0))), "root/t/0/log");
+        assert_eq!(path("all.log", &one), "root/all.log");
+    }
+
+    #[test]
+    fn templates_that_could_lead_astray_are_refused() {
+        for template in ["", "/etc/{task}", "a//b", "../{task}", "{task}/..", "./a", "a/", "a\\b", "a\0b"] {
+            let refused = FileLog::new("root", template);
+            assert!(matches!(refused, Err(TemplateError::Part { .. })), "{template:?}: {refused:?}");
+        }
+        for template in ["{try}", "{task", "{}", "{{task}}", "{Task}"] {
+            let refused = FileLog::new("root", template);
+            assert!(matches!(refused, Err(TemplateError::Placeholder { .. })), "{template:?}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_could_lead_astray_are_made_safe() {
+        for (name, safe) in [
+            ("..", "root/%2E%2E"),
+            (".", "root/%2E"),
+            ("../../etc/passwd", "root/..%2F..%2Fetc%2Fpasswd"),
+            ("/abs", "root/%2Fabs"),
+            ("a\\b\n%", "root/a%5Cb%0A%25"),
+            ("é", "root/%C3%A9"),
+            ("...", "root/..."),
+        ] {
+            assert_eq!(path("{task}", &key(name, None)), safe);
+        }
+        let long = [format!("{}a", "/".repeat(500)), format!("{}b", "/".repeat(500))];
+        let [one, other] = long.map(|name| path("{task}.log", &key(&name, None)));
+        assert_eq!(one.len(), "root/".len() + LONGEST_NAME);
+        assert_ne!(one, other);
+    }
+
+    proptest! {
+        /// No name leaves the directory, and two names never share a file.
+        #[test]
+        fn paths_stay_below_the_root_and_are_distinct(one in "[./a%\\\\~\u{0}-\u{10ffff}]{1,90}", other in "[./%2EF~]{1,9}") {
+            prop_assume!(!one.contains('\0') && one != other);
+            let paths = [&one, &other].map(|name| path("{task}", &key(name, None)));
+            prop_assert_ne!(&paths[0], &paths[1]);
+            for path in &paths {
+                let parts: Vec<Component<'_>> = Path::new(path).components().collect();
+                prop_assert!(matches!(parts[..], [Component::Normal(_), Component::Normal(_)]), "{path}");
+                prop_assert!(path.len() <= "root/".len() + LONGEST_NAME);
+            }
+        }
+    }
+
+    #[test]
+    fn texts_stay_on_their_line() {
+        assert_eq!(clip("a\nb\u{1b}[0m\té"), "a\\nb\\u{1b}[0m\\té");
+        let long = clip(&"é".repeat(1_000_000));
+        assert!(long.len() < 2_100 && long.ends_with("… (2000000 bytes)"), "{long}");
+    }
+}

@@ -1,0 +1,168 @@
+//! A command exits with 0.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::child::{self, Exit};
+use super::{Condition, wrong};
+use crate::seconds;
+use crate::sensor::Poked;
+use crate::service::poker::PokeRequest;
+
+/// Waits until a command exits with 0. It is started anew by each poke.
+///
+/// | the command | is |
+/// |---|---|
+/// | exits with 0 | landed, with no value |
+/// | exits with one of [`Self::fails_on`] | failed |
+/// | exits with 126 or 127 (it is not there, or is no program), or is killed by a signal | unreachable |
+/// | takes longer than its timeout, 5 seconds by default | killed, and unreachable |
+/// | exits with anything else | not yet |
+///
+/// It has the environment of the poker's process besides its own variables, no input, and its output is thrown away. On Unix
+/// it runs in a process group of its own under a guard: when its time is up, and also when the poker's process dies, however
+/// it dies, the whole group is killed. When the command ends, what it left behind in the background is asked to end. The guard
+/// is a shell, so `sh` must be in the `PATH`. Elsewhere only the command itself is killed, and only when its time is up.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::service::kinds::{CommandSucceeds, Condition};
+/// let ready = CommandSucceeds::argv(["grep", "-q", "done", "status"]).dir("/data").fails_on([2]);
+/// assert_eq!(
+///     ready.context()?.as_str(),
+///     r#"{"argv":["grep","-q","done","status"],"dir":"/data","fails_on":[2],"timeout_s":5}"#,
+/// );
+/// let piped = CommandSucceeds::shell("curl -sf $URL | grep -q done").env("URL", "http://localhost/status");
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandSucceeds {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    argv: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shell: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dir: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
+    #[serde(default = "five_seconds", rename = "timeout_s", with = "seconds")]
+    timeout: Duration,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    fails_on: BTreeSet<i32>,
+}
+
+fn five_seconds() -> Duration {
+    Duration::from_secs(5)
+}
+
+impl CommandSucceeds {
+    fn of(argv: Vec<String>, shell: Option<String>) -> Self {
+        let (env, fails_on) = (BTreeMap::new(), BTreeSet::new());
+        Self { argv, shell, dir: None, env, timeout: five_seconds(), fails_on }
+    }
+
+    /// Runs a program with these arguments; the first is the program, which is searched in the `PATH`.
+    pub fn argv<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
+        Self::of(words.into_iter().map(Into::into).collect(), None)
+    }
+
+    /// Runs this text in a shell: `sh -c`, on Windows `cmd /C`.
+    pub fn shell(text: impl Into<String>) -> Self {
+        Self::of(Vec::new(), Some(text.into()))
+    }
+
+    /// Sets its working directory. Default: that of the poker's process.
+    #[must_use]
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets how long it may take. Keep it below the poke timeout, which gives up on the poke but cannot kill the command.
+    #[must_use]
+    pub fn timeout(mut self, length: Duration) -> Self {
+        self.timeout = seconds::clip(length);
+        self
+    }
+
+    /// Sets the exit codes that say that it never will succeed. Default: none.
+    #[must_use]
+    pub fn fails_on(mut self, codes: impl IntoIterator<Item = i32>) -> Self {
+        self.fails_on = codes.into_iter().collect();
+        self
+    }
+
+    /// The words to run, or what is wrong with the context.
+    fn words(&self) -> Result<Vec<&str>, String> {
+        let words: Vec<&str> = match (self.argv.as_slice(), self.shell.as_deref()) {
+            (argv @ [program, ..], None) if !program.is_empty() => argv.iter().map(String::as_str).collect(),
+            ([], Some(text)) if !text.trim().is_empty() => child::SHELL.into_iter().chain([text]).collect(),
+            _ => return Err("it must have either an argv or a shell text".into()),
+        };
+        let plain = |text: &str| !text.contains('\0');
+        let plain_dir = self.dir.as_ref().and_then(|dir| dir.to_str()).is_none_or(plain);
+        if !plain_dir || !words.iter().all(|word| plain(word)) {
+            return Err("it has a NUL character".into());
+        }
+        let named = |name: &str| !name.is_empty() && !name.contains('=') && plain(name);
+        match self.env.iter().find(|(name, value)| !named(name) || !plain(value)) {
+            Some((name, _)) => Err(format!("{name:?} cannot be a variable of an environment")),
+            None => Ok(words),
+        }
+    }
+
+    fn look(&self) -> Poked {
+        let words = match self.words() {
+            Ok(words) => words,
+            Err(problem) => return wrong::<Self>(&problem),
+        };
+        match child::run(&words, self.dir.as_deref(), &self.env, self.timeout) {
+            Ok(Exit::Code(0)) => Poked::Landed(None),
+            Ok(Exit::Code(code)) if self.fails_on.contains(&code) => {
+                Poked::Failed(format!("the command exited with {code}"))
+            }
+            Ok(Exit::Code(code @ (126 | 127))) => Poked::Unreachable(format!(
+                "exit code {code}: no such command on this machine, or no program"
+            )),
+            // A shell tells of a signal by a code above 128.
+            Ok(Exit::Code(code @ 129..=192)) if cfg!(unix) => killed(code - 128),
+            Ok(Exit::Code(_)) => Poked::NotYet,
+            Ok(Exit::Signal(signal)) => killed(signal),
+            Ok(Exit::Overlong) => {
+                let limit = self.timeout.as_secs_f64();
+                Poked::Unreachable(format!("killed: the command took longer than its timeout of {limit} s"))
+            }
+            Err(error) => Poked::Unreachable(format!("the command could not be started: {error}")),
+        }
+    }
+}
+
+fn killed(signal: i32) -> Poked {
+    Poked::Unreachable(format!("the command was killed by signal {signal}"))
+}
+
+impl Condition for CommandSucceeds {
+    const KIND: &'static str = "command_succeeds";
+    const EXAMPLE: &'static str =
+        r#"{"argv": ["test", "-s", "/data/in.csv"]} or {"shell": "grep -q done /data/status"}"#;
+}
+
+/// The poke of [`CommandSucceeds`].
+pub fn command_succeeds(request: &PokeRequest<'_>) -> Poked {
+    match CommandSucceeds::read(request.context) {
+        Ok(wanted) => wanted.look(),
+        Err(wrong) => wrong,
+    }
+}

@@ -1,0 +1,123 @@
+//! A file is there.
+
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use glob::{MatchOptions, glob_with};
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, wrong};
+use crate::sensor::Poked;
+use crate::service::poker::PokeRequest;
+use crate::{seconds, time};
+
+/// Waits until a file or directory is there: by its path, or by a pattern.
+///
+/// In a pattern `*` stands for anything within a name, `?` for one character, `[a-z]` for one of these, `**` for directories
+/// of any depth; a name that begins with a dot must be named with its dot. Of several files the first by name that is old
+/// enough counts. Directories that cannot be read are passed over; for a path they are [`Poked::Unreachable`].
+///
+/// It lands with JSON: the path that was found, and its size in bytes.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::service::kinds::{Condition, FileExists};
+/// // A file that its writer has left alone for a minute is likely to be whole.
+/// let settled = FileExists::at("/data/in.csv").min_age(Duration::from_secs(60));
+/// assert_eq!(settled.context()?.as_str(), r#"{"min_age_s":60,"path":"/data/in.csv"}"#);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileExists {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    glob: Option<String>,
+    #[serde(default, rename = "min_age_s", with = "seconds", skip_serializing_if = "Duration::is_zero")]
+    min_age: Duration,
+}
+
+impl FileExists {
+    /// Waits for the file at this path, which is taken as it is.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: Some(path.into()), glob: None, min_age: Duration::ZERO }
+    }
+
+    /// Waits for a file whose path matches this pattern.
+    pub fn matching(pattern: impl Into<String>) -> Self {
+        Self { path: None, glob: Some(pattern.into()), min_age: Duration::ZERO }
+    }
+
+    /// The file must have been left unchanged for this long. Default: none.
+    #[must_use]
+    pub fn min_age(mut self, age: Duration) -> Self {
+        self.min_age = seconds::clip(age);
+        self
+    }
+
+    fn look(&self, now: DateTime<Utc>) -> Poked {
+        match (&self.path, &self.glob) {
+            (Some(path), None) if !path.as_os_str().is_empty() => match fs::metadata(path) {
+                Ok(file) => self.judge(path, &file, now),
+                Err(error) if error.kind() == ErrorKind::NotFound => Poked::NotYet,
+                Err(error) => Poked::Unreachable(format!("{}: {error}", path.display())),
+            },
+            (None, Some(pattern)) if !pattern.is_empty() => self.search(pattern, now),
+            _ => wrong::<Self>("it must have either a path or a glob"),
+        }
+    }
+
+    fn search(&self, pattern: &str, now: DateTime<Utc>) -> Poked {
+        let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
+        let found = match glob_with(pattern, options) {
+            Ok(found) => found,
+            Err(error) => return wrong::<Self>(&format!("glob {pattern:?}: {error}")),
+        };
+        for path in found.flatten() {
+            // It may be gone again.
+            let Ok(file) = fs::metadata(&path) else { continue };
+            let answer = self.judge(&path, &file, now);
+            if answer != Poked::NotYet {
+                return answer;
+            }
+        }
+        Poked::NotYet
+    }
+
+    fn judge(&self, path: &Path, file: &Metadata, now: DateTime<Utc>) -> Poked {
+        #[derive(Serialize)]
+        struct Found<'a> {
+            path: &'a str,
+            bytes: u64,
+        }
+
+        if !self.min_age.is_zero() {
+            match file.modified() {
+                Ok(modified) if time::add(modified.into(), self.min_age) <= now => {}
+                Ok(_) => return Poked::NotYet,
+                Err(error) => return Poked::Unreachable(format!("{}: {error}", path.display())),
+            }
+        }
+        let found = Found { path: &path.to_string_lossy(), bytes: file.len() };
+        Poked::Landed(serde_json::to_string(&found).ok())
+    }
+}
+
+impl Condition for FileExists {
+    const KIND: &'static str = "file_exists";
+    const EXAMPLE: &'static str = r#"{"path": "/data/in.csv"} or {"glob": "/data/*.csv", "min_age_s": 60}"#;
+}
+
+/// The poke of [`FileExists`].
+pub fn file_exists(request: &PokeRequest<'_>) -> Poked {
+    match FileExists::read(request.context) {
+        Ok(wanted) => wanted.look(request.now),
+        Err(wrong) => wrong,
+    }
+}

@@ -1,0 +1,99 @@
+//! A run has ended.
+
+use std::collections::BTreeSet;
+use std::slice;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Condition;
+use crate::run::{RunKey, RunStatus};
+use crate::sensor::Poked;
+use crate::service::poker::{Poke, PokeRequest};
+use crate::store::{Store, StoreExt};
+
+/// Waits until a run of the active-run index has stopped. It lands with the run's status.
+///
+/// Defaults: it lands on `completed`, and fails on `failed`, `killed` and `rejected`. A run that is not there, is open, or
+/// stopped with any other status is not yet; of a status that is in both sets it lands.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::run::RunKey;
+/// use stationmaster::service::kinds::{Condition, RunEnded};
+/// let context = RunEnded::new(RunKey::new("prod", "ingest-7")?).context()?;
+/// assert_eq!(
+///     context.as_str(),
+///     r#"{"fails_on":["failed","killed","rejected"],"lands_on":["completed"],"run":{"id":"ingest-7","namespace":"prod"}}"#,
+/// );
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunEnded {
+    run: RunKey,
+    #[serde(default = "well")]
+    lands_on: BTreeSet<RunStatus>,
+    #[serde(default = "badly")]
+    fails_on: BTreeSet<RunStatus>,
+}
+
+fn well() -> BTreeSet<RunStatus> {
+    [RunStatus::Completed].into()
+}
+
+fn badly() -> BTreeSet<RunStatus> {
+    [RunStatus::Failed, RunStatus::Killed, RunStatus::Rejected].into()
+}
+
+impl RunEnded {
+    /// Waits for the completion of this run.
+    pub fn new(run: RunKey) -> Self {
+        Self { run, lands_on: well(), fails_on: badly() }
+    }
+
+    /// Lands when the run stopped with one of these.
+    #[must_use]
+    pub fn lands_on(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
+        self.lands_on = statuses.into_iter().collect();
+        self
+    }
+
+    /// Fails when the run stopped with one of these.
+    #[must_use]
+    pub fn fails_on(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
+        self.fails_on = statuses.into_iter().collect();
+        self
+    }
+
+    fn look(&self, store: &dyn Store) -> Poked {
+        let found = match store.read(|tx| Ok(tx.runs(slice::from_ref(&self.run))?)) {
+            Ok(mut found) => found.pop().flatten(),
+            Err(error) => return Poked::Unreachable(error.to_string()),
+        };
+        let Some(run) = found.filter(|run| run.stop.is_some()) else { return Poked::NotYet };
+        let status = serde_json::to_value(run.status).ok();
+        let status = status.as_ref().and_then(|name| name.as_str()).unwrap_or_default();
+        if self.lands_on.contains(&run.status) {
+            Poked::Landed(Some(status.to_owned()))
+        } else if self.fails_on.contains(&run.status) {
+            Poked::Failed(format!("run {} of {} is {status}", self.run.id, self.run.namespace))
+        } else {
+            Poked::NotYet
+        }
+    }
+}
+
+impl Condition for RunEnded {
+    const KIND: &'static str = "run_ended";
+    const EXAMPLE: &'static str = r#"{"run": {"namespace": "prod", "id": "ingest-7"}}"#;
+}
+
+/// The poke of [`RunEnded`], which looks into this store.
+pub fn run_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
+    move |request: &PokeRequest<'_>| match RunEnded::read(request.context) {
+        Ok(wanted) => wanted.look(store.as_ref()),
+        Err(wrong) => wrong,
+    }
+}

@@ -1,0 +1,98 @@
+//! Another task has ended.
+
+use std::collections::BTreeSet;
+use std::slice;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Condition;
+use crate::id::TaskKey;
+use crate::sensor::Poked;
+use crate::service::poker::{Poke, PokeRequest};
+use crate::store::{Store, StoreExt};
+use crate::task::TaskState;
+
+/// Waits until another task of the store has ended. It lands with that task's value.
+///
+/// Defaults: it lands on `success`, and fails on `failed` and `skipped`. A task that is not there, or in any other state, is
+/// not yet; of a state that is in both sets it lands. Note that an ended task that was forgotten is not there any more.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::service::kinds::{Condition, TaskEnded};
+/// use stationmaster::{TaskKey, TaskState};
+/// let upstream = TaskKey::new("prod", "ingest", "2026-01-01", "load")?;
+/// // However it ends, and as long as that takes.
+/// let any_end = TaskEnded::new(upstream).lands_on([TaskState::Success, TaskState::Failed, TaskState::Skipped]);
+/// assert!(any_end.context()?.as_str().contains(r#""lands_on":["success","failed","skipped"]"#));
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskEnded {
+    task: TaskKey,
+    #[serde(default = "success")]
+    lands_on: BTreeSet<TaskState>,
+    #[serde(default = "other_ends")]
+    fails_on: BTreeSet<TaskState>,
+}
+
+fn success() -> BTreeSet<TaskState> {
+    [TaskState::Success].into()
+}
+
+fn other_ends() -> BTreeSet<TaskState> {
+    [TaskState::Failed, TaskState::Skipped].into()
+}
+
+impl TaskEnded {
+    /// Waits for the success of this task.
+    pub fn new(task: TaskKey) -> Self {
+        Self { task, lands_on: success(), fails_on: other_ends() }
+    }
+
+    /// Lands when the task is in one of these states.
+    #[must_use]
+    pub fn lands_on(mut self, states: impl IntoIterator<Item = TaskState>) -> Self {
+        self.lands_on = states.into_iter().collect();
+        self
+    }
+
+    /// Fails when the task is in one of these states.
+    #[must_use]
+    pub fn fails_on(mut self, states: impl IntoIterator<Item = TaskState>) -> Self {
+        self.fails_on = states.into_iter().collect();
+        self
+    }
+
+    fn look(&self, store: &dyn Store) -> Poked {
+        let found = match store.read(|tx| Ok(tx.tasks(slice::from_ref(&self.task))?)) {
+            Ok(mut found) => found.pop().flatten(),
+            Err(error) => return Poked::Unreachable(error.to_string()),
+        };
+        match found {
+            Some(task) if self.lands_on.contains(&task.state) => Poked::Landed(task.value),
+            Some(task) if self.fails_on.contains(&task.state) => {
+                let why = task.message.map(|why| format!(": {why}")).unwrap_or_default();
+                Poked::Failed(format!("task {} is {}{why}", self.task, task.state))
+            }
+            _ => Poked::NotYet,
+        }
+    }
+}
+
+impl Condition for TaskEnded {
+    const KIND: &'static str = "task_ended";
+    const EXAMPLE: &'static str =
+        r#"{"task": {"namespace": "prod", "workflow": "ingest", "run": "2026-01-01", "task": "load"}}"#;
+}
+
+/// The poke of [`TaskEnded`], which looks into this store.
+pub fn task_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
+    move |request: &PokeRequest<'_>| match TaskEnded::read(request.context) {
+        Ok(wanted) => wanted.look(store.as_ref()),
+        Err(wrong) => wrong,
+    }
+}

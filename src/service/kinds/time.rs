@@ -1,0 +1,47 @@
+//! An instant has come.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::Condition;
+use crate::sensor::Poked;
+use crate::service::poker::PokeRequest;
+use crate::time::truncate;
+
+/// Waits until an instant has come, by the poker's clock. It lands at the first poke after it, so up to an interval late.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::service::kinds::{Condition, TimeReached};
+/// use stationmaster::time::from_micros;
+/// let context = TimeReached::new(from_micros(1_500_000)).context()?;
+/// assert_eq!(context.as_str(), r#"{"at":"1970-01-01T00:00:01.500Z"}"#);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimeReached {
+    at: DateTime<Utc>,
+}
+
+impl TimeReached {
+    /// Waits for this instant.
+    pub fn new(at: DateTime<Utc>) -> Self {
+        Self { at: truncate(at) }
+    }
+}
+
+impl Condition for TimeReached {
+    const KIND: &'static str = "time_reached";
+    const EXAMPLE: &'static str = r#"{"at": "2026-01-01T06:00:00Z"}"#;
+}
+
+/// The poke of [`TimeReached`].
+pub fn time_reached(request: &PokeRequest<'_>) -> Poked {
+    match TimeReached::read(request.context) {
+        Ok(wanted) if request.now >= wanted.at => Poked::Landed(None),
+        Ok(_) => Poked::NotYet,
+        Err(wrong) => wrong,
+    }
+}

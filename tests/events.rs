@@ -1,0 +1,336 @@
+//! The delivery of sensor events: at least once, in order per task, whatever callbacks and the store do.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::canonical::PokeContext;
+use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::sensor::{EndReason, Ending, NewSensor, SensorEvent, SensorRecord, Settings};
+use stationmaster::service::lifecycle::{Registered, end_sensors, enqueue, register, start};
+use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, DeliveryReport, Service};
+use stationmaster::store::{EventNote, MemoryStore, Moved, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::time::from_micros;
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+/// This many sensors that wait, in the order of their tasks.
+fn sense(store: &Arc<dyn Store>, count: usize) -> Vec<SensorRecord> {
+    let key = |n: usize| TaskKey::new("ns", "w", "r", format!("t{n:05}")).unwrap();
+    let tasks: Vec<NewTask> =
+        (0..count).map(|n| NewTask::new(key(n)).pool("wide".try_into().unwrap())).collect();
+    store
+        .write(|tx| {
+            tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])?;
+            enqueue(tx, at(0), &tasks)
+        })
+        .unwrap();
+    let options = AdmitterOptions::default();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let mut granted = Vec::new();
+    while granted.len() < count {
+        let more = admitter.tick(at(0)).unwrap().granted;
+        assert!(!more.is_empty());
+        granted.extend(more.iter().map(TaskRecord::lease_ref));
+    }
+    let settings = Settings::new(Duration::from_secs(10), Duration::from_secs(1_000)).unwrap();
+    let context = PokeContext::from_json("{}").unwrap();
+    let sensors: Vec<NewSensor> = granted
+        .iter()
+        .map(|lease| NewSensor::new(*lease, "kind".try_into().unwrap(), context.clone(), settings))
+        .collect();
+    let registered = store
+        .write(|tx| {
+            start(tx, at(0), &granted)?;
+            register(tx, at(0), &sensors)
+        })
+        .unwrap();
+    let waiting = |answer| match answer {
+        Registered::Waiting(sensor) => *sensor,
+        other => panic!("{other:?}"),
+    };
+    let mut sensors: Vec<SensorRecord> = registered.into_iter().map(waiting).collect();
+    sensors.sort_by(|a, b| a.task.cmp(&b.task));
+    sensors
+}
+
+/// Notes an event of each of these sensors, in this order, with its place as the value.
+fn note(store: &Arc<dyn Store>, sensors: &[&SensorRecord]) {
+    let landed =
+        |place: usize| Ending::new(EndReason::Landed, TaskState::Success).value(Some(place.to_string()));
+    let notes: Vec<EventNote> = (0..)
+        .zip(sensors)
+        .map(|(place, sensor)| EventNote::new((*sensor).clone(), at(1), landed(place)))
+        .collect();
+    store.write(|tx| Ok(tx.note_events(&notes)?)).unwrap();
+}
+
+fn left(store: &Arc<dyn Store>) -> usize {
+    store.read(|tx| Ok(tx.events(0, 1_000_000)?)).unwrap().len()
+}
+
+/// The places that a callback took, by task.
+#[derive(Clone, Default)]
+struct Taken(Arc<Mutex<BTreeMap<String, Vec<usize>>>>);
+
+impl Taken {
+    fn take(&self, event: &SensorEvent) {
+        let place = event.ending.value.as_ref().unwrap().parse().unwrap();
+        self.0.lock().unwrap().entry(event.task.task.as_str().to_owned()).or_default().push(place);
+    }
+
+    fn of(&self, task: usize) -> Vec<usize> {
+        self.0.lock().unwrap().get(&format!("t{task:05}")).cloned().unwrap_or_default()
+    }
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+#[test]
+fn a_callback_that_fails_or_panics_holds_up_its_own_task_only() {
+    for limit in [1, 2, 3, 100] {
+        let store = memory();
+        let s = sense(&store, 3);
+        note(&store, &[&s[0], &s[1], &s[2], &s[0], &s[1], &s[2], &s[0], &s[1], &s[2]]);
+        let (taken, healed) = (Taken::default(), Arc::new(AtomicBool::new(false)));
+        let (into, well) = (taken.clone(), healed.clone());
+        let mut delivery = Delivery::new(store.clone(), limit, move |event: &SensorEvent| {
+            if !well.load(Ordering::SeqCst) {
+                match event.task.task.as_str() {
+                    "t00000" => return Err("on purpose".into()),
+                    "t00001" => panic!("on purpose"),
+                    _ => {}
+                }
+            }
+            into.take(event);
+            Ok(())
+        });
+        let mut seen = DeliveryReport::default();
+        for _ in 0..20 {
+            let report = delivery.tick(at(2)).unwrap();
+            seen.delivered += report.delivered;
+            seen.failed.extend(report.failed);
+            assert!(report.next_due.is_some(), "there is more to do");
+        }
+        assert_eq!((seen.delivered, left(&store)), (3, 6), "limit {limit}");
+        assert_eq!((taken.of(0), taken.of(1), taken.of(2)), (vec![], vec![], vec![2, 5, 8]));
+        // Only the first event of each was tried, again and again.
+        assert!(
+            seen.failed.iter().all(|(event, _)| event.seq == first_failed(&seen, event)),
+            "limit {limit}"
+        );
+        let said = |part: &str| seen.failed.iter().any(|(_, why)| why == part);
+        assert!(said("on purpose") && said("the callback panicked: on purpose"));
+
+        healed.store(true, Ordering::SeqCst);
+        for _ in 0..20 {
+            delivery.tick(at(3)).unwrap();
+        }
+        assert_eq!(
+            (taken.of(0), taken.of(1), left(&store)),
+            (vec![0, 3, 6], vec![1, 4, 7], 0),
+            "limit {limit}"
+        );
+        assert_eq!(delivery.tick(at(4)).unwrap(), DeliveryReport::default());
+    }
+}
+
+/// The first event of the same task that failed.
+fn first_failed(seen: &DeliveryReport, event: &SensorEvent) -> u64 {
+    seen.failed
+        .iter()
+        .filter(|(other, _)| other.task == event.task)
+        .map(|(other, _)| other.seq)
+        .min()
+        .unwrap()
+}
+
+#[test]
+fn many_events_that_are_never_taken_do_not_keep_it_from_the_others() {
+    let store = memory();
+    let sensors = sense(&store, 50);
+    note(&store, &sensors.iter().collect::<Vec<_>>());
+    let taken = Taken::default();
+    let into = taken.clone();
+    let mut delivery = Delivery::new(store.clone(), 3, move |event: &SensorEvent| {
+        if event.task.task.as_str() != "t00049" {
+            return Err("never".into());
+        }
+        into.take(event);
+        Ok(())
+    });
+    for _ in 0..50_usize.div_ceil(3) {
+        delivery.tick(at(2)).unwrap();
+    }
+    assert_eq!((taken.of(49), left(&store)), (vec![49], 49));
+}
+
+/// Fails transactions that write while it is told to, and counts those that do not fail.
+#[derive(Debug)]
+struct Faulty {
+    inner: Arc<dyn Store>,
+    broken: Arc<AtomicBool>,
+    writes: Arc<AtomicUsize>,
+}
+
+impl Store for Faulty {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        if mode == TxMode::Write {
+            if self.broken.load(Ordering::SeqCst) {
+                return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
+            }
+            self.writes.fetch_add(1, Ordering::SeqCst);
+        }
+        self.inner.transact(mode, body)
+    }
+}
+
+#[test]
+fn an_acknowledgement_that_fails_delivers_again() {
+    let store = memory();
+    let s = sense(&store, 2);
+    note(&store, &[&s[0], &s[1], &s[0]]);
+    let broken = Arc::new(AtomicBool::new(true));
+    let faulty = Faulty { inner: store.clone(), broken: broken.clone(), writes: Arc::default() };
+    let taken = Taken::default();
+    let into = taken.clone();
+    let mut delivery = Delivery::new(Arc::new(faulty), 100, move |event: &SensorEvent| {
+        into.take(event);
+        Ok(())
+    });
+    assert!(delivery.tick(at(2)).is_err());
+    assert_eq!(left(&store), 3);
+    broken.store(false, Ordering::SeqCst);
+    assert_eq!(delivery.tick(at(3)).unwrap().delivered, 3);
+    assert_eq!((taken.of(0), taken.of(1), left(&store)), (vec![0, 2, 0, 2], vec![1, 1], 0));
+}
+
+/// The environment variable that makes this test program the process that dies.
+#[cfg(feature = "sqlite")]
+const DIES_WITH: &str = "STATIONMASTER_TEST_EVENTS_DB";
+
+#[test]
+#[cfg(feature = "sqlite")]
+fn a_process_that_dies_between_callback_and_acknowledgement_delivers_again() {
+    use stationmaster::store::SqliteStore;
+    use stationmaster::store::sqlite::SqliteOptions;
+    if let Ok(file) = std::env::var(DIES_WITH) {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(file, SqliteOptions::default()).unwrap());
+        let mut delivery = Delivery::new(store, 100, |event: &SensorEvent| {
+            if event.ending.value.as_deref() == Some("2") {
+                std::process::exit(42);
+            }
+            Ok(())
+        });
+        delivery.tick(at(2)).unwrap();
+        unreachable!("it died");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("events.db");
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&file, SqliteOptions::default()).unwrap());
+    let s = sense(&store, 2);
+    note(&store, &[&s[0], &s[1], &s[0], &s[1]]);
+    let name = "a_process_that_dies_between_callback_and_acknowledgement_delivers_again";
+    let died = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(DIES_WITH, &file)
+        .output()
+        .unwrap();
+    assert_eq!(died.status.code(), Some(42), "{died:?}");
+    assert_eq!(left(&store), 4);
+    let taken = Taken::default();
+    let into = taken.clone();
+    let mut delivery = Delivery::new(store.clone(), 100, move |event: &SensorEvent| {
+        into.take(event);
+        Ok(())
+    });
+    assert_eq!(delivery.tick(at(3)).unwrap().delivered, 4);
+    assert_eq!((taken.of(0), taken.of(1), left(&store)), (vec![0, 2], vec![1, 3], 0));
+}
+
+#[test]
+fn five_thousand_landings_are_delivered_and_acknowledged_in_bulk() {
+    let store = memory();
+    let sensors = sense(&store, 5_000);
+    let landed = Ending::new(EndReason::Landed, TaskState::Success).value(Some("7".into()));
+    let ends: Vec<(LeaseRef, Ending)> =
+        sensors.iter().map(|sensor| (sensor.lease_ref(), landed.clone())).collect();
+    let moved = store.write(|tx| end_sensors(tx, at(1), &ends)).unwrap();
+    assert!(moved.iter().all(|moved| *moved == Moved::Yes));
+    assert_eq!(left(&store), 5_000);
+
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counting = Faulty { inner: store.clone(), broken: Arc::default(), writes: writes.clone() };
+    let taken = Taken::default();
+    let into = taken.clone();
+    let mut callbacks = Callbacks::new().on_landed(move |event: &SensorEvent| {
+        into.take(event);
+        Ok(())
+    });
+    let mut delivery =
+        Delivery::new(Arc::new(counting), 2_000, move |event: &SensorEvent| callbacks.call(event));
+    let delivered: Vec<usize> = (0..4).map(|_| delivery.tick(at(2)).unwrap().delivered).collect();
+    assert_eq!(delivered, [2_000, 2_000, 1_000, 0]);
+    assert_eq!((writes.load(Ordering::SeqCst), left(&store)), (3, 0));
+    assert!((0..5_000).all(|task| taken.of(task) == [7]));
+}
+
+#[test]
+fn each_event_has_its_callback() {
+    use EndReason::{Cancelled, ExecutionTimedOut, Failed, Landed, TimedOut, Unreachable};
+    use TaskState::{Scheduled, Skipped, Success, UpForRetry};
+    let store = memory();
+    let sensor = sense(&store, 1).remove(0);
+    let called = |with_timeout: bool, reason: EndReason, to: TaskState| {
+        let names: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+        let call = |name: &'static str| {
+            let names = names.clone();
+            move |_: &SensorEvent| {
+                names.lock().unwrap().push(name);
+                Ok(())
+            }
+        };
+        let mut all = Callbacks::new()
+            .on_landed(call("landed"))
+            .on_failed(call("failed"))
+            .on_skipped(call("skipped"))
+            .on_retry(call("retry"))
+            .on_cancelled(call("cancelled"));
+        if with_timeout {
+            all = all.on_timed_out(call("timed out"));
+        }
+        let event = SensorEvent::new(1, &sensor, at(1), Ending::new(reason, to));
+        all.call(&event).unwrap();
+        assert!(Callbacks::new().call(&event).is_ok(), "without a callback it is taken");
+        names.lock().unwrap().join("+")
+    };
+    for (reason, to, name) in [
+        (Landed, Success, "landed"),
+        (Landed, Scheduled, "landed"),
+        (TimedOut, TaskState::Failed, "timed out"),
+        (TimedOut, Skipped, "skipped"),
+        (ExecutionTimedOut, TaskState::Failed, "timed out"),
+        (ExecutionTimedOut, UpForRetry, "retry"),
+        (Failed, TaskState::Failed, "failed"),
+        (Failed, Skipped, "skipped"),
+        (Unreachable, UpForRetry, "retry"),
+        (Unreachable, TaskState::Failed, "failed"),
+        (Cancelled, Success, "cancelled"),
+        (Cancelled, Skipped, "cancelled"),
+    ] {
+        assert_eq!(called(true, reason, to), name, "{reason:?} {to}");
+    }
+    assert_eq!(called(false, TimedOut, TaskState::Failed), "failed");
+}

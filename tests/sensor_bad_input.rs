@@ -1,0 +1,253 @@
+//! Sensors that must not be: each is refused with a typed error or a value, and nothing is changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use stationmaster::canonical::{CanonicalError, MAX_BYTES, PokeContext};
+use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
+use stationmaster::id::SensorKind;
+use stationmaster::sensor::{
+    EnabledKinds, EndReason, Ineligible, NewSensor, Poked, SensorRecord, Settings, SmartSensorConfig,
+    TaskCallbacks,
+};
+use stationmaster::service::lifecycle::{
+    Finish, Finished, Outcome, Registered, enqueue, finish, hand_over, register, register_with, start,
+};
+use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::time::from_micros;
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
+
+/// Admits these tasks, and starts them if asked to.
+fn leases(store: &Arc<dyn Store>, names: &[&str], started: bool) -> Vec<LeaseRef> {
+    let tasks: Vec<NewTask> = names.iter().map(|name| NewTask::new(key(name))).collect();
+    store.write(|tx| enqueue(tx, at(0), &tasks)).unwrap();
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let leases: Vec<LeaseRef> =
+        admitter.tick(at(0)).unwrap().granted.iter().map(TaskRecord::lease_ref).collect();
+    assert_eq!(leases.len(), names.len());
+    if started {
+        store.write(|tx| start(tx, at(0), &leases)).unwrap();
+    }
+    leases
+}
+
+fn sensor(lease: LeaseRef, kind: &str) -> NewSensor {
+    let settings = Settings::new(Duration::from_secs(10), Duration::from_secs(60)).unwrap();
+    NewSensor::new(lease, SensorKind::new(kind).unwrap(), PokeContext::from_json("{}").unwrap(), settings)
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+/// All that a registration could change.
+fn seen(
+    store: &Arc<dyn Store>,
+    names: &[&str],
+) -> (Vec<Option<TaskRecord>>, Vec<Option<SensorRecord>>, u64, i64) {
+    let keys: Vec<TaskKey> = names.iter().map(|name| key(name)).collect();
+    store
+        .read(|tx| {
+            assert_eq!(tx.audit()?, []);
+            let used = tx.all_pools()?.iter().map(|pool| pool.used).sum();
+            Ok((tx.tasks(&keys)?, tx.sensors(&keys)?, tx.last_sensor_change()?, used))
+        })
+        .unwrap()
+}
+
+#[test]
+fn contexts_that_are_no_json_objects_or_too_large_are_refused() {
+    for (text, found) in [("[1]", "an array"), ("\"x\"", "a string"), ("null", "null"), ("1", "a number")] {
+        assert_eq!(PokeContext::from_json(text), Err(CanonicalError::NotAnObject { found }));
+        let value: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(PokeContext::from_value(&value), Err(CanonicalError::NotAnObject { found }));
+    }
+    assert!(matches!(PokeContext::from_json("{"), Err(CanonicalError::Syntax { .. })));
+    assert!(matches!(PokeContext::from_json(""), Err(CanonicalError::Syntax { .. })));
+    for number in ["NaN", "Infinity", "-Infinity"] {
+        let error = PokeContext::from_json(&format!("{{\"x\":{number}}}")).unwrap_err();
+        assert!(error.to_string().contains("$.x"), "{error}");
+    }
+    assert!(matches!(PokeContext::from_json(r#"{"x":1e999}"#), Err(CanonicalError::Number { .. })));
+
+    let frame = json!({"x": ""}).to_string().len();
+    let fits = json!({"x": "a".repeat(MAX_BYTES - frame)});
+    assert_eq!(PokeContext::from_value(&fits).unwrap().as_str().len(), MAX_BYTES);
+    let large = json!({"x": "a".repeat(MAX_BYTES - frame + 1)});
+    assert!(matches!(PokeContext::from_value(&large), Err(CanonicalError::TooLarge { .. })));
+    assert!(matches!(PokeContext::from_json(&large.to_string()), Err(CanonicalError::TooLarge { .. })));
+}
+
+#[test]
+fn intervals_and_timeouts_of_nothing_are_refused() {
+    let (second, zero) = (Duration::from_secs(1), Duration::ZERO);
+    let refused =
+        |result: Result<Settings, Invalid>| assert!(matches!(result, Err(Invalid::Duration { .. })));
+    refused(Settings::new(zero, second));
+    refused(Settings::new(Duration::from_micros(999), second));
+    refused(Settings::new(second, zero));
+    let settings = Settings::new(second, second).unwrap();
+    refused(settings.execution_timeout(zero));
+    refused(settings.poke_timeout(zero));
+    refused(settings.max_interval(second / 2));
+    for text in [
+        r#"{"interval_s": 0, "timeout_s": 1}"#,
+        r#"{"interval_s": 1, "timeout_s": 0}"#,
+        r#"{"interval_s": 1, "timeout_s": -1}"#,
+        r#"{"interval_s": 1, "timeout_s": 1, "execution_timeout_s": 0}"#,
+    ] {
+        assert!(serde_json::from_str::<Settings>(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn only_a_running_task_under_its_present_lease_registers() {
+    let store = memory();
+    let queued = leases(&store, &["queued"], false)[0];
+    let ended = leases(&store, &["ended"], true)[0];
+    let done = Finish::new(ended, Outcome::Success { value: None });
+    store.write(|tx| finish(tx, at(1), std::slice::from_ref(&done))).unwrap();
+    let good = leases(&store, &["good"], true)[0];
+    let old = LeaseRef::new(good.no, good.epoch - 1);
+    let nobody = LeaseRef::new(stationmaster::TaskNo(999), 1);
+
+    let names = ["queued", "ended", "good"];
+    let before = seen(&store, &names);
+    let bad = [queued, ended, old, nobody].map(|lease| sensor(lease, "kind"));
+    let answers = store.write(|tx| register(tx, at(2), &bad)).unwrap();
+    use Registered::{NotRunning, Stale, Waiting};
+    assert_eq!(answers, [NotRunning, Stale, Stale, Stale]);
+    assert_eq!(seen(&store, &names), before);
+
+    // Among bad ones, and twice, a good one is taken once.
+    let mixed = [queued, good, old, good].map(|lease| sensor(lease, "kind"));
+    let answers = store.write(|tx| register(tx, at(2), &mixed)).unwrap();
+    assert!(matches!(answers[..], [NotRunning, Waiting(_), Stale, Stale]), "{answers:?}");
+    // A task that senses has no lease to register with any more.
+    assert_eq!(store.write(|tx| register(tx, at(3), &[sensor(good, "kind")])).unwrap(), [Stale]);
+    let (tasks, sensors, change, used) = seen(&store, &names);
+    let states: Vec<TaskState> = tasks.into_iter().map(|task| task.unwrap().state).collect();
+    assert_eq!(states, [TaskState::Queued, TaskState::Success, TaskState::Sensing]);
+    assert_eq!(sensors.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!((change, used), (before.2 + 1, before.3 - 1));
+}
+
+#[test]
+fn what_may_not_be_a_sensor_stays_a_running_task() {
+    let store = memory();
+    let names = ["kind", "other", "callbacks"];
+    let leases = leases(&store, &names, true);
+    let sensors = [
+        sensor(leases[0], "kind"),
+        sensor(leases[1], "other"),
+        sensor(leases[2], "kind").callbacks(TaskCallbacks::InProcess),
+    ];
+    let only = EnabledKinds::Only([SensorKind::new("kind").unwrap()].into());
+    let config = SmartSensorConfig::default().sensors_enabled(only);
+    let off = config.clone().use_smart_sensor(false);
+
+    let before = seen(&store, &names);
+    let answers = store.write(|tx| register_with(tx, at(1), &off, &sensors)).unwrap();
+    assert_eq!(answers, [const { Registered::Ineligible(Ineligible::SwitchedOff) }; 3]);
+    assert_eq!(seen(&store, &names), before);
+
+    let answers = store.write(|tx| register_with(tx, at(1), &config, &sensors)).unwrap();
+    assert!(matches!(answers[0], Registered::Waiting(_)), "{answers:?}");
+    assert_eq!(answers[1], Registered::Ineligible(Ineligible::KindNotEnabled));
+    assert_eq!(answers[2], Registered::Ineligible(Ineligible::HasCallbacks));
+    assert_eq!(answers.iter().map(Registered::host_pokes).collect::<Vec<_>>(), [false, true, true]);
+    let after = seen(&store, &names);
+    assert_eq!((&after.0[1..], &after.1[1..]), (&before.0[1..], &before.1[1..]));
+    assert_eq!(after.3, 2, "the slots of the two are kept");
+
+    // A lease that was lost is the more urgent news: that work is to be stopped, not poked for.
+    let old = sensor(LeaseRef::new(leases[1].no, leases[1].epoch - 1), "other");
+    assert_eq!(
+        store.write(|tx| register_with(tx, at(1), &off, std::slice::from_ref(&old))).unwrap(),
+        [Registered::Stale]
+    );
+}
+
+/// Fails every transaction that writes: before it begins, or after its commit, which the caller then cannot know of.
+#[derive(Debug)]
+struct Broken {
+    inner: Arc<dyn Store>,
+    committed: bool,
+}
+
+impl Store for Broken {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        if self.committed {
+            self.inner.transact(mode, body)?;
+            return Err(Error::Store(StoreError::new(StoreErrorKind::Indeterminate, "the answer was lost")));
+        }
+        Err(Error::Store(StoreError::new(StoreErrorKind::Full, "no space is left")))
+    }
+}
+
+#[test]
+fn a_failed_registration_is_a_value_and_the_host_goes_on() {
+    let store = memory();
+    let leases = leases(&store, &["a", "b"], true);
+    let sensors = [sensor(leases[0], "kind"), sensor(leases[1], "kind")];
+    let config = SmartSensorConfig::default();
+    let before = seen(&store, &["a", "b"]);
+    let broken = Broken { inner: store.clone(), committed: false };
+    let answers = hand_over(&broken, at(1), &config, &sensors);
+    assert_eq!(answers, [(); 2].map(|()| Registered::Failed("no space is left".into())));
+    assert!(answers.iter().all(Registered::host_pokes));
+    assert_eq!(seen(&store, &["a", "b"]), before);
+    // The task is still the host's.
+    let done = Finish::new(leases[0], Outcome::Success { value: Some("seen by the host".into()) });
+    let finished = store.write(|tx| finish(tx, at(2), std::slice::from_ref(&done))).unwrap();
+    assert_eq!(finished, [Finished::Ended(TaskState::Success)]);
+
+    // Where the commit took effect unseen, the host finds its lease stale, and the sensor counts.
+    let lost = Broken { inner: store.clone(), committed: true };
+    let answers = hand_over(&lost, at(1), &config, &sensors[1..]);
+    assert!(answers[0].host_pokes());
+    let done = Finish::new(leases[1], Outcome::Success { value: None });
+    assert_eq!(store.write(|tx| finish(tx, at(2), std::slice::from_ref(&done))).unwrap(), [Finished::Stale]);
+    assert_eq!(seen(&store, &["b"]).0[0].as_ref().unwrap().state, TaskState::Sensing);
+}
+
+#[test]
+fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
+    let store = memory();
+    let lease = leases(&store, &["t"], true)[0];
+    store.write(|tx| register(tx, at(0), &[sensor(lease, "nobody's")])).unwrap();
+    let poke = |_: &PokeRequest<'_>| Poked::Landed(None);
+    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
+        .unwrap()
+        .kind("kind".try_into().unwrap(), poke);
+    let report = poker.tick(at(0)).unwrap();
+    assert_eq!((report.unknown_kind, report.poked, report.landed), (1, 0, 0));
+    assert_eq!((1..=60).map(|now| poker.tick(at(now)).unwrap().timed_out).sum::<usize>(), 1);
+    let event = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().remove(0);
+    assert_eq!(event.ending.reason, EndReason::TimedOut);
+}
+
+#[test]
+fn an_empty_batch_changes_nothing() {
+    let store = memory();
+    assert_eq!(store.write(|tx| register(tx, at(0), &[])).unwrap(), []);
+    assert_eq!(hand_over(store.as_ref(), at(0), &SmartSensorConfig::default(), &[]), []);
+    assert_eq!(store.write(|tx| start(tx, at(0), &[])).unwrap(), [] as [Moved; 0]);
+    assert_eq!(seen(&store, &[]).2, 0);
+}
