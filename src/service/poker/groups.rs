@@ -104,6 +104,11 @@ impl Groups {
         self.slab.len() - self.deserted
     }
 
+    /// Groups without members, whose poke is still to return or to be made.
+    pub(super) fn deserted(&self) -> usize {
+        self.deserted
+    }
+
     pub(super) fn outages(&self) -> usize {
         self.outages
     }

@@ -415,16 +415,14 @@ impl Poker {
             }
             let Some(crew) = &self.crew else { return };
             let standing = crew.standing();
-            if standing.running == 0 && !crew.may_begin() {
+            if standing.running == 0 && (!crew.may_begin() || crew.usable() == 0) {
                 return;
             }
             let soon = time + LOOK_SOON;
             let mut until = standing.deadline.map_or(end, |deadline| deadline.min(end));
-            if standing.stuck {
+            // Deadlines of calls that have not begun are not known yet.
+            if standing.stuck || standing.queued > 0 || standing.running < open {
                 until = until.min(soon);
-            }
-            if standing.queued > 0 {
-                until = until.min(begin_until.unwrap_or(end).max(soon));
             }
             crew.wait(until);
         }
@@ -486,6 +484,9 @@ impl Service for Poker {
         self.hire();
         if let Some(crew) = &self.crew {
             crew.followed(self.ticks);
+        }
+        if self.groups.deserted() > 0 {
+            self.withdraw();
         }
         self.take_due(now, &mut report);
         self.poke(now, began, &mut report);

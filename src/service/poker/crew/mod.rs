@@ -175,7 +175,7 @@ impl Crew {
             !overran
         });
         haul.returned.append(&mut self.shared.board.lock().returned);
-        if freed {
+        if freed || !haul.returned.is_empty() || self.threads.is_empty() {
             self.staff();
         }
     }

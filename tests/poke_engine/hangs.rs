@@ -1,0 +1,195 @@
+//! Pokes that never return, and what else a fleet may do wrong.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use stationmaster::sensor::{EndReason, Poked};
+use stationmaster::service::{PokeRequest, Service};
+use stationmaster::time;
+
+use crate::scene::*;
+
+#[test]
+fn whatever_some_targets_do_the_others_are_poked_in_time_and_the_end_is_not_held_up() {
+    let store = memory();
+    let target = |n: usize| match n {
+        0..8 => "panic",
+        8..12 => "hang",
+        12..16 => "late",
+        16..20 => "long",
+        _ => "good",
+    };
+    let names: Vec<(String, String)> =
+        (0..64).map(|n| (format!("t{n}"), format!("{}-{n}", target(n)))).collect();
+    let tasks: Vec<(&str, &str)> =
+        names.iter().map(|(task, target)| (task.as_str(), target.as_str())).collect();
+    sense(&store, 0, "kind", &tasks, waits(10, 100_000));
+
+    let poked: Arc<Mutex<HashMap<String, Vec<i64>>>> = Arc::default();
+    let (seen, forever) = (poked.clone(), Arc::new(Gate::default()));
+    let poke = move |request: &PokeRequest<'_>| {
+        let context = request.context.as_str();
+        seen.lock().entry(context.into()).or_default().push(time::micros(request.now) / 1_000_000);
+        if context.contains("panic") {
+            panic!("on purpose");
+        } else if context.contains("hang") {
+            forever.pass();
+        } else if context.contains("late") {
+            std::thread::sleep(millis(400));
+        } else if context.contains("long") {
+            return Poked::Unreachable("x".repeat(10 << 20));
+        }
+        Poked::NotYet
+    };
+    let options = patient().poke_timeout(millis(250)).threads(4).breaker(secs(40));
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let (mut overran, mut unreachable) = (0, 0);
+    for now in 0..=100 {
+        let report = poker.tick(at(now)).unwrap();
+        assert_eq!((report.sensors, report.threads), (64, 4), "nobody ends, each hung thread is replaced");
+        assert!((4..=8).contains(&report.hung) || now == 0, "{report:?}");
+        overran += report.overran;
+        unreachable += report.unreachable;
+    }
+    assert!(overran >= 8, "{overran}");
+    assert!(unreachable >= 20, "{unreachable}");
+    let poked = std::mem::take(&mut *poked.lock());
+    assert_eq!(poked.len(), 64);
+    for (target, instants) in &poked {
+        let gaps = instants.windows(2).map(|pair| pair[1] - pair[0]);
+        if target.contains("good") {
+            assert!(gaps.max().unwrap() <= 20 && *instants.last().unwrap() >= 80, "{target}: {instants:?}");
+        } else if target.contains("hang") {
+            assert_eq!(instants.len(), 1, "{target} is not poked again while its poke hangs");
+        }
+    }
+    let began = Instant::now();
+    poker.leave().unwrap();
+    assert!(began.elapsed() < secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
+fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], waits(10, 1_000));
+    let forever = Arc::new(Gate::default());
+    let poke = move |_: &PokeRequest<'_>| {
+        forever.pass();
+        Poked::NotYet
+    };
+    let options = patient().patience(millis(1)).poke_timeout(millis(700));
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    tick_until(&mut poker, 0, |report| report.in_flight == 4);
+    let began = Instant::now();
+    poker.leave().unwrap();
+    assert!(began.elapsed() < secs(20), "{:?}", began.elapsed());
+    assert_eq!(state(&store, "a"), stationmaster::TaskState::Sensing);
+}
+
+#[test]
+fn what_pokes_answer_while_the_poker_leaves_counts() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000));
+    let poke = |_: &PokeRequest<'_>| {
+        std::thread::sleep(millis(300));
+        Poked::Landed(None)
+    };
+    let mut poker = poker(&store, patient().patience(millis(1))).kind("kind".try_into().unwrap(), poke);
+    tick_until(&mut poker, 0, |report| report.in_flight == 1 || report.landed == 1);
+    poker.leave().unwrap();
+    assert_eq!(state(&store, "t"), stationmaster::TaskState::Success);
+}
+
+#[test]
+fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("a", "hang-a"), ("b", "hang-b"), ("c", "hang-c")], waits(10, 100_000));
+    let (gate, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let (held, counted) = (gate.clone(), good.clone());
+    let poke = move |request: &PokeRequest<'_>| {
+        if request.context.as_str().contains("hang") {
+            held.pass();
+        } else {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        Poked::NotYet
+    };
+    let options = patient().threads(2).max_hung(1).poke_timeout(millis(300));
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let report = poker.tick(at(0)).unwrap();
+    assert_eq!((report.overran, report.hung, report.threads), (3, 3, 0), "{report:?}");
+
+    // Nobody is left to poke this one: it waits, and times out without a look.
+    sense(&store, 1, "kind", &[("good", "good"), ("short", "short")], waits(10, 5));
+    let options_now = poker.tick(at(1));
+    assert_eq!(options_now.unwrap().waiting, 2);
+    assert_eq!(poker.tick(at(3)).unwrap().timed_out, 0);
+    assert_eq!(poker.tick(at(7)).unwrap().timed_out, 2);
+    assert_eq!(good.load(Ordering::SeqCst), 0);
+
+    sense(&store, 8, "kind", &[("other", "other")], waits(10, 1_000));
+    assert_eq!(poker.tick(at(8)).unwrap().waiting, 1);
+    gate.open();
+    let mut late = 0;
+    tick_until(&mut poker, 8, |report| {
+        late += report.late;
+        report.hung == 0 && good.load(Ordering::SeqCst) == 1
+    });
+    assert_eq!(late, 3, "answers that nobody takes");
+    assert_eq!(poker.tick(at(9)).unwrap().threads, 2);
+}
+
+#[test]
+fn a_sensor_of_a_target_that_hangs_still_times_out() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "t")], waits(10, 35));
+    let forever = Arc::new(Gate::default());
+    let poke = move |_: &PokeRequest<'_>| {
+        forever.pass();
+        Poked::NotYet
+    };
+    let options = patient().poke_timeout(millis(100)).breaker(secs(0));
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let mut reports = (0..=35).map(|now| poker.tick(at(now)).unwrap());
+    let unreachable: usize = reports.by_ref().take(35).map(|report| report.unreachable).sum();
+    assert!((4..=5).contains(&unreachable), "each due time counts: {unreachable}");
+    assert_eq!(reports.next().unwrap().timed_out, 1);
+    let event = events(&store).remove(0);
+    assert_eq!(event.ending.reason, EndReason::TimedOut);
+    assert!(event.ending.message.unwrap().ends_with("its last poke has not returned"));
+}
+
+#[test]
+fn a_kind_at_its_limit_holds_up_no_other() {
+    let store = memory();
+    sense(&store, 0, "slow", &[("s1", "1"), ("s2", "2"), ("s3", "3"), ("s4", "4")], waits(10, 1_000));
+    sense(&store, 0, "quick", &[("q1", "1"), ("q2", "2"), ("q3", "3"), ("q4", "4")], waits(10, 1_000));
+    let gate = Arc::new(Gate::default());
+    let [running, most, slow, quick] = [(); 4].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (held, busy, peak, done) = (gate.clone(), running, most.clone(), slow.clone());
+    let slowly = move |_: &PokeRequest<'_>| {
+        peak.fetch_max(busy.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        held.pass();
+        busy.fetch_sub(1, Ordering::SeqCst);
+        done.fetch_add(1, Ordering::SeqCst);
+        Poked::NotYet
+    };
+    let counted = quick.clone();
+    let quickly = move |_: &PokeRequest<'_>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Poked::NotYet
+    };
+    let mut poker = poker(&store, patient().patience(millis(5)))
+        .kind("slow".try_into().unwrap(), slowly)
+        .kind("quick".try_into().unwrap(), quickly)
+        .at_once("slow".try_into().unwrap(), NonZeroUsize::new(2).unwrap());
+    tick_until(&mut poker, 0, |report| quick.load(Ordering::SeqCst) == 4 && report.in_flight == 2);
+    assert_eq!(slow.load(Ordering::SeqCst), 0);
+    gate.open();
+    tick_until(&mut poker, 0, |_| slow.load(Ordering::SeqCst) == 4);
+    assert_eq!(most.load(Ordering::SeqCst), 2);
+}

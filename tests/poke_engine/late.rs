@@ -1,0 +1,186 @@
+//! Answers that come when much has changed.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use stationmaster::clock::SystemClock;
+use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::sensor::Poked;
+use stationmaster::service::{LoopHandle, PokeRequest, Poker, Service, run_blocking};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::{Error, TaskState};
+
+use crate::scene::*;
+
+/// The first poke waits at the gate and lands; those after it find nothing yet.
+fn first_lands(gate: &Arc<Gate>, pokes: &Arc<AtomicUsize>) -> impl Fn(&PokeRequest<'_>) -> Poked + use<> {
+    let (gate, pokes) = (gate.clone(), pokes.clone());
+    move |_| match pokes.fetch_add(1, Ordering::SeqCst) {
+        0 => {
+            gate.pass();
+            Poked::Landed(Some("first".into()))
+        }
+        _ => Poked::NotYet,
+    }
+}
+
+#[test]
+fn an_answer_after_the_deadline_changes_nothing() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000).poke_timeout(millis(100)).unwrap());
+    let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let mut poker = poker(&store, patient()).kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
+    let report = poker.tick(at(0)).unwrap();
+    assert_eq!((report.overran, report.unreachable, report.backed_off, report.hung), (1, 1, 1, 1));
+    gate.open();
+    tick_until(&mut poker, 0, |report| {
+        assert_eq!(report.landed, 0);
+        report.late == 1
+    });
+    assert_eq!((pokes.load(Ordering::SeqCst), state(&store, "t")), (1, TaskState::Sensing));
+    let poked: usize = (1..=10).map(|now| poker.tick(at(now)).unwrap().poked).sum();
+    assert_eq!((poked, state(&store, "t")), (1, TaskState::Sensing), "it is poked again");
+}
+
+#[test]
+fn an_answer_does_not_end_what_registered_after_its_poke_began() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "target"), ("old", "target")], waits(10, 1_000));
+    let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let mut poker = poker(&store, patient().patience(millis(1)))
+        .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
+    tick_until(&mut poker, 0, |_| pokes.load(Ordering::SeqCst) == 1);
+    register_again(&store, 1, ("t", "target"), waits(10, 1_000));
+    sense(&store, 1, "kind", &[("joins", "target")], waits(10, 1_000));
+    assert!(poker.tick(at(1)).unwrap().loaded >= 2);
+    gate.open();
+    let mut landed = 0;
+    tick_until(&mut poker, 1, |report| {
+        landed += report.landed;
+        report.in_flight == 0 && landed > 0
+    });
+    let states = ["old", "t", "joins"].map(|task| state(&store, task));
+    assert_eq!((landed, states), (1, [TaskState::Success, TaskState::Sensing, TaskState::Sensing]));
+    tick_until(&mut poker, 12, |_| pokes.load(Ordering::SeqCst) == 2);
+}
+
+#[test]
+fn a_sole_sensor_that_registers_again_is_poked_again_after_the_answer_to_its_first_registration() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "t")], waits(500, 1_000));
+    let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let mut poker = poker(&store, patient().patience(millis(1)))
+        .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
+    tick_until(&mut poker, 0, |_| pokes.load(Ordering::SeqCst) == 1);
+    register_again(&store, 1, ("t", "t"), waits(500, 1_000));
+    poker.tick(at(1)).unwrap();
+    assert_eq!(pokes.load(Ordering::SeqCst), 1, "a target is not poked twice at once");
+    gate.open();
+    tick_until(&mut poker, 1, |report| {
+        assert_eq!(report.landed, 0);
+        pokes.load(Ordering::SeqCst) == 2 && report.in_flight == 0
+    });
+    assert_eq!(state(&store, "t"), TaskState::Sensing);
+}
+
+#[test]
+fn a_hung_target_stays_known_when_its_last_sensor_goes_and_another_comes() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000));
+    let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let mut poker = poker(&store, patient().poke_timeout(millis(100)))
+        .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
+    assert_eq!(poker.tick(at(0)).unwrap().hung, 1);
+    register_again(&store, 1, ("t", "t"), waits(10, 1_000));
+    for now in 1..60 {
+        let report = poker.tick(at(now)).unwrap();
+        assert_eq!((report.groups, report.hung), (1, 1));
+    }
+    assert_eq!(pokes.load(Ordering::SeqCst), 1);
+    gate.open();
+    let mut late = 0;
+    tick_until(&mut poker, 60, |report| {
+        late += report.late;
+        late == 1
+    });
+    let poked: usize = (61..700).map(|now| poker.tick(at(now)).unwrap().poked).sum();
+    assert!(poked > 1, "{poked}");
+}
+
+#[test]
+fn a_clock_set_back_while_a_poke_runs_loses_no_group() {
+    let store = memory();
+    sense(&store, 10_000, "kind", &[("t", "t")], waits(10, 1_000_000));
+    let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let mut poker = poker(&store, patient().patience(millis(1)))
+        .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
+    tick_until(&mut poker, 10_000, |_| pokes.load(Ordering::SeqCst) == 1);
+    assert_eq!(poker.tick(at(5_000)).unwrap().sensors, 1);
+    gate.open();
+    tick_until(&mut poker, 5_001, |report| report.in_flight == 0);
+    assert_eq!(state(&store, "t"), TaskState::Sensing, "it was learned of after that poke began");
+    tick_until(&mut poker, 5_020, |_| pokes.load(Ordering::SeqCst) == 2);
+}
+
+#[test]
+fn a_loop_that_sleeps_is_woken_by_a_late_answer() {
+    let store = memory();
+    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    sense(&store, i64::try_from(started).unwrap() - 1, "kind", &[("t", "t")], waits(3_600, 100_000));
+    let poke = |_: &PokeRequest<'_>| {
+        std::thread::sleep(millis(100));
+        Poked::Landed(None)
+    };
+    let hour = secs(3_600);
+    let options = patient().patience(millis(1)).follow(hour).poke_timeout(hour);
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let mut landed = 0;
+    run_blocking(&mut poker, &SystemClock, &LoopHandle::new(), hour, |report| {
+        landed += report.unwrap().landed;
+        if landed == 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    assert_eq!(state(&store, "t"), TaskState::Success);
+}
+
+#[test]
+fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
+    let faults = Arc::new(AtomicU32::new(0));
+    let store: Arc<dyn Store> = Arc::new(Refusing { inner: MemoryStore::new(), faults: faults.clone() });
+    sense(&store, 0, "kind", &[("t", "t")], waits(1_000, 10_000));
+    let (pokes, switch) = (Arc::new(AtomicUsize::new(0)), faults.clone());
+    let counted = pokes.clone();
+    let poke = move |_: &PokeRequest<'_>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        switch.store(2, Ordering::SeqCst);
+        Poked::Landed(Some("kept".into()))
+    };
+    let mut poker: Poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
+    assert!(poker.tick(at(0)).is_err());
+    assert!(poker.tick(at(1)).is_err());
+    assert_eq!(poker.tick(at(2)).unwrap().landed, 1);
+    assert_eq!((pokes.load(Ordering::SeqCst), state(&store, "t")), (1, TaskState::Success));
+    assert_eq!(events(&store)[0].ending.value.as_deref(), Some("kept"));
+}
+
+/// Fails transactions that write, as many as it is told to.
+#[derive(Debug)]
+struct Refusing {
+    inner: MemoryStore,
+    faults: Arc<AtomicU32>,
+}
+
+impl Store for Refusing {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let less = |faults: u32| faults.checked_sub(1);
+        if mode == TxMode::Write && self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+        {
+            return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
+        }
+        self.inner.transact(mode, body)
+    }
+}

@@ -1,0 +1,10 @@
+//! Pokes that hang, panic, come late, come in batches or cannot look: what they do to their sensors, and to all others. Schedules
+//! are checked by a clock that the test moves.
+#![allow(clippy::unwrap_used)]
+
+mod batches;
+mod hangs;
+mod late;
+mod outages;
+mod scene;
+mod steady;
