@@ -1,5 +1,5 @@
 //! Scheduling primitives for workflow orchestrators and job runners: retry backoff, slot pools and admission, sensors that
-//! share their polls, shards, and an index of active runs. A library: no server, no thread of its own, no async runtime.
+//! share their polls, shards, and an index of active runs. A library: no server, no async runtime.
 //!
 //! # The nouns
 //!

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::crew::{Answer, Haul, Outcome};
-use super::groups::GroupRef;
+use super::group::GroupRef;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
@@ -117,12 +117,14 @@ impl Poker {
         }
     }
 
-    /// Ends sensors that timed out so long ago that their last look should have come, but has not: no thread was free for it.
+    /// Ends sensors that timed out so long ago, with a last look asked for so long ago, that it should have come: no thread was free.
     pub(super) fn end_overdue(&mut self, now: DateTime<Utc>) {
-        let before = time::sub(now, self.options.poke_timeout);
-        for group in self.groups.timed_out(before) {
-            let longer = group.poke_timeout.unwrap_or_default().saturating_sub(self.options.poke_timeout);
-            let before = time::sub(before, longer);
+        let usual = self.options.poke_timeout;
+        for group in self.groups.timed_out(time::sub(now, usual)) {
+            let before = time::sub(now, group.poke_timeout.unwrap_or(usual).max(usual));
+            if !group.asked_by(before) {
+                continue;
+            }
             for member in self.groups.members(group).filter(|member| member.terms.times_out_at <= before) {
                 if let Some(ending) = settle(&member.terms, &Poked::NotYet, now) {
                     self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));

@@ -5,68 +5,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::group::{Group, GroupRef, Phase, Rules};
 use super::members::{Member, Members, NOBODY};
 use super::slab::Slab;
-use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
 use crate::time;
-
-/// A group: its place, and which of those that had the place it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct GroupRef {
-    pub(super) at: u32,
-    incarnation: u64,
-}
-
-/// Where a group stands with its poke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// It waits for its due time.
-    Resting,
-    /// It was due; its answer has not come yet. It has no due time.
-    Asked,
-    /// Its poke hangs.
-    Hung,
-}
-
-/// Sensors that share one poke.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) kind: u32,
-    pub(super) context: PokeContext,
-    pub(super) phase: Phase,
-    /// How many sensors share it. None while it only waits for a poke to return.
-    pub(super) members: u32,
-    pub(super) outage: Option<Outage>,
-    /// At or before the earliest timeout of its members, in microseconds.
-    pub(super) timeout: i64,
-    /// The smallest of its members.
-    pub(super) poke_timeout: Option<Duration>,
-    /// When it is due, in microseconds. While it is asked: when it is due again because somebody joined.
-    pub(super) due: i64,
-    /// The smallest of its members, when they registered.
-    interval: Duration,
-    /// A member's interval grows.
-    grows: bool,
-    /// A member has gone that may have been the earliest, the smallest or the only one that grows.
-    stale: bool,
-    first: u32,
-    /// Another group of the same fingerprint.
-    twin: u32,
-    fingerprint: Fingerprint,
-    incarnation: u64,
-    looked_at: Option<DateTime<Utc>>,
-}
-
-/// By which rules due times are set.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
-    pub(super) floor: Duration,
-    pub(super) breaker: Duration,
-    pub(super) window: Duration,
-}
 
 /// A sensor to be put in.
 pub(super) struct Arrival {
@@ -187,24 +132,8 @@ impl Groups {
     fn found(&mut self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
         self.incarnations += 1;
         let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
-        let at = self.slab.insert(Group {
-            kind,
-            context: sensor.context.clone(),
-            phase: Phase::Resting,
-            members: 0,
-            outage: None,
-            timeout: i64::MAX,
-            poke_timeout: None,
-            due: i64::MAX,
-            interval: Duration::MAX,
-            grows: false,
-            stale: false,
-            first: NOBODY,
-            twin,
-            fingerprint: sensor.fingerprint,
-            incarnation: self.incarnations,
-            looked_at: None,
-        })?;
+        let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations, twin);
+        let at = self.slab.insert(group)?;
         self.deserted += 1;
         self.by_print.insert(sensor.fingerprint, at);
         Some(at)
@@ -325,7 +254,7 @@ impl Groups {
             group.due = i64::MAX;
             if group.phase == Phase::Resting {
                 group.phase = Phase::Asked;
-                group.looked_at = Some(now);
+                (group.looked_at, group.asked_at) = (Some(now), Some(now));
             }
             return Some(found);
         }
@@ -434,21 +363,5 @@ impl Groups {
     }
 }
 
-impl Group {
-    fn add(&mut self, terms: &Terms) {
-        let settings = &terms.settings;
-        self.timeout = self.timeout.min(time::micros(terms.times_out_at));
-        self.interval = self.interval.min(settings.interval);
-        self.grows |= settings.max_interval.is_some();
-        self.poke_timeout = self.poke_timeout.into_iter().chain(settings.poke_timeout).min();
-    }
-
-    /// Forgets what its members have in common.
-    fn clear(&mut self) {
-        (self.timeout, self.interval, self.grows) = (i64::MAX, Duration::MAX, false);
-        (self.poke_timeout, self.stale) = (None, false);
-        if self.members == 0 {
-            (self.due, self.looked_at, self.first) = (i64::MAX, None, NOBODY);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

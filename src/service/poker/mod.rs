@@ -1,8 +1,10 @@
 //! The poker: polls what sensors wait for. Its protocol stands with [`Poker`].
 
 mod crew;
+mod cycle;
 mod ends;
 mod follow;
+mod group;
 mod groups;
 mod kinds;
 mod members;

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::crew::{Crew, Haul, Job, Standing};
-use super::groups::{GroupRef, Groups, Phase, Rules};
+use super::crew::{Crew, Haul};
+use super::group::GroupRef;
+use super::groups::Groups;
 use super::kinds::Kinds;
 use super::options::PokerOptions;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
@@ -18,18 +19,8 @@ use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::Ending;
-use crate::service::run::{LoopHandle, Service};
+use crate::service::run::LoopHandle;
 use crate::store::{Store, StoreExt};
-use crate::time;
-
-/// How soon at the latest a tick should follow while pokes run and nobody would wake its loop.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// How soon at the latest a tick looks whether a poke holds up others.
-const LOOK_SOON: Duration = Duration::from_millis(20);
-
-/// A tick waits no longer than this, whatever the options say.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Polls what sensors wait for.
 ///
@@ -129,17 +120,17 @@ pub struct Poker {
     /// What ended, until the store knows.
     pub(super) endings: BTreeMap<LeaseRef, Arc<Ending>>,
     /// The instant of the last tick.
-    last: Option<DateTime<Utc>>,
-    crew: Option<Crew>,
-    handle: Option<LoopHandle>,
+    pub(super) last: Option<DateTime<Utc>>,
+    pub(super) crew: Option<Crew>,
+    pub(super) handle: Option<LoopHandle>,
     /// Due groups that wait for a place in the crew's queue, by kind.
-    pending: Vec<Pending>,
+    pub(super) pending: Vec<Pending>,
 }
 
 /// The due groups of a kind that this worker can poke.
-struct Pending {
-    kind: u32,
-    groups: VecDeque<GroupRef>,
+pub(super) struct Pending {
+    pub(super) kind: u32,
+    pub(super) groups: VecDeque<GroupRef>,
 }
 
 impl fmt::Debug for Poker {
@@ -276,242 +267,11 @@ impl Poker {
     }
 
     /// Begins anew, as after a restart, with the threads as they are.
-    fn forget_all(&mut self) {
+    pub(super) fn forget_all(&mut self) {
         self.shards.clear();
         self.groups.clear();
         self.endings.clear();
         self.renew_at = None;
         self.withdraw();
-    }
-
-    pub(super) fn rules(&self) -> Rules {
-        let PokerOptions { floor, breaker, retry_window, .. } = self.options;
-        Rules { floor, breaker, window: retry_window }
-    }
-
-    /// Takes back what waits to be poked for nobody.
-    pub(super) fn withdraw(&mut self) {
-        let (now, rules) = (self.last.unwrap_or_default(), self.rules());
-        let groups = &mut self.groups;
-        let deserted = |group: GroupRef| groups.get(group).is_none_or(|found| found.members == 0);
-        let mut withdrawn = Vec::new();
-        for pending in &mut self.pending {
-            pending.groups.retain(|group| {
-                let keep = !deserted(*group);
-                if !keep {
-                    withdrawn.push(*group);
-                }
-                keep
-            });
-        }
-        if let Some(crew) = &mut self.crew {
-            withdrawn.extend(crew.withdraw(|job| !deserted(job.group)));
-        }
-        withdrawn.into_iter().for_each(|group| groups.rest(group, now, rules));
-    }
-
-    /// Sorts out what is due: what is to be poked, what hangs, and what this worker cannot poke.
-    fn take_due(&mut self, now: DateTime<Utc>, report: &mut PokeReport) {
-        let rules = self.rules();
-        let mut hung = Vec::new();
-        let mut unknown = Vec::new();
-        while let Some(group) = self.groups.next_due(now, rules) {
-            let Some(found) = self.groups.get(group) else { continue };
-            let kind = found.kind;
-            if found.phase == Phase::Hung {
-                hung.push(group);
-            } else if !self.kinds.is_known(kind) {
-                unknown.push(group);
-            } else if let Some(pending) = self.pending.iter_mut().find(|pending| pending.kind == kind) {
-                pending.groups.push_back(group);
-            }
-        }
-        hung.into_iter().for_each(|group| self.still_hangs(group, now, report));
-        unknown.into_iter().for_each(|group| self.not_known(group, now, report));
-    }
-
-    /// Hands out what is to be poked, as far as there are places for it. Answers how many jobs that were.
-    fn hand_out(&mut self, now: DateTime<Utc>) -> usize {
-        let (tick, usual, rules) = (self.ticks, self.options.poke_timeout, self.rules());
-        let Some(crew) = &mut self.crew else { return 0 };
-        let mut handed = 0;
-        for (kind, pending) in self.pending.iter_mut().enumerate() {
-            let places = if pending.groups.is_empty() { 0 } else { crew.places(kind) };
-            let mut jobs = Vec::with_capacity(places.min(pending.groups.len()));
-            while jobs.len() < places {
-                let Some(group) = pending.groups.pop_front() else { break };
-                match self.groups.get(group) {
-                    Some(found) if found.members > 0 => jobs.push(Job {
-                        group,
-                        context: found.context.clone(),
-                        sensors: found.members,
-                        now,
-                        timeout: found.poke_timeout.unwrap_or(usual),
-                        tick,
-                    }),
-                    _ => self.groups.rest(group, now, rules),
-                }
-            }
-            handed += jobs.len();
-            if !jobs.is_empty() {
-                crew.hand_out(kind, jobs);
-            }
-        }
-        handed
-    }
-
-    /// Makes the threads' queues, if there are none yet.
-    fn hire(&mut self) {
-        if self.crew.is_some() {
-            return;
-        }
-        let mut crew = Crew::new(self.options.threads, self.options.max_hung);
-        self.pending.clear();
-        for (number, name, kind) in self.kinds.known() {
-            if let Some(probe) = &kind.probe {
-                crew.add_kind(name.clone(), probe.clone(), kind.at_once);
-                self.pending.push(Pending { kind: number, groups: VecDeque::new() });
-            }
-        }
-        if let Some(handle) = &self.handle {
-            crew.wake(handle.clone());
-        }
-        self.crew = Some(crew);
-    }
-
-    /// Until when pokes may begin: the leases of its shards hold for sure.
-    fn begin_until(&self, now: DateTime<Utc>, began: Instant) -> Option<Instant> {
-        let until = self.shards.values().min().copied().unwrap_or(now);
-        let length = time::since(until, now).saturating_sub(self.options.lease / 6);
-        began.checked_add(length)
-    }
-
-    /// Has what is due poked, and takes up answers as long as it has the patience.
-    fn poke(&mut self, now: DateTime<Utc>, began: Instant, report: &mut PokeReport) {
-        let begin_until = self.begin_until(now, began);
-        if let Some(crew) = &self.crew {
-            crew.begin_until(begin_until);
-        }
-        let patience = self.options.patience.min(LONGEST_PATIENCE);
-        let end = Instant::now() + patience;
-        let mut haul = Haul::default();
-        // Jobs of this tick that were handed out and not answered.
-        let mut open = 0;
-        loop {
-            let handed = self.hand_out(now);
-            open += handed;
-            let Some(crew) = &mut self.crew else { return };
-            crew.collect(&mut haul);
-            open -= haul.answers.iter().filter(|answer| answer.tick == self.ticks).count().min(open);
-            let progress = handed > 0 || !haul.answers.is_empty();
-            self.take_up(&mut haul, now, report);
-            let time = Instant::now();
-            let handed_all = self.pending.iter().all(|kind| kind.groups.is_empty());
-            if time >= end || open == 0 && (handed_all || !progress) {
-                return;
-            }
-            if progress && !handed_all {
-                continue;
-            }
-            let Some(crew) = &self.crew else { return };
-            let standing = crew.standing();
-            if standing.running == 0 && (!crew.may_begin() || crew.usable() == 0) {
-                return;
-            }
-            let soon = time + LOOK_SOON;
-            let mut until = standing.deadline.map_or(end, |deadline| deadline.min(end));
-            // Deadlines of calls that have not begun are not known yet.
-            if standing.stuck || standing.queued > 0 || standing.running < open {
-                until = until.min(soon);
-            }
-            crew.wait(until);
-        }
-    }
-
-    /// Takes back what may not begin any more: a later tick hands it out again.
-    fn take_back(&mut self) {
-        let Some(crew) = self.crew.as_mut().filter(|crew| !crew.may_begin()) else { return };
-        for group in crew.withdraw(|_| false).into_iter().rev() {
-            let kind = self.groups.get(group).map(|found| found.kind);
-            if let Some(pending) = self.pending.iter_mut().find(|pending| Some(pending.kind) == kind) {
-                pending.groups.push_front(group);
-            }
-        }
-    }
-
-    /// When the next tick has something to do.
-    fn due_next(&self, now: DateTime<Utc>, standing: Standing, waiting: usize) -> Option<DateTime<Utc>> {
-        let follow = time::add(now, self.options.follow);
-        let mut due: Vec<DateTime<Utc>> =
-            [self.groups.earliest(), self.renew_at, Some(follow)].into_iter().flatten().collect();
-        let crew = self.crew.as_ref();
-        if waiting > 0 && crew.is_some_and(|crew| !crew.may_begin()) {
-            due.push(now);
-        }
-        if waiting > 0 || standing.stuck || standing.running > 0 && self.handle.is_none() {
-            due.push(time::add(now, LOOK_AGAIN));
-        }
-        if let Some(deadline) = standing.deadline {
-            due.push(time::add(now, deadline.saturating_duration_since(Instant::now())));
-        }
-        due.into_iter().min()
-    }
-}
-
-impl Service for Poker {
-    type Report = PokeReport;
-
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<PokeReport> {
-        let began = Instant::now();
-        let now = time::truncate(now);
-        let mut report = PokeReport::default();
-        if self.last.is_some_and(|last| now < last) {
-            // Due times and leases lie in a future that may never come.
-            self.forget_all();
-        }
-        self.last = Some(now);
-        self.ticks += 1;
-        let gained = self.hold_shards(now)?;
-        report.loaded = match self.follow(now, &gained) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                self.shards.retain(|shard, _| !gained.contains(shard));
-                self.keep_only_held();
-                self.renew_at = None;
-                return Err(error);
-            }
-        };
-        self.hire();
-        if let Some(crew) = &self.crew {
-            crew.followed(self.ticks);
-        }
-        if self.groups.deserted() > 0 {
-            self.withdraw();
-        }
-        self.take_due(now, &mut report);
-        self.poke(now, began, &mut report);
-        self.take_back();
-        self.end_overdue(now);
-        self.store_ends(now, &mut report)?;
-
-        let standing = self.crew.as_ref().map(Crew::standing).unwrap_or_default();
-        let pending: usize = self.pending.iter().map(|kind| kind.groups.len()).sum();
-        report.waiting = pending + standing.queued;
-        (report.in_flight, report.hung) = (standing.running, standing.hung);
-        report.threads = self.crew.as_ref().map_or(0, Crew::usable);
-        report.backed_off = self.groups.outages();
-        report.shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
-        report.sensors = self.groups.sensors();
-        report.groups = self.groups.len();
-        report.next_due = self.due_next(now, standing, report.waiting);
-        report.duration = began.elapsed();
-        Ok(report)
-    }
-
-    fn woken_by(&mut self, handle: &LoopHandle) {
-        self.handle = Some(handle.clone());
-        if let Some(crew) = &self.crew {
-            crew.wake(handle.clone());
-        }
     }
 }

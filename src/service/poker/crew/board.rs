@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::job::Job;
 use crate::id::SensorKind;
-use crate::service::poker::groups::GroupRef;
+use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::Probe;
 use crate::service::run::LoopHandle;
 

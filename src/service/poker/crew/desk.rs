@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::board::{Shared, Stint};
 use super::job::{Answer, Job, Outcome};
 use crate::sensor::Poked;
-use crate::service::poker::groups::GroupRef;
+use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
 
 /// A thread's place.

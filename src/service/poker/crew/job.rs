@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use crate::canonical::PokeContext;
 use crate::sensor::Poked;
-use crate::service::poker::groups::GroupRef;
+use crate::service::poker::group::GroupRef;
 
 /// A group to be poked.
 #[derive(Debug)]

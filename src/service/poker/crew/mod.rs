@@ -20,7 +20,7 @@ use board::{KindQueue, Shared};
 use desk::Desk;
 pub(super) use job::{Answer, Job, Outcome};
 
-use super::groups::GroupRef;
+use super::group::GroupRef;
 use super::probe::Probe;
 use crate::id::SensorKind;
 use crate::service::run::LoopHandle;

@@ -1,0 +1,122 @@
+//! One poke group.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::members::NOBODY;
+use crate::canonical::PokeContext;
+use crate::fingerprint::Fingerprint;
+use crate::sensor::{Outage, Terms};
+use crate::time;
+
+/// A group: its place, and which of those that had the place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct GroupRef {
+    pub(super) at: u32,
+    pub(super) incarnation: u64,
+}
+
+/// Where a group stands with its poke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It waits for its due time.
+    Resting,
+    /// It was due; its answer has not come yet. It has no due time.
+    Asked,
+    /// Its poke hangs.
+    Hung,
+}
+
+/// Sensors that share one poke.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) kind: u32,
+    pub(super) context: PokeContext,
+    pub(super) phase: Phase,
+    /// How many sensors share it. None while it only waits for a poke to return.
+    pub(super) members: u32,
+    pub(super) outage: Option<Outage>,
+    /// At or before the earliest timeout of its members, in microseconds.
+    pub(super) timeout: i64,
+    /// The smallest of its members.
+    pub(super) poke_timeout: Option<Duration>,
+    /// When it is due, in microseconds. While it is asked: when it is due again because somebody joined.
+    pub(super) due: i64,
+    /// The smallest of its members, when they registered.
+    pub(super) interval: Duration,
+    /// A member's interval grows.
+    pub(super) grows: bool,
+    /// A member has gone that may have been the earliest, the smallest or the only one that grows.
+    pub(super) stale: bool,
+    pub(super) first: u32,
+    /// Another group of the same fingerprint.
+    pub(super) twin: u32,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) incarnation: u64,
+    /// When it was last asked, as far as its present members know of it.
+    pub(super) looked_at: Option<DateTime<Utc>>,
+    /// When it was last asked.
+    pub(super) asked_at: Option<DateTime<Utc>>,
+}
+
+/// By which rules due times are set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) floor: Duration,
+    pub(super) breaker: Duration,
+    pub(super) window: Duration,
+}
+
+impl Group {
+    /// A group without members.
+    pub(super) fn new(
+        fingerprint: Fingerprint,
+        kind: u32,
+        context: PokeContext,
+        incarnation: u64,
+        twin: u32,
+    ) -> Self {
+        Self {
+            kind,
+            context,
+            phase: Phase::Resting,
+            members: 0,
+            outage: None,
+            timeout: i64::MAX,
+            poke_timeout: None,
+            due: i64::MAX,
+            interval: Duration::MAX,
+            grows: false,
+            stale: false,
+            first: NOBODY,
+            twin,
+            fingerprint,
+            incarnation,
+            looked_at: None,
+            asked_at: None,
+        }
+    }
+
+    /// True if it was asked at that instant or earlier and has not answered yet.
+    pub(super) fn asked_by(&self, at: DateTime<Utc>) -> bool {
+        self.phase == Phase::Asked && self.asked_at.is_some_and(|asked| asked <= at)
+    }
+
+    pub(super) fn add(&mut self, terms: &Terms) {
+        let settings = &terms.settings;
+        self.timeout = self.timeout.min(time::micros(terms.times_out_at));
+        self.interval = self.interval.min(settings.interval);
+        self.grows |= settings.max_interval.is_some();
+        self.poke_timeout = self.poke_timeout.into_iter().chain(settings.poke_timeout).min();
+    }
+
+    /// Forgets what its members have in common.
+    pub(super) fn clear(&mut self) {
+        (self.timeout, self.interval, self.grows) = (i64::MAX, Duration::MAX, false);
+        (self.poke_timeout, self.stale) = (None, false);
+        if self.members == 0 {
+            (self.due, self.looked_at, self.first) = (i64::MAX, None, NOBODY);
+        }
+    }
+}
