@@ -108,9 +108,13 @@ fn poker(
         seen.0.lock().unwrap().push(request.context.as_str().to_owned());
         answer(request.context.as_str())
     };
-    Poker::new(store.clone(), "poker".try_into().unwrap(), PokerOptions::default())
-        .unwrap()
-        .kind("kind".try_into().unwrap(), poke)
+    Poker::new(
+        store.clone(),
+        "poker".try_into().unwrap(),
+        PokerOptions::default().patience(Duration::from_secs(60)),
+    )
+    .unwrap()
+    .kind("kind".try_into().unwrap(), poke)
 }
 
 fn not_yet(_: &str) -> Poked {
@@ -351,9 +355,13 @@ fn no_s9_a_worker_that_dies_has_an_heir() {
         sense(&store, 0, "t", "{}", waits(10, 10_000));
         let dead = poker(&store, &Seen::default(), not_yet).tick(at(0)).unwrap();
         assert_eq!(dead.shards, 16);
-        let mut heir = Poker::new(store.clone(), "heir".try_into().unwrap(), PokerOptions::default())
-            .unwrap()
-            .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::Landed(None));
+        let mut heir = Poker::new(
+            store.clone(),
+            "heir".try_into().unwrap(),
+            PokerOptions::default().patience(Duration::from_secs(60)),
+        )
+        .unwrap()
+        .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::Landed(None));
         let landed = (1..60).find(|now| heir.tick(at(*now)).unwrap().landed == 1);
         // The lease, and then one interval.
         assert!(landed.is_some_and(|now| (30..=40).contains(&now)), "{landed:?}");

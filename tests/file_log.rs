@@ -45,10 +45,14 @@ fn poker(store: &Arc<dyn Store>, log: &FileLog) -> Poker {
         true => Poked::Landed(Some("two\nlines".into())),
         false => Poked::NotYet,
     };
-    Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
-        .unwrap()
-        .kind("table".try_into().unwrap(), poke)
-        .log(log.clone())
+    Poker::new(
+        store.clone(),
+        "p".try_into().unwrap(),
+        PokerOptions::default().patience(Duration::from_secs(60)),
+    )
+    .unwrap()
+    .kind("table".try_into().unwrap(), poke)
+    .log(log.clone())
 }
 
 fn until_all_landed(poker: &mut Poker, count: usize) {

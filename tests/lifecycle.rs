@@ -338,6 +338,7 @@ impl Poke for Oracle {
 
 fn poker(store: &Shared, name: &str, oracle: &Oracle) -> Poker {
     let options = PokerOptions::default().shards(NonZeroU32::new(3).unwrap()).lease(secs(30));
+    let options = options.patience(secs(60));
     Poker::new(store.clone(), name.try_into().unwrap(), options)
         .unwrap()
         .kind("file".try_into().unwrap(), oracle.clone())
@@ -420,9 +421,10 @@ fn a_panicking_poke_is_contained() {
     on_every_store(|store| {
         sense(&store, 0, &["t"], "/a", waits(10, 25));
         let poke = |_: &PokeRequest<'_>| -> Poked { std::panic::panic_any("out of cheese") };
-        let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
-            .unwrap()
-            .kind("file".try_into().unwrap(), poke);
+        let mut poker =
+            Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default().patience(secs(60)))
+                .unwrap()
+                .kind("file".try_into().unwrap(), poke);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.unreachable, report.sensors), (1, 1, 1));
     });

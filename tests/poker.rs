@@ -58,7 +58,8 @@ fn state(store: &Arc<dyn Store>, name: &str) -> TaskState {
 }
 
 fn options() -> PokerOptions {
-    PokerOptions::default().shards(NonZeroU32::new(4).unwrap()).lease(secs(30)).threads(2)
+    let options = PokerOptions::default().shards(NonZeroU32::new(4).unwrap()).lease(secs(30));
+    options.threads(2).patience(secs(60))
 }
 
 /// A poker that counts its pokes and answers like this.

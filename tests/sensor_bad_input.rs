@@ -233,9 +233,13 @@ fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
     let lease = leases(&store, &["t"], true)[0];
     store.write(|tx| register(tx, at(0), &[sensor(lease, "nobody's")])).unwrap();
     let poke = |_: &PokeRequest<'_>| Poked::Landed(None);
-    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
-        .unwrap()
-        .kind("kind".try_into().unwrap(), poke);
+    let mut poker = Poker::new(
+        store.clone(),
+        "p".try_into().unwrap(),
+        PokerOptions::default().patience(Duration::from_secs(60)),
+    )
+    .unwrap()
+    .kind("kind".try_into().unwrap(), poke);
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.unknown_kind, report.poked, report.landed), (1, 0, 0));
     assert_eq!((1..=60).map(|now| poker.tick(at(now)).unwrap().timed_out).sum::<usize>(), 1);
