@@ -109,7 +109,7 @@ fn groups_are_rows() {
 fn all_rows_together_have_a_cap() {
     let spec = SeriesSpec::new(from_micros(0), from_micros(100_000), Duration::from_micros(1)).unwrap();
     let mut series = Series::new(spec.by(SeriesBy::Namespace), from_micros(0));
-    let run = |n: usize| RunRecord::open(RunKey::new(&format!("n{n}"), "r").unwrap(), from_micros(5));
+    let run = |n: usize| RunRecord::open(RunKey::new(format!("n{n}"), "r").unwrap(), from_micros(5));
     let rows = MAX_SERIES_BUCKETS / 100_000;
     for n in (0..rows).chain([0]) {
         series.add(&run(n)).unwrap();
