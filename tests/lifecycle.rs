@@ -388,10 +388,12 @@ fn sensors_that_join_one_by_one_do_not_poke_their_target_each_time() {
             poker.tick(at(0)).unwrap();
         }
         assert_eq!(oracle.asked(), 1);
-        for now in 1..=60 {
+        poker.tick(at(1)).unwrap();
+        assert_eq!(oracle.asked(), 2, "one look for all that joined, when the floor allows it");
+        for now in 2..=61 {
             poker.tick(at(now)).unwrap();
         }
-        assert_eq!(oracle.asked(), 2, "and then on the grid");
+        assert_eq!(oracle.asked(), 3, "and then on the grid");
     });
 }
 
