@@ -172,12 +172,21 @@ fn what_may_not_be_a_sensor_stays_a_running_task() {
     assert_eq!((&after.0[1..], &after.1[1..]), (&before.0[1..], &before.1[1..]));
     assert_eq!(after.3, 2, "the slots of the two are kept");
 
+    // Of two sensors of one lease the first counts, whatever the second is.
+    let both = [sensor(leases[1], "other"), sensor(leases[1], "kind")];
+    let answers = store.write(|tx| register_with(tx, at(1), &config, &both)).unwrap();
+    assert_eq!(answers, [const { Registered::Ineligible(Ineligible::KindNotEnabled) }; 2]);
+    assert_eq!(seen(&store, &names), after);
+
     // A lease that was lost is the more urgent news: that work is to be stopped, not poked for.
     let old = sensor(LeaseRef::new(leases[1].no, leases[1].epoch - 1), "other");
     assert_eq!(
         store.write(|tx| register_with(tx, at(1), &off, std::slice::from_ref(&old))).unwrap(),
         [Registered::Stale]
     );
+    let both = [sensor(leases[1], "kind"), sensor(leases[1], "other")];
+    let answers = store.write(|tx| register_with(tx, at(1), &config, &both)).unwrap();
+    assert!(matches!(answers[..], [Registered::Waiting(_), Registered::Stale]), "{answers:?}");
 }
 
 /// Fails every transaction that writes: before it begins, or after its commit, which the caller then cannot know of.
