@@ -58,7 +58,7 @@ fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTim
         .unwrap();
     let log = Answers::default();
     let poker = Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default()).unwrap();
-    let mut poker = builtin(poker, store).unwrap().log(log.clone());
+    let mut poker = builtin(poker, store.clone()).unwrap().log(log.clone());
     let began = Instant::now();
     while log.0.lock().unwrap().is_empty() {
         assert!(began.elapsed() < secs(60), "the poke never answered");
@@ -314,6 +314,8 @@ fn contexts_that_make_no_sense_fail_and_say_what_to_correct() {
         ("file_exists", r#"{"path": "/a", "glob": "/b"}"#, "either a path or a glob"),
         ("file_exists", r#"{"path": ""}"#, "either a path or a glob"),
         ("file_exists", r#"{"glob": "/a/***"}"#, "glob \"/a/***\""),
+        ("file_exists", r#"{"path": "/a\u0000"}"#, "NUL"),
+        ("file_exists", r#"{"glob": "/*\u0000"}"#, "NUL"),
         ("file_exists", r#"{"paht": "/a"}"#, "unknown field `paht`"),
         ("file_exists", r#"{"path": "/a", "min_age_s": -1}"#, "a number of seconds"),
         ("command_succeeds", "{}", "either an argv or a shell text"),
