@@ -16,5 +16,8 @@ pub(crate) fn clip(mut text: String) -> String {
 /// The longest payload, message or landed value, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// The most buckets of one series of runs.
+/// The most buckets of one row of a series of runs.
 pub const MAX_BUCKETS: usize = 100_000;
+
+/// The most buckets of all rows of a series together: about 100 MB while it is made.
+pub const MAX_SERIES_BUCKETS: usize = 2_000_000;

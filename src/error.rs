@@ -137,10 +137,12 @@ pub enum Invalid {
         /// By how much, in microseconds.
         micros: i64,
     },
-    /// A series has more buckets than its cap.
-    #[error("the window has {count} buckets, more than {cap}: make them wider, or the window shorter")]
+    /// A series has more buckets than its cap: in one row, or in all rows together.
+    #[error(
+        "the series has {count} buckets, more than {cap}: make them wider, the window shorter, or tell fewer runs apart"
+    )]
     Buckets {
-        /// How many it has.
+        /// How many it has, at least.
         count: usize,
         /// The most that are taken.
         cap: usize,

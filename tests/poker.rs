@@ -1,8 +1,9 @@
 //! The poker where it is easily wrong: takeover, time, faults, slow pokes. By a clock that the test moves, where it can.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -75,6 +76,50 @@ fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: P
 
 fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
+}
+
+/// The heir does nothing but what its own `next_due` says; the victim dies right after a renewal, or later.
+#[test]
+fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    for died in 100..=110 {
+        let store = memory();
+        sense(&store, 0, &names, waits(20, 86_400));
+        let poked = Arc::new(Mutex::new(Vec::<(String, DateTime<Utc>)>::new()));
+        let mut workers: Vec<(DateTime<Utc>, Poker)> = ["victim", "heir"]
+            .into_iter()
+            .zip([0, 7])
+            .map(|(name, begins)| {
+                let poked = poked.clone();
+                let poke = move |request: &PokeRequest<'_>| {
+                    poked.lock().unwrap().push((request.context.to_string(), request.now));
+                    Poked::NotYet
+                };
+                let options = options().follow(secs(3600));
+                let poker = Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap();
+                (at(begins), poker.kind("kind".try_into().unwrap(), poke))
+            })
+            .collect();
+        let run = |workers: &mut [(DateTime<Utc>, Poker)], until: DateTime<Utc>| {
+            while let Some((due, poker)) = workers.iter_mut().min_by_key(|(due, _)| *due) {
+                if *due > until {
+                    return;
+                }
+                *due = poker.tick(*due).unwrap().next_due.unwrap();
+            }
+        };
+        run(&mut workers, at(died));
+        workers.remove(0);
+        run(&mut workers, at(died + 30 + 20));
+        let again: BTreeSet<String> = poked
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(_, now)| *now > at(died))
+            .map(|(target, _)| target.clone())
+            .collect();
+        assert_eq!(again.len(), names.len(), "died at {died}: {again:?}");
+    }
 }
 
 #[test]

@@ -4,13 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
+use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous, rusqlite::Connection};
 use stationmaster::store::{Durability, SqliteStore, Store, StoreExt};
 use stationmaster::time::from_micros;
-use stationmaster::{Error, NewTask, TaskKey};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo};
 
 /// Every file of a folder with its bytes.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -139,6 +142,29 @@ fn everything_is_there_after_opening_again() {
     assert_eq!(files(dir.path()).into_keys().collect::<Vec<_>>(), ["jobs.db"], "the log is gone");
     let again = open(&path).unwrap();
     assert_eq!(again.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap(), before);
+}
+
+#[test]
+fn a_sensor_whose_context_was_changed_behind_the_store_is_not_poked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = open(&path).unwrap();
+    let (now, key) = (from_micros(0), TaskKey::new("n", "w", "r", "t").unwrap());
+    let context = PokeContext::from_json(r#"{"path":"/data/a"}"#).unwrap();
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
+    let sensor = NewSensor::new(LeaseRef::new(TaskNo(1), 0), "file".try_into().unwrap(), context, settings);
+    store
+        .write(|tx| {
+            tx.insert_tasks_if_absent(&[NewTask::new(key.clone()).check(now)?])?;
+            Ok(tx.put_sensors(&[sensor.insert(now)])?)
+        })
+        .unwrap();
+    let read = || store.read(|tx| Ok(tx.sensors(std::slice::from_ref(&key))?));
+    assert_eq!(read().unwrap()[0].as_ref().map(|sensor| &sensor.context), Some(&sensor.context));
+
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("UPDATE sm_sensor SET context = replace(context, '/a', '/b')").unwrap();
+    assert_eq!(kind(read().unwrap_err()), StoreErrorKind::Corrupt);
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! Prints tables of medians in microseconds. All designs answer the same query in turn, their answers are compared, and the
 //! bars are printed as ratios; a bar that is missed is marked, and only in the full form makes the program fail.
 
+#[path = "../shared/bars.rs"]
+mod bars;
 mod data;
 mod events;
 mod memory;
@@ -17,7 +19,7 @@ mod sqlite;
 
 use std::process::ExitCode;
 
-use race::Bars;
+use bars::Bars;
 
 fn main() -> ExitCode {
     let size = std::env::var("STATIONMASTER_RUNS").ok().and_then(|text| text.parse().ok());

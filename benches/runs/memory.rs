@@ -8,8 +8,9 @@ use iset::IntervalMap;
 use stationmaster::run::ActiveIndex;
 use stationmaster::run::index::Point;
 
+use crate::bars::{Bars, figure};
 use crate::data::{self, BASE, DAY, POINT, Span};
-use crate::race::{Bars, Design, Query, design, figure, heading, race, row};
+use crate::race::{Design, Query, design, heading, race, row};
 use crate::sqlite::groups;
 
 fn point(seconds: i64) -> Point {

@@ -1,7 +1,8 @@
-//! Designs that answer the same queries in turn, and the bars they are held to.
+//! Designs that answer the same queries in turn.
 
 use std::time::{Duration, Instant};
 
+use crate::bars::{figure, median};
 use crate::data::Span;
 
 /// A window in seconds, and the namespaces asked about; none for all.
@@ -39,11 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct Medians {
     pub(crate) hits: usize,
     pub(crate) micros: Vec<f64>,
-}
-
-fn median<T: Copy + PartialOrd>(values: &mut [T]) -> T {
-    values.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
-    values[values.len() / 2]
 }
 
 /// Asks all designs all queries, in turn; the first three answers of each are compared with the rule.
@@ -88,42 +84,4 @@ pub(crate) fn heading(title: &str, designs: &[Design<'_>]) {
 pub(crate) fn row(label: &str, medians: &Medians) {
     let times: Vec<String> = medians.micros.iter().map(|micros| figure(*micros)).collect();
     println!("| {label} | {} | {} |", medians.hits, times.join(" | "));
-}
-
-pub(crate) fn figure(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    }
-}
-
-/// What is promised, and what was measured.
-#[derive(Default)]
-pub(crate) struct Bars(Vec<(String, f64, &'static str, f64)>);
-
-impl Bars {
-    pub(crate) fn at_most(&mut self, what: impl Into<String>, value: f64, bar: f64) {
-        self.0.push((what.into(), value, "<=", bar));
-    }
-
-    pub(crate) fn at_least(&mut self, what: impl Into<String>, value: f64, bar: f64) {
-        self.0.push((what.into(), value, ">=", bar));
-    }
-
-    fn is_met((_, value, sign, bar): &(String, f64, &'static str, f64)) -> bool {
-        if *sign == "<=" { value <= bar } else { value >= bar }
-    }
-
-    pub(crate) fn missed(&self) -> bool {
-        !self.0.iter().all(Self::is_met)
-    }
-
-    pub(crate) fn print(&self) {
-        println!("\n### Bars\n\n| what | measured | bar | |\n|---|---|---|---|");
-        for bar in &self.0 {
-            let met = if Self::is_met(bar) { "met" } else { "MISSED" };
-            println!("| {} | {} | {} {} | {met} |", bar.0, figure(bar.1), bar.2, bar.3);
-        }
-    }
 }

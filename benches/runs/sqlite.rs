@@ -11,9 +11,10 @@ use stationmaster::store::StoreExt;
 use stationmaster::store::sqlite::rusqlite::Connection;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
+use crate::bars::{Bars, figure};
 use crate::data::{self, BASE, DAY, NOW, POINT, Random, Span, instant, namespace};
 use crate::events::replay;
-use crate::race::{Bars, Query, design, figure, heading, race, row};
+use crate::race::{Query, design, heading, race, row};
 use crate::rivals::Rivals;
 
 fn open(path: &Path) -> SqliteStore {
@@ -105,7 +106,7 @@ pub(crate) fn document(runs: usize, bars: &mut Bars) {
             bars.at_most(format!("document's {label}: us"), medians.micros[5], 100.0);
             bars.at_least(
                 format!("document's {label}: x full scan"),
-                medians.micros[0] / medians.micros[4],
+                medians.micros[0] / medians.micros[5],
                 500.0,
             );
         }

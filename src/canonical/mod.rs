@@ -101,6 +101,13 @@ impl PokeContext {
         write::node(&node).map(|text| Self(text.into()))
     }
 
+    /// For stores: the context of a text that one was stored as, if `vouch` says that it is still the same.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn vouched(text: &str, vouch: impl FnOnce(&Self) -> bool) -> Option<Self> {
+        let context = Self(text.into());
+        vouch(&context).then_some(context)
+    }
+
     /// The context of what serialises to a JSON object.
     ///
     /// # Errors

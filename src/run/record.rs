@@ -202,11 +202,30 @@ impl RunRecord {
         self
     }
 
-    /// The same run, open again: a stop that was reported too early. It goes on as running.
+    /// The same run, open again: a stop that was reported too early, as was learned at this instant. It goes on as running. If
+    /// it is watched, this is a sign of life; if it was suspended when it was closed, the suspension ended at the old stop.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
+    /// use stationmaster::time::from_micros;
+    /// let killed = RunRecord::open(RunKey::new("prod", "r")?, from_micros(0))
+    ///     .heartbeat(from_micros(5))
+    ///     .closed(from_micros(5), RunStatus::Killed);
+    /// let run = killed.reopened(from_micros(60));
+    /// assert_eq!((run.stop, run.heartbeat), (None, Some(from_micros(60))));
+    /// # Ok::<(), stationmaster::id::IdError>(())
+    /// ```
     #[must_use]
-    pub fn reopened(mut self) -> Self {
-        self.stop = None;
+    pub fn reopened(mut self, now: DateTime<Utc>) -> Self {
+        let now = time::truncate(now);
+        let stop = self.stop.take();
         self.status = RunStatus::Running;
+        if let Some(last) = self.suspended.last_mut() {
+            last.to = last.to.or(stop).or(Some(now));
+        }
+        self.heartbeat = self.heartbeat.map(|last| last.max(now));
         self
     }
 

@@ -13,6 +13,8 @@
 //! | [`Rule::Exclusion`] | two leases of one task were surely held together, or one epoch was granted twice |
 //! | [`Rule::Fencing`] | a lease was renewed, finished or reaped after it surely had ended, or after a later one of its task was granted |
 //!
+//! Pokes are checked by [`pokes`].
+//!
 //! # Examples
 //!
 //! ```
@@ -24,6 +26,8 @@
 //! history.push(Event { invoked: 3, returned: Some(4), operation: Operation::Admit(vec![grant(8, 1)]) });
 //! assert_eq!(history.check().unwrap_err().rule, Rule::Capacity);
 //! ```
+
+pub mod pokes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -93,6 +97,10 @@ pub enum Rule {
     Exclusion,
     /// An ended lease does nothing.
     Fencing,
+    /// A group is poked by one worker; see [`pokes`].
+    Pokes,
+    /// An answer reaches the sensors of its group; see [`pokes`].
+    Answers,
 }
 
 /// What cannot have happened.

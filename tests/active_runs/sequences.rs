@@ -114,7 +114,10 @@ fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
             }
             stop(tx, &[close], EarlyStop::Keep).map(drop)
         }
-        Op::Reopen { key: number } => change(tx, model, *number, RunRecord::reopened),
+        Op::Reopen { key: number } => change(tx, model, *number, |run| {
+            let now = run.stop.unwrap_or(run.start);
+            run.reopened(now)
+        }),
         Op::Suspend { key: number, at } => change(tx, model, *number, |run| run.suspend(from_micros(*at))),
         Op::Beat { key: number, at } => {
             let beat = RunBeat::new(key(*number), from_micros(*at));

@@ -74,3 +74,11 @@ impl Respawned {
         lines
     }
 }
+
+/// A test that panics leaves no child behind.
+impl Drop for Respawned {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

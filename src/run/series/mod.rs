@@ -1,13 +1,14 @@
 //! Runs folded into buckets of time.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::record::{RunRecord, RunStatus};
-use crate::bounds::MAX_BUCKETS;
+use crate::bounds::{MAX_BUCKETS, MAX_SERIES_BUCKETS};
 use crate::error::Invalid;
 use crate::id::{Namespace, WorkflowId};
 use crate::time;
@@ -155,7 +156,7 @@ pub struct Group {
 /// let half_hour = |n: i64| from_micros(n * 1_800_000_000);
 /// let spec = SeriesSpec::new(half_hour(0), half_hour(6), Duration::from_secs(3600))?;
 /// let mut series = Series::new(spec, half_hour(6));
-/// series.add(&RunRecord::open(RunKey::new("prod", "r")?, half_hour(1)).closed(half_hour(4), RunStatus::Completed));
+/// series.add(&RunRecord::open(RunKey::new("prod", "r")?, half_hour(1)).closed(half_hour(4), RunStatus::Completed))?;
 /// let (_, buckets) = series.finish().remove(0);
 /// assert_eq!(buckets.iter().map(|bucket| bucket.active).collect::<Vec<_>>(), [1, 1, 1], "the stop is inclusive");
 /// assert_eq!(buckets.iter().map(|bucket| bucket.node_hours()).collect::<Vec<_>>(), [0.5, 1.0, 0.0]);
@@ -187,21 +188,35 @@ impl Series {
     }
 
     /// Counts a run on one node. A run that is not active in the window changes nothing.
-    pub fn add(&mut self, run: &RunRecord) {
-        self.add_nodes(run, 1);
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Buckets`] if its row would be one too many: all rows together have at most [`MAX_SERIES_BUCKETS`] buckets.
+    pub fn add(&mut self, run: &RunRecord) -> Result<(), Invalid> {
+        self.add_nodes(run, 1)
     }
 
     /// Counts a run on this many nodes. Only [`Bucket::node_micros`] depends on them.
-    pub fn add_nodes(&mut self, run: &RunRecord, nodes: u32) {
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::add`].
+    pub fn add_nodes(&mut self, run: &RunRecord, nodes: u32) -> Result<(), Invalid> {
         let spec = &self.spec;
         if !run.is_active(spec.begin(), spec.end()) {
-            return;
+            return Ok(());
         }
         let namespace = (spec.by != SeriesBy::Nothing).then(|| run.key.namespace.clone());
         let workflow = run.workflow.clone().filter(|_| spec.by == SeriesBy::Workflow);
         let buckets = spec.buckets();
-        let row =
-            self.rows.entry(Group { namespace, workflow }).or_insert_with(|| vec![Sums::default(); buckets]);
+        let count = buckets.saturating_mul(self.rows.len() + 1);
+        let row = match self.rows.entry(Group { namespace, workflow }) {
+            Entry::Occupied(row) => row.into_mut(),
+            Entry::Vacant(_) if count > MAX_SERIES_BUCKETS => {
+                return Err(Invalid::Buckets { count, cap: MAX_SERIES_BUCKETS });
+            }
+            Entry::Vacant(place) => place.insert(vec![Sums::default(); buckets]),
+        };
         let (start, stop) = (time::micros(run.start), run.stop.map(time::micros));
         let first = spec.bucket(start.max(spec.begin));
         if start >= spec.begin {
@@ -221,6 +236,7 @@ impl Series {
         for (from, to) in at_work(run, until) {
             work(spec, row, from, to, nodes.into());
         }
+        Ok(())
     }
 
     /// The rows, by group; each has every bucket. Runs that were told apart by nothing, or were none, make one row.

@@ -19,11 +19,11 @@ impl Returns {
     pub(super) fn add(&mut self, was: &TaskRecord, kept: u32) {
         let back = was.held_slots.saturating_sub(kept);
         if back > 0 {
-            *self.slots.entry(was.lane.pool.clone()).or_default() += u64::from(back);
+            add(&mut self.slots, &was.lane.pool, u64::from(back));
         }
         if was.state.is_leased() {
             for key in &was.lane.limits {
-                *self.limits.entry(key.clone()).or_default() += 1;
+                add(&mut self.limits, key, 1);
             }
         }
     }
@@ -38,5 +38,13 @@ impl Returns {
             tx.give_limits_back(&limits)?;
         }
         Ok(())
+    }
+}
+
+/// Adds to the sum of this name; most have one already.
+fn add<K: Ord + Clone>(sums: &mut BTreeMap<K, u64>, name: &K, more: u64) {
+    match sums.get_mut(name) {
+        Some(sum) => *sum += more,
+        None => drop(sums.insert(name.clone(), more)),
     }
 }

@@ -1,6 +1,6 @@
 //! Turning running tasks into sensors, and sensors back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 
@@ -57,25 +57,24 @@ pub fn register(
 ) -> Result<Vec<Registered>> {
     let now = time::truncate(now);
     let nos: Vec<TaskNo> = sensors.iter().map(|sensor| sensor.lease.no).collect();
-    let mut tasks: HashMap<LeaseRef, TaskRecord> =
-        tx.tasks_by_no(&nos)?.into_iter().flatten().map(|task| (task.lease_ref(), task)).collect();
-    let keeping = keeping_pools(tx, tasks.values())?;
+    let tasks = tx.tasks_by_no(&nos)?;
+    let keeping = keeping_pools(tx, tasks.iter().flatten())?;
 
-    let mut leaving: Vec<Leaving> = Vec::new();
-    let mut rows = Vec::new();
+    let mut leaving: Vec<Leaving> = Vec::with_capacity(sensors.len());
+    let mut rows = Vec::with_capacity(sensors.len());
     let mut places: Vec<Result<usize, Registered>> = Vec::with_capacity(sensors.len());
-    for sensor in sensors {
-        let running = match tasks.get(&sensor.lease).map(|task| task.state) {
-            Some(TaskState::Running) => tasks.remove(&sensor.lease),
-            Some(TaskState::Queued) => {
+    let mut seen = HashSet::with_capacity(sensors.len());
+    for (sensor, task) in sensors.iter().zip(tasks) {
+        let task = match task.filter(|task| task.lease_ref() == sensor.lease) {
+            Some(task) if task.state == TaskState::Queued => {
                 places.push(Err(Registered::NotRunning));
                 continue;
             }
-            _ => None,
-        };
-        let Some(task) = running else {
-            places.push(Err(Registered::Stale));
-            continue;
+            Some(task) if task.state == TaskState::Running && seen.insert(task.no) => task,
+            _ => {
+                places.push(Err(Registered::Stale));
+                continue;
+            }
         };
         let mut to = Move::new(sensor.lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing);
         if keeping.contains(&task.lane.pool) {
@@ -104,8 +103,8 @@ fn keeping_pools<'a>(
     tx: &mut (impl StoreTx + ?Sized),
     tasks: impl Iterator<Item = &'a TaskRecord>,
 ) -> Result<HashSet<PoolName>> {
-    let names: HashSet<PoolName> = tasks.map(|task| task.lane.pool.clone()).collect();
-    let names: Vec<PoolName> = names.into_iter().collect();
+    let names: HashSet<&PoolName> = tasks.map(|task| &task.lane.pool).collect();
+    let names: Vec<PoolName> = names.into_iter().cloned().collect();
     let pools = tx.pools(&names)?.into_iter().flatten();
     Ok(pools.filter(|pool| pool.spec.deferred == Deferred::Keep).map(|pool| pool.spec.name).collect())
 }
@@ -154,12 +153,12 @@ pub fn end_sensors(
         leaving.push((task, to));
         places.push(Some(leaving.len() - 1));
     }
-    let moved = leave::commit(tx, now, &leaving)?;
-    if moved.contains(&Moved::No) {
-        return Err(StoreError::conflict("a sensing task changed while its sensor was ended").into());
-    }
+    // The events come first: a task that has one is not among those that can be forgotten.
     if !notes.is_empty() {
         tx.note_events(&notes)?;
+    }
+    if leave::commit(tx, now, &leaving)?.contains(&Moved::No) {
+        return Err(StoreError::conflict("a sensing task changed while its sensor was ended").into());
     }
     Ok(places.into_iter().map(|place| place.map_or(Moved::No, |_| Moved::Yes)).collect())
 }

@@ -30,7 +30,7 @@ impl Poker {
         }
         let (name, options) = (&self.name, &self.options);
         let expires_at = time::add(now, options.lease);
-        let held: Vec<u32> = self.store.write(|tx| {
+        let (held, freed): (Vec<u32>, Option<DateTime<Utc>>) = self.store.write(|tx| {
             agree(name, options, &tx.live_workers(now)?)?;
             tx.put_worker(&Worker::new(name.clone(), options.codes, options.shards, expires_at))?;
             tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
@@ -40,7 +40,10 @@ impl Poker {
             let mine = writes.into_iter().zip(written).filter(|(write, written)| {
                 *written == Moved::Yes && write.lease.holder.as_ref() == Some(name)
             });
-            Ok(mine.map(|(write, _)| write.lease.shard).collect())
+            let others =
+                leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
+            let freed = others.map(|lease| lease.expires_at).min();
+            Ok((mine.map(|(write, _)| write.lease.shard).collect(), freed))
         })?;
         let gained = held.iter().copied().filter(|shard| !self.shards.contains_key(shard)).collect();
         self.shards.retain(|shard, _| held.contains(shard));
@@ -48,7 +51,9 @@ impl Poker {
             self.keep_only_held();
         }
         self.shards = held.into_iter().map(|shard| (shard, expires_at)).collect();
-        self.renew_at = Some(time::add(now, self.options.lease / 3));
+        // What a dead worker held is claimed the instant its lease ends.
+        let renew_at = time::add(now, self.options.lease / 3);
+        self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
         Ok(gained)
     }
 

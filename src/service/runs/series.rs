@@ -17,7 +17,7 @@ const PAGE: usize = 10_000;
 /// # Errors
 ///
 /// [`Invalid::Duration`](crate::error::Invalid::Duration) and [`Invalid::Buckets`](crate::error::Invalid::Buckets) for a width
-/// that does not suit the window; [`crate::Error::Store`] if the store fails.
+/// that does not suit the window, or for more groups than their cap takes; [`crate::Error::Store`] if the store fails.
 ///
 /// # Examples
 ///
@@ -54,7 +54,9 @@ pub fn series(
     query.after = None;
     loop {
         let page = tx.active_runs(&query)?;
-        page.iter().for_each(|run| series.add(run));
+        for run in &page {
+            series.add(run)?;
+        }
         match page.last().map(RunRecord::place) {
             Some(last) if page.len() == PAGE => query.after = Some(last),
             _ => return Ok(series.finish()),

@@ -107,3 +107,33 @@ pub fn close_silent(
     let moved = tx.close_runs_if_open(&closes)?;
     Ok(silent.into_iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes).map(|(run, _)| run).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{RunKey, RunStatus};
+    use crate::store::{MemoryStore, StoreExt};
+    use crate::time::from_micros;
+
+    #[test]
+    fn a_run_that_was_opened_again_is_not_closed_before_it_is_silent_again() {
+        let store = MemoryStore::new();
+        let key = RunKey::new("prod", "r").unwrap();
+        let run = RunRecord::open(key.clone(), from_micros(0)).heartbeat(from_micros(0));
+        let silence = Silence::after(Duration::from_micros(10)).unwrap();
+        store
+            .write(|tx| {
+                tx.put_runs(std::slice::from_ref(&run))?;
+                assert_eq!(close_silent(tx, from_micros(50), &silence)?.len(), 1);
+                let closed = tx.runs(std::slice::from_ref(&key))?.remove(0).unwrap();
+                tx.put_runs(&[closed.reopened(from_micros(60))])?;
+                assert_eq!(close_silent(tx, from_micros(70), &silence)?, []);
+                let silent = close_silent(tx, from_micros(71), &silence)?;
+                assert_eq!(silent[0].heartbeat, Some(from_micros(60)));
+                let closed = tx.runs(std::slice::from_ref(&key))?.remove(0).unwrap();
+                assert_eq!((closed.status, closed.stop), (RunStatus::Killed, Some(from_micros(60))));
+                Ok(())
+            })
+            .unwrap();
+    }
+}

@@ -115,8 +115,7 @@ CREATE TABLE sm_sensor (
     kind          TEXT NOT NULL,
     context       TEXT NOT NULL
 ) STRICT;
-CREATE INDEX sm_sensor_changed ON sm_sensor (changed);
-CREATE INDEX sm_sensor_waiting ON sm_sensor (changed) WHERE state = 0;
+CREATE INDEX sm_sensor_changed ON sm_sensor (state, changed);
 
 -- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out, 5 unreachable. next: a state of sm_task.
 CREATE TABLE sm_event (

@@ -51,7 +51,7 @@ impl Db<'_> {
             found.push(SensorEvent {
                 seq: row::number(row, 0)?,
                 no: TaskNo(row.get(1)?),
-                task: row::key(row, 8)?,
+                task: row::key(row, 8, &mut self.names)?,
                 generation: row::number(row, 2)?,
                 at: row::instant(row, 3)?,
                 ending: Ending {

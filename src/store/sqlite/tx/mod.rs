@@ -69,6 +69,7 @@ pub(super) struct Db<'c> {
     prefix: Prefix,
     /// Lanes never change once they are there, and no number is given to a second one.
     lanes: HashMap<i64, LaneKey>,
+    names: row::Names,
 }
 
 impl<'c> SqliteTx<'c> {
@@ -111,7 +112,7 @@ impl<'c> SqliteTx<'c> {
     }
 
     pub(super) fn inside(conn: &'c Connection, prefix: &Prefix, access: Access) -> Self {
-        let db = Db { conn, prefix: prefix.clone(), lanes: HashMap::new() };
+        let db = Db { conn, prefix: prefix.clone(), lanes: HashMap::new(), names: row::Names::default() };
         Self { db, access, whole: Whole::Yes }
     }
 

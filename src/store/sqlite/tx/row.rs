@@ -10,7 +10,7 @@ use super::super::error::{Fault, Outcome};
 use super::Db;
 use super::code::{Code, from_task_state};
 use crate::backoff::RetryPolicy;
-use crate::id::{IdError, TaskKey};
+use crate::id::{Holder, IdError, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::lease::{Lease, TaskNo};
 use crate::task::{LeaseLoss, TaskRecord};
 use crate::time;
@@ -34,6 +34,33 @@ pub(super) fn name<T: FromStr<Err = IdError>>(row: &Row<'_>, at: usize) -> Outco
 
 pub(super) fn maybe_name<T: FromStr<Err = IdError>>(row: &Row<'_>, at: usize) -> Outcome<Option<T>> {
     Ok(row.get_ref(at)?.as_str_or_null()?.map(str::parse).transpose()?)
+}
+
+/// The names that the row read last had: the next one often has the same, and then shares them.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    namespace: Option<Namespace>,
+    workflow: Option<WorkflowId>,
+    run: Option<RunId>,
+    holder: Option<Holder>,
+    kind: Option<SensorKind>,
+}
+
+impl Names {
+    pub(super) fn kind(&mut self, row: &Row<'_>, at: usize) -> Outcome<SensorKind> {
+        share(&mut self.kind, row.get_ref(at)?.as_str()?)
+    }
+
+    fn maybe_holder(&mut self, row: &Row<'_>, at: usize) -> Outcome<Option<Holder>> {
+        row.get_ref(at)?.as_str_or_null()?.map(|text| share(&mut self.holder, text)).transpose()
+    }
+}
+
+fn share<T: FromStr<Err = IdError> + AsRef<str> + Clone>(last: &mut Option<T>, text: &str) -> Outcome<T> {
+    match last {
+        Some(name) if (*name).as_ref() == text => Ok(name.clone()),
+        _ => Ok(last.insert(text.parse()?).clone()),
+    }
 }
 
 pub(super) fn count(row: &Row<'_>, at: usize) -> Outcome<u32> {
@@ -75,11 +102,11 @@ pub(super) fn map_index_value(index: Option<u32>) -> i64 {
 }
 
 /// The key in five columns, from this one on.
-pub(super) fn key(row: &Row<'_>, at: usize) -> Outcome<TaskKey> {
+pub(super) fn key(row: &Row<'_>, at: usize, names: &mut Names) -> Outcome<TaskKey> {
     Ok(TaskKey::from_parts(
-        name(row, at)?,
-        name(row, at + 1)?,
-        name(row, at + 2)?,
+        share(&mut names.namespace, row.get_ref(at)?.as_str()?)?,
+        share(&mut names.workflow, row.get_ref(at + 1)?.as_str()?)?,
+        share(&mut names.run, row.get_ref(at + 2)?.as_str()?)?,
         name(row, at + 3)?,
         map_index(row, at + 4)?,
     ))
@@ -87,13 +114,13 @@ pub(super) fn key(row: &Row<'_>, at: usize) -> Outcome<TaskKey> {
 
 /// The task in [`task_columns`].
 pub(super) fn task(db: &mut Db<'_>, row: &Row<'_>) -> Outcome<TaskRecord> {
-    let lease = match (maybe_name(row, 24)?, maybe_instant(row, 14)?) {
+    let lease = match (db.names.maybe_holder(row, 24)?, maybe_instant(row, 14)?) {
         (Some(holder), Some(expires_at)) => Some(Lease::new(holder, expires_at)),
         _ => None,
     };
     Ok(TaskRecord {
         no: TaskNo(row.get(0)?),
-        key: key(row, 1)?,
+        key: key(row, 1, &mut db.names)?,
         lane: db.lane(row.get(6)?)?,
         rank: row.get(7)?,
         logical_date: instant(row, 8)?,

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use rusqlite::{Row, params};
+use rusqlite::{OptionalExtension, Row, Statement, params};
 
 use super::super::error::{Fault, Outcome};
 use super::code::Code;
-use super::row::map_index_value;
+use super::row::{Names, map_index_value};
 use super::{Db, SqliteTx, clamp, row};
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
+use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState, Settings};
 use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 use crate::time::{duration_micros, micros};
 
@@ -27,32 +27,31 @@ macro_rules! sensor_columns {
 
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
-pub(super) const PUT: &str = "INSERT INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
+pub(super) const GENERATION: &str = "SELECT generation FROM sm_sensor WHERE no = ?1";
+pub(super) const PUT: &str = "REPLACE INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
      registered_at, times_out_at, state, changed, kind, context, execution, poke, max_interval) \
-     VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16) \
-     ON CONFLICT (no) DO UPDATE SET fingerprint = excluded.fingerprint, epoch = excluded.epoch, \
-     attempt = excluded.attempt, generation = generation + 1, interval = excluded.interval, \
-     timeout = excluded.timeout, on_landed = excluded.on_landed, on_missed = excluded.on_missed, \
-     registered_at = excluded.registered_at, times_out_at = excluded.times_out_at, state = 0, \
-     changed = excluded.changed, kind = excluded.kind, context = excluded.context, execution = excluded.execution, \
-     poke = excluded.poke, max_interval = excluded.max_interval RETURNING generation";
+     VALUES (?1, ?2, ?3, ?4, ?17, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16)";
 pub(super) const OF_KEY: &str = concat!(
     "SELECT ",
     sensor_columns!(),
     " FROM sm_sensor WHERE no = (SELECT no FROM sm_task \
      WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5)"
 );
-pub(super) const CHANGED: &str =
-    concat!("SELECT ", sensor_columns!(), " FROM sm_sensor WHERE changed > ?1 ORDER BY changed");
+pub(super) const CHANGED: &str = concat!(
+    "SELECT ",
+    sensor_columns!(),
+    " FROM sm_sensor WHERE state = 0 AND changed > ?1 UNION ALL SELECT ",
+    sensor_columns!(),
+    " FROM sm_sensor WHERE state = 1 AND changed > ?1 ORDER BY changed"
+);
 pub(super) const CHANGED_WAITING: &str = concat!(
     "SELECT ",
     sensor_columns!(),
     " FROM sm_sensor WHERE state = 0 AND changed > ?1 ORDER BY changed"
 );
-pub(super) const END: &str = concat!(
-    "UPDATE sm_sensor SET state = 1, changed = ?3 WHERE no = ?1 AND epoch = ?2 AND state = 0 RETURNING ",
-    sensor_columns!()
-);
+pub(super) const IF_WAITING: &str =
+    concat!("SELECT ", sensor_columns!(), " FROM sm_sensor WHERE no = ?1 AND epoch = ?2 AND state = 0");
+pub(super) const END: &str = "UPDATE sm_sensor SET state = 1, changed = ?2 WHERE no = ?1";
 
 fn fingerprint(row: &Row<'_>) -> Outcome<Fingerprint> {
     Ok(Fingerprint(row.get::<_, i64>(1)?.cast_unsigned()))
@@ -62,18 +61,23 @@ fn length(row: &Row<'_>, at: usize) -> Outcome<Option<Duration>> {
     Ok(row.get::<_, Option<i64>>(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
 }
 
-fn sensor(row: &Row<'_>, task: TaskKey) -> Outcome<SensorRecord> {
-    let context = PokeContext::from_json(row.get_ref(14)?.as_str()?)
-        .map_err(|error| Fault::Damaged(format!("the poke context of task {task}: {error}")))?;
+fn sensor(row: &Row<'_>, task: TaskKey, names: &mut Names) -> Outcome<SensorRecord> {
+    let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row)?);
+    let text = row.get_ref(14)?.as_str()?;
+    // It was canonical when it was stored, so its fingerprint says whether it still is what it was.
+    let context = PokeContext::vouched(text, |context| Fingerprint::new(&kind, context) == fingerprint)
+        .ok_or_else(|| {
+            Fault::Damaged(format!("the poke context of task {task} and its fingerprint differ"))
+        })?;
     Ok(SensorRecord {
         no: TaskNo(row.get(0)?),
         epoch: row.get(2)?,
         task,
         attempt: row::count(row, 3)?,
         generation: row::number(row, 4)?,
-        kind: row::name(row, 13)?,
+        kind,
         context,
-        fingerprint: fingerprint(row)?,
+        fingerprint,
         settings: Settings {
             interval: Duration::from_micros(row::number(row, 5)?),
             timeout: Duration::from_micros(row::number(row, 6)?),
@@ -90,42 +94,45 @@ fn sensor(row: &Row<'_>, task: TaskKey) -> Outcome<SensorRecord> {
     })
 }
 
+/// The key and the attempt of a task. `tasks` is [`TASK`].
+fn task_of(tasks: &mut Statement<'_>, no: i64, names: &mut Names) -> Outcome<Option<(TaskKey, u32)>> {
+    let mut rows = tasks.query([no])?;
+    rows.next()?.map(|row| Ok((row::key(row, 0, names)?, row::count(row, 5)?))).transpose()
+}
+
+/// A sensor with its task. `tasks` is [`TASK`].
+fn with_task(row: &Row<'_>, tasks: &mut Statement<'_>, names: &mut Names) -> Outcome<SensorRecord> {
+    let no = row.get(0)?;
+    match task_of(tasks, no, names)? {
+        Some((task, _)) => sensor(row, task, names),
+        None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
+    }
+}
+
 impl Db<'_> {
-    /// The key and the attempt of a task.
-    fn task_of(&self, no: i64) -> Outcome<Option<(TaskKey, u32)>> {
-        let mut statement = self.prepare(TASK)?;
-        let mut rows = statement.query([no])?;
-        rows.next()?.map(|row| Ok((row::key(row, 0)?, row::count(row, 5)?))).transpose()
-    }
-
-    fn sensor(&self, row: &Row<'_>) -> Outcome<SensorRecord> {
-        let no = row.get(0)?;
-        match self.task_of(no)? {
-            Some((task, _)) => sensor(row, task),
-            None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
-        }
-    }
-
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> Outcome<Vec<SensorRecord>> {
         if sensors.is_empty() {
             return Ok(Vec::new());
         }
+        let mut find = self.prepare(TASK)?;
         let mut tasks = Vec::with_capacity(sensors.len());
         for insert in sensors {
             let no = insert.lease.no.0;
-            let task = self.task_of(no)?.ok_or_else(|| {
+            let task = task_of(&mut find, no, &mut self.names)?.ok_or_else(|| {
                 let text = format!("a sensor was registered for task number {no}, which is not there");
                 Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
             })?;
             tasks.push(task);
         }
         let mut changed = self.counter("sensor")?;
-        let mut put = self.prepare(PUT)?;
+        let (mut earlier, mut put) = (self.prepare(GENERATION)?, self.prepare(PUT)?);
         let mut stored = Vec::with_capacity(sensors.len());
         for (insert, (task, attempt)) in sensors.iter().zip(tasks) {
             changed += 1;
             let settings = insert.settings;
-            let mut rows = put.query(params![
+            let earlier: Option<i64> = earlier.query_row([insert.lease.no.0], |row| row.get(0)).optional()?;
+            let generation = earlier.unwrap_or(0).saturating_add(1);
+            put.execute(params![
                 insert.lease.no.0,
                 insert.fingerprint.0.cast_signed(),
                 insert.lease.epoch,
@@ -142,18 +149,15 @@ impl Db<'_> {
                 settings.execution_timeout.map(duration_micros),
                 settings.poke_timeout.map(duration_micros),
                 settings.max_interval.map(duration_micros),
+                generation,
             ])?;
-            let generation = match rows.next()? {
-                Some(row) => row::number(row, 0)?,
-                None => return Err(Fault::Damaged(format!("the sensor of task {task} was not stored"))),
-            };
-            rows.next()?;
             let insert = SensorInsert {
                 registered_at: crate::time::truncate(insert.registered_at),
                 times_out_at: crate::time::truncate(insert.times_out_at),
                 ..insert.clone()
             };
-            stored.push(SensorRecord::registered(insert, task, attempt, generation, changed.unsigned_abs()));
+            let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
+            stored.push(SensorRecord::registered(insert, task, attempt, generation, changed));
         }
         self.set_counter("sensor", changed)?;
         Ok(stored)
@@ -171,7 +175,7 @@ impl Db<'_> {
                     key.task.as_str(),
                     map_index_value(key.map_index),
                 ))?;
-                rows.next()?.map(|row| sensor(row, key.clone())).transpose()
+                rows.next()?.map(|row| sensor(row, key.clone(), &mut self.names)).transpose()
             })
             .collect()
     }
@@ -185,10 +189,11 @@ impl Db<'_> {
             WhichSensors::Waiting => CHANGED_WAITING,
             WhichSensors::All => CHANGED,
         })?;
+        let mut tasks = self.prepare(TASK)?;
         let mut rows = statement.query([clamp(query.after)])?;
         while let Some(row) = rows.next()? {
             if query.covers(fingerprint(row)?) {
-                found.push(self.sensor(row)?);
+                found.push(with_task(row, &mut tasks, &mut self.names)?);
                 if found.len() == query.limit {
                     break;
                 }
@@ -203,16 +208,25 @@ impl Db<'_> {
         }
         let before = self.counter("sensor")?;
         let mut changed = before;
+        let (mut find, mut tasks) = (self.prepare(IF_WAITING)?, self.prepare(TASK)?);
         let mut end = self.prepare(END)?;
         let mut ended = Vec::with_capacity(sensors.len());
         for lease in sensors {
-            let mut rows = end.query((lease.no.0, lease.epoch, changed + 1))?;
-            let record = rows.next()?.map(|row| self.sensor(row)).transpose()?;
-            if record.is_some() {
-                changed += 1;
-                rows.next()?;
-            }
-            ended.push(record);
+            let mut rows = find.query((lease.no.0, lease.epoch))?;
+            let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut self.names)).transpose()?;
+            drop(rows);
+            ended.push(match record {
+                Some(record) => {
+                    changed += 1;
+                    end.execute((lease.no.0, changed))?;
+                    Some(SensorRecord {
+                        state: SensorState::Ended,
+                        changed: changed.unsigned_abs(),
+                        ..record
+                    })
+                }
+                None => None,
+            });
         }
         if changed != before {
             self.set_counter("sensor", changed)?;

@@ -1,0 +1,71 @@
+//! Makes the fleet.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::sensor::{NewSensor, Settings};
+use stationmaster::service::lifecycle;
+use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
+use stationmaster::store::{SqliteStore, StoreExt};
+use stationmaster::{NewTask, TaskKey};
+
+use crate::Failure;
+use crate::cli::Options;
+
+/// At most so many tasks to a transaction.
+const BULK: usize = 20_000;
+
+pub(crate) const KIND: &str = "target";
+
+pub(crate) fn open(path: &Path) -> stationmaster::Result<SqliteStore> {
+    SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal))
+}
+
+/// Runs tasks and registers them as sensors. Answers how long the registrations took.
+fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, Failure> {
+    let pool = PoolSpec::new("wide", Slots::Unlimited)?;
+    store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?))?;
+    let settings = Settings::new(options.interval, Duration::from_secs(7 * 86_400))?;
+    let granting = AdmitterOptions::default().lease(Duration::from_secs(3600)).budget(BULK);
+    let mut admitter = Admitter::new(store.clone(), "host".try_into()?, granting)?;
+    let mut took = Duration::ZERO;
+    for first in (0..options.sensors).step_by(BULK) {
+        let numbers = first..options.sensors.min(first + BULK);
+        let tasks: Vec<NewTask> = numbers
+            .map(|n| {
+                Ok(NewTask::new(TaskKey::new("fleet", "waits", "run", format!("task-{n}"))?)
+                    .pool("wide".try_into()?))
+            })
+            .collect::<Result<_, Failure>>()?;
+        let now = SystemClock.now();
+        store.write(|tx| lifecycle::enqueue(tx, now, &tasks))?;
+        let granted = admitter.admit(now, BULK)?.granted;
+        let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
+        store.write(|tx| lifecycle::start(tx, now, &leases))?;
+        let sensors: Vec<NewSensor> = (first..)
+            .zip(leases)
+            .map(|(n, lease)| {
+                let context = PokeContext::from_json(&format!(r#"{{"n":{}}}"#, n % options.targets()))?;
+                Ok(NewSensor::new(lease, KIND.try_into()?, context, settings))
+            })
+            .collect::<Result<_, Failure>>()?;
+        let began = Instant::now();
+        store.write(|tx| lifecycle::register(tx, SystemClock.now(), &sensors))?;
+        took += began.elapsed();
+    }
+    Ok(took)
+}
+
+/// Registers the fleet in a new file, and says how fast that was.
+pub(crate) fn register(options: &Options, path: &Path) -> Result<(), Failure> {
+    let took = register_all(options, Arc::new(open(path)?))?;
+    let (sensors, targets) = (options.sensors, options.targets());
+    let speed = sensors as f64 / took.as_secs_f64();
+    println!("{sensors} sensors of {targets} targets registered in {took:.1?}: {speed:.0} a second");
+    Ok(())
+}

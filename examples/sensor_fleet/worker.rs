@@ -1,0 +1,146 @@
+//! A worker process: pokes, and tells the host of it line by line.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::fingerprint::Fingerprint;
+use stationmaster::sensor::{Poked, next_poke};
+use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::store::{SqliteStore, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::time::{micros, since};
+
+use crate::cli::Options;
+use crate::{Failure, fleet, system};
+
+/// The environment variable that makes this program a worker.
+pub(crate) const ORDERS: &str = "STATIONMASTER_FLEET_WORKER";
+
+/// How long a worker sleeps at most.
+const NAP: Duration = Duration::from_millis(50);
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Orders {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) options: Options,
+}
+
+/// What a worker says. Times are microseconds.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Line {
+    /// A target was poked at this instant, so long after it was due.
+    Poke { target: usize, at: i64, late: i64 },
+    /// A tick in which something was poked, loaded or written.
+    Tick { took: u64, poked: usize, saved: usize, loaded: usize, writes: usize },
+    /// How it is now and then.
+    State { at: i64, sensors: usize, cpu: Option<Duration>, resident: Option<f64> },
+}
+
+/// Counts the transactions that write.
+#[derive(Debug)]
+struct Counted {
+    store: SqliteStore,
+    writes: AtomicUsize,
+}
+
+impl Store for Counted {
+    fn info(&self) -> StoreInfo {
+        self.store.info()
+    }
+
+    fn transact(
+        &self,
+        mode: TxMode,
+        body: &mut dyn FnMut(&mut dyn StoreTx) -> stationmaster::Result<()>,
+    ) -> stationmaster::Result<()> {
+        self.writes.fetch_add(usize::from(mode == TxMode::Write), Ordering::Relaxed);
+        self.store.transact(mode, body)
+    }
+}
+
+#[derive(Deserialize)]
+struct Target {
+    n: usize,
+}
+
+/// Lines that wait for the end of the tick.
+type Lines = Arc<Mutex<Vec<Line>>>;
+
+fn take(lines: &Lines) -> Vec<Line> {
+    std::mem::take(&mut lines.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Looks at a target that never lands.
+fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> Poked {
+    let at = SystemClock.now();
+    let print = Fingerprint::new(request.kind, request.context);
+    let late =
+        micros(at) - (micros(next_poke(print, options.interval, at)) - options.interval.as_micros() as i64);
+    std::thread::sleep(options.poke);
+    match request.context.decode::<Target>() {
+        Ok(Target { n }) => {
+            let line = Line::Poke { target: n, at: micros(at), late };
+            lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            Poked::NotYet
+        }
+        Err(error) => Poked::Failed(error.to_string()),
+    }
+}
+
+/// Pokes until the host closes the standard input.
+pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&stopped);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        stop.store(true, Ordering::Relaxed);
+    });
+
+    let store = Arc::new(Counted { store: fleet::open(&orders.path)?, writes: AtomicUsize::new(0) });
+    let options = &orders.options;
+    let floor = options.interval.min(Duration::from_secs(1));
+    let settings = PokerOptions::default().lease(options.lease).threads(options.threads).floor(floor);
+    let (lines, own) = (Lines::default(), options.clone());
+    let into = Arc::clone(&lines);
+    let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?, settings)?
+        .kind(fleet::KIND.try_into()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
+
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut stated = Instant::now();
+    while !stopped.load(Ordering::Relaxed) {
+        let report = poker.tick(SystemClock.now())?;
+        let writes = store.writes.swap(0, Ordering::Relaxed);
+        let mut said = take(&lines);
+        if writes + report.poked + report.loaded > 0 {
+            said.push(Line::Tick {
+                took: report.duration.as_micros() as u64,
+                poked: report.poked,
+                saved: report.saved,
+                loaded: report.loaded,
+                writes,
+            });
+        }
+        if report.loaded > 0 || stated.elapsed() > Duration::from_secs(1) {
+            stated = Instant::now();
+            said.push(Line::State {
+                at: micros(SystemClock.now()),
+                sensors: report.sensors,
+                cpu: system::cpu(),
+                resident: system::resident(),
+            });
+        }
+        for line in said {
+            serde_json::to_writer(&mut out, &line)?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()?;
+        let wait = report.next_due.map_or(NAP, |due| since(due, SystemClock.now()));
+        std::thread::sleep(wait.min(NAP));
+    }
+    Ok(poker.leave()?)
+}
