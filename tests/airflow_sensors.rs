@@ -249,6 +249,22 @@ fn no_s2_who_registers_after_a_landing_waits_for_no_interval() {
 }
 
 #[test]
+fn no_s2_who_joins_a_target_that_still_waits_is_looked_for_at_once() {
+    on_every_store(|store| {
+        let seen = Seen::default();
+        sense(&store, 0, "first", "{}", waits(3_600, 100_000));
+        let mut poker = poker(&store, &seen, not_yet);
+        poker.tick(at(0)).unwrap();
+        let grid = (1..=3_600).find(|now| poker.tick(at(*now)).unwrap().poked == 1).unwrap();
+        sense(&store, grid + 1, "second", "{}", waits(3_600, 100_000));
+        let report = poker.tick(at(grid + 1)).unwrap();
+        assert_eq!((report.loaded, report.poked, report.saved), (1, 1, 1), "and both share the look");
+        let pokes: usize = (grid + 2..grid + 3_600).map(|now| poker.tick(at(now)).unwrap().poked).sum();
+        assert_eq!((pokes, poker.tick(at(grid + 3_600)).unwrap().poked), (0, 1), "the grid is as it was");
+    });
+}
+
+#[test]
 fn no_s3_a_task_that_is_gone_is_not_polled() {
     on_every_store(|store| {
         sense(&store, 0, "t", "{}", waits(5, 100));

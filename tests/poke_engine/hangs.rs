@@ -193,3 +193,33 @@ fn a_kind_at_its_limit_holds_up_no_other() {
     tick_until(&mut poker, 0, |_| slow.load(Ordering::SeqCst) == 4);
     assert_eq!(most.load(Ordering::SeqCst), 2);
 }
+
+#[test]
+fn pokes_that_return_right_at_their_deadline_all_come_back() {
+    let store = memory();
+    let names: Vec<String> = (0..64).map(|n| format!("t{n}")).collect();
+    let tasks: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), name.as_str())).collect();
+    sense(&store, 0, "kind", &tasks, waits(1, 100_000_000));
+    let deadline = millis(2);
+    let poke = move |_: &PokeRequest<'_>| {
+        let began = Instant::now();
+        while began.elapsed() < deadline {
+            std::hint::spin_loop();
+        }
+        Poked::NotYet
+    };
+    let options = patient().poke_timeout(deadline).breaker(secs(0)).threads(8).max_hung(1_000);
+    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let (mut overran, mut late) = (0, 0);
+    for now in 0..40 {
+        let report = poker.tick(at(now)).unwrap();
+        overran += report.overran;
+        late += report.late;
+    }
+    tick_until(&mut poker, 39, |report| {
+        overran += report.overran;
+        late += report.late;
+        report.hung == 0 && report.in_flight == 0
+    });
+    assert_eq!(overran, late, "each poke past its deadline returned");
+}

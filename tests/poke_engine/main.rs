@@ -5,6 +5,7 @@
 mod batches;
 mod hangs;
 mod late;
+mod leases;
 mod outages;
 mod scene;
 mod steady;

@@ -126,3 +126,17 @@ fn an_interval_that_doubles_is_followed() {
     let gaps: Vec<i64> = minutes.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().rev().take(15).all(|gap| *gap == 32), "{gaps:?}");
 }
+
+#[test]
+fn registrations_at_a_steady_pace_do_not_defeat_the_breaker() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("first", "a")], waits(60, 1_000_000));
+    let (mut poker, minutes) = dark(&store, 480, 0..0);
+    for minute in 0..100 {
+        assert_eq!(minute_of_end(&mut poker, minute..minute + 1), None);
+        let name = format!("t{minute}");
+        sense(&store, minute * 60 + 55, "kind", &[(&name, "a")], waits(60, 1_000_000));
+    }
+    let minutes = minutes.lock();
+    assert!(minutes.len() <= 17, "{minutes:?}");
+}

@@ -185,7 +185,7 @@ impl Poker {
         let mut due: Vec<DateTime<Utc>> =
             [self.groups.earliest(), self.renew_at, Some(follow)].into_iter().flatten().collect();
         let crew = self.crew.as_ref();
-        if waiting > 0 && crew.is_some_and(|crew| !crew.may_begin()) {
+        if waiting > 0 && !self.shards.is_empty() && crew.is_some_and(|crew| !crew.may_begin()) {
             due.push(now);
         }
         if waiting > 0 || standing.stuck || standing.running > 0 && self.handle.is_none() {

@@ -49,6 +49,8 @@ pub(super) struct Group {
     pub(super) grows: bool,
     /// A member has gone that may have been the earliest, the smallest or the only one that grows.
     pub(super) stale: bool,
+    /// Somebody registered since it was last asked, and waits for a first look.
+    pub(super) joined: bool,
     pub(super) first: u32,
     /// Another group of the same fingerprint.
     pub(super) twin: u32,
@@ -89,6 +91,7 @@ impl Group {
             interval: Duration::MAX,
             grows: false,
             stale: false,
+            joined: false,
             first: NOBODY,
             twin,
             fingerprint,
@@ -117,6 +120,7 @@ impl Group {
         (self.poke_timeout, self.stale) = (None, false);
         if self.members == 0 {
             (self.due, self.looked_at, self.first) = (i64::MAX, None, NOBODY);
+            self.joined = false;
         }
     }
 }

@@ -77,8 +77,8 @@ impl Groups {
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// The group is due at the next grid point of the sensor's interval after the last look; at once if nobody looked, or if that
-    /// has passed.
+    /// The group is due at once, but not below the floor after its last look. If the sensor was taken over, or the target could not
+    /// be looked at last time, it waits for the next grid point.
     pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
         let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
         let lease = sensor.lease_ref();
@@ -105,11 +105,22 @@ impl Groups {
         group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
         let interval = interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.floor);
-        let poke =
-            group.looked_at.map_or(now, |looked| next_poke(group.fingerprint, interval, looked).max(now));
+        let poke = match (group.looked_at, group.outage) {
+            (None, _) => now,
+            (Some(looked), Some(outage)) => {
+                let pause = backed_off(interval, outage.failures, rules.breaker);
+                next_poke(group.fingerprint, pause, looked)
+                    .min(outage.borne_until(terms.registered_at, rules.window))
+            }
+            (Some(looked), None) if looked_at.is_some() => next_poke(group.fingerprint, interval, looked),
+            (Some(looked), None) => {
+                group.joined = true;
+                time::add(looked, rules.floor)
+            }
+        };
         let before = group.timeout;
         group.add(&terms);
-        let due = group.due.min(time::micros(poke)).min(group.timeout);
+        let due = group.due.min(time::micros(poke.max(now))).min(group.timeout);
         if group.timeout != before {
             self.timeouts.remove(&(before, at));
             self.timeouts.insert((group.timeout, at));
@@ -239,7 +250,7 @@ impl Groups {
                     let since = group.looked_at.unwrap_or(now);
                     let grid = next_poke(group.fingerprint, self.interval(group, now, rules), since);
                     // It was due for a member that has gone, or for a grid that was finer.
-                    if group.looked_at.is_none() {
+                    if group.looked_at.is_none() || group.joined {
                         due
                     } else {
                         time::micros(grid).min(group.timeout).max(due)
@@ -254,7 +265,7 @@ impl Groups {
             group.due = i64::MAX;
             if group.phase == Phase::Resting {
                 group.phase = Phase::Asked;
-                (group.looked_at, group.asked_at) = (Some(now), Some(now));
+                (group.looked_at, group.asked_at, group.joined) = (Some(now), Some(now), false);
             }
             return Some(found);
         }
@@ -309,7 +320,8 @@ impl Groups {
         }
         due = due.min(found.timeout);
         if asked {
-            due = due.min(found.due);
+            // Who joined meanwhile waits for no grid point, unless the target cannot be looked at.
+            due = if found.outage.is_none() { due.min(found.due) } else { due };
             if let Some(found) = self.get_mut(group) {
                 found.due = i64::MAX;
             }

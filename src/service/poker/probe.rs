@@ -95,6 +95,41 @@ pub struct PokeRequest<'a> {
     pub now: DateTime<Utc>,
 }
 
+impl<'a> PokeRequest<'a> {
+    /// Asks for one sensor, at this instant: for hosts that call a [`Poke`] themselves, for instance because a task may not register
+    /// ([`Registered::host_pokes`](crate::service::lifecycle::Registered::host_pokes)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::canonical::PokeContext;
+    /// use stationmaster::id::SensorKind;
+    /// use stationmaster::sensor::Poked;
+    /// use stationmaster::service::{Poke, PokeRequest};
+    /// use stationmaster::time::from_micros;
+    ///
+    /// let poke = |request: &PokeRequest<'_>| match request.sensors {
+    ///     2 => Poked::Landed(Some(request.context.as_str().to_owned())),
+    ///     _ => Poked::NotYet,
+    /// };
+    /// let (kind, context) = (SensorKind::new("file")?, PokeContext::from_json(r#"{"path": "in.csv"}"#)?);
+    /// let request = PokeRequest::new(&kind, &context, from_micros(0));
+    /// assert_eq!((request.sensors, poke.poke(&request)), (1, Poked::NotYet));
+    /// assert_eq!(poke.poke(&request.sensors(2)), Poked::Landed(Some(r#"{"path":"in.csv"}"#.into())));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn new(kind: &'a SensorKind, context: &'a PokeContext, now: DateTime<Utc>) -> Self {
+        Self { kind, context, sensors: 1, now }
+    }
+
+    /// Sets how many sensors share the answer.
+    #[must_use]
+    pub fn sensors(mut self, sensors: usize) -> Self {
+        self.sensors = sensors;
+        self
+    }
+}
+
 /// Hears of every answer, once per sensor that shares it: for a log at the place where that task's log belongs. A panic of it is
 /// caught and passed over. It is called by the tick, so what it does should be quick.
 pub trait PokeLog: Send + Sync {

@@ -25,7 +25,10 @@ impl Poker {
     pub(super) fn hold_shards(&mut self, now: DateTime<Utc>) -> Result<Vec<u32>> {
         let held_before = self.shards.len();
         self.shards.retain(|_, until| now < *until);
-        if self.shards.len() == held_before && self.renew_at.is_some_and(|at| now < at) {
+        if self.shards.len() < held_before {
+            // Others may have them now, whether or not the store takes the renewal.
+            self.keep_only_held();
+        } else if self.renew_at.is_some_and(|at| now < at) {
             return Ok(Vec::new());
         }
         let (name, options) = (&self.name, &self.options);
@@ -46,8 +49,9 @@ impl Poker {
             Ok((mine.map(|(write, _)| write.lease.shard).collect(), freed))
         })?;
         let gained = held.iter().copied().filter(|shard| !self.shards.contains_key(shard)).collect();
+        let held_still = self.shards.len();
         self.shards.retain(|shard, _| held.contains(shard));
-        if self.shards.len() < held_before {
+        if self.shards.len() < held_still {
             self.keep_only_held();
         }
         self.shards = held.into_iter().map(|shard| (shard, expires_at)).collect();

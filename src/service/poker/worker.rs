@@ -37,7 +37,7 @@ use crate::store::{Store, StoreExt};
 ///
 /// # Pokes
 ///
-/// A group is poked when it is new, then on a grid of the smallest interval of its members
+/// A group is poked when a sensor of it registers (not below the floor, and not while its target cannot be looked at), then on a grid of the smallest interval of its members
 /// ([`interval_at`](crate::sensor::interval_at), not below the floor) that is computed from fingerprint and interval alone
 /// ([`crate::sensor::next_poke`]), and when a member times out. So a restart needs no stored counter and pokes no more than usual.
 ///

@@ -138,7 +138,9 @@ impl Crew {
 
     /// Takes up all answers that are there, and the desks of calls that have passed their deadline.
     pub(super) fn collect(&mut self, haul: &mut Haul) {
-        self.heard = self.shared.board.lock().told;
+        // Held while desks are taken: a thread finds that its place was taken only when it is counted as hung.
+        let mut board = self.shared.board.lock();
+        self.heard = board.told;
         let now = Instant::now();
         let mut freed = false;
         self.threads.retain(|(desk, _)| {
@@ -161,7 +163,6 @@ impl Crew {
                 return true;
             }
             freed = true;
-            let mut board = self.shared.board.lock();
             if let Some(queue) = board.kinds.get_mut(kind) {
                 left.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
                 // It is slower than it was taken for.
@@ -174,7 +175,8 @@ impl Crew {
             }
             !overran
         });
-        haul.returned.append(&mut self.shared.board.lock().returned);
+        haul.returned.append(&mut board.returned);
+        drop(board);
         if freed || !haul.returned.is_empty() || self.threads.is_empty() {
             self.staff();
         }
