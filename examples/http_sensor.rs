@@ -5,12 +5,12 @@
 //!
 //!     cargo run --example http_sensor
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
@@ -50,8 +50,8 @@ fn job_done(http: &ureq::Agent, request: &PokeRequest<'_>) -> Poked {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let server = serve(Arc::clone(&asked))?;
+    let jobs = Jobs::default();
+    let server = serve(Arc::clone(&jobs))?;
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let http: ureq::Agent = config.timeout_global(Some(Duration::from_secs(5))).build().into();
 
@@ -66,8 +66,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
     store.write(|tx| start(tx, now, &leases))?;
 
-    let id = http.post(format!("{server}/jobs")).send("train the model")?.body_mut().read_to_string()?;
+    // The id follows from the task and its attempt: a task that dies after it submitted, and comes again under the same
+    // attempt, submits the same job. The server answers as it did the first time.
+    let id = format!("{}.{}.{}.{}", train.workflow, train.run, train.task, granted[0].attempt);
     let job = JobDone { url: format!("{server}/jobs/{id}") };
+    for _ in 0..2 {
+        http.put(&job.url).send("train the model")?;
+    }
     let settings = Settings::new(Duration::from_millis(100), Duration::from_secs(60))?;
     let sensors = [job.sensor(leases[0], settings)?, job.sensor(leases[1], settings)?];
     store.write(|tx| register(tx, now, &sensors))?;
@@ -75,28 +80,42 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = PokerOptions::default().floor(Duration::from_millis(100));
     let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?
         .kind(JobDone::kind()?, move |request: &PokeRequest<'_>| job_done(&http, request));
-    let mut landed = 0;
-    while landed < 2 {
-        landed += poker.tick(SystemClock.now())?.landed;
+    let (began, mut ended) = (Instant::now(), 0);
+    while ended < 2 {
+        if began.elapsed() > Duration::from_secs(120) {
+            return Err("the sensors did not end in two minutes".into());
+        }
+        let tick = poker.tick(SystemClock.now())?;
+        ended += tick.landed + tick.failed + tick.timed_out + tick.gave_up;
         thread::sleep(Duration::from_millis(10));
     }
 
     let task = store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&train))?))?.remove(0).ok_or("no task")?;
     println!("{}: {}, {}", task.key, task.state, task.value.as_deref().unwrap_or("no value"));
     assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("accuracy 0.97")));
-    assert_eq!(asked.load(Ordering::SeqCst), 4, "two sensors share each poll");
+    let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(jobs.values().copied().collect::<Vec<usize>>(), [4], "one job; two sensors share each poll");
     Ok(())
 }
 
-/// Serves in the background, and answers its address.
-fn serve(asked: Arc<AtomicUsize>) -> std::io::Result<String> {
+/// How often each job was asked for.
+type Jobs = Arc<Mutex<HashMap<String, usize>>>;
+
+/// Serves in the background, and answers its address. A connection that fails is the client's matter.
+fn serve(jobs: Jobs) -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = format!("http://{}", listener.local_addr()?);
-    thread::spawn(move || listener.incoming().flatten().try_for_each(|stream| answer(stream, &asked)));
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if let Err(error) = answer(stream, &jobs) {
+                eprintln!("the server: {error}");
+            }
+        }
+    });
     Ok(address)
 }
 
-fn answer(mut stream: TcpStream, asked: &AtomicUsize) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, jobs: &Jobs) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let (mut request, mut line, mut length) = (String::new(), String::new(), 0);
     reader.read_line(&mut request)?;
@@ -107,10 +126,20 @@ fn answer(mut stream: TcpStream, asked: &AtomicUsize) -> std::io::Result<()> {
         line.clear();
     }
     reader.take(length).read_to_end(&mut Vec::new())?;
-    let (status, body) = match request.split(' ').next() {
-        Some("POST") => ("201 Created", "7"),
-        Some("GET") if asked.fetch_add(1, Ordering::SeqCst) < 3 => ("202 Accepted", ""),
-        _ => ("200 OK", "accuracy 0.97"),
+    let mut words = request.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+    let (status, body) = match (method, jobs.get_mut(path)) {
+        ("PUT", Some(_)) => ("200 OK", ""),
+        ("PUT", None) => {
+            jobs.insert(path.to_owned(), 0);
+            ("201 Created", "")
+        }
+        ("GET", Some(asked)) => {
+            *asked += 1;
+            if *asked < 4 { ("202 Accepted", "") } else { ("200 OK", "accuracy 0.97") }
+        }
+        _ => ("404 Not Found", "no such job"),
     };
     let length = body.len();
     write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")

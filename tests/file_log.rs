@@ -66,7 +66,8 @@ fn each_attempt_has_its_file_and_each_poke_its_line() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     sense(&store, 100);
     let log = FileLog::new(dir.path().join("logs"), FileLog::AIRFLOW).unwrap();
-    until_all_landed(&mut poker(&store, &log), 100);
+    let mut poker = poker(&store, &log);
+    until_all_landed(&mut poker, 100);
     let task = "logs/dag_id=w/run_id=2026-01-01T00:00:00+00:00/task_id=..%2Fwait";
     for index in 0..100 {
         let text =
@@ -83,6 +84,8 @@ fn each_attempt_has_its_file_and_each_poke_its_line() {
         let ours = open.filter_map(|entry| fs::read_link(entry.path()).ok());
         assert_eq!(ours.filter(|path| path.starts_with(dir.path())).count(), 0);
     }
+    // Until here, so that what it or its log holds open was counted.
+    drop(poker);
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn a_log_that_cannot_be_written_is_counted_and_holds_nobody_up() {
     sense(&store, 3);
     // Where a directory should be there is a file.
     fs::write(dir.path().join("w"), "").unwrap();
-    let log = FileLog::new(dir.path(), "{workflow}/{map_index}.log").unwrap();
+    let log = FileLog::new(dir.path(), "{workflow}/{map_index}/{attempt}.log").unwrap();
     until_all_landed(&mut poker(&store, &log), 3);
     let failures = log.failures();
     assert!(failures.count >= 6 && failures.count.is_multiple_of(3), "{failures:?}");

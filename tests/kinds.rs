@@ -58,7 +58,7 @@ fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTim
         .unwrap();
     let log = Answers::default();
     let poker = Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default()).unwrap();
-    let mut poker = builtin(poker, store).unwrap().log(log.clone());
+    let mut poker = builtin(poker, store.clone()).unwrap().log(log.clone());
     let began = Instant::now();
     while log.0.lock().unwrap().is_empty() {
         assert!(began.elapsed() < secs(60), "the poke never answered");
@@ -157,6 +157,9 @@ fn a_port_is_open_closed_or_has_no_name() {
     assert_eq!(asked(&store, &wanted, at(0)), Poked::NotYet);
     let nowhere = asked(&store, &TcpAccepts::new("no-such-host.invalid:1"), at(0));
     assert!(unreachable(&nowhere, "cannot resolve no-such-host.invalid:1"), "{nowhere:?}");
+    // Nobody can connect to a broadcast address: that says nothing about the port.
+    let broadcast = asked(&store, &TcpAccepts::new("255.255.255.255:9"), at(0));
+    assert!(unreachable(&broadcast, "cannot connect to 255.255.255.255:9"), "{broadcast:?}");
 }
 
 #[test]
@@ -172,6 +175,12 @@ fn a_command_answers_by_its_exit_code() {
     let env = shell("test \"$A\" = 'x y'").env("A", "x y");
     assert_eq!(asked(&store, &env, at(0)), Poked::Landed(None));
     assert_eq!(asked(&store, &shell("read -r line"), at(0)), Poked::NotYet, "it has no input");
+    // Its environment is its own, also where the guard is started.
+    let path = shell("test \"$PATH\" = /nowhere").env("PATH", "/nowhere");
+    assert_eq!(asked(&store, &path, at(0)), Poked::Landed(None));
+    let same = "test \"$guard $code $1\" = 'mine too '";
+    let names = shell(same).env("guard", "mine").env("code", "too");
+    assert_eq!(asked(&store, &names, at(0)), Poked::Landed(None));
 
     assert_eq!(asked(&store, &shell("exit 3"), at(0)), Poked::NotYet);
     let hopeless = asked(&store, &shell("exit 3").fails_on([2, 3]), at(0));
@@ -305,6 +314,8 @@ fn contexts_that_make_no_sense_fail_and_say_what_to_correct() {
         ("file_exists", r#"{"path": "/a", "glob": "/b"}"#, "either a path or a glob"),
         ("file_exists", r#"{"path": ""}"#, "either a path or a glob"),
         ("file_exists", r#"{"glob": "/a/***"}"#, "glob \"/a/***\""),
+        ("file_exists", r#"{"path": "/a\u0000"}"#, "NUL"),
+        ("file_exists", r#"{"glob": "/*\u0000"}"#, "NUL"),
         ("file_exists", r#"{"paht": "/a"}"#, "unknown field `paht`"),
         ("file_exists", r#"{"path": "/a", "min_age_s": -1}"#, "a number of seconds"),
         ("command_succeeds", "{}", "either an argv or a shell text"),

@@ -12,6 +12,7 @@ use stationmaster::sensor::{
     EnabledKinds, EndReason, Ineligible, NewSensor, Poked, SensorRecord, Settings, SmartSensorConfig,
     TaskCallbacks,
 };
+use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::lifecycle::{
     Finish, Finished, Outcome, Registered, enqueue, finish, hand_over, register, register_with, start,
 };
@@ -172,12 +173,46 @@ fn what_may_not_be_a_sensor_stays_a_running_task() {
     assert_eq!((&after.0[1..], &after.1[1..]), (&before.0[1..], &before.1[1..]));
     assert_eq!(after.3, 2, "the slots of the two are kept");
 
+    // Of two sensors of one lease the first counts, whatever the second is.
+    let both = [sensor(leases[1], "other"), sensor(leases[1], "kind")];
+    let answers = store.write(|tx| register_with(tx, at(1), &config, &both)).unwrap();
+    assert_eq!(answers, [const { Registered::Ineligible(Ineligible::KindNotEnabled) }; 2]);
+    assert_eq!(seen(&store, &names), after);
+
     // A lease that was lost is the more urgent news: that work is to be stopped, not poked for.
     let old = sensor(LeaseRef::new(leases[1].no, leases[1].epoch - 1), "other");
     assert_eq!(
         store.write(|tx| register_with(tx, at(1), &off, std::slice::from_ref(&old))).unwrap(),
         [Registered::Stale]
     );
+    let both = [sensor(leases[1], "kind"), sensor(leases[1], "other")];
+    let answers = store.write(|tx| register_with(tx, at(1), &config, &both)).unwrap();
+    assert!(matches!(answers[..], [Registered::Waiting(_), Registered::Stale]), "{answers:?}");
+}
+
+#[test]
+fn a_task_that_was_refused_is_poked_by_its_host_to_its_end() {
+    let (store, dir) = (memory(), tempfile::tempdir().unwrap());
+    let lease = leases(&store, &["t"], true)[0];
+    let settings = Settings::new(Duration::from_secs(10), Duration::from_secs(60)).unwrap();
+    let file = dir.path().join("in.csv");
+    let wanted = FileExists::at(&file).sensor(lease, settings).unwrap();
+    let off = SmartSensorConfig::default().use_smart_sensor(false);
+    let answers = hand_over(store.as_ref(), at(0), &off, std::slice::from_ref(&wanted));
+    assert!(matches!(answers[..], [ref refused] if refused.host_pokes()), "{answers:?}");
+
+    // By the pokes that a poker would make, the built-in ones here.
+    let look = |now: i64| file_exists(&PokeRequest::new(&wanted.kind, &wanted.context, at(now)));
+    assert_eq!(look(0), Poked::NotYet);
+    std::fs::write(&file, "12").unwrap();
+    let Poked::Landed(value) = look(10) else { panic!("it is there") };
+    let done = Finish::new(lease, Outcome::Success { value });
+    let finished = store.write(|tx| finish(tx, at(10), std::slice::from_ref(&done))).unwrap();
+    assert_eq!(finished, [Finished::Ended(TaskState::Success)]);
+    let (tasks, sensors, _, used) = seen(&store, &["t"]);
+    let value = tasks[0].as_ref().unwrap().value.as_deref().unwrap();
+    assert!(value.contains("in.csv") && value.contains(r#""bytes":2"#), "{value}");
+    assert_eq!((&sensors[..], used), (&[None][..], 0));
 }
 
 /// Fails every transaction that writes: before it begins, or after its commit, which the caller then cannot know of.

@@ -54,7 +54,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
 
     let options = PokerOptions::default().lease(LEASE).floor(Duration::from_millis(100));
     let poker = Poker::new(Arc::clone(store), holder.clone(), options)?;
-    let mut poker = builtin(poker, store)?.log(run.places.logs.clone());
+    let mut poker = builtin(poker, Arc::clone(store))?.log(run.places.logs.clone());
     let team = Workers {
         store: store.as_ref(),
         run,

@@ -27,11 +27,13 @@ const LONGEST_TEXT: usize = 2_048;
 /// # Paths
 ///
 /// A template is a relative path with `/` between its parts and these placeholders: `{namespace}`, `{workflow}`, `{run}`,
-/// `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out for tasks that are not mapped. A log cannot lie
+/// `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out for tasks that are not mapped, so the last
+/// part, the file's name, must not name it. A log cannot lie
 /// outside the root, whatever names tasks have: bytes of names other than letters, digits and `_ - . + = @ : ,` are
 /// written as `%` and two hexadecimal digits (on Windows `:` too), `.` and `..` likewise, and of a part longer than 255 bytes
-/// the end is replaced by a hash of the whole. So different names have different paths, where the file system minds
-/// upper and lower case.
+/// the end is replaced by a hash of the whole. So different names have different paths where the file system minds upper and
+/// lower case, except in a part with several placeholders: `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give
+/// each placeholder a part of its own, with a text that tells the parts apart, as [`Self::AIRFLOW`] does.
 ///
 /// # Examples
 ///
@@ -47,6 +49,7 @@ const LONGEST_TEXT: usize = 2_048;
 ///     Some("/var/log/airflow/dag_id=nightly/run_id=2026-01-01/task_id=..%2Fwait/map_index=3/attempt=1.log"),
 /// );
 /// assert!(FileLog::new("/var/log", "{task}/{try}.log").is_err());
+/// assert!(FileLog::new("/var/log", "{task}-{map_index}.log").is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -89,6 +92,15 @@ pub enum TemplateError {
         /// The part.
         part: String,
     },
+    /// The file's name has `{map_index}`, which tasks that are not mapped do not have.
+    #[error(
+        "{part:?} names the file, so it cannot have {{map_index}}, which most tasks lack: give that a part of its own \
+         before it, say {{task}}/map_index={{map_index}}/attempt={{attempt}}.log"
+    )]
+    MapIndexOfFile {
+        /// The part.
+        part: String,
+    },
     /// Braces hold no known name, or do not close.
     #[error(
         "{{{name}}} is no placeholder: use {{namespace}}, {{workflow}}, {{run}}, {{task}}, {{map_index}} or {{attempt}}"
@@ -108,9 +120,14 @@ impl FileLog {
     ///
     /// # Errors
     ///
-    /// [`TemplateError`] if the template could lead outside the root, or names what is not known.
+    /// [`TemplateError`] if the template could lead outside the root, names what is not known, or does not name a file for
+    /// tasks that are not mapped.
     pub fn new(root: impl Into<PathBuf>, template: &str) -> Result<Self, TemplateError> {
-        let parts = template.split('/').map(pieces).collect::<Result<_, _>>()?;
+        let parts = template.split('/').map(pieces).collect::<Result<Vec<_>, _>>()?;
+        if parts.last().is_some_and(|file| file.contains(&Piece::MapIndex)) {
+            let part = template.rsplit('/').next().unwrap_or_default().to_owned();
+            return Err(TemplateError::MapIndexOfFile { part });
+        }
         Ok(Self { root: root.into(), parts, failures: Arc::default() })
     }
 
@@ -289,6 +306,13 @@ mod tests {
         for template in ["", "/etc/{task}", "a//b", "../{task}", "{task}/..", "./a", "a/", "a\\b", "a\0b"] {
             let refused = FileLog::new("root", template);
             assert!(matches!(refused, Err(TemplateError::Part { .. })), "{template:?}: {refused:?}");
+        }
+        for template in ["{map_index}", "{task}-{map_index}.log", "{workflow}/{map_index}.log"] {
+            let refused = FileLog::new("root", template);
+            assert!(
+                matches!(refused, Err(TemplateError::MapIndexOfFile { .. })),
+                "{template:?}: {refused:?}"
+            );
         }
         for template in ["{try}", "{task", "{}", "{{task}}", "{Task}"] {
             let refused = FileLog::new("root", template);

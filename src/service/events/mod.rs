@@ -28,7 +28,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// # What holds
 ///
 /// * *At least once.* An event is acknowledged after its callback took it. When the process dies in between, or the
-///   acknowledgement fails, it is delivered again: by task, generation and `seq` a callback can tell.
+///   acknowledgement fails, it is delivered again: by its `seq`, which no other event of the store ever has, a callback can tell.
 /// * *In order, per task.* When a callback fails or panics, the later events of that task wait; those of other tasks do not.
 /// * *In bulk.* All events that a tick delivered are acknowledged in one transaction.
 ///
@@ -78,6 +78,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 pub struct Delivery {
     store: Arc<dyn Store>,
     limit: usize,
+    follow: Duration,
     callback: Box<dyn FnMut(&SensorEvent) -> Delivered + Send>,
     /// The place up to which this round has come.
     after: u64,
@@ -95,7 +96,8 @@ pub struct DeliveryReport {
     pub failed: Vec<(SensorEvent, String)>,
     /// Events that wait for an earlier one of their task.
     pub waiting: usize,
-    /// When to come again: at once if there is more, in a second if a callback failed.
+    /// When to come again: at once if there is more, in a second if a callback failed, else to look for new events
+    /// ([`Delivery::follow`]).
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -122,7 +124,15 @@ impl Delivery {
         callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static,
     ) -> Self {
         let (after, waiting) = (0, HashSet::new());
-        Self { store, limit: limit.max(1), callback: Box::new(callback), after, waiting }
+        let follow = Duration::from_secs(1);
+        Self { store, limit: limit.max(1), follow, callback: Box::new(callback), after, waiting }
+    }
+
+    /// Sets how often it looks for new events: so late a callback may come, for one read of the store. Default: one second.
+    #[must_use]
+    pub fn follow(mut self, interval: Duration) -> Self {
+        self.follow = interval;
+        self
     }
 
     fn deliver(&mut self, event: &SensorEvent) -> Result<(), String> {
@@ -178,11 +188,12 @@ impl Service for Delivery {
         if !more {
             self.begin_round();
         }
-        report.next_due = match (more, stuck) {
-            (true, _) => Some(now),
-            (false, true) => Some(time::add(now, Duration::from_secs(1))),
-            (false, false) => None,
+        let pause = match (more, stuck) {
+            (true, _) => Duration::ZERO,
+            (false, true) => Duration::from_secs(1),
+            (false, false) => self.follow,
         };
+        report.next_due = Some(time::add(now, pause));
         Ok(report)
     }
 }

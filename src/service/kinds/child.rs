@@ -1,7 +1,7 @@
 //! Runs a command for a while.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -19,25 +19,26 @@ pub(super) enum Exit {
 
 /// The words that run a text as a shell does.
 #[cfg(not(windows))]
-pub(super) const SHELL: [&str; 2] = ["sh", "-c"];
+pub(super) const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 #[cfg(windows)]
 pub(super) const SHELL: [&str; 2] = ["cmd", "/C"];
 
 /// Runs its arguments in the process group of this shell, under a guard that kills the whole group, itself included, when
 /// standard input ends. We hold the other end of that pipe, so the system closes it when we die, however we die.
 ///
-/// When the command ends, what it left behind in the background is asked to end, too.
+/// When the command ends, what it left behind in the background is asked to end, too. A byte on standard output says that
+/// all could be started: a shell that cannot fork ends with a code that a command may have, too.
+///
+/// It sets no variable, so that none of the command's environment is changed.
 #[cfg(unix)]
 const GUARDED: &str = r#"
-exec 3<&0 </dev/null
-{ read -r _ <&3; kill -KILL 0; } &
-guard=$!
-exec 3<&-
-(exec "$@")
-code=$?
+exec 3<&0 </dev/null 4>&1 >/dev/null
+{ read -r _ <&3; kill -KILL 0; } 4>&- &
+(exec 3<&-; echo >&4; exec 4>&-; exec "$@")
+set -- $?
 trap '' TERM
-{ kill -KILL "$guard"; wait "$guard"; kill -TERM 0; } >/dev/null 2>&1
-exit "$code"
+{ kill -KILL $!; wait $!; kill -TERM 0; } >/dev/null 2>&1
+exit "$1"
 "#;
 
 /// Runs these words, the first of them the program, for at most `limit`.
@@ -51,7 +52,7 @@ pub(super) fn run(
     if let Some(dir) = dir {
         command.current_dir(dir);
     }
-    let child = command.envs(env).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = command.envs(env).stderr(Stdio::null()).spawn();
     let child = child.map_err(|error| match dir {
         // The system does not tell whether the program or the directory is missing.
         Some(dir) if !dir.is_dir() => io::Error::new(error.kind(), format!("no directory {}", dir.display())),
@@ -64,40 +65,70 @@ pub(super) fn run(
 fn command(words: &[&str]) -> Command {
     use std::os::unix::process::CommandExt;
 
-    let mut command = Command::new("sh");
-    command.args(["-c", GUARDED, "sh"]).args(words).stdin(Stdio::piped()).process_group(0);
+    // By its path: a command may have a `PATH` of its own.
+    let mut command = Command::new(SHELL[0]);
+    command.args(["-c", GUARDED, "sh"]).args(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     command
 }
 
 #[cfg(not(unix))]
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(words.first().copied().unwrap_or_default());
-    command.args(words.get(1..).unwrap_or_default()).stdin(Stdio::null());
+    command.args(words.get(1..).unwrap_or_default()).stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
 fn wait_at_most(mut child: Child, limit: Duration) -> io::Result<Exit> {
     let lifeline = child.stdin.take();
+    let ended = wait(&mut child, limit);
+    if let Ok(Some(status)) = ended {
+        return match child.stdout.take().map(|mut began| began.read(&mut [0])) {
+            Some(Ok(0)) => {
+                Err(io::Error::other(format!("its guard ended with {status}: too many processes?")))
+            }
+            _ => Ok(exit(status)),
+        };
+    }
+    if lifeline.is_some() {
+        drop(lifeline);
+        // The guard kills them all, unless the command killed it.
+        if let Ok(Some(_)) = wait(&mut child, Duration::from_secs(1)) {
+            return ended.map(|_| Exit::Overlong);
+        }
+        kill_group(&child);
+    }
+    child.kill()?;
+    child.wait()?;
+    ended.map(|_| Exit::Overlong)
+}
+
+/// How it ended, if it does so within this time.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(exit(status));
-        }
+        let status = child.try_wait()?;
         let left = limit.saturating_sub(began.elapsed());
-        if left.is_zero() {
-            let guarded = lifeline.is_some();
-            drop(lifeline);
-            if !guarded {
-                child.kill()?;
-            }
-            child.wait()?;
-            return Ok(Exit::Overlong);
+        if status.is_some() || left.is_zero() {
+            return Ok(status);
         }
         thread::sleep(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
+
+/// Kills the process group that this child leads. The child itself was not waited for, so the number is still its own.
+#[cfg(unix)]
+fn kill_group(child: &Child) {
+    let mut killer = Command::new(SHELL[0]);
+    killer.args(["-c", "kill -KILL \"-$1\"", "sh", &child.id().to_string()]);
+    // If it cannot be started, the child alone is killed.
+    let _ = killer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
+
+#[cfg(not(unix))]
+fn kill_group(_: &Child) {}
 
 #[cfg(unix)]
 fn exit(status: ExitStatus) -> Exit {
@@ -111,4 +142,42 @@ fn exit(status: ExitStatus) -> Exit {
 #[cfg(not(unix))]
 fn exit(status: ExitStatus) -> Exit {
     Exit::Code(status.code().unwrap_or(1))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn minute() -> Duration {
+        Duration::from_secs(60)
+    }
+
+    #[test]
+    fn a_guard_that_could_not_be_started_is_no_answer_of_the_command() {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "exit 2"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let ended = wait_at_most(shell.spawn().unwrap(), minute());
+        assert!(ended.is_err_and(|error| error.to_string().contains("too many processes")));
+        let ended = run(&["/bin/sh", "-c", "exit 2"], None, &BTreeMap::new(), minute());
+        assert!(matches!(ended, Ok(Exit::Code(2))));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_command_that_killed_its_guard_is_killed_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "for p in $(cat /proc/$PPID/task/$PPID/children); do test $p = $$ || kill -KILL $p; done; \
+                    echo $$ >pid; sleep 120; true";
+        let began = Instant::now();
+        let limit = Duration::from_millis(500);
+        let ended = run(&["/bin/sh", "-c", text], Some(dir.path()), &BTreeMap::new(), limit);
+        assert!(matches!(ended, Ok(Exit::Overlong)));
+        let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap();
+        // Of a process that was killed but not yet waited for the words are empty.
+        let words = format!("/proc/{}/cmdline", pid.trim());
+        while std::fs::read(&words).is_ok_and(|words| !words.is_empty()) {
+            assert!(began.elapsed() < minute(), "the command lives on");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
 }

@@ -19,13 +19,15 @@ use crate::service::poker::PokeRequest;
 /// | exits with 0 | landed, with no value |
 /// | exits with one of [`Self::fails_on`] | failed |
 /// | exits with 126 or 127 (it is not there, or is no program), or is killed by a signal | unreachable |
+/// | on Unix, exits with 129 to 192, which is how shells tell of a signal | unreachable, as if killed by it |
+/// | could not be started, or its guard could not | unreachable |
 /// | takes longer than its timeout, 5 seconds by default | killed, and unreachable |
 /// | exits with anything else | not yet |
 ///
 /// It has the environment of the poker's process besides its own variables, no input, and its output is thrown away. On Unix
 /// it runs in a process group of its own under a guard: when its time is up, and also when the poker's process dies, however
-/// it dies, the whole group is killed. When the command ends, what it left behind in the background is asked to end. The guard
-/// is a shell, so `sh` must be in the `PATH`. Elsewhere only the command itself is killed, and only when its time is up.
+/// it dies, the whole group is killed. When the command ends, what it left behind in the background is asked to end, which it
+/// may ignore; what makes a session or group of its own is out of reach. The guard is a shell, `/bin/sh`. Elsewhere only the command itself is killed, and only when its time is up.
 ///
 /// # Examples
 ///
@@ -66,12 +68,12 @@ impl CommandSucceeds {
         Self { argv, shell, dir: None, env, timeout: five_seconds(), fails_on }
     }
 
-    /// Runs a program with these arguments; the first is the program, which is searched in the `PATH`.
+    /// Runs a program with these arguments; the first is the program, which is searched in the command's `PATH`.
     pub fn argv<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
         Self::of(words.into_iter().map(Into::into).collect(), None)
     }
 
-    /// Runs this text in a shell: `sh -c`, on Windows `cmd /C`.
+    /// Runs this text in a shell: `/bin/sh -c`, on Windows `cmd /C`.
     pub fn shell(text: impl Into<String>) -> Self {
         Self::of(Vec::new(), Some(text.into()))
     }

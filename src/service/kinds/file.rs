@@ -1,18 +1,19 @@
 //! A file is there.
 
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
 use glob::{MatchOptions, glob_with};
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, wrong};
+use crate::seconds;
 use crate::sensor::Poked;
 use crate::service::poker::PokeRequest;
-use crate::{seconds, time};
 
 /// Waits until a file or directory is there: by its path, or by a pattern.
 ///
@@ -62,6 +63,11 @@ impl FileExists {
     }
 
     fn look(&self, now: DateTime<Utc>) -> Poked {
+        let path = self.path.as_deref().map(Path::as_os_str);
+        let [path, glob] = [path, self.glob.as_deref().map(OsStr::new)].map(Option::unwrap_or_default);
+        if [path, glob].iter().any(|text| text.as_encoded_bytes().contains(&0)) {
+            return wrong::<Self>("it has a NUL character");
+        }
         match (&self.path, &self.glob) {
             (Some(path), None) if !path.as_os_str().is_empty() => match fs::metadata(path) {
                 Ok(file) => self.judge(path, &file, now),
@@ -99,7 +105,7 @@ impl FileExists {
 
         if !self.min_age.is_zero() {
             match file.modified() {
-                Ok(modified) if time::add(modified.into(), self.min_age) <= now => {}
+                Ok(modified) if left_alone(modified, self.min_age, now) => {}
                 Ok(_) => return Poked::NotYet,
                 Err(error) => return Poked::Unreachable(format!("{}: {error}", path.display())),
             }
@@ -107,6 +113,13 @@ impl FileExists {
         let found = Found { path: &path.to_string_lossy(), bytes: file.len() };
         Poked::Landed(serde_json::to_string(&found).ok())
     }
+}
+
+/// True if it was changed this long ago or earlier. A file's time may be too far off to be a [`DateTime`].
+fn left_alone(modified: SystemTime, age: Duration, now: DateTime<Utc>) -> bool {
+    let since_epoch = u64::try_from(now.timestamp_micros()).ok().map(Duration::from_micros);
+    let now = since_epoch.and_then(|length| UNIX_EPOCH.checked_add(length));
+    now.and_then(|now| now.checked_sub(age)).is_some_and(|latest| modified <= latest)
 }
 
 impl Condition for FileExists {
@@ -119,5 +132,24 @@ pub fn file_exists(request: &PokeRequest<'_>) -> Poked {
     match FileExists::read(request.context) {
         Ok(wanted) => wanted.look(request.now),
         Err(wrong) => wrong,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::from_micros;
+
+    #[test]
+    fn files_of_any_time_are_judged() {
+        let (second, now) = (Duration::from_secs(1), from_micros(10_000_000));
+        let written = |seconds: u64| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap();
+        assert!(left_alone(written(9), second, now) && !left_alone(written(10), second, now));
+        assert!(!left_alone(written(9), second, from_micros(-1)));
+        // Years -270,000 and 280,000: some file systems keep them.
+        let far = Duration::from_secs(1 << 43);
+        assert!(!left_alone(UNIX_EPOCH + far, second, now));
+        #[cfg(unix)]
+        assert!(left_alone(UNIX_EPOCH - far, second, now));
     }
 }

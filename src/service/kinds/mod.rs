@@ -25,11 +25,11 @@
 //! use stationmaster::sensor::Settings;
 //! use stationmaster::service::kinds::{Condition, FileExists, builtin};
 //! use stationmaster::service::{Poker, PokerOptions};
-//! use stationmaster::store::{MemoryStore, Store};
+//! use stationmaster::store::MemoryStore;
 //! use stationmaster::{LeaseRef, TaskNo};
 //!
-//! let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(MemoryStore::new());
-//! let poker = builtin(Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?, &store)?;
+//! let store = std::sync::Arc::new(MemoryStore::new());
+//! let poker = builtin(Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?, store)?;
 //!
 //! let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
 //! let lease = LeaseRef::new(TaskNo(1), 1); // of the running task that waits
@@ -123,12 +123,12 @@ fn wrong<C: Condition>(problem: &str) -> Poked {
 /// # Errors
 ///
 /// [`IdError`] if a name were refused, which none is.
-pub fn builtin(poker: Poker, store: &Arc<dyn Store>) -> Result<Poker> {
+pub fn builtin(poker: Poker, store: Arc<dyn Store>) -> Result<Poker> {
     Ok(poker
         .kind(FileExists::kind()?, file_exists)
         .kind(CommandSucceeds::kind()?, command_succeeds)
         .kind(TcpAccepts::kind()?, tcp_accepts)
         .kind(TimeReached::kind()?, time_reached)
-        .kind(TaskEnded::kind()?, task_ended(Arc::clone(store)))
-        .kind(RunEnded::kind()?, run_ended(Arc::clone(store))))
+        .kind(TaskEnded::kind()?, task_ended(Arc::clone(&store)))
+        .kind(RunEnded::kind()?, run_ended(store)))
 }

@@ -1,5 +1,6 @@
 //! A port accepts connections.
 
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,9 @@ use crate::service::poker::PokeRequest;
 
 /// Waits until a TCP port accepts a connection, which is closed at once. It lands with the address that answered.
 ///
-/// A name that does not resolve is [`Poked::Unreachable`]; a connection that is refused or takes too long is not yet. The time
-/// is for all addresses of the name together; resolving it comes on top, and has no limit but the poke's own.
+/// A connection that is refused, reset or takes too long is not yet. A name that does not resolve, or none of whose addresses
+/// can be tried, is [`Poked::Unreachable`]: there is no route, or this process may not connect or has too many open files. The
+/// time is for all addresses of the name together; resolving it comes on top, and has no limit but the poke's own.
 ///
 /// # Examples
 ///
@@ -61,14 +63,32 @@ impl TcpAccepts {
 
     fn connect(&self, addresses: &[SocketAddr]) -> Poked {
         let began = Instant::now();
+        let mut answer = None;
         for (at, address) in (0_u32..).zip(addresses) {
             let others = u32::try_from(addresses.len()).unwrap_or(u32::MAX).saturating_sub(at).max(1);
             let share = self.connect_timeout.saturating_sub(began.elapsed()) / others;
-            if TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))).is_ok() {
-                return Poked::Landed(Some(address.to_string()));
+            match accepts(address, share.max(Duration::from_millis(1))) {
+                Ok(true) => return Poked::Landed(Some(address.to_string())),
+                Ok(false) => answer = Some(Poked::NotYet),
+                Err(error) => {
+                    answer.get_or_insert(Poked::Unreachable(format!("cannot connect to {address}: {error}")));
+                }
             }
         }
-        Poked::NotYet
+        answer.unwrap_or_else(|| Poked::Unreachable(format!("{} has no address", self.address)))
+    }
+}
+
+/// True if somebody listens there, an error if that cannot be told.
+fn accepts(address: &SocketAddr, limit: Duration) -> io::Result<bool> {
+    match TcpStream::connect_timeout(address, limit) {
+        // Where nobody listens on a port of the range that outgoing connections are given, the system may give this one
+        // that very port, and TCP connects it to itself.
+        Ok(stream) => Ok(stream.local_addr()? != stream.peer_addr()?),
+        Err(error) => match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::TimedOut => Ok(false),
+            _ => Err(error),
+        },
     }
 }
 
@@ -82,5 +102,42 @@ pub fn tcp_accepts(request: &PokeRequest<'_>) -> Poked {
     match TcpAccepts::read(request.context) {
         Ok(wanted) => wanted.look(),
         Err(wrong) => wrong,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A port of the range of outgoing connections that nobody listens on. Linux gives listeners odd ones first, and
+    /// connections even ones.
+    fn closed_port() -> u16 {
+        let given = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port() & !1;
+        let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        (given..u16::MAX).step_by(2).find(free).unwrap()
+    }
+
+    #[test]
+    fn a_connection_to_itself_is_nobody_who_listens() {
+        let wanted = TcpAccepts::new(format!("127.0.0.1:{}", closed_port()));
+        for _ in 0..40_000 {
+            assert_eq!(wanted.look(), Poked::NotYet);
+        }
+    }
+
+    #[test]
+    fn one_address_that_was_tried_decides_over_those_that_cannot_be() {
+        let address = |ip: &str, port: u16| SocketAddr::new(ip.parse().unwrap(), port);
+        let (nowhere, closed) = (address("255.255.255.255", 9), address("127.0.0.1", closed_port()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let wanted = TcpAccepts::new("several:1");
+        assert_eq!(wanted.connect(&[nowhere, closed]), Poked::NotYet);
+        assert_eq!(wanted.connect(&[closed, nowhere]), Poked::NotYet);
+        assert_eq!(wanted.connect(&[nowhere, closed, open]), Poked::Landed(Some(open.to_string())));
+        for cannot in [wanted.connect(&[nowhere]), wanted.connect(&[])] {
+            assert!(matches!(cannot, Poked::Unreachable(_)), "{cannot:?}");
+        }
     }
 }

@@ -1,15 +1,19 @@
 //! Registering under the operator's settings, and what the host does where that is refused or fails.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 
 use super::sense::{Registered, register};
 use crate::error::Result;
-use crate::lease::TaskNo;
+use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{Ineligible, NewSensor, SmartSensorConfig};
 use crate::store::{Store, StoreExt, StoreTx};
 use crate::task::TaskState;
 
 /// As [`register`], if the operator's settings let the task wait as a sensor; [`Registered::Ineligible`] if not.
+///
+/// Of two sensors for one lease the first counts here, too: if it is ineligible, so is the other.
 ///
 /// # Errors
 ///
@@ -20,7 +24,10 @@ pub fn register_with(
     config: &SmartSensorConfig,
     sensors: &[NewSensor],
 ) -> Result<Vec<Registered>> {
-    let why: Vec<Option<Ineligible>> = sensors.iter().map(|sensor| config.ineligible(sensor)).collect();
+    let mut first: HashMap<LeaseRef, Option<Ineligible>> = HashMap::with_capacity(sensors.len());
+    let mut ineligible =
+        |sensor: &NewSensor| *first.entry(sensor.lease).or_insert_with(|| config.ineligible(sensor));
+    let why: Vec<Option<Ineligible>> = sensors.iter().map(&mut ineligible).collect();
     if why.iter().all(Option::is_none) {
         return register(tx, now, sensors);
     }
