@@ -357,9 +357,11 @@ fn sensors_survive_kills_of_their_workers() {
         LEASE + INTERVAL
     );
     if asked.is_some() {
-        // One tick later at most; a machine that is busy with other work may hold up a few of them.
-        let in_time = waits.iter().filter(|wait| **wait <= LEASE + INTERVAL + NAP * 5).count();
+        // One tick later at most. A shard that is handed on to a worker that joins meanwhile waits once more, and the next
+        // kill can take that one; and a machine that is busy with other work may hold up a few.
+        let bound = LEASE + INTERVAL;
+        let in_time = waits.iter().filter(|wait| **wait <= bound + NAP * 5).count();
         assert!(in_time * 10 >= waits.len() * 9, "sensors were not poked again in time: {waits:?}");
-        assert!(worst <= LEASE + INTERVAL + Duration::from_secs(1), "after {worst:?}: {waits:?}");
+        assert!(worst <= bound * 2 + Duration::from_secs(1), "after {worst:?}: {waits:?}");
     }
 }
