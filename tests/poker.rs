@@ -1,6 +1,6 @@
 //! The poker where it is easily wrong: takeover, time, faults, slow pokes. By a clock that the test moves, where it can.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -120,6 +120,48 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
             .collect();
         assert_eq!(again.len(), names.len(), "died at {died}: {again:?}");
     }
+}
+
+/// A due time that comes while a shard is between two workers is late, not passed over, and nobody's twice.
+#[test]
+fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    let mut late = 0;
+    for joins in 100..=110 {
+        let store = memory();
+        sense(&store, 0, &names, waits(20, 86_400));
+        let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<DateTime<Utc>>>::new()));
+        let worker = |name: &str| {
+            let poked = poked.clone();
+            let poke = move |request: &PokeRequest<'_>| {
+                poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
+                Poked::NotYet
+            };
+            let poker =
+                Poker::new(store.clone(), name.try_into().unwrap(), options().follow(secs(3600))).unwrap();
+            poker.kind("kind".try_into().unwrap(), poke)
+        };
+        let mut workers = [(at(0), worker("old")), (at(joins), worker("new"))];
+        loop {
+            let (due, poker) = workers.iter_mut().min_by_key(|(due, _)| *due).unwrap();
+            if *due > at(200) {
+                break;
+            }
+            *due = poker.tick(*due).unwrap().next_due.unwrap();
+        }
+        assert_eq!(workers[1].1.tick(at(201)).unwrap().shards, 2);
+        let poked = poked.lock().unwrap();
+        assert_eq!(poked.len(), names.len());
+        for times in poked.values() {
+            for pair in times[1..].windows(2) {
+                let gap = (pair[1] - pair[0]).to_std().unwrap();
+                assert!(gap <= secs(20 + 10), "joins at {joins}: {times:?}");
+                late += usize::from(gap > secs(20));
+            }
+            assert_eq!(times.len(), 11, "one at the registration, one in each interval: {times:?}");
+        }
+    }
+    assert!(late > 0, "no due time came between two workers");
 }
 
 #[test]

@@ -231,7 +231,7 @@ impl Service for Poker {
         report.loaded = match self.follow(now, &gained) {
             Ok(loaded) => loaded,
             Err(error) => {
-                self.shards.retain(|shard, _| !gained.contains(shard));
+                self.shards.retain(|shard, _| !gained.contains_key(shard));
                 self.keep_only_held();
                 self.renew_at = None;
                 return Err(error);

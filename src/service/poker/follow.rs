@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::groups::Arrival;
+use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::sensor::SensorRecord;
@@ -16,9 +17,9 @@ impl Poker {
     ///
     /// Each page is a transaction of its own. What changes meanwhile lies after the cursor, which was read first, and is read
     /// again by the next tick.
-    pub(super) fn follow(&mut self, now: DateTime<Utc>, gained: &[u32]) -> Result<usize> {
-        let kept = self.shards.keys().copied().filter(|shard| !gained.contains(shard));
-        let (kept, gained) = (self.ranges(kept), self.ranges(gained.iter().copied()));
+    pub(super) fn follow(&mut self, now: DateTime<Utc>, gained: &Gained) -> Result<usize> {
+        let kept = self.shards.keys().copied().filter(|shard| !gained.contains_key(shard));
+        let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
         let (last, missed) = self.store.read(|tx| {
             let missed = !kept.is_empty() && tx.last_forgotten_change()? > cursor;
@@ -28,12 +29,12 @@ impl Poker {
         if missed {
             self.groups.clear();
             self.withdraw();
-            loaded += self.load(0, [kept, gained].concat(), WhichSensors::Waiting, now)?;
+            loaded += self.load(0, [kept, taken].concat(), WhichSensors::Waiting, gained, now)?;
         } else {
             if last > cursor {
-                loaded += self.load(cursor, kept, WhichSensors::All, now)?;
+                loaded += self.load(cursor, kept, WhichSensors::All, gained, now)?;
             }
-            loaded += self.load(0, gained, WhichSensors::Waiting, now)?;
+            loaded += self.load(0, taken, WhichSensors::Waiting, gained, now)?;
         }
         self.cursor = last;
         Ok(loaded)
@@ -45,6 +46,7 @@ impl Poker {
         after: u64,
         ranges: Vec<ShardRange>,
         which: WhichSensors,
+        gained: &Gained,
         now: DateTime<Utc>,
     ) -> Result<usize> {
         if ranges.is_empty() {
@@ -52,6 +54,12 @@ impl Poker {
         }
         let mut query = SensorQuery::new(after, self.options.codes, ranges, which, self.options.page.max(1));
         let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
+        let since: Vec<(ShardRange, DateTime<Utc>)> = gained
+            .iter()
+            .flat_map(|(shard, since)| {
+                self.ranges([*shard].into_iter()).into_iter().map(|range| (range, *since))
+            })
+            .collect();
         let mut loaded = 0;
         loop {
             let page = self.store.read(|tx| Ok(tx.changed_sensors(&query)?))?;
@@ -60,7 +68,7 @@ impl Poker {
             loaded += page.len();
             for sensor in page {
                 let looked_at = match which {
-                    WhichSensors::Waiting => self.looked_at_before(&sensor, now),
+                    WhichSensors::Waiting => self.looked_at_before(&sensor, &since, now),
                     WhichSensors::All => None,
                 };
                 let kind = self.kinds.number(&sensor.kind);
@@ -72,10 +80,18 @@ impl Poker {
         }
     }
 
-    /// When the target of a sensor that was taken over counts as looked at: now, unless the sensor is so young that its first
-    /// look may be missing. So a restart does not poke all targets at once, and none is passed over for more than an interval.
-    fn looked_at_before(&self, sensor: &SensorRecord, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    /// When the target of a sensor that was taken over counts as looked at: when its shard was given up, unless the sensor is so
+    /// young that its first look may be missing. So a restart does not poke all targets at once, and a due time that came
+    /// while nobody held the shard is not passed over.
+    fn looked_at_before(
+        &self,
+        sensor: &SensorRecord,
+        since: &[(ShardRange, DateTime<Utc>)],
+        now: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
         let is_young = now < time::add(sensor.registered_at, self.options.lease);
-        (!is_young).then_some(now)
+        let code = self.options.codes.code(sensor.fingerprint);
+        let since = since.iter().find(|(range, _)| range.contains(code)).map_or(now, |(_, since)| *since);
+        (!is_young).then_some(since)
     }
 }
