@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
-use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
 use stationmaster::sensor::{
@@ -22,9 +21,13 @@ use stationmaster::service::lifecycle::{
 };
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::shard::ShardLimit;
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
 use stationmaster::time::from_micros;
-use stationmaster::{Error, NewTask, TaskKey, TaskRecord, TaskState};
+use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
+
+mod faults;
+
+use faults::failing;
 
 fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
@@ -423,40 +426,20 @@ fn no_s12_a_hot_target_costs_one_poke() {
     });
 }
 
-/// Fails the transactions that write while it is told to.
-#[derive(Debug)]
-struct Faulty {
-    inner: Arc<dyn Store>,
-    broken: Arc<AtomicBool>,
-}
-
-impl Store for Faulty {
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        if mode == TxMode::Write && self.broken.load(Ordering::SeqCst) {
-            return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
-        }
-        self.inner.transact(mode, body)
-    }
-}
-
 #[test]
 fn no_s13_a_landing_that_could_not_be_written_is_written_by_the_next_cycle() {
     on_every_store(|inner| {
-        let broken = Arc::new(AtomicBool::new(false));
-        let store: Arc<dyn Store> = Arc::new(Faulty { inner, broken: broken.clone() });
+        let (store, faults) = failing(inner, TxMode::Write);
         sense(&store, 0, "t", "{}", waits(3_600, 100_000));
-        let (breaks, first) = (broken.clone(), AtomicBool::new(true));
+        let (breaks, first) = (faults.clone(), AtomicBool::new(true));
         let mut poker = poker(&store, &Seen::default(), move |_| {
-            breaks.store(first.swap(false, Ordering::SeqCst), Ordering::SeqCst);
+            let fails = if first.swap(false, Ordering::SeqCst) { u32::MAX } else { 0 };
+            breaks.store(fails, Ordering::SeqCst);
             Poked::Landed(Some("7".into()))
         });
         assert!(poker.tick(at(0)).is_err());
         assert_eq!(state(&store, "t"), TaskState::Sensing);
-        broken.store(false, Ordering::SeqCst);
+        faults.store(0, Ordering::SeqCst);
         assert_eq!(poker.tick(at(1)).unwrap().landed, 1);
         let task = task(&store, &key("t"));
         assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("7")));

@@ -2,19 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
-use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::error::Result;
 use stationmaster::sensor::{EndReason, NewSensor, Poked, SensorRecord, Settings};
 use stationmaster::service::lifecycle::{Mark, enqueue, mark, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
 use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
+
+mod faults;
+
+use faults::failing;
 
 fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
@@ -290,7 +294,7 @@ fn a_quiet_cycle_reads_the_change_counter_only() {
 
 #[test]
 fn sensors_of_shards_whose_load_failed_are_loaded_later() {
-    let (store, faults) = Faulty::over(MemoryStore::new());
+    let (store, faults) = failing(memory(), TxMode::Read);
     sense(&store, 0, &["t"], waits(10, 10_000));
     let asked = Arc::new(AtomicUsize::new(0));
     let mut poker = poker(&store, "p", &asked, Poked::NotYet);
@@ -364,35 +368,6 @@ impl Store for Counting {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
         let weight = if mode == TxMode::Read { 1 } else { 1_000 };
         self.transactions.fetch_add(weight, Ordering::SeqCst);
-        self.inner.transact(mode, body)
-    }
-}
-
-/// Fails transactions that read, as many as it is told to.
-#[derive(Debug)]
-struct Faulty {
-    inner: MemoryStore,
-    faults: Arc<AtomicU32>,
-}
-
-impl Faulty {
-    fn over(inner: MemoryStore) -> (Arc<dyn Store>, Arc<AtomicU32>) {
-        let faults = Arc::new(AtomicU32::new(0));
-        (Arc::new(Self { inner, faults: faults.clone() }), faults)
-    }
-}
-
-impl Store for Faulty {
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        let less = |faults: u32| faults.checked_sub(1);
-        if mode == TxMode::Read && self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
-        {
-            return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
-        }
         self.inner.transact(mode, body)
     }
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod batches;
+#[path = "../faults/mod.rs"]
+mod faults;
 mod hangs;
 mod late;
 mod leases;

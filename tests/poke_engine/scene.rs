@@ -2,20 +2,19 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
-use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
 use stationmaster::service::lifecycle::{Cleared, Mark, clear, enqueue, mark, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeReport, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
 use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 
 pub fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
@@ -143,29 +142,7 @@ impl Gate {
     }
 }
 
-/// A store that fails transactions that write, as many as it is told to.
+/// A store over this one that fails transactions that write, as many as the counter is set to.
 pub fn refusing(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<AtomicU32>) {
-    let faults = Arc::new(AtomicU32::new(0));
-    (Arc::new(Refusing { inner: store.clone(), faults: faults.clone() }), faults)
-}
-
-#[derive(Debug)]
-struct Refusing {
-    inner: Arc<dyn Store>,
-    faults: Arc<AtomicU32>,
-}
-
-impl Store for Refusing {
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        let less = |faults: u32| faults.checked_sub(1);
-        if mode == TxMode::Write && self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
-        {
-            return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
-        }
-        self.inner.transact(mode, body)
-    }
+    crate::faults::failing(store.clone(), TxMode::Write)
 }

@@ -3,11 +3,12 @@
 use chrono::{DateTime, Utc};
 
 use super::groups::Arrival;
+use super::options::PokerOptions;
 use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::sensor::SensorRecord;
-use crate::shard::ShardRange;
+use crate::shard::{ShardRange, range};
 use crate::store::{SensorQuery, StoreExt, WhichSensors};
 use crate::time;
 
@@ -54,12 +55,9 @@ impl Poker {
         }
         let mut query = SensorQuery::new(after, self.options.codes, ranges, which, self.options.page.max(1));
         let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
-        let since: Vec<(ShardRange, DateTime<Utc>)> = gained
-            .iter()
-            .flat_map(|(shard, since)| {
-                self.ranges([*shard].into_iter()).into_iter().map(|range| (range, *since))
-            })
-            .collect();
+        let PokerOptions { codes, shards, .. } = self.options;
+        let since: Vec<(ShardRange, DateTime<Utc>)> =
+            gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
         let mut loaded = 0;
         loop {
             let page = self.store.read(|tx| Ok(tx.changed_sensors(&query)?))?;
