@@ -45,7 +45,8 @@
 //!
 //! | feature | default | |
 //! |---|---|---|
-//! | `sqlite` | yes | `store::sqlite`; bundles SQLite, so a C compiler is needed |
+//! | `sqlite` | yes | `store::sqlite` |
+//! | `bundled` | yes | SQLite is built along, so a C compiler is needed; without it the linker must find one |
 //! | `testing` | no | `conformance`, the suite that every store must pass; `testing::history`, a checker of what many processes did to one store |
 
 #![warn(unreachable_pub)]
