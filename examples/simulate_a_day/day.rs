@@ -1,0 +1,567 @@
+//! The simulation: services of the crate, a host around them, and a clock that jumps to whatever is due next.
+//!
+//! Nothing here waits. All work of an instant is done at that instant, in a fixed order; then the clock is set to the earliest of
+//! what the calendar holds and what the services say they are due for. Every decision (who is admitted, when a retry is due, whose
+//! lease has expired, which sensors have landed) is taken by the services of the crate, over a store of the crate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::clock::{Clock, ManualClock};
+use stationmaster::id::Holder;
+use stationmaster::pool::{Deferred, PoolSpec};
+use stationmaster::run::{RunClose, RunStatus};
+use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Settings};
+use stationmaster::service::lifecycle::{
+    Finish, Finished, Registered, enqueue, finish, register, renew, start,
+};
+use stationmaster::service::{
+    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, Service, Wakes,
+    WakingStore,
+};
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
+use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskNo, TaskRecord, TaskState, time};
+
+use crate::calendar::Calendar;
+use crate::graph::Runs;
+use crate::landing::{KIND, Landings};
+use crate::ledger::Ledger;
+use crate::spread::Dice;
+use crate::trace::Trace;
+use crate::trouble::Trouble;
+use crate::worker::Worker;
+use crate::workload::Workload;
+
+/// Longer than any real time that a day takes. A poker measures three of its lengths by the machine's clock: how long a tick waits for
+/// answers, how long a poke may take, and, within its lease, until when pokes may begin. With these, every tick takes up the
+/// answers to all its pokes, however busy the machine is, and what it does follows from its instant alone.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+const POKER_LEASE: Duration = Duration::from_secs(12 * 3_600);
+
+const EVENTS: usize = 10_000;
+
+/// A day that has not ended this long after its last start never will.
+const DRAIN: Duration = Duration::from_secs(30 * 86_400);
+
+/// What the calendar holds. The rest is due when the services say so.
+#[derive(Debug)]
+enum Event {
+    RunStarts {
+        workflow: usize,
+    },
+    /// A worker comes to the end of an attempt, unless it crashed.
+    WorkEnds {
+        worker: usize,
+        lease: LeaseRef,
+    },
+    Renewal {
+        worker: usize,
+        life: u32,
+    },
+    Crash {
+        worker: usize,
+        back_after: Duration,
+    },
+    Back {
+        worker: usize,
+    },
+}
+
+#[derive(Debug, Default, Clone, Copy, serde::Serialize)]
+pub(crate) struct Counts {
+    pub(crate) runs: usize,
+    pub(crate) tasks: usize,
+    pub(crate) attempts: usize,
+    pub(crate) retries: usize,
+    pub(crate) failed_tasks: usize,
+    pub(crate) crashes: usize,
+    pub(crate) lost_leases: usize,
+    pub(crate) sensors: usize,
+    pub(crate) landed: usize,
+    pub(crate) pokes: usize,
+    pub(crate) pokes_saved: usize,
+    /// Instants at which something happened.
+    pub(crate) instants: usize,
+}
+
+/// What became of the day. [`crate::verify`] looks whether it may be so.
+pub(crate) struct Outcome {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) keys: Vec<TaskKey>,
+    pub(crate) open_runs: usize,
+    /// Leases of crashed workers that were not reaped.
+    pub(crate) orphans: usize,
+    /// Tasks that crashed workers worked on.
+    pub(crate) abandoned: usize,
+    pub(crate) ledger: Ledger,
+    pub(crate) counts: Counts,
+    pub(crate) trace: u64,
+}
+
+pub(crate) struct Day<'a> {
+    workload: &'a Workload,
+    dice: Dice,
+    landings: Landings,
+    clock: ManualClock,
+    store: Arc<dyn Store>,
+    /// Woken by the store when there may be work for an admitter.
+    news: LoopHandle,
+    heard: Option<Wakes>,
+    calendar: Calendar<Event>,
+    workers: Vec<Worker>,
+    /// Asks why tasks wait while no worker has a free place.
+    asker: Admitter,
+    reaper: Reaper,
+    poker: Poker,
+    admit_at: Option<DateTime<Utc>>,
+    reap_at: Option<DateTime<Utc>>,
+    poke_at: Option<DateTime<Utc>>,
+    runs: Runs<'a>,
+    /// Pools whose sensing tasks keep their slots.
+    keeping: BTreeSet<&'a str>,
+    orphans: BTreeSet<LeaseRef>,
+    /// Since when tasks that were lost with their worker wait again.
+    lost_at: BTreeMap<TaskNo, DateTime<Utc>>,
+    /// The latest instant at which a sensor's landing may be seen.
+    seen_by: BTreeMap<TaskNo, DateTime<Utc>>,
+    abandoned: usize,
+    starts_left: usize,
+    open_runs: usize,
+    give_up_at: DateTime<Utc>,
+    ledger: Ledger,
+    counts: Counts,
+    trace: Trace,
+}
+
+impl<'a> Day<'a> {
+    /// Sets the scene for so many hours of this workload, with these pools.
+    pub(crate) fn new(
+        workload: &'a Workload,
+        pools: &'a [PoolSpec],
+        seed: u64,
+        hours: u32,
+        trace: Trace,
+    ) -> Result<Self, Trouble> {
+        let (begin, dice, news) = (workload.begin, Dice(seed), LoopHandle::new());
+        let end = time::add(begin, Duration::from_secs(u64::from(hours) * 3_600));
+        let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
+        let limits = limits_of(workload)?;
+        store.write(|tx| {
+            tx.put_pools(pools)?;
+            Ok(tx.put_limits(&limits)?)
+        })?;
+
+        let mut calendar = Calendar::default();
+        for crash in &workload.crashes {
+            let event = Event::Crash { worker: crash.worker - 1, back_after: crash.back_after_s };
+            calendar.put(time::add(begin, crash.at_s), event);
+        }
+        (0..workload.workers.count).for_each(|worker| calendar.put(begin, Event::Back { worker }));
+        let mut starts_left = 0;
+        for (workflow, spec) in workload.workflows.iter().enumerate() {
+            for at in spec.starts.instants(begin, end) {
+                calendar.put(at, Event::RunStarts { workflow });
+                starts_left += 1;
+            }
+        }
+
+        let landings = Landings::new(dice, &workload.targets);
+        let options = PokerOptions::default().patience(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
+        // Registrations are told to it; nobody else pokes, so there is nothing to share.
+        let options = options.follow(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
+        let poker = Poker::new(store.clone(), holder("poker")?, options)?;
+        Ok(Self {
+            workload,
+            dice,
+            poker: poker.kind(KIND.try_into()?, landings.clone()),
+            landings,
+            clock: ManualClock::new(begin),
+            news,
+            heard: None,
+            calendar,
+            workers: (1..=workload.workers.count).map(Worker::new).collect(),
+            asker: Admitter::new(store.clone(), holder("asker")?, AdmitterOptions::default())?,
+            reaper: Reaper::new(store.clone(), ReaperOptions::default()),
+            store,
+            admit_at: None,
+            reap_at: None,
+            poke_at: None,
+            runs: Runs::new(workload),
+            keeping: pools
+                .iter()
+                .filter(|pool| pool.deferred == Deferred::Keep)
+                .map(|pool| pool.name.as_str())
+                .collect(),
+            orphans: BTreeSet::new(),
+            lost_at: BTreeMap::new(),
+            seen_by: BTreeMap::new(),
+            abandoned: 0,
+            starts_left,
+            open_runs: 0,
+            give_up_at: time::add(end, DRAIN),
+            ledger: Ledger::new(pools, begin, end),
+            counts: Counts::default(),
+            trace,
+        })
+    }
+
+    /// Runs until every run has ended, and no crashed worker holds a lease.
+    pub(crate) fn run(mut self) -> Result<Outcome, Trouble> {
+        while let Some(next) = self.next_instant() {
+            self.clock.set(next);
+            self.instant()?;
+        }
+        Ok(Outcome {
+            now: self.clock.now(),
+            store: self.store,
+            keys: self.runs.keys(),
+            open_runs: self.starts_left + self.open_runs,
+            orphans: self.orphans.len(),
+            abandoned: self.abandoned,
+            ledger: self.ledger,
+            counts: self.counts,
+            trace: self.trace.finish()?,
+        })
+    }
+
+    /// The earliest of what is due; none when the day is over.
+    fn next_instant(&self) -> Option<DateTime<Utc>> {
+        let is_over = self.starts_left == 0 && self.open_runs == 0 && self.orphans.is_empty();
+        let due = [self.calendar.next(), self.admit_at, self.reap_at, self.poke_at];
+        due.into_iter().flatten().min().filter(|at| !is_over && *at < self.give_up_at)
+    }
+
+    fn instant(&mut self) -> Result<(), Trouble> {
+        let now = self.clock.now();
+        self.counts.instants += 1;
+        self.ledger.pass(now);
+        while let Some(event) = self.calendar.take(now) {
+            self.happen(event, now)?;
+        }
+        if self.reap_at.is_some_and(|at| at <= now) {
+            self.reap(now)?;
+        }
+        loop {
+            if self.poke_at.is_some_and(|at| at <= now) {
+                self.poke(now)?;
+            }
+            self.admit(now)?;
+            // Sensors that were handed over are looked at in the same instant.
+            if self.poke_at.is_none_or(|at| at > now) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event, now: DateTime<Utc>) -> Result<(), Trouble> {
+        match event {
+            Event::RunStarts { workflow } => {
+                let (run, record) = self.runs.begin(workflow, now)?;
+                self.counts.runs += 1;
+                self.starts_left -= 1;
+                self.open_runs += 1;
+                self.trace.note(now, format_args!("begins {}", record.key.id))?;
+                self.store.write(|tx| Ok(tx.put_runs(std::slice::from_ref(&record))?))?;
+                self.advance(run, now)
+            }
+            Event::WorkEnds { worker, lease } => self.end_work(worker, lease, now),
+            Event::Renewal { worker, life } => self.renew(worker, life, now),
+            Event::Crash { worker, back_after } => {
+                self.calendar.put(time::add(now, back_after), Event::Back { worker });
+                let Some(process) = self.workers[worker].process.take() else { return Ok(()) };
+                self.counts.crashes += 1;
+                self.abandoned += process.at_work.len();
+                self.orphans.extend(process.leases());
+                self.trace
+                    .note(now, format_args!("crash {}, {} at work", process.name, process.at_work.len()))?;
+                process.keys().try_for_each(|key| self.trace.note(now, format_args!("abandoned {key}")))
+            }
+            Event::Back { worker } => {
+                let process = self.workers[worker].start(&self.store, self.workload.workers)?;
+                self.trace.note(now, format_args!("up {}", process.name))?;
+                let life = self.workers[worker].lives;
+                self.calendar
+                    .put(time::add(now, self.workload.workers.lease_s / 3), Event::Renewal { worker, life });
+                // Its places are news that no store tells.
+                self.news.wake();
+                Ok(())
+            }
+        }
+    }
+
+    /// A worker's heartbeat, for as long as it lives.
+    fn renew(&mut self, worker: usize, life: u32, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let lease = self.workload.workers.lease_s;
+        let Some(process) =
+            self.workers[worker].process.as_ref().filter(|_| self.workers[worker].lives == life)
+        else {
+            return Ok(());
+        };
+        let leases = process.leases();
+        let renewed = self.store.write(|tx| renew(tx, now, lease, &leases))?;
+        if renewed.contains(&Moved::No) {
+            let name = process.name.clone();
+            self.ledger.violation(now, format!("{name} lives, and lost a lease"));
+        }
+        self.calendar.put(time::add(now, lease / 3), Event::Renewal { worker, life });
+        Ok(())
+    }
+
+    fn end_work(&mut self, worker: usize, lease: LeaseRef, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let process = self.workers[worker].process.as_mut();
+        // A crashed worker ends nothing.
+        let Some(task) = process.and_then(|process| process.at_work.remove(&lease)) else { return Ok(()) };
+        let Some(place) = self.runs.place(&task.key) else { return Ok(()) };
+        let (name, attempt) = (task.key.to_string(), u64::from(task.attempt));
+        let finish_ = match self.dice.happens(self.runs.spec(place).fails, "fails", &name, attempt) {
+            true => Finish::failed(lease, "simulated"),
+            false => Finish::success(lease),
+        };
+        self.ledger.give_back(&task.lane.pool, task.held_slots);
+        let finished = self.store.write(|tx| finish(tx, now, std::slice::from_ref(&finish_)))?;
+        match finished.first() {
+            Some(became) if *became != Finished::Stale => self.became(&task, *became, now),
+            _ => {
+                self.ledger.violation(now, format!("{name}: its worker lives, and its lease is stale"));
+                Ok(())
+            }
+        }
+    }
+
+    fn became(&mut self, task: &TaskRecord, became: Finished, now: DateTime<Utc>) -> Result<(), Trouble> {
+        match became {
+            Finished::Ended(state) => self.ended(&task.key, state, now),
+            Finished::RetryAt(at) => {
+                self.counts.retries += 1;
+                let after = time::since(at, now).as_secs_f64();
+                Ok(self.trace.note(now, format_args!("retry {} after {after:.6}", task.key))?)
+            }
+            other => Ok(self.trace.note(now, format_args!("{other:?} {}", task.key))?),
+        }
+    }
+
+    fn ended(&mut self, key: &TaskKey, state: TaskState, now: DateTime<Utc>) -> Result<(), Trouble> {
+        self.trace.note(now, format_args!("{state} {key}"))?;
+        self.counts.failed_tasks += usize::from(state == TaskState::Failed);
+        let Some(place) = self.runs.place(key) else { return Ok(()) };
+        self.runs.end(place, state);
+        self.advance(place.run, now)
+    }
+
+    /// Enqueues what may run next, and closes the run when nothing is left.
+    fn advance(&mut self, run: usize, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let ready = self.runs.advance(run)?;
+        for NewTask { key, pool, .. } in &ready {
+            self.trace.note(now, format_args!("enqueued {key}"))?;
+            if let Some(account) = self.ledger.accounts.get_mut(pool) {
+                account.tasks += 1;
+            }
+        }
+        self.counts.tasks += ready.len();
+        if !ready.is_empty() {
+            self.store.write(|tx| enqueue(tx, now, &ready))?;
+        }
+        if let Some(state) = self.runs.ended(run) {
+            let status = if state == TaskState::Failed { RunStatus::Failed } else { RunStatus::Completed };
+            let close = RunClose::new(self.runs.runs[run].key.clone(), now, status);
+            self.store.write(|tx| Ok(tx.close_runs_if_open(std::slice::from_ref(&close))?))?;
+            self.open_runs -= 1;
+            self.trace.note(now, format_args!("over {}: {state}", close.key.id))?;
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let report = self.reaper.tick(now)?;
+        self.reap_at = report.next_due;
+        for reaped in report.reaped {
+            let task = &reaped.task;
+            self.trace.note(now, format_args!("lost {}", task.key))?;
+            self.counts.lost_leases += 1;
+            self.ledger.give_back(&task.lane.pool, task.held_slots);
+            if !self.orphans.remove(&task.lease_ref()) {
+                self.ledger.violation(now, format!("{}: its worker lives, and it was reaped", task.key));
+            }
+            if reaped.became == Finished::Ready {
+                self.lost_at.insert(task.no, now);
+            }
+            self.became(task, reaped.became, now)?;
+        }
+        Ok(())
+    }
+
+    /// One cycle of the poker, and what its ends mean to the runs.
+    fn poke(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let report = self.poker.tick(now)?;
+        self.poke_at = report.next_due;
+        self.counts.pokes += report.poked;
+        self.counts.pokes_saved += report.saved;
+        if report.poked > 0 {
+            self.trace.note(now, format_args!("poked {}, saved {}", report.poked, report.saved))?;
+        }
+        let events = self.store.read(|tx| Ok(tx.events(0, EVENTS)?))?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+        self.store.write(|tx| Ok(tx.acknowledge_events(&seqs)?))?;
+        for event in events {
+            let by = self.seen_by.remove(&event.no);
+            if event.ending.reason == EndReason::Landed {
+                self.counts.landed += 1;
+                if by.is_none_or(|by| now > by) {
+                    self.ledger.violation(now, format!("{}: its landing was seen late", event.task));
+                }
+            }
+            if let Some((pool, slots)) = self.kept_slots(&event.task) {
+                self.ledger.give_back(&pool, slots);
+            }
+            match event.ending.to {
+                TaskState::Scheduled => self.trace.note(now, format_args!("resumes {}", event.task))?,
+                state => self.ended(&event.task, state, now)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What a sensing task holds, if its pool lets it.
+    fn kept_slots(&self, key: &TaskKey) -> Option<(stationmaster::id::PoolName, u32)> {
+        let spec = self.runs.spec(self.runs.place(key)?);
+        self.keeping.contains(spec.pool.as_str()).then(|| (spec.pool.clone(), spec.pool_slots))
+    }
+
+    /// Lets workers admit, those with most free places first, until nothing more can start.
+    fn admit(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let seen = self.news.seen();
+        if self.heard == Some(seen) && self.admit_at.is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        loop {
+            let seen = self.news.seen();
+            let live = self.workers.iter_mut().enumerate();
+            let live = live.filter_map(|(at, worker)| Some((at, worker.process.as_mut()?)));
+            // Of equals the first.
+            let most = live.min_by_key(|(at, process)| (usize::MAX - process.free(), *at));
+            let most = most.filter(|(_, process)| process.free() > 0);
+            let (worker, admission, free) = match most {
+                Some((worker, process)) => {
+                    let free = process.free();
+                    (worker, process.admitter.admit(now, free)?, free)
+                }
+                None => (0, self.asker.admit(now, 0)?, 0),
+            };
+            let admitted = admission.granted.len();
+            self.grant(worker, admission.granted, now)?;
+            if admitted == 0 || admitted < free && self.news.seen() == seen {
+                self.heard = Some(self.news.seen());
+                self.admit_at = admission.next_due;
+                self.ledger.defer(&admission.deferrals);
+                return Ok(());
+            }
+        }
+    }
+
+    /// What a worker does with the tasks it was granted: it starts them, and hands over those that are to wait.
+    fn grant(&mut self, worker: usize, granted: Vec<TaskRecord>, now: DateTime<Utc>) -> Result<(), Trouble> {
+        if granted.is_empty() {
+            return Ok(());
+        }
+        for task in &granted {
+            let since = self.lost_at.remove(&task.no).unwrap_or(task.ready_at);
+            self.ledger.waited(&task.lane.pool, since, now);
+            self.ledger.take(&task.lane.pool, task.held_slots);
+            let waited = time::since(now, since).as_secs_f64();
+            let attempt = task.attempt;
+            let what = format_args!("admitted {} attempt {attempt} after {waited:.6}", task.key);
+            self.trace.note(now, what)?;
+        }
+        self.counts.attempts += granted.len();
+        let pools = self.store.read(|tx| Ok(tx.all_pools()?))?;
+        self.ledger.compare(now, &pools);
+        if self.reap_at.is_none() {
+            self.reap_at = Some(time::add(now, self.workload.workers.lease_s));
+        }
+
+        let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
+        self.store.write(|tx| start(tx, now, &leases))?;
+        let mut sensors = Vec::new();
+        for task in granted {
+            match self.sensor_of(&task, now)? {
+                Some(sensor) => sensors.push((sensor, task)),
+                None => self.work(worker, task, now),
+            }
+        }
+        if sensors.is_empty() { Ok(()) } else { self.hand_over(&sensors, now) }
+    }
+
+    /// The worker sits down to an attempt.
+    fn work(&mut self, worker: usize, task: TaskRecord, now: DateTime<Utc>) {
+        let (lease, name) = (task.lease_ref(), task.key.to_string());
+        let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);
+        let roll = self.dice.roll("takes", &name, u64::from(task.attempt));
+        let takes = takes.map_or(Duration::ZERO, |takes| takes.at(roll));
+        self.calendar.put(time::add(now, takes), Event::WorkEnds { worker, lease });
+        if let Some(process) = &mut self.workers[worker].process {
+            process.at_work.insert(lease, task);
+        }
+    }
+
+    /// The sensor of a task that is to wait first. A task that comes back from waiting has the landed value.
+    fn sensor_of(&mut self, task: &TaskRecord, now: DateTime<Utc>) -> Result<Option<NewSensor>> {
+        let Some(place) = self.runs.place(&task.key) else { return Ok(None) };
+        let spec = self.runs.spec(place);
+        let Some(wait) = spec.wait_for.as_ref().filter(|_| task.value.is_none()) else { return Ok(None) };
+        let Some(instance) = self.landings.instance(&wait.target, self.runs.runs[place.run].date) else {
+            return Ok(None);
+        };
+        let lands = self.landings.lands_at(&instance).unwrap_or(now);
+        self.seen_by.insert(task.no, time::add(lands.max(now), wait.interval_s));
+        let then = if spec.takes_s.is_some() { OnLanded::Resume } else { OnLanded::Succeed };
+        let missed = if wait.soft_fail { OnMissed::Skip } else { OnMissed::Fail };
+        let settings = Settings::new(wait.interval_s, wait.timeout_s)?.on_landed(then).on_missed(missed);
+        Ok(Some(NewSensor::new(task.lease_ref(), KIND.try_into()?, instance.context()?, settings)))
+    }
+
+    fn hand_over(&mut self, sensors: &[(NewSensor, TaskRecord)], now: DateTime<Utc>) -> Result<(), Trouble> {
+        let new: Vec<NewSensor> = sensors.iter().map(|(sensor, _)| sensor.clone()).collect();
+        let registered = self.store.write(|tx| register(tx, now, &new))?;
+        for ((sensor, task), registered) in sensors.iter().zip(registered) {
+            self.trace.note(now, format_args!("waits {} for {}", task.key, sensor.context))?;
+            if !matches!(registered, Registered::Waiting(_)) {
+                self.ledger.violation(now, format!("{} could not register: {registered:?}", task.key));
+            }
+            if !self.keeping.contains(task.lane.pool.as_str()) {
+                self.ledger.give_back(&task.lane.pool, task.held_slots);
+            }
+        }
+        self.counts.sensors += sensors.len();
+        // As a host wakes the loop of its poker.
+        self.poke_at = Some(now);
+        Ok(())
+    }
+}
+
+fn holder(name: &str) -> Result<Holder> {
+    Ok(Holder::new(name)?)
+}
+
+fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>, Trouble> {
+    let mut specs = Vec::new();
+    for limit in &workload.limits {
+        specs
+            .push(LimitSpec::new(limits::free(&limit.name)?, limit.max).map_err(stationmaster::Error::from)?);
+    }
+    for workflow in &workload.workflows {
+        if let Some(max) = workflow.max_active_tasks {
+            // Any run and task will do: the limit counts them all.
+            let key = TaskKey::new(crate::graph::NAMESPACE, &workflow.name, "any", "any")?;
+            specs.push(LimitSpec::new(limits::workflow(&key)?, max).map_err(stationmaster::Error::from)?);
+        }
+    }
+    Ok(specs)
+}
