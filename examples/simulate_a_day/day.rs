@@ -16,6 +16,7 @@ use stationmaster::id::Holder;
 use stationmaster::pool::{Deferred, PoolSpec};
 use stationmaster::run::{RunClose, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Settings};
+use stationmaster::service::kinds::Condition;
 use stationmaster::service::lifecycle::{
     Finish, Finished, Registered, enqueue, finish, register, renew, start,
 };
@@ -28,7 +29,7 @@ use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskNo, TaskRecord, Task
 
 use crate::calendar::Calendar;
 use crate::graph::Runs;
-use crate::landing::{KIND, Landings};
+use crate::landing::{Instance, Landings};
 use crate::ledger::Ledger;
 use crate::spread::Dice;
 use crate::trace::Trace;
@@ -178,7 +179,7 @@ impl<'a> Day<'a> {
         Ok(Self {
             workload,
             dice,
-            poker: poker.kind(KIND.try_into()?, landings.clone()),
+            poker: poker.kind(Instance::kind()?, landings.clone()),
             landings,
             clock: ManualClock::new(begin),
             news,
@@ -524,7 +525,7 @@ impl<'a> Day<'a> {
         let then = if spec.takes_s.is_some() { OnLanded::Resume } else { OnLanded::Succeed };
         let missed = if wait.soft_fail { OnMissed::Skip } else { OnMissed::Fail };
         let settings = Settings::new(wait.interval_s, wait.timeout_s)?.on_landed(then).on_missed(missed);
-        Ok(Some(NewSensor::new(task.lease_ref(), KIND.try_into()?, instance.context()?, settings)))
+        Ok(Some(instance.sensor(task.lease_ref(), settings)?))
     }
 
     fn hand_over(&mut self, sensors: &[(NewSensor, TaskRecord)], now: DateTime<Utc>) -> Result<(), Trouble> {

@@ -2,16 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use stationmaster::canonical::PokeContext;
 use stationmaster::sensor::Poked;
+use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Poke, PokeRequest};
-use stationmaster::{Result, time};
+use stationmaster::time;
 
 use crate::spread::Dice;
 use crate::workload::Target;
-
-/// The kind of all sensors here.
-pub(crate) const KIND: &str = "target_landed";
 
 /// The poke context: one instance of a target. All tasks that wait for it share its pokes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,10 +18,9 @@ pub(crate) struct Instance {
     pub(crate) period: DateTime<Utc>,
 }
 
-impl Instance {
-    pub(crate) fn context(&self) -> Result<PokeContext> {
-        Ok(PokeContext::of(self)?)
-    }
+impl Condition for Instance {
+    const KIND: &'static str = "target_landed";
+    const EXAMPLE: &'static str = r#"{"target": "orders", "period": "2026-01-05T03:00:00Z"}"#;
 }
 
 /// The world outside: a pure function of seed, target and time.
@@ -62,11 +58,11 @@ impl Landings {
 /// It runs on a thread of the poker's, and asks no clock: the tick's instant comes with the request.
 impl Poke for Landings {
     fn poke(&self, request: &PokeRequest<'_>) -> Poked {
-        let instance = request.context.decode::<Instance>().ok();
-        match instance.and_then(|instance| self.lands_at(&instance)) {
-            Some(at) if at <= request.now => Poked::Landed(Some(at.to_rfc3339())),
-            Some(_) => Poked::NotYet,
-            None => Poked::Failed(format!("{} is no instance of a target", request.context)),
+        match Instance::read(request.context).map(|instance| self.lands_at(&instance)) {
+            Ok(Some(at)) if at <= request.now => Poked::Landed(Some(at.to_rfc3339())),
+            Ok(Some(_)) => Poked::NotYet,
+            Ok(None) => Poked::Failed(format!("{} is of no target", request.context)),
+            Err(wrong) => wrong,
         }
     }
 }
