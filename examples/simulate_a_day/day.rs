@@ -28,7 +28,7 @@ use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskNo, TaskRecord, TaskState, time};
 
 use crate::calendar::Calendar;
-use crate::graph::Runs;
+use crate::graph::{NAMESPACE, Runs};
 use crate::landing::{Instance, Landings};
 use crate::ledger::Ledger;
 use crate::spread::Dice;
@@ -413,6 +413,7 @@ impl<'a> Day<'a> {
         self.store.write(|tx| Ok(tx.acknowledge_events(&seqs)?))?;
         for event in events {
             let by = self.seen_by.remove(&event.no);
+            self.trace.note(now, format_args!("{} {}", event.ending.reason, event.task))?;
             if event.ending.reason == EndReason::Landed {
                 self.counts.landed += 1;
                 if by.is_none_or(|by| now > by) {
@@ -422,9 +423,9 @@ impl<'a> Day<'a> {
             if let Some((pool, slots)) = self.kept_slots(&event.task) {
                 self.ledger.give_back(&pool, slots);
             }
-            match event.ending.to {
-                TaskState::Scheduled => self.trace.note(now, format_args!("resumes {}", event.task))?,
-                state => self.ended(&event.task, state, now)?,
+            // Otherwise it waits for slots again: landed and resumed, or to be retried.
+            if event.ending.to.is_end() {
+                self.ended(&event.task, event.ending.to, now)?;
             }
         }
         Ok(())
@@ -551,7 +552,7 @@ fn holder(name: &str) -> Result<Holder> {
     Ok(Holder::new(name)?)
 }
 
-fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>, Trouble> {
+fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>> {
     let mut specs = Vec::new();
     for limit in &workload.limits {
         specs
@@ -559,9 +560,8 @@ fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>, Trouble> {
     }
     for workflow in &workload.workflows {
         if let Some(max) = workflow.max_active_tasks {
-            // Any run and task will do: the limit counts them all.
-            let key = TaskKey::new(crate::graph::NAMESPACE, &workflow.name, "any", "any")?;
-            specs.push(LimitSpec::new(limits::workflow(&key)?, max).map_err(stationmaster::Error::from)?);
+            let key = limits::workflow_named(&NAMESPACE.try_into()?, &workflow.name.as_str().try_into()?)?;
+            specs.push(LimitSpec::new(key, max)?);
         }
     }
     Ok(specs)
