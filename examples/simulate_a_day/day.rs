@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::admission::{Deferral, ReasonKind};
 use stationmaster::clock::{Clock, ManualClock};
 use stationmaster::id::Holder;
 use stationmaster::pool::{Deferred, PoolSpec};
@@ -44,6 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 const POKER_LEASE: Duration = Duration::from_secs(12 * 3_600);
 
 const EVENTS: usize = 10_000;
+
+/// The most times that one instant is gone through.
+const REPEATS: usize = 10_000;
 
 /// A day that has not ended this long after its last start never will.
 const DRAIN: Duration = Duration::from_secs(30 * 86_400);
@@ -115,7 +119,7 @@ pub(crate) struct Day<'a> {
     heard: Option<Wakes>,
     calendar: Calendar<Event>,
     workers: Vec<Worker>,
-    /// Asks why tasks wait while no worker has a free place.
+    /// Asks why tasks wait, and admits nothing.
     asker: Admitter,
     reaper: Reaper,
     poker: Poker,
@@ -213,8 +217,15 @@ impl<'a> Day<'a> {
 
     /// Runs until every run has ended, and no crashed worker holds a lease.
     pub(crate) fn run(mut self) -> Result<Outcome, Trouble> {
+        let mut repeats = 0;
         while let Some(next) = self.next_instant() {
-            self.clock.set(next);
+            // A service may ask for another tick at once, but not for ever.
+            repeats = if next > self.clock.now() { 0 } else { repeats + 1 };
+            if repeats > REPEATS {
+                self.ledger.violation(next, "services are due again and again, and time stands still".into());
+                break;
+            }
+            self.clock.set(next.max(self.clock.now()));
             self.instant()?;
         }
         Ok(Outcome {
@@ -441,7 +452,7 @@ impl<'a> Day<'a> {
     fn admit(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
         let seen = self.news.seen();
         if self.heard == Some(seen) && self.admit_at.is_none_or(|at| at > now) {
-            return Ok(());
+            return self.expect_nothing_fits(now);
         }
         loop {
             let seen = self.news.seen();
@@ -466,6 +477,19 @@ impl<'a> Day<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// The store told of no news: then no task may fit that did not fit before.
+    fn expect_nothing_fits(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        if self.workers.iter().filter_map(|worker| worker.process.as_ref()).all(|process| process.free() == 0)
+        {
+            return Ok(());
+        }
+        let would_fit = |deferral: &Deferral| deferral.reason.kind() == ReasonKind::BudgetSpent;
+        if self.asker.admit(now, 0)?.deferrals.iter().any(would_fit) {
+            self.ledger.violation(now, "a task fits, and no admitter was told".into());
+        }
+        Ok(())
     }
 
     /// What a worker does with the tasks it was granted: it starts them, and hands over those that are to wait.

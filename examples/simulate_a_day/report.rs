@@ -8,6 +8,7 @@ use stationmaster::pool::Slots;
 
 use crate::day::{Counts, Outcome};
 use crate::plan::Plan;
+use crate::verify::CHECKS;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -115,6 +116,10 @@ impl Report {
         }
         if let Some(plan) = &self.plan {
             print_plan(plan, width);
+        }
+        if self.violations.is_empty() {
+            println!("\nchecked");
+            CHECKS.iter().for_each(|check| println!("  {check}"));
         }
         println!("\ntrace {}", self.trace);
     }
