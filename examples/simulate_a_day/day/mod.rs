@@ -4,6 +4,10 @@
 //! what the calendar holds and what the services say they are due for. Every decision (who is admitted, when a retry is due, whose
 //! lease has expired, which sensors have landed) is taken by the services of the crate, over a store of the crate.
 
+mod admission;
+mod ends;
+mod waiting;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,22 +15,16 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::admission::limits::{self, LimitSpec};
-use stationmaster::admission::{Deferral, ReasonKind};
 use stationmaster::clock::{Clock, ManualClock};
 use stationmaster::id::Holder;
 use stationmaster::pool::{Deferred, PoolSpec};
-use stationmaster::run::{RunClose, RunStatus};
-use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::lifecycle::{
-    Finish, Finished, Registered, enqueue, finish, register, renew, start,
-};
+use stationmaster::service::lifecycle::renew;
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, Service, Wakes,
-    WakingStore,
+    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, Wakes, WakingStore,
 };
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
-use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskNo, TaskRecord, TaskState, time};
+use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
 
 use crate::calendar::Calendar;
 use crate::graph::{NAMESPACE, Runs};
@@ -43,8 +41,6 @@ use crate::workload::Workload;
 /// answers to all its pokes, however busy the machine is, and what it does follows from its instant alone.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 const POKER_LEASE: Duration = Duration::from_secs(12 * 3_600);
-
-const EVENTS: usize = 10_000;
 
 /// The most times that one instant is gone through.
 const REPEATS: usize = 10_000;
@@ -262,9 +258,10 @@ impl<'a> Day<'a> {
             if self.poke_at.is_some_and(|at| at <= now) {
                 self.poke(now)?;
             }
+            let before = self.counts.sensors;
             self.admit(now)?;
             // Sensors that were handed over are looked at in the same instant.
-            if self.poke_at.is_none_or(|at| at > now) {
+            if self.counts.sensors == before {
                 return Ok(());
             }
         }
@@ -321,253 +318,6 @@ impl<'a> Day<'a> {
             self.ledger.violation(now, format!("{name} lives, and lost a lease"));
         }
         self.calendar.put(time::add(now, lease / 3), Event::Renewal { worker, life });
-        Ok(())
-    }
-
-    fn end_work(&mut self, worker: usize, lease: LeaseRef, now: DateTime<Utc>) -> Result<(), Trouble> {
-        let process = self.workers[worker].process.as_mut();
-        // A crashed worker ends nothing.
-        let Some(task) = process.and_then(|process| process.at_work.remove(&lease)) else { return Ok(()) };
-        let Some(place) = self.runs.place(&task.key) else { return Ok(()) };
-        let (name, attempt) = (task.key.to_string(), u64::from(task.attempt));
-        let finish_ = match self.dice.happens(self.runs.spec(place).fails, "fails", &name, attempt) {
-            true => Finish::failed(lease, "simulated"),
-            false => Finish::success(lease),
-        };
-        self.ledger.give_back(&task.lane.pool, task.held_slots);
-        let finished = self.store.write(|tx| finish(tx, now, std::slice::from_ref(&finish_)))?;
-        match finished.first() {
-            Some(became) if *became != Finished::Stale => self.became(&task, *became, now),
-            _ => {
-                self.ledger.violation(now, format!("{name}: its worker lives, and its lease is stale"));
-                Ok(())
-            }
-        }
-    }
-
-    fn became(&mut self, task: &TaskRecord, became: Finished, now: DateTime<Utc>) -> Result<(), Trouble> {
-        match became {
-            Finished::Ended(state) => self.ended(&task.key, state, now),
-            Finished::RetryAt(at) => {
-                self.counts.retries += 1;
-                let after = time::since(at, now).as_secs_f64();
-                Ok(self.trace.note(now, format_args!("retry {} after {after:.6}", task.key))?)
-            }
-            other => Ok(self.trace.note(now, format_args!("{other:?} {}", task.key))?),
-        }
-    }
-
-    fn ended(&mut self, key: &TaskKey, state: TaskState, now: DateTime<Utc>) -> Result<(), Trouble> {
-        self.trace.note(now, format_args!("{state} {key}"))?;
-        self.counts.failed_tasks += usize::from(state == TaskState::Failed);
-        let Some(place) = self.runs.place(key) else { return Ok(()) };
-        self.runs.end(place, state);
-        self.advance(place.run, now)
-    }
-
-    /// Enqueues what may run next, and closes the run when nothing is left.
-    fn advance(&mut self, run: usize, now: DateTime<Utc>) -> Result<(), Trouble> {
-        let ready = self.runs.advance(run)?;
-        for NewTask { key, pool, .. } in &ready {
-            self.trace.note(now, format_args!("enqueued {key}"))?;
-            if let Some(account) = self.ledger.accounts.get_mut(pool) {
-                account.tasks += 1;
-            }
-        }
-        self.counts.tasks += ready.len();
-        if !ready.is_empty() {
-            self.store.write(|tx| enqueue(tx, now, &ready))?;
-        }
-        if let Some(state) = self.runs.ended(run) {
-            let status = if state == TaskState::Failed { RunStatus::Failed } else { RunStatus::Completed };
-            let close = RunClose::new(self.runs.runs[run].key.clone(), now, status);
-            self.store.write(|tx| Ok(tx.close_runs_if_open(std::slice::from_ref(&close))?))?;
-            self.open_runs -= 1;
-            self.trace.note(now, format_args!("over {}: {state}", close.key.id))?;
-        }
-        Ok(())
-    }
-
-    fn reap(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
-        let report = self.reaper.tick(now)?;
-        self.reap_at = report.next_due;
-        for reaped in report.reaped {
-            let task = &reaped.task;
-            self.trace.note(now, format_args!("lost {}", task.key))?;
-            self.counts.lost_leases += 1;
-            self.ledger.give_back(&task.lane.pool, task.held_slots);
-            if !self.orphans.remove(&task.lease_ref()) {
-                self.ledger.violation(now, format!("{}: its worker lives, and it was reaped", task.key));
-            }
-            if reaped.became == Finished::Ready {
-                self.lost_at.insert(task.no, now);
-            }
-            self.became(task, reaped.became, now)?;
-        }
-        Ok(())
-    }
-
-    /// One cycle of the poker, and what its ends mean to the runs.
-    fn poke(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
-        let report = self.poker.tick(now)?;
-        self.poke_at = report.next_due;
-        self.counts.pokes += report.poked;
-        self.counts.pokes_saved += report.saved;
-        if report.poked > 0 {
-            self.trace.note(now, format_args!("poked {}, saved {}", report.poked, report.saved))?;
-        }
-        let events = self.store.read(|tx| Ok(tx.events(0, EVENTS)?))?;
-        if events.is_empty() {
-            return Ok(());
-        }
-        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-        self.store.write(|tx| Ok(tx.acknowledge_events(&seqs)?))?;
-        for event in events {
-            let by = self.seen_by.remove(&event.no);
-            self.trace.note(now, format_args!("{} {}", event.ending.reason, event.task))?;
-            if event.ending.reason == EndReason::Landed {
-                self.counts.landed += 1;
-                if by.is_none_or(|by| now > by) {
-                    self.ledger.violation(now, format!("{}: its landing was seen late", event.task));
-                }
-            }
-            if let Some((pool, slots)) = self.kept_slots(&event.task) {
-                self.ledger.give_back(&pool, slots);
-            }
-            // Otherwise it waits for slots again: landed and resumed, or to be retried.
-            if event.ending.to.is_end() {
-                self.ended(&event.task, event.ending.to, now)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What a sensing task holds, if its pool lets it.
-    fn kept_slots(&self, key: &TaskKey) -> Option<(stationmaster::id::PoolName, u32)> {
-        let spec = self.runs.spec(self.runs.place(key)?);
-        self.keeping.contains(spec.pool.as_str()).then(|| (spec.pool.clone(), spec.pool_slots))
-    }
-
-    /// Lets workers admit, those with most free places first, until nothing more can start.
-    fn admit(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
-        let seen = self.news.seen();
-        if self.heard == Some(seen) && self.admit_at.is_none_or(|at| at > now) {
-            return self.expect_nothing_fits(now);
-        }
-        loop {
-            let seen = self.news.seen();
-            let live = self.workers.iter_mut().enumerate();
-            let live = live.filter_map(|(at, worker)| Some((at, worker.process.as_mut()?)));
-            // Of equals the first.
-            let most = live.min_by_key(|(at, process)| (usize::MAX - process.free(), *at));
-            let most = most.filter(|(_, process)| process.free() > 0);
-            let (worker, admission, free) = match most {
-                Some((worker, process)) => {
-                    let free = process.free();
-                    (worker, process.admitter.admit(now, free)?, free)
-                }
-                None => (0, self.asker.admit(now, 0)?, 0),
-            };
-            let admitted = admission.granted.len();
-            self.grant(worker, admission.granted, now)?;
-            if admitted == 0 || admitted < free && self.news.seen() == seen {
-                self.heard = Some(self.news.seen());
-                self.admit_at = admission.next_due;
-                self.ledger.defer(&admission.deferrals);
-                return Ok(());
-            }
-        }
-    }
-
-    /// The store told of no news: then no task may fit that did not fit before.
-    fn expect_nothing_fits(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
-        if self.workers.iter().filter_map(|worker| worker.process.as_ref()).all(|process| process.free() == 0)
-        {
-            return Ok(());
-        }
-        let would_fit = |deferral: &Deferral| deferral.reason.kind() == ReasonKind::BudgetSpent;
-        if self.asker.admit(now, 0)?.deferrals.iter().any(would_fit) {
-            self.ledger.violation(now, "a task fits, and no admitter was told".into());
-        }
-        Ok(())
-    }
-
-    /// What a worker does with the tasks it was granted: it starts them, and hands over those that are to wait.
-    fn grant(&mut self, worker: usize, granted: Vec<TaskRecord>, now: DateTime<Utc>) -> Result<(), Trouble> {
-        if granted.is_empty() {
-            return Ok(());
-        }
-        for task in &granted {
-            let since = self.lost_at.remove(&task.no).unwrap_or(task.ready_at);
-            self.ledger.waited(&task.lane.pool, since, now);
-            self.ledger.take(&task.lane.pool, task.held_slots);
-            let waited = time::since(now, since).as_secs_f64();
-            let attempt = task.attempt;
-            let what = format_args!("admitted {} attempt {attempt} after {waited:.6}", task.key);
-            self.trace.note(now, what)?;
-        }
-        self.counts.attempts += granted.len();
-        let pools = self.store.read(|tx| Ok(tx.all_pools()?))?;
-        self.ledger.compare(now, &pools);
-        if self.reap_at.is_none() {
-            self.reap_at = Some(time::add(now, self.workload.workers.lease_s));
-        }
-
-        let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
-        self.store.write(|tx| start(tx, now, &leases))?;
-        let mut sensors = Vec::new();
-        for task in granted {
-            match self.sensor_of(&task, now)? {
-                Some(sensor) => sensors.push((sensor, task)),
-                None => self.work(worker, task, now),
-            }
-        }
-        if sensors.is_empty() { Ok(()) } else { self.hand_over(&sensors, now) }
-    }
-
-    /// The worker sits down to an attempt.
-    fn work(&mut self, worker: usize, task: TaskRecord, now: DateTime<Utc>) {
-        let (lease, name) = (task.lease_ref(), task.key.to_string());
-        let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);
-        let roll = self.dice.roll("takes", &name, u64::from(task.attempt));
-        let takes = takes.map_or(Duration::ZERO, |takes| takes.at(roll));
-        self.calendar.put(time::add(now, takes), Event::WorkEnds { worker, lease });
-        if let Some(process) = &mut self.workers[worker].process {
-            process.at_work.insert(lease, task);
-        }
-    }
-
-    /// The sensor of a task that is to wait first. A task that comes back from waiting has the landed value.
-    fn sensor_of(&mut self, task: &TaskRecord, now: DateTime<Utc>) -> Result<Option<NewSensor>> {
-        let Some(place) = self.runs.place(&task.key) else { return Ok(None) };
-        let spec = self.runs.spec(place);
-        let Some(wait) = spec.wait_for.as_ref().filter(|_| task.value.is_none()) else { return Ok(None) };
-        let Some(instance) = self.landings.instance(&wait.target, self.runs.runs[place.run].date) else {
-            return Ok(None);
-        };
-        let lands = self.landings.lands_at(&instance).unwrap_or(now);
-        self.seen_by.insert(task.no, time::add(lands.max(now), wait.interval_s));
-        let then = if spec.takes_s.is_some() { OnLanded::Resume } else { OnLanded::Succeed };
-        let missed = if wait.soft_fail { OnMissed::Skip } else { OnMissed::Fail };
-        let settings = Settings::new(wait.interval_s, wait.timeout_s)?.on_landed(then).on_missed(missed);
-        Ok(Some(instance.sensor(task.lease_ref(), settings)?))
-    }
-
-    fn hand_over(&mut self, sensors: &[(NewSensor, TaskRecord)], now: DateTime<Utc>) -> Result<(), Trouble> {
-        let new: Vec<NewSensor> = sensors.iter().map(|(sensor, _)| sensor.clone()).collect();
-        let registered = self.store.write(|tx| register(tx, now, &new))?;
-        for ((sensor, task), registered) in sensors.iter().zip(registered) {
-            self.trace.note(now, format_args!("waits {} for {}", task.key, sensor.context))?;
-            if !matches!(registered, Registered::Waiting(_)) {
-                self.ledger.violation(now, format!("{} could not register: {registered:?}", task.key));
-            }
-            if !self.keeping.contains(task.lane.pool.as_str()) {
-                self.ledger.give_back(&task.lane.pool, task.held_slots);
-            }
-        }
-        self.counts.sensors += sensors.len();
-        // As a host wakes the loop of its poker.
-        self.poke_at = Some(now);
         Ok(())
     }
 }
