@@ -80,7 +80,7 @@ fn main() -> Result<()> {
         println!("{}: {} after {} attempts", task.key, task.state, task.attempt);
     }
     assert!(ended.iter().all(|task| task.state == TaskState::Success));
-    assert_eq!(at_once, 1, "never two loads at once");
+    assert!(at_once <= 1, "never two loads at once");
     assert_eq!(ended[0].attempt, 2, "the flaky task was retried");
     assert!(
         ended[1].value.as_deref().is_some_and(|landed| landed.contains("loaded")),
