@@ -25,11 +25,18 @@ mod reaper;
 mod run;
 pub mod runs;
 mod waking;
+mod woken;
 
 pub use admitter::{Admitter, AdmitterOptions};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::{FileLog, LogFailures, TemplateError};
+#[cfg(feature = "tokio")]
+pub use poker::OwnedPokeRequest;
+#[cfg(feature = "tokio")]
+pub(crate) use poker::{AsyncProbe, BoxFuture};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
+#[cfg(feature = "tokio")]
+pub(crate) use run::pause;
 pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};
 pub use waking::WakingStore;

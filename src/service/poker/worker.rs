@@ -13,6 +13,7 @@ use super::group::GroupRef;
 use super::groups::Groups;
 use super::kinds::Kinds;
 use super::options::PokerOptions;
+use super::distant::Way;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
 use crate::error::{Invalid, Result};
@@ -183,7 +184,7 @@ impl Poker {
     /// not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
-        self.probe(&kind, Probe::One(Arc::new(poke)))
+        self.way(&kind, Way::Threads(Probe::One(Arc::new(poke))))
     }
 
     /// Answers for this kind with this poke, at most `at_most` targets in one call.
@@ -209,13 +210,13 @@ impl Poker {
     /// ```
     #[must_use]
     pub fn kind_many(self, kind: SensorKind, at_most: NonZeroUsize, poke: impl PokeMany + 'static) -> Self {
-        self.probe(&kind, Probe::Many(Arc::new(poke), at_most.get()))
+        self.way(&kind, Way::Threads(Probe::Many(Arc::new(poke), at_most.get())))
     }
 
-    fn probe(mut self, kind: &SensorKind, probe: Probe) -> Self {
+    pub(super) fn way(mut self, kind: &SensorKind, way: Way) -> Self {
         self.begin_anew();
         if let Some(kind) = self.kinds.kind_mut(kind) {
-            kind.probe = Some(probe);
+            kind.way = Some(way);
         }
         self
     }
