@@ -180,7 +180,8 @@ impl Service for Admitter {
 
     /// Gives back what was granted.
     fn undelivered(&mut self, now: DateTime<Utc>, report: Admission) -> Result<()> {
-        let back: Vec<Finish> = report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
+        let back: Vec<Finish> =
+            report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
         if !back.is_empty() {
             self.store.write(|tx| finish(tx, now, &back))?;
         }

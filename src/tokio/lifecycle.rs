@@ -10,8 +10,8 @@ use crate::id::TaskKey;
 use crate::lease::LeaseRef;
 use crate::sensor::{Ending, NewSensor, SensorEvent, SmartSensorConfig};
 use crate::service::lifecycle::{
-    self, Admission, AdmitOrder, Cleared, EnqueueOptions, Explanation, Finish, Finished, Mark, Marked, Reaped,
-    Registered,
+    self, Admission, AdmitOrder, Cleared, EnqueueOptions, Explanation, Finish, Finished, Mark, Marked,
+    Reaped, Registered,
 };
 use crate::store::{Discrepancy, Inserted, Moved};
 use crate::task::NewTask;

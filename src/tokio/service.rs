@@ -177,7 +177,10 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let service = self.desk.as_ref().map(|desk| &desk.service);
-        f.debug_struct("AsyncService").field("service", &service).field("running", &self.running.is_some()).finish()
+        f.debug_struct("AsyncService")
+            .field("service", &service)
+            .field("running", &self.running.is_some())
+            .finish()
     }
 }
 

@@ -18,9 +18,9 @@ mod slab;
 mod worker;
 
 #[cfg(feature = "tokio")]
-pub(crate) use distant::{AsyncProbe, BoxFuture};
-#[cfg(feature = "tokio")]
 pub use distant::OwnedPokeRequest;
+#[cfg(feature = "tokio")]
+pub(crate) use distant::{AsyncProbe, BoxFuture};
 pub use options::PokerOptions;
 pub use probe::{Poke, PokeLog, PokeMany, PokeRequest};
 pub use report::PokeReport;

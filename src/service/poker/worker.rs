@@ -9,11 +9,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::crew::{Crew, Former, Haul};
+use super::distant::Way;
 use super::group::GroupRef;
 use super::groups::Groups;
 use super::kinds::Kinds;
 use super::options::PokerOptions;
-use super::distant::Way;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
 use crate::error::{Invalid, Result};

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::flights::Air;
 use super::job::Job;
 use crate::id::SensorKind;
-use crate::service::poker::group::GroupRef;
-use super::flights::Air;
 use crate::service::poker::distant::{AsyncProbe, Way};
+use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::Probe;
 use crate::service::run::LoopHandle;
 

@@ -48,7 +48,11 @@ struct Asked {
 
 impl Call {
     /// None for no jobs.
-    pub(super) fn new<'a>(began: Instant, knew: u64, jobs: impl Iterator<Item = &'a Job> + Clone) -> Option<Self> {
+    pub(super) fn new<'a>(
+        began: Instant,
+        knew: u64,
+        jobs: impl Iterator<Item = &'a Job> + Clone,
+    ) -> Option<Self> {
         let timeout = jobs.clone().map(|job| job.timeout).min()?;
         let mut asked = jobs.map(|job| Asked { group: job.group, tick: job.tick });
         let first = asked.next()?;

@@ -145,7 +145,12 @@ impl Board {
             now,
         };
         let future = probe.look(jobs.into_iter().map(request).collect());
-        let flight = Flight { probe, future: Mutex::new(Some(future)), waker: Mutex::default(), given_up: AtomicBool::new(false) };
+        let flight = Flight {
+            probe,
+            future: Mutex::new(Some(future)),
+            waker: Mutex::default(),
+            given_up: AtomicBool::new(false),
+        };
         let flight = Arc::new(flight);
         let number = self.air.add(Airborne { kind, call, flight: Arc::clone(&flight) });
         Some((number, flight))
@@ -272,9 +277,8 @@ impl Future for Task {
             // If the tick found the future at work when it gave it up, it is dropped with this task.
             return if self.flight.given_up.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending };
         };
-        let landed = answers.and_then(|answers| {
-            self.shared.landed(self.number, |requests| checked(answers, requests))
-        });
+        let landed = answers
+            .and_then(|answers| self.shared.landed(self.number, |requests| checked(answers, requests)));
         if let Some(kind) = landed {
             self.shared.launch(kind);
         }

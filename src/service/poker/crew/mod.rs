@@ -21,8 +21,8 @@ use board::{KindQueue, Shared};
 use desk::Desk;
 pub(super) use job::{Answer, Job, Outcome};
 
-use super::group::GroupRef;
 use super::distant::Way;
+use super::group::GroupRef;
 use crate::id::SensorKind;
 use crate::service::run::LoopHandle;
 
