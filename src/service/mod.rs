@@ -11,6 +11,8 @@
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
 //! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
+//! Programs on a tokio runtime find all of it awaited in the module `tokio` (feature `tokio`).
+//!
 //! What a host does with a task in between (start, renew, finish, register as a sensor) are the [`lifecycle`] operations.
 //! What it records of runs goes through the door in [`runs`].
 

@@ -128,7 +128,7 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
                 lock.execute_batch("ROLLBACK").unwrap();
             }),
         );
-        (admitted.unwrap(), reaped.unwrap(), poked.unwrap());
+        assert_eq!([admitted, reaped, poked], [Ok(()); 3]);
     });
     assert_eq!((state(&store, "kind-0"), state(&store, "ready")), (TaskState::Success, TaskState::Queued));
 }

@@ -8,7 +8,6 @@
 //!
 //! No code of the host's runs under the board's lock.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -252,7 +251,7 @@ struct Task {
 
 impl Task {
     /// The answers, or what the future panicked with; none if it is gone.
-    fn look(&self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<Poked>, Box<dyn Any + Send>>>> {
+    fn look(&self, context: &mut Context<'_>) -> Poll<Option<std::thread::Result<Vec<Poked>>>> {
         *self.flight.waker.lock() = Some(context.waker().clone());
         let mut place = self.flight.future.lock();
         let Some(future) = place.as_mut() else { return Poll::Ready(None) };
