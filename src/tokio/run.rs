@@ -62,6 +62,16 @@ where
     S: Service + Send + 'static,
     S::Report: Send,
 {
+    // What came after that step began is not in its report, so no sleep follows it.
+    match service.undelivered().await {
+        Some(Err(Error::Runtime(error))) => return Err(error),
+        Some(report) => {
+            if each(report).is_break() {
+                return Ok(());
+            }
+        }
+        None => {}
+    }
     let mut failures: u32 = 0;
     service.woken_by(handle);
     while !handle.is_stopped() {

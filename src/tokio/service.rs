@@ -88,7 +88,7 @@ where
     }
 
     /// Takes one step at this instant; or answers the report of the step before, if the future that waited for it was
-    /// dropped.
+    /// dropped. That one is of its own instant: take another step before you sleep until it is due.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 
 use crate::cut::*;
 use crate::fleet::{in_state, sense_targets, until};
-use crate::scene::{Gate, at, key, patient, poker, secs, waits};
+use crate::scene::{Gate, at, key, memory, patient, poker, secs, waits};
 
 /// So many tasks for a pool with this many slots.
 fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
@@ -203,6 +203,28 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
         }
         assert!(polls > 5, "it has awaits to be dropped at: {polls}");
     }
+}
+
+#[test]
+fn a_run_after_a_dropped_one_does_not_sleep_over_what_came_in_between() {
+    in_order().block_on(async {
+        let (store, handle) = (memory(), LoopHandle::new());
+        tasks(&store, 1, 9);
+        let mut admitter = admitter(&store);
+        let go_on = |_: Result<Admission>| ControlFlow::Continue(());
+        let first = run(&mut admitter, &Standing, &handle, secs(3_600), go_on);
+        assert!(cut(1, || {}, first).await.is_none());
+        all_work_done().await;
+        store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key("later"))])).unwrap();
+        handle.wake();
+        let mut granted = Vec::new();
+        let second = run(&mut admitter, &Standing, &handle, secs(3_600), |admission| {
+            granted.extend(admission.unwrap().granted.into_iter().map(|task| task.key));
+            if granted.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        tokio::time::timeout(secs(60), second).await.expect("it sleeps").unwrap();
+        assert_eq!(granted, [key("t0"), key("later")]);
+    });
 }
 
 /// A clock that stands.
