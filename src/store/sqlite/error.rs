@@ -99,6 +99,11 @@ fn classify(error: &rusqlite::Error) -> (StoreErrorKind, &'static str) {
 
 fn classify_code(error: ffi::Error, message: &str) -> (StoreErrorKind, &'static str) {
     match error.code {
+        _ if error.extended_code == ffi::SQLITE_BUSY_SNAPSHOT => (
+            StoreErrorKind::Busy,
+            "another writer came between the first read of this transaction and its first write: \
+             roll back, and begin it with BEGIN IMMEDIATE",
+        ),
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
             (StoreErrorKind::Busy, "another writer holds the database: call again, or raise the busy timeout")
         }

@@ -61,7 +61,7 @@ pub use options::{SqliteOptions, Synchronous};
 pub use prefix::Prefix;
 /// The driver, in the version the crate was built with: for hosts that hand in their own transactions.
 pub use rusqlite;
-pub use schema::migrations_sql;
+pub use schema::{migrations_sql, migrations_sql_from};
 pub use tx::SqliteTx;
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
