@@ -1,1 +1,6 @@
-fn main() {}
+#[path = "../../threads.rs"]
+mod threads;
+
+fn main() {
+    threads::main();
+}
