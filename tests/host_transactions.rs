@@ -3,12 +3,11 @@
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod steps;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::service::lifecycle::{
     AdmitOrder, Fenced, Finish, admit, enqueue, finish, reap, register, renew, start,
@@ -18,8 +17,17 @@ use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate};
 use stationmaster::store::{PoolTx, SqliteStore, StoreExt, TaskTx};
 use stationmaster::task::LeaseLoss;
-use stationmaster::{Error, LeaseRef, NewTask};
-use steps::{at, key, life};
+use stationmaster::testing::life;
+use stationmaster::time::from_micros;
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey};
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
 
 /// A database of a host's, with a table of its own and ours.
 fn database(path: &Path) -> Connection {

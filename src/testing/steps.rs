@@ -1,46 +1,59 @@
-//! The life of a few tasks, sensors and runs, in steps: every operation of the crate that writes, each in a transaction of its own.
-#![allow(dead_code)]
+//! The life of a few tasks, sensors and runs, in steps: every operation that writes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use stationmaster::admission::limits::LimitSpec;
-use stationmaster::backoff::RetryPolicy;
-use stationmaster::canonical::PokeContext;
-use stationmaster::error::Result;
-use stationmaster::id::RequestId;
-use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use stationmaster::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
-use stationmaster::service::lifecycle::{
+use super::Watch;
+use crate::admission::limits::LimitSpec;
+use crate::backoff::RetryPolicy;
+use crate::canonical::PokeContext;
+use crate::error::Result;
+use crate::id::RequestId;
+use crate::id::TaskKey;
+use crate::lease::LeaseRef;
+use crate::pool::{PoolSpec, Slots};
+use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
+use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
+use crate::service::lifecycle::{
     AdmitOrder, Finish, Mark, admit, clear, end_sensors, enqueue, finish, mark, reap, register,
     register_with, renew, start,
 };
-use stationmaster::service::runs::{self, EarlyStop, Silence};
-use stationmaster::shard::ShardLimit;
-use stationmaster::store::{ShardLease, ShardWrite, StoreTx, Worker};
-use stationmaster::task::{AttemptRuns, LeaseLoss, TaskRecord};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
+use crate::service::runs::{self, EarlyStop, Silence};
+use crate::shard::ShardLimit;
+use crate::store::{ShardLease, ShardWrite, StoreTx, Worker};
+use crate::task::{AttemptRuns, LeaseLoss, NewTask, TaskRecord, TaskState};
+use crate::time::from_micros;
+use chrono::{DateTime, Utc};
 
-/// One operation, in a transaction.
+/// One operation, to be run in a transaction that writes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Step {
+    /// What it does.
     pub name: &'static str,
+    /// Does it. Fails only if the store does; panics if the store answers what it should not.
     pub run: fn(&mut dyn StoreTx) -> Result<()>,
 }
 
-pub fn at(seconds: i64) -> DateTime<Utc> {
+fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
 }
 
-pub fn key(task: &str) -> TaskKey {
+fn key(task: &str) -> TaskKey {
     TaskKey::new("ns", "w", "r", task).unwrap()
 }
 
-pub const TASKS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "later", "recorded"];
-pub const LIMITS: [&str; 2] = ["tenant", "key"];
-pub const REQUESTS: [&str; 3] = ["t1", "t2", "t3"];
+const TASKS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "later", "recorded"];
+
+/// The names that the steps use.
+pub(super) fn watch() -> Watch {
+    Watch {
+        tasks: TASKS.iter().map(|name| key(name)).collect(),
+        limits: ["tenant", "key", "gone"].map(|key| key.try_into().unwrap()).into(),
+        requests: ["t1", "t2", "t3"].map(|id| id.try_into().unwrap()).into(),
+    }
+}
 
 fn tasks() -> Vec<NewTask> {
     let retry = RetryPolicy::fixed(Duration::from_secs(5)).max_attempts(9).build().unwrap();
@@ -91,7 +104,19 @@ macro_rules! steps {
     };
 }
 
-/// All of them, in the order in which they find what they need.
+/// Every operation of [`crate::service::lifecycle`] and [`crate::service::runs`] that writes, and every writing method of a store
+/// that a host may call by itself, in an order in which each finds what it needs. Begins on an empty store; each writes something.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// let store = MemoryStore::new();
+/// for step in stationmaster::testing::life() {
+///     store.write(|tx| (step.run)(tx))?;
+/// }
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
 pub fn life() -> Vec<Step> {
     steps! {
         "put_pools": |tx| {
@@ -159,7 +184,7 @@ pub fn life() -> Vec<Step> {
         "put_worker again": |tx| tx.put_worker(&worker())?;
         "forget_workers": |tx| tx.forget_workers(at(60), 9)?;
         "forget_requests": |tx| tx.forget_requests(at(5), 9)?;
-        "note_request": |tx| tx.note_request(&RequestId::new("t3")?, at(7), &[LeaseRef::new(stationmaster::TaskNo(1), 1)])?;
+        "note_request": |tx| tx.note_request(&RequestId::new("t3")?, at(7), &[LeaseRef::new(crate::TaskNo(1), 1)])?;
         "forget_ended": |tx| assert!(tx.forget_ended(at(300), 99)? > 0);
         "delete_runs": |tx| tx.delete_runs(&[run("r1").key])?;
         "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
