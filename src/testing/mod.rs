@@ -8,5 +8,5 @@ mod sweep;
 pub use crate::conformance::{Snapshot, Watch};
 pub use crate::store::tally::{RunReads, count_run_reads};
 pub use fault::{Fault, FaultStore, Struck, When};
-pub use steps::{Step, life};
+pub use steps::{Step, life, watch};
 pub use sweep::{KINDS, Sweep, sweep_faults};

@@ -9,7 +9,6 @@ use crate::admission::limits::LimitSpec;
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::error::Result;
-use crate::id::RequestId;
 use crate::id::TaskKey;
 use crate::lease::LeaseRef;
 use crate::pool::{PoolSpec, Slots};
@@ -21,7 +20,7 @@ use crate::service::lifecycle::{
 };
 use crate::service::runs::{self, EarlyStop, Silence};
 use crate::shard::ShardLimit;
-use crate::store::{ShardLease, ShardWrite, StoreTx, Worker};
+use crate::store::{ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker};
 use crate::task::{AttemptRuns, LeaseLoss, NewTask, TaskRecord, TaskState};
 use crate::time::from_micros;
 use chrono::{DateTime, Utc};
@@ -46,8 +45,8 @@ fn key(task: &str) -> TaskKey {
 
 const TASKS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "later", "recorded"];
 
-/// The names that the steps use.
-pub(super) fn watch() -> Watch {
+/// The names that the steps of [`life`] use.
+pub fn watch() -> Watch {
     Watch {
         tasks: TASKS.iter().map(|name| key(name)).collect(),
         limits: ["tenant", "key", "gone"].map(|key| key.try_into().unwrap()).into(),
@@ -170,7 +169,7 @@ pub fn life() -> Vec<Step> {
         };
         "clear": |tx| clear(tx, at(14), &[key("e"), key("recorded")])?;
         "reap": |tx| assert!(!reap(tx, at(100), 99)?.is_empty());
-        "promote_due": |tx| tx.promote_due(at(200), 99)?;
+        "survey": |tx| assert!(tx.survey(&SurveyQuery::new().promote(at(200)))?.promoted > 0);
         "record": |tx| runs::record(tx, &[run("r1"), run("r2"), run("r3").heartbeat(at(2))], EarlyStop::Refuse)?;
         "beat": |tx| tx.beat_runs_if_open(&[RunBeat::new(run("r1").key, at(3))])?;
         "stop": |tx| runs::stop(tx, &[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], EarlyStop::Refuse)?;
@@ -183,8 +182,7 @@ pub fn life() -> Vec<Step> {
         "delete_worker": |tx| tx.delete_worker(&"worker".try_into()?)?;
         "put_worker again": |tx| tx.put_worker(&worker())?;
         "forget_workers": |tx| tx.forget_workers(at(60), 9)?;
-        "forget_requests": |tx| tx.forget_requests(at(5), 9)?;
-        "note_request": |tx| tx.note_request(&RequestId::new("t3")?, at(7), &[LeaseRef::new(crate::TaskNo(1), 1)])?;
+        "forget_requests": |tx| assert!(!admit(tx, at(210), &order("t3").forget_before(at(5)))?.granted.is_empty());
         "forget_ended": |tx| assert!(tx.forget_ended(at(300), 99)? > 0);
         "delete_runs": |tx| tx.delete_runs(&[run("r1").key])?;
         "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
