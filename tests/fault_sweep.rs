@@ -46,6 +46,36 @@ const STORES: [Make; 2] = [memory, sqlite];
 #[cfg(not(feature = "sqlite"))]
 const STORES: [Make; 1] = [memory];
 
+/// The methods of the store's traits that write.
+const WRITES: [&str; 26] = [
+    "insert_tasks_if_absent",
+    "survey",
+    "grant_if_open",
+    "start_if_queued",
+    "renew_if_leased",
+    "move_if",
+    "forget_ended",
+    "put_pools",
+    "delete_pools_if_unused",
+    "give_slots_back",
+    "put_limits",
+    "delete_limits",
+    "give_limits_back",
+    "put_sensors",
+    "end_sensors_if_waiting",
+    "note_events",
+    "acknowledge_events",
+    "put_worker",
+    "delete_worker",
+    "forget_workers",
+    "put_shards_if_unchanged",
+    "put_runs",
+    "close_runs_if_open",
+    "beat_runs_if_open",
+    "delete_runs",
+    "forget_stopped_runs",
+];
+
 #[test]
 fn every_operation_that_writes_is_done_or_not_done() {
     for make in STORES {
@@ -53,6 +83,9 @@ fn every_operation_that_writes_is_done_or_not_done() {
         println!("{}: {sweep:?}", make().info().backend);
         assert!(sweep.operations > 30 && sweep.faults > 1_000, "{sweep:?}");
         assert_eq!(sweep.committed, sweep.operations * KINDS.len());
+        for writes in WRITES {
+            assert!(sweep.calls.contains(writes), "{writes} is called by no step");
+        }
     }
 }
 
@@ -121,7 +154,7 @@ fn five_tasks(store: &Arc<dyn Store>, started: usize) -> Vec<LeaseRef> {
     store
         .write(|tx| {
             tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(4))?])?;
-            Ok(enqueue(tx, at(0), &tasks)?)
+            enqueue(tx, at(0), &tasks)
         })
         .unwrap();
     if started == 0 {

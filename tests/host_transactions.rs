@@ -123,11 +123,11 @@ fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
         tx.commit().map_err(Error::abort)
     };
     let bodies: [Body; 4] = [
-        |tx, leases| Ok(start(tx, at(61), leases)?.fenced().map(drop)?),
-        |tx, leases| Ok(renew(tx, at(61), Duration::from_secs(9), leases)?.fenced().map(drop)?),
+        |tx, leases| start(tx, at(61), leases)?.fenced().map(drop),
+        |tx, leases| renew(tx, at(61), Duration::from_secs(9), leases)?.fenced().map(drop),
         |tx, leases| {
             let ends: Vec<_> = leases.iter().rev().map(|lease| Finish::success(*lease)).collect();
-            Ok(finish(tx, at(61), &ends)?.fenced().map(drop)?)
+            finish(tx, at(61), &ends)?.fenced().map(drop)
         },
         |tx, leases| {
             use stationmaster::{canonical::PokeContext, sensor::*};
@@ -137,7 +137,7 @@ fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
                 .iter()
                 .map(|lease| NewSensor::new(*lease, "k".try_into().unwrap(), context(), settings))
                 .collect();
-            Ok(register(tx, at(61), &sensors)?.fenced().map(drop)?)
+            register(tx, at(61), &sensors)?.fenced().map(drop)
         },
     ];
     for body in bodies {
@@ -146,10 +146,8 @@ fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
         assert!(!refused.is_retryable());
         assert_eq!(all_rows(&conn), before, "the order went, and so did what was done under the good lease");
     }
-    ship(&mut conn, |tx, leases| {
-        Ok(finish(tx, at(61), &[Finish::success(leases[1])])?.fenced().map(drop)?)
-    })
-    .unwrap();
+    ship(&mut conn, |tx, leases| finish(tx, at(61), &[Finish::success(leases[1])])?.fenced().map(drop))
+        .unwrap();
     assert_ne!(all_rows(&conn), before);
 }
 

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use contract::{statement, statements};
-use stationmaster::admission::{Lane, limits::LimitRecord};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
-use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
+use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::lifecycle::{
     AdmitOrder, EnqueueOptions, Finish, admit, enqueue, enqueue_with, finish, reap, start,
 };
@@ -22,6 +21,7 @@ use stationmaster::store::sqlite::rusqlite::{self, Connection, Params, params};
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous, migrate};
 use stationmaster::store::{SqliteStore, StoreExt};
 use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::testing::{Snapshot, Watch};
 use stationmaster::time::{from_micros, micros};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
 
@@ -130,28 +130,13 @@ impl World {
         self.run("finish", params![at, lease.no.0, lease.epoch, outcome, value, message, retry_at])
     }
 
-    fn state(&self, keys: &[TaskKey]) -> State {
-        self.store
-            .read(|tx| {
-                assert_eq!(tx.audit()?, []);
-                let limits = ["tenant", "a", "b", "\"é\\"].map(|key| key.try_into().unwrap());
-                Ok(State {
-                    tasks: tx.tasks(keys)?,
-                    lanes: tx.ready_lanes()?,
-                    pools: tx.all_pools()?,
-                    limits: tx.limits(&limits)?,
-                })
-            })
-            .unwrap()
+    fn state(&self, keys: &[TaskKey]) -> Snapshot {
+        let limits = ["tenant", "a", "b", "\"é\\"].map(|key| key.try_into().unwrap());
+        let watch = Watch { tasks: keys.into(), limits: limits.into(), ..Watch::default() };
+        let seen = self.store.read(|tx| Ok(Snapshot::take(tx, &watch)?)).unwrap();
+        assert_eq!(seen.audit(), []);
+        seen
     }
-}
-
-#[derive(Debug, PartialEq)]
-struct State {
-    tasks: Vec<Option<TaskRecord>>,
-    lanes: Vec<Lane>,
-    pools: Vec<PoolRecord>,
-    limits: Vec<Option<LimitRecord>>,
 }
 
 /// A host that trusts no schema, and whose conflict clauses and foreign keys are its own.

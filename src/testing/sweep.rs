@@ -1,6 +1,7 @@
 //! A fault at every call of every operation that writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::steps::{life, watch};
@@ -18,7 +19,7 @@ pub const KINDS: [StoreErrorKind; 5] = [
 ];
 
 /// How much a sweep tried.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sweep {
     /// Operations.
@@ -27,6 +28,8 @@ pub struct Sweep {
     pub faults: usize,
     /// Those of them after which the operation had taken effect.
     pub committed: usize,
+    /// The calls that failed, by name; `begin` and `commit` are two of them.
+    pub calls: BTreeSet<&'static str>,
 }
 
 /// Lets every call of every operation of [`life`] fail once, by each of [`KINDS`], before and after its effect, on stores that
@@ -80,6 +83,7 @@ pub fn sweep_faults(make: &dyn Fn() -> Arc<dyn Store>) -> Sweep {
                     break;
                 };
                 sweep.faults += 1;
+                sweep.calls.insert(struck.call);
                 let told = match answer {
                     Err(Error::Store(error)) => error.kind(),
                     other => panic!("{} in {}: {other:?}", case(), struck.call),

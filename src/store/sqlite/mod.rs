@@ -48,12 +48,12 @@
 
 mod conn;
 mod error;
-#[cfg(test)]
-mod healing;
 mod options;
 mod prefix;
 mod probe;
 mod schema;
+#[cfg(test)]
+mod tests;
 mod tx;
 
 use std::path::Path;

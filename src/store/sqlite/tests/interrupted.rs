@@ -127,6 +127,7 @@ fn every_operation_that_writes_is_all_or_nothing_wherever_it_is_interrupted() {
         apply(&store, step).unwrap();
         assert_eq!(look(&store), after, "{}: the same handle goes on", step.name);
     }
+    println!("{undone} rolled back, {open} with an open end");
     assert!(undone > 1_000 && open > 30, "{undone} rolled back, {open} with an open end");
 }
 
