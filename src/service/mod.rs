@@ -12,7 +12,7 @@
 //! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
 //! What a host does with a task in between (start, renew, finish, register as a sensor) are the [`lifecycle`] operations.
-//! What it records of runs goes through the door in [`runs`].
+//! What it records of runs goes through the door in [`runs`]. Numbers for its metrics come from [`observer`].
 
 mod admitter;
 mod config;
@@ -20,15 +20,18 @@ mod events;
 mod file_log;
 pub mod kinds;
 pub mod lifecycle;
+pub mod observer;
 mod poker;
 mod reaper;
 mod run;
 pub mod runs;
+mod tap;
 mod waking;
 
 pub use admitter::{Admitter, AdmitterOptions};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::{FileLog, LogFailures, TemplateError};
+pub use observer::{ObservedStore, Observer};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
 pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::board::{Shared, Stint};
 use super::job::{Answer, Job, Outcome};
 use crate::sensor::Poked;
+use crate::service::observer::spans;
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
 
@@ -65,11 +66,13 @@ impl Call {
 
     /// What to say of it when it has passed its deadline.
     pub(super) fn overran(&self) -> impl Iterator<Item = Answer> {
-        self.asked().map(|Asked { group, tick }| Answer {
+        let mut took = Some(self.timeout);
+        self.asked().map(move |Asked { group, tick }| Answer {
             group,
             tick,
             knew: self.knew,
             outcome: Outcome::Overran(self.timeout),
+            took: took.take(),
         })
     }
 }
@@ -100,6 +103,7 @@ impl Desk {
                 };
             }
             made += batch.len();
+            let _span = spans::poke(&name, batch.len());
             let request = |job: &'_ Job| (job.sensors as usize, job.now);
             if let (Probe::One(poke), [(job, _)]) = (&probe, batch.as_slice()) {
                 let (sensors, now) = request(job);
@@ -134,10 +138,10 @@ impl Desk {
         if work.taken {
             return false;
         }
-        work.call = None;
+        let mut took = work.call.take().map(|call| now.saturating_duration_since(call.began));
         for ((job, knew), poked) in batch.drain(..).zip(answers.drain(..)) {
             let outcome = Outcome::Answered(poked);
-            work.done.push(Answer { group: job.group, tick: job.tick, knew, outcome });
+            work.done.push(Answer { group: job.group, tick: job.tick, knew, outcome, took: took.take() });
         }
         if !shared.may_begin(now) {
             return false;
