@@ -187,7 +187,8 @@ impl World {
             answer
         };
         let mut seen = HashSet::new();
-        let callback = move |event: &SensorEvent| match event.seq % 3 == 0 && seen.insert(event.seq) {
+        let callback = move |event: &SensorEvent| match event.seq.is_multiple_of(3) && seen.insert(event.seq)
+        {
             true => Err("not the first time".into()),
             false => Ok(()),
         };
@@ -369,6 +370,7 @@ impl World {
                 }
                 if let Ok(report) = &mut answer {
                     report.duration = Duration::ZERO;
+                    assert_eq!(report.due, report.poked, "nothing hangs, and all kinds are known");
                     for (series, more) in [
                         ("pokes_saved_total{}", report.saved),
                         ("poke_groups_due_total{}", report.due),
