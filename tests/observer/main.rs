@@ -6,10 +6,12 @@ mod faults;
 mod recorder;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use recorder::{Panicking, Recorder, Told};
 use stationmaster::admission::ReasonKind;
 use stationmaster::service::observer::Observer;
@@ -75,4 +77,49 @@ proptest! {
         prop_assert_eq!(alone.tasks(), harmed.tasks());
         prop_assert_eq!(alone.truth, harmed.truth);
     }
+}
+
+/// The worlds above come by everything that is counted in words, each often enough to be compared.
+#[test]
+fn the_worlds_are_not_empty() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = BTreeSet::new();
+    for _ in 0..64 {
+        let ops = ops().new_tree(&mut runner).unwrap().current();
+        seen.extend(run(None, &ops).truth.counters.into_keys());
+    }
+    let missing: Vec<&str> = [
+        "admission_conflicts_total{}",
+        "events_total{result=\"delivered\"}",
+        "events_total{result=\"failed\"}",
+        "finished_total{became=\"ready\"}",
+        "finished_total{became=\"retry\"}",
+        "finished_total{became=\"stale\"}",
+        "forgotten_total{}",
+        "pokes_saved_total{}",
+        "pokes_total{kind=\"file\",outcome=\"failed\"}",
+        "pokes_total{kind=\"file\",outcome=\"landed\"}",
+        "pokes_total{kind=\"file\",outcome=\"not_yet\"}",
+        "pokes_total{kind=\"file\",outcome=\"unreachable\"}",
+        "promoted_total{}",
+        "reaped_total{became=\"failed\"}",
+        "reaped_total{became=\"ready\"}",
+        "registered_total{answer=\"not_running\"}",
+        "sensors_ended_total{reason=\"landed\"}",
+        "sensors_ended_total{reason=\"failed\"}",
+        "sensors_ended_total{reason=\"timed_out\"}",
+        "sensors_ended_total{reason=\"unreachable\"}",
+        "shards_gained_total{}",
+        "stale_calls_total{call=\"renew\"}",
+        "stale_calls_total{call=\"start\"}",
+        "task_moves_total{to=\"skipped\"}",
+        "task_moves_total{to=\"sensing\"}",
+        "ticks_total{service=\"admitter\",result=\"io\"}",
+        "ticks_total{service=\"delivery\",result=\"full\"}",
+        "ticks_total{service=\"reaper\",result=\"full\"}",
+    ]
+    .into_iter()
+    .filter(|series| !seen.contains(&format!("stationmaster_{series}")))
+    .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
 }

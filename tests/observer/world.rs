@@ -68,24 +68,25 @@ pub enum Op {
 }
 
 pub fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let lease = 0_usize..64;
+    let lease = 0_usize..6;
     let op = prop_oneof![
         4 => (1_u32..=3, any::<bool>(), 0_u64..60).prop_map(|(slots, retry, wait)| Op::Enqueue { slots, retry, wait }),
         4 => (0_usize..4).prop_map(|budget| Op::Admit { budget }),
-        3 => lease.clone().prop_map(|lease| Op::Start { lease }),
+        6 => lease.clone().prop_map(|lease| Op::Start { lease }),
         1 => lease.clone().prop_map(|lease| Op::Renew { lease }),
-        3 => (lease.clone(), 0_u8..4).prop_map(|(lease, how)| Op::Finish { lease, how }),
-        3 => (lease.clone(), 0_u8..4).prop_map(|(lease, target)| Op::Register { lease, target }),
-        2 => Just(Op::Poke),
-        1 => Just(Op::Deliver),
+        2 => (lease.clone(), 0_u8..4).prop_map(|(lease, how)| Op::Finish { lease, how }),
+        6 => (lease, 0_u8..4).prop_map(|(lease, target)| Op::Register { lease, target }),
+        3 => Just(Op::Poke),
+        2 => Just(Op::Deliver),
         1 => Just(Op::Reap),
         3 => (0_u64..50).prop_map(|seconds| Op::Advance { seconds }),
-        1 => lease.clone().prop_map(|task| Op::Mark { task }),
-        1 => lease.prop_map(|task| Op::Clear { task }),
+        1 => (50_u64..400).prop_map(|seconds| Op::Advance { seconds }),
+        1 => (0_usize..64).prop_map(|task| Op::Mark { task }),
+        1 => (0_usize..64).prop_map(|task| Op::Clear { task }),
         1 => Just(Op::RollBack),
         1 => (0_u8..3).prop_map(|kind| Op::Fault { kind }),
     ];
-    proptest::collection::vec(op, 1..80)
+    proptest::collection::vec(op, 1..200)
 }
 
 /// Fails once if it is told to, and counts its transactions.
@@ -187,13 +188,13 @@ impl World {
             answer
         };
         let mut seen = HashSet::new();
-        let callback = move |event: &SensorEvent| match event.seq.is_multiple_of(3) && seen.insert(event.seq)
+        let callback = move |event: &SensorEvent| match event.seq.is_multiple_of(2) && seen.insert(event.seq)
         {
             true => Err("not the first time".into()),
             false => Ok(()),
         };
         let lease = secs(60);
-        let options = PokerOptions::default().patience(secs(60)).retry_window(secs(90)).lease(secs(40));
+        let options = PokerOptions::default().patience(secs(60)).retry_window(secs(20)).lease(secs(40));
         let mut admitter =
             Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default().lease(lease))
                 .unwrap();
@@ -227,7 +228,7 @@ impl World {
     fn lease(&self, at: usize) -> LeaseRef {
         match self.leases.len() {
             0 => LeaseRef::new(stationmaster::TaskNo(99), 1),
-            length => self.leases[at % length],
+            length => self.leases[length - 1 - at % length],
         }
     }
 
