@@ -114,7 +114,7 @@ impl Tap for Tally {
                 let new = |answer: &&Inserted| matches!(answer, Inserted::New(_));
                 self.enqueued += answers.iter().filter(new).count();
             }
-            Write::Granted(tasks) => self.moves[TaskState::Queued as usize] += tasks.len(),
+            Write::Granted(granted) => self.moves[TaskState::Queued as usize] += granted.tasks.len(),
             Write::Started(answers) => {
                 self.moves[TaskState::Running as usize] += self.calls(0, answers);
             }
