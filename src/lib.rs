@@ -362,10 +362,11 @@
 //!
 //! ## From tokio
 //!
-//! Feature `tokio` has stores, services and pokes as futures: `stationmaster::tokio`. Without it, a step goes to the threads that
-//! tokio keeps for such:
+//! Feature `tokio` has stores, services and pokes as futures, with the same names: `stationmaster::tokio`. Nothing blocks the
+//! runtime, and a future may be dropped at any await.
 //!
-//! ```
+#![cfg_attr(feature = "tokio", doc = "```")]
+#![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::lifecycle::enqueue;
@@ -374,12 +375,15 @@
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 //! # runtime.block_on(async {
-//! let (admission, admitter) = tokio::task::spawn_blocking(move || (admitter.tick(now), admitter)).await.unwrap();
-//! assert!(admission?.granted.is_empty());
-//! # drop(admitter);
+//! use stationmaster::tokio::{AsyncAdmitter, AsyncStore};
+//!
+//! let (store, mut admitter) = (AsyncStore::new(store), AsyncAdmitter::new(admitter));
+//! store.enqueue(now, [task("load")]).await?;
+//! let granted = admitter.tick(now).await?.granted;
+//! assert_eq!(store.start(now, [granted[0].lease_ref()]).await?.len(), 1);
 //! # Ok::<(), stationmaster::Error>(())
 //! # })?;
 //! # Ok::<(), stationmaster::Error>(())
@@ -446,7 +450,7 @@
 //! | `sqlite` | yes | `store::sqlite`: one file, many processes |
 //! | `bundled` | yes | SQLite is built along, so a C compiler is needed; without it the linker must find one |
 //! | `postgres` | no | `store::postgres`: many machines |
-//! | `tokio` | no | `stationmaster::tokio`: stores, services and pokes as futures |
+//! | `tokio` | no | `stationmaster::tokio`: stores and services that are awaited, pokes that are futures |
 //! | `tracing` | no | spans and events at the edges of the services: [`service::observer::spans`] |
 //! | `testing` | no | `conformance`, the suite that every store must pass; `testing::history`, a checker of what many processes did to one store |
 //!
@@ -491,6 +495,8 @@ pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use error::{Error, Result};
 pub use id::TaskKey;

@@ -243,3 +243,47 @@ fn what_comes_after_a_panic_is_told() {
     assert_eq!(told.samples(r#"stationmaster_tick_duration_seconds{service="admitter"}"#).len(), 1);
     assert_eq!(told.samples(r#"stationmaster_transaction_duration_seconds{mode="write"}"#).len(), 2);
 }
+
+/// Two targets that a runtime looks at: one answers, one is dropped at its deadline.
+#[cfg(feature = "tokio")]
+#[test]
+fn async_pokes_are_counted_and_measured() {
+    use stationmaster::tokio::OwnedPokeRequest;
+
+    let recorder = Arc::new(Recorder::default());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let leases = running(&store, &mut admitter, 0, &["a", "b", "c"]);
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
+    let settings = settings.poke_timeout(Duration::from_millis(40)).unwrap();
+    let sensors: Vec<NewSensor> = leases
+        .iter()
+        .zip(["good", "good", "never"])
+        .map(|(lease, target)| {
+            let context = PokeContext::from_json(&format!(r#"{{"target":"{target}"}}"#)).unwrap();
+            NewSensor::new(*lease, "http".try_into().unwrap(), context, settings)
+        })
+        .collect();
+    store.write(|tx| register(tx, at(0), &sensors)).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let poke = |request: OwnedPokeRequest| async move {
+        if request.context.as_str().contains("never") {
+            std::future::pending::<()>().await;
+        }
+        Poked::Landed(None)
+    };
+    let options = PokerOptions::default().patience(Duration::from_secs(60));
+    Poker::new(store, "p".try_into().unwrap(), options)
+        .unwrap()
+        .kind_async("http".try_into().unwrap(), runtime.handle(), poke)
+        .observed_by(recorder.clone())
+        .tick(at(0))
+        .unwrap();
+    let told = recorder.told();
+    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="landed"}"#), 1);
+    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="overran"}"#), 1);
+    assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
+    let took = told.samples(r#"stationmaster_poke_duration_seconds{kind="http"}"#);
+    assert_eq!((took.len(), took.contains(&0.04)), (2, true), "{took:?}");
+}

@@ -79,6 +79,8 @@ pub(super) fn result<T>(result: &Result<T>) -> &'static str {
         Ok(_) => "ok",
         Err(Error::Store(error)) => error.kind().as_str(),
         Err(Error::Aborted(_)) => "aborted",
+        #[cfg(feature = "tokio")]
+        Err(Error::Runtime(_)) => "no_runtime",
         Err(Error::Id(_) | Error::Invalid(_) | Error::Refused(_)) => "invalid",
     }
 }
