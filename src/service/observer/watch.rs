@@ -81,7 +81,7 @@ pub(super) fn result<T>(result: &Result<T>) -> &'static str {
         Err(Error::Aborted(_)) => "aborted",
         #[cfg(feature = "tokio")]
         Err(Error::Runtime(_)) => "no_runtime",
-        Err(Error::Id(_) | Error::Invalid(_) | Error::Refused(_)) => "invalid",
+        Err(_) => "invalid",
     }
 }
 
