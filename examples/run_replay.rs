@@ -1,8 +1,11 @@
 //! Replays starts, stops and deletions of runs from a file, and answers the queries between them.
 //!
 //! ```text
-//! cargo run --release --example run_replay -- [--store memory|sqlite] FILE
+//! cargo run --release --example run_replay -- [--store memory|sqlite|postgres] FILE
 //! ```
+//!
+//! PostgreSQL is the database that `STATIONMASTER_TEST_POSTGRES` names, a URL, by default
+//! `postgres://postgres@127.0.0.1:5432/test`; the runs are kept there in a schema of their own, which is dropped at the end.
 //!
 //! FILE holds one JSON object per line; `-` is the standard input. Times are whole seconds; unknown fields are ignored.
 //!
@@ -185,6 +188,20 @@ fn sqlite() -> Result<Box<dyn Store>> {
     Ok(Box::new(SqliteStore::in_memory(SqliteOptions::new())?))
 }
 
+#[cfg(feature = "postgres")]
+#[path = "../tests/scratch/mod.rs"]
+mod scratch;
+
+#[cfg(feature = "postgres")]
+fn postgres() -> Result<Box<dyn Store>> {
+    Ok(Box::new(scratch::ScratchStore::open(|options| options)))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres() -> Result<Box<dyn Store>> {
+    Err(stationmaster::Error::abort("this build has no PostgreSQL: add the feature postgres"))
+}
+
 #[cfg(not(feature = "sqlite"))]
 fn sqlite() -> Result<Box<dyn Store>> {
     Err(stationmaster::Error::abort("this build has no SQLite: add the feature sqlite"))
@@ -217,14 +234,15 @@ fn main() -> ExitCode {
         store = match arguments.get(at + 1).map(String::as_str) {
             Some("memory") => store,
             Some("sqlite") => sqlite(),
-            other => {
-                Err(stationmaster::Error::abort(format!("{other:?} is no store: name memory or sqlite")))
-            }
+            Some("postgres") => postgres(),
+            other => Err(stationmaster::Error::abort(format!(
+                "{other:?} is no store: name memory, sqlite or postgres"
+            ))),
         };
         arguments.drain(at..arguments.len().min(at + 2));
     }
     let [file] = arguments.as_slice() else {
-        eprintln!("usage: run_replay [--store memory|sqlite] FILE");
+        eprintln!("usage: run_replay [--store memory|sqlite|postgres] FILE");
         return ExitCode::from(2);
     };
     match store.map_err(Failure::from).and_then(|store| replay(store, file)) {

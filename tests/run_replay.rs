@@ -1,4 +1,4 @@
-//! `examples/run_replay` answers as the rule does, on both stores.
+//! `examples/run_replay` answers as the rule does, on every store.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,8 +17,11 @@ fn example() -> PathBuf {
     binary
 }
 
-fn stores() -> &'static [&'static str] {
-    if cfg!(feature = "sqlite") { &["memory", "sqlite"] } else { &["memory"] }
+fn stores() -> Vec<&'static str> {
+    let mut stores = vec!["memory"];
+    stores.extend(cfg!(feature = "sqlite").then_some("sqlite"));
+    stores.extend(cfg!(feature = "postgres").then_some("postgres"));
+    stores
 }
 
 fn replay(store: &str, lines: &[Value]) -> Vec<Value> {
