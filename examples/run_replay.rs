@@ -4,9 +4,6 @@
 //! cargo run --release --example run_replay -- [--store memory|sqlite|postgres] FILE
 //! ```
 //!
-//! PostgreSQL is the database that `STATIONMASTER_TEST_POSTGRES` names, a URL, by default
-//! `postgres://postgres@127.0.0.1:5432/test`; the runs are kept there in a schema of their own, which is dropped at the end.
-//!
 //! FILE holds one JSON object per line; `-` is the standard input. Times are whole seconds; unknown fields are ignored.
 //!
 //! ```text
@@ -21,6 +18,13 @@
 //! Prints one line per query, `{"n":1,"runs":[["prod","r1"]]}`: the queries are numbered from 1, the runs sorted by namespace
 //! and id. A stop before its run's start is kept, and the rule applied to it as to any other; a stop of a run that was never
 //! started is counted on standard error. Exits with 2 if the file cannot be read.
+//!
+//! `--store postgres` (feature `postgres`) uses a schema of its own in the database that `STATIONMASTER_TEST_POSTGRES` names, by
+//! default `postgres://postgres@127.0.0.1:5432/test`, and drops it at the end.
+
+#[cfg(feature = "postgres")]
+#[path = "../tests/scratch/mod.rs"]
+mod scratch;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -188,9 +192,10 @@ fn sqlite() -> Result<Box<dyn Store>> {
     Ok(Box::new(SqliteStore::in_memory(SqliteOptions::new())?))
 }
 
-#[cfg(feature = "postgres")]
-#[path = "../tests/scratch/mod.rs"]
-mod scratch;
+#[cfg(not(feature = "sqlite"))]
+fn sqlite() -> Result<Box<dyn Store>> {
+    Err(stationmaster::Error::abort("this build has no SQLite: add the feature sqlite"))
+}
 
 #[cfg(feature = "postgres")]
 fn postgres() -> Result<Box<dyn Store>> {
@@ -200,11 +205,6 @@ fn postgres() -> Result<Box<dyn Store>> {
 #[cfg(not(feature = "postgres"))]
 fn postgres() -> Result<Box<dyn Store>> {
     Err(stationmaster::Error::abort("this build has no PostgreSQL: add the feature postgres"))
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn sqlite() -> Result<Box<dyn Store>> {
-    Err(stationmaster::Error::abort("this build has no SQLite: add the feature sqlite"))
 }
 
 fn replay(store: Box<dyn Store>, file: &str) -> std::result::Result<usize, Failure> {
@@ -235,9 +235,10 @@ fn main() -> ExitCode {
             Some("memory") => store,
             Some("sqlite") => sqlite(),
             Some("postgres") => postgres(),
-            other => Err(stationmaster::Error::abort(format!(
-                "{other:?} is no store: name memory, sqlite or postgres"
-            ))),
+            other => {
+                let text = format!("{other:?} is no store: name memory, sqlite or postgres");
+                Err(stationmaster::Error::abort(text))
+            }
         };
         arguments.drain(at..arguments.len().min(at + 2));
     }

@@ -3,6 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use stationmaster::conformance::{self, Capabilities, Readers};
+use stationmaster::store::postgres::tokio_postgres::{Client, Config, IsolationLevel, NoTls};
+use stationmaster::store::postgres::{Isolation, Pooling, PostgresOptions, Schema, attach};
+use stationmaster::store::{Durability, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::{Error, Result};
 
 use crate::scratch::{Scratch, url};
 
@@ -58,7 +62,7 @@ impl Host {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let client = runtime.block_on(async {
-            let config: stationmaster::store::postgres::tokio_postgres::Config = url().parse().unwrap();
+            let config: Config = url().parse().unwrap();
             let (client, connection) = config.connect(NoTls).await.unwrap();
             tokio::spawn(connection);
             client.batch_execute("SET synchronous_commit = off").await.unwrap();
