@@ -38,6 +38,7 @@
 //! * Switch sensors on and off for all: [`sensor::SmartSensorConfig`]. Call back when they end: [`service::Delivery`].
 //! * Who ran last night at three? [`run::ActiveQuery`].
 //! * Commit together with your own rows: [`store`], and with feature `sqlite` `store::sqlite::SqliteTx`.
+//! * Await it all in a tokio program: feature `tokio`, module `tokio`.
 //! * Test with a clock of your own: [`clock::ManualClock`].
 //! * Write a store of your own: [`store`], and with feature `testing` the module `conformance`.
 //!
@@ -47,6 +48,7 @@
 //! |---|---|---|
 //! | `sqlite` | yes | `store::sqlite` |
 //! | `bundled` | yes | SQLite is built along, so a C compiler is needed; without it the linker must find one |
+//! | `tokio` | no | `tokio`: stores and services that are awaited, pokes that are futures |
 //! | `testing` | no | `conformance`, the suite that every store must pass; `testing::history`, a checker of what many processes did to one store |
 
 #![warn(unreachable_pub)]
@@ -74,6 +76,8 @@ pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use error::{Error, Result};
 pub use id::TaskKey;

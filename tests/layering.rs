@@ -28,7 +28,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("storage", &["store"]),
-    ("services", &["service"]),
+    ("services", &["service", "tokio"]),
     ("test support", &["conformance", "testing"]),
 ];
 

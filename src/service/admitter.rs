@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::lifecycle::{Admission, AdmitOrder, admit};
+use super::lifecycle::{Admission, AdmitOrder, Finish, admit, finish};
 use super::run::{Report, Service};
 use crate::admission::Policy;
 use crate::error::{Invalid, Result};
@@ -168,6 +168,16 @@ impl Service for Admitter {
             admission.next_due = Some(time::truncate(now));
         }
         Ok(admission)
+    }
+
+    /// Gives back what was granted.
+    fn undelivered(&mut self, now: DateTime<Utc>, report: Admission) -> Result<()> {
+        let back: Vec<Finish> =
+            report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
+        if !back.is_empty() {
+            self.store.write(|tx| finish(tx, now, &back))?;
+        }
+        Ok(())
     }
 }
 

@@ -123,8 +123,8 @@ impl Poker {
         let mut crew = Crew::new(self.options.threads, self.options.max_hung, former);
         self.pending.clear();
         for (number, name, kind) in self.kinds.known() {
-            if let Some(probe) = &kind.probe {
-                crew.add_kind(name.clone(), probe.clone(), kind.at_once);
+            if let Some(way) = &kind.way {
+                crew.add_kind(name.clone(), way.clone(), kind.at_once);
                 self.pending.push(Pending { kind: number, groups: VecDeque::new() });
             }
         }

@@ -35,11 +35,14 @@ impl Poker {
                     self.answer(group, &poked, knew, now, report);
                     self.groups.rest(group, now, self.rules());
                 }
-                Outcome::Overran(timeout) => {
+                Outcome::Overran { timeout, hangs } => {
                     report.overran += 1;
                     let text = format!("the poke took longer than {:.3} s", timeout.as_secs_f64());
                     self.answer(group, &Poked::Unreachable(text), knew, now, report);
-                    self.groups.hangs(group, now, self.rules());
+                    match hangs {
+                        true => self.groups.hangs(group, now, self.rules()),
+                        false => self.groups.rest(group, now, self.rules()),
+                    }
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use super::probe::Probe;
+use super::distant::Way;
 use crate::id::SensorKind;
 
 /// Kinds by number.
@@ -17,7 +17,7 @@ pub(super) struct Kinds {
 #[derive(Default)]
 pub(super) struct Kind {
     /// How it is poked; none if this worker does not know how.
-    pub(super) probe: Option<Probe>,
+    pub(super) way: Option<Way>,
     pub(super) at_once: Option<NonZeroUsize>,
 }
 
@@ -39,7 +39,7 @@ impl Kinds {
     }
 
     pub(super) fn is_known(&self, number: u32) -> bool {
-        self.kinds.get(number as usize).is_some_and(|kind| kind.probe.is_some())
+        self.kinds.get(number as usize).is_some_and(|kind| kind.way.is_some())
     }
 
     /// The kinds that this worker can poke, with their numbers.
@@ -48,6 +48,6 @@ impl Kinds {
             .numbers
             .iter()
             .filter_map(|(name, number)| Some((*number, name, self.kinds.get(*number as usize)?)));
-        known.filter(|(_, _, kind)| kind.probe.is_some())
+        known.filter(|(_, _, kind)| kind.way.is_some())
     }
 }

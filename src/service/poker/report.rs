@@ -48,11 +48,12 @@ pub struct PokeReport {
     pub backed_off: usize,
     /// How often the log panicked ([`PokeLog`](super::PokeLog)).
     pub log_panics: usize,
-    /// Groups that are due and wait for a thread, now that the tick is over.
+    /// Groups that are due and wait for a thread, or for a place among the calls of their kind, now that the tick is over.
     pub waiting: usize,
     /// Groups whose poke was begun and has neither answered nor passed its deadline, now that the tick is over.
     pub in_flight: usize,
-    /// Threads whose poke passed its deadline and has not returned.
+    /// Calls that passed their deadline and have not returned: each holds a thread; of async pokes, only those that block
+    /// their runtime.
     pub hung: usize,
     /// Threads that may poke: [`PokerOptions::threads`](super::PokerOptions::threads), less those hung beyond
     /// [`max_hung`](super::PokerOptions::max_hung). At 0 nothing is poked; sensors time out only.

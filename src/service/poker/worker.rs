@@ -9,6 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::crew::{Crew, Former, Haul};
+use super::distant::Way;
 use super::group::GroupRef;
 use super::groups::Groups;
 use super::kinds::Kinds;
@@ -43,6 +44,8 @@ use crate::store::{Store, StoreExt};
 ///
 /// * *Threads* are the poker's own, made when there is work for them, at most [`threads`](PokerOptions::threads) that do not
 ///   hang. Kinds take turns; a kind may have a limit of calls at once ([`Self::at_once`]), and does not hold up the others.
+/// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the same deadlines, fences
+///   and limits by kind; past its deadline a future is dropped, so that nothing hangs, unless it blocks its runtime.
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its members, else that of
 ///   the options. Then it counts as [`Poked::Unreachable`](crate::sensor::Poked::Unreachable), its thread as hung, and another
 ///   takes its place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke hangs, its
@@ -64,7 +67,7 @@ use crate::store::{Store, StoreExt};
 ///
 /// When the clock is set back, the worker begins anew, as after a restart.
 ///
-/// [`Self::leave`] and dropping the poker wait for pokes that run, each until its deadline at most.
+/// [`Self::leave`] and dropping the poker wait for pokes that run on threads, each until its deadline at most, and drop async ones.
 ///
 /// # Examples
 ///
@@ -183,7 +186,7 @@ impl Poker {
     /// not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
-        self.probe(&kind, Probe::One(Arc::new(poke)))
+        self.way(&kind, Way::Threads(Probe::One(Arc::new(poke))))
     }
 
     /// Answers for this kind with this poke, at most `at_most` targets in one call.
@@ -209,18 +212,19 @@ impl Poker {
     /// ```
     #[must_use]
     pub fn kind_many(self, kind: SensorKind, at_most: NonZeroUsize, poke: impl PokeMany + 'static) -> Self {
-        self.probe(&kind, Probe::Many(Arc::new(poke), at_most.get()))
+        self.way(&kind, Way::Threads(Probe::Many(Arc::new(poke), at_most.get())))
     }
 
-    fn probe(mut self, kind: &SensorKind, probe: Probe) -> Self {
+    pub(super) fn way(mut self, kind: &SensorKind, way: Way) -> Self {
         self.begin_anew();
         if let Some(kind) = self.kinds.kind_mut(kind) {
-            kind.probe = Some(probe);
+            kind.way = Some(way);
         }
         self
     }
 
-    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count.
+    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count. Without it, blocking
+    /// pokes are limited by their threads alone, and async ones to 1,000 of a kind.
     #[must_use]
     pub fn at_once(mut self, kind: SensorKind, calls: NonZeroUsize) -> Self {
         self.begin_anew();
@@ -238,7 +242,7 @@ impl Poker {
         self
     }
 
-    /// Waits for the pokes that run, each until its deadline at most, and releases the shards, so that other workers take them
+    /// Waits for the pokes that run on threads, each until its deadline at most, drops async ones, and releases the shards, so that other workers take them
     /// over at once. What the pokes answered counts. Threads that hang stay until their pokes return; if the poker ticks again, they
     /// count against [`max_hung`](PokerOptions::max_hung) as before.
     ///

@@ -47,6 +47,32 @@ struct Asked {
 }
 
 impl Call {
+    /// None for no jobs.
+    pub(super) fn new<'a>(
+        began: Instant,
+        knew: u64,
+        jobs: impl Iterator<Item = &'a Job> + Clone,
+    ) -> Option<Self> {
+        let timeout = jobs.clone().map(|job| job.timeout).min()?;
+        let mut asked = jobs.map(|job| Asked { group: job.group, tick: job.tick });
+        let first = asked.next()?;
+        Some(Self { began, timeout, knew, first, more: asked.collect() })
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = GroupRef> {
+        self.asked().map(|asked| asked.group)
+    }
+
+    /// What it was answered.
+    pub(super) fn answered(&self, answers: Vec<Poked>) -> impl Iterator<Item = Answer> {
+        let outcomes = answers.into_iter().map(Outcome::Answered);
+        self.asked().zip(outcomes).map(|(asked, outcome)| self.answer(asked, outcome))
+    }
+
+    fn answer(&self, Asked { group, tick }: Asked, outcome: Outcome) -> Answer {
+        Answer { group, tick, knew: self.knew, outcome }
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.began.checked_add(self.timeout)
     }
@@ -63,14 +89,9 @@ impl Call {
         std::iter::once(self.first).chain(self.more.iter().copied())
     }
 
-    /// What to say of it when it has passed its deadline.
-    pub(super) fn overran(&self) -> impl Iterator<Item = Answer> {
-        self.asked().map(|Asked { group, tick }| Answer {
-            group,
-            tick,
-            knew: self.knew,
-            outcome: Outcome::Overran(self.timeout),
-        })
+    /// What to say of it when it has passed its deadline, and, if it does not hang, has ended for that.
+    pub(super) fn overran(&self, hangs: bool) -> impl Iterator<Item = Answer> {
+        self.asked().map(move |asked| self.answer(asked, Outcome::Overran { timeout: self.timeout, hangs }))
     }
 }
 
@@ -149,11 +170,7 @@ impl Desk {
         let knew = shared.followed.load(Ordering::Acquire);
         let length = work.todo.len().min(most);
         batch.extend(work.todo.drain(..length).map(|job| (job, knew)));
-        let mut asked = batch.iter().map(|(job, _)| Asked { group: job.group, tick: job.tick });
-        let Some(first) = asked.next() else { return false };
-        let more = asked.collect();
-        let timeout = batch.iter().map(|(job, _)| job.timeout).min().unwrap_or_default();
-        work.call = Some(Call { began: now, timeout, knew, first, more });
-        true
+        work.call = Call::new(now, knew, batch.iter().map(|(job, _)| job));
+        work.call.is_some()
     }
 }

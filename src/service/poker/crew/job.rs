@@ -37,6 +37,11 @@ pub(in crate::service::poker) struct Answer {
 #[derive(Debug)]
 pub(in crate::service::poker) enum Outcome {
     Answered(Poked),
-    /// It passed its deadline, which was so long.
-    Overran(Duration),
+    /// It passed its deadline.
+    Overran {
+        /// How long it might have taken.
+        timeout: Duration,
+        /// It has not returned.
+        hangs: bool,
+    },
 }
