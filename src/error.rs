@@ -213,6 +213,23 @@ pub enum StoreErrorKind {
     Backend,
 }
 
+impl StoreErrorKind {
+    /// The name, which also serves as a label of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Conflict => "conflict",
+            Self::Full => "full",
+            Self::Io => "io",
+            Self::Corrupt => "corrupt",
+            Self::Schema => "schema",
+            Self::ReadOnly => "read_only",
+            Self::Indeterminate => "indeterminate",
+            Self::Backend => "backend",
+        }
+    }
+}
+
 /// A store operation failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
