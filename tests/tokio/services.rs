@@ -168,7 +168,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                 let (mut admitter, calls) = (admitter(&store), AsyncStore::new(store.clone()));
                 let mut delivered: BTreeMap<LeaseRef, usize> = BTreeMap::new();
                 let mut ended = 0;
-                let mut rounds = 0;
+                let (mut rounds, mut work) = (0, tokio::task::JoinSet::new());
                 // Cut again and again, until a run ends by itself.
                 let whole = loop {
                     rounds += 1;
@@ -177,7 +177,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                             *delivered.entry(task.lease_ref()).or_default() += 1;
                             ended += 1;
                             let (calls, done) = (calls.clone(), Finish::success(task.lease_ref()));
-                            tokio::spawn(async move { calls.finish(at(0), [done]).await.unwrap() });
+                            work.spawn(async move { calls.finish(at(0), [done]).await.unwrap() });
                         }
                         if ended == 6 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                     };
@@ -188,7 +188,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                     }
                     all_work_done().await;
                 };
-                all_work_done().await;
+                work.join_all().await;
                 (delivered, whole)
             });
             assert_eq!(delivered.len(), 6, "{polls}");
