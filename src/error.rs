@@ -24,6 +24,15 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Leases were given up for lost: roll back and stop that work, somebody else may be at it. Only
+    /// [`fenced`](crate::service::lifecycle::Fenced::fenced) says so; else a stale lease is an answer.
+    #[error("{} of {of} leases are stale, the first is number {} of them: roll back, and stop that work", stale.len(), stale.first().map_or(0, |at| at + 1))]
+    Stale {
+        /// The places of the stale ones in what was asked, from 0, rising.
+        stale: Vec<usize>,
+        /// How many were asked for.
+        of: usize,
+    },
     /// A name was refused.
     #[error(transparent)]
     Id(#[from] IdError),
@@ -194,6 +203,23 @@ pub enum StoreErrorKind {
     Indeterminate,
     /// Anything else: see the source.
     Backend,
+}
+
+impl StoreErrorKind {
+    /// The name, which also serves as a label of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Conflict => "conflict",
+            Self::Full => "full",
+            Self::Io => "io",
+            Self::Corrupt => "corrupt",
+            Self::Schema => "schema",
+            Self::ReadOnly => "read_only",
+            Self::Indeterminate => "indeterminate",
+            Self::Backend => "backend",
+        }
+    }
 }
 
 /// A store operation failed.

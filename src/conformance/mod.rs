@@ -50,8 +50,10 @@ mod sensors;
 mod side;
 mod signs;
 mod snapshot;
+mod steps;
 mod tasks;
 mod threads;
+mod ticks;
 mod transactions;
 mod windows;
 mod workers;
@@ -61,6 +63,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use model::{check as model, compare};
+pub use snapshot::{Snapshot, Watch};
 
 use crate::store::{Store, StoreExt};
 
@@ -131,6 +134,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         tasks::cases(),
         lanes::cases(),
         grants::cases(),
+        ticks::cases(),
         leases::cases(),
         moves::cases(),
         retention::cases(),

@@ -11,26 +11,34 @@ use crate::pool::{PoolRecord, PoolStats};
 use crate::run::{ActiveQuery, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
 use crate::shard::ShardLimit;
-use crate::store::{Discrepancy, SensorQuery, ShardLease, StoreTx, WhichSensors, Worker};
+use crate::store::{Discrepancy, SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker};
 use crate::task::TaskRecord;
 
+use super::steps::Steps;
 use super::world::ends_of_time;
 
-/// The names that a snapshot looks for; all else it finds by itself.
+/// The names that a [`Snapshot`] looks for; all else it finds by itself.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Watch {
-    pub(super) tasks: Vec<TaskKey>,
-    pub(super) limits: Vec<LimitKey>,
-    pub(super) requests: Vec<RequestId>,
+pub struct Watch {
+    /// Tasks, and with them their sensors.
+    pub tasks: Vec<TaskKey>,
+    /// Limits, also those that only tasks made known.
+    pub limits: Vec<LimitKey>,
+    /// Ticks that granted something.
+    pub requests: Vec<RequestId>,
 }
 
+/// Everything that can be seen of a store. Two are equal if no call could tell the states apart.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Snapshot {
+pub struct Snapshot {
     pub(super) tasks: Vec<Option<TaskRecord>>,
     pub(super) lanes: Vec<Lane>,
     pub(super) candidates: Vec<Candidate>,
     pub(super) expired: Vec<TaskRecord>,
     pub(super) next: [Option<DateTime<Utc>>; 2],
+    /// The pools and limits of the lanes.
+    pub(super) named: Vec<PoolRecord>,
+    pub(super) carried: Vec<LimitRecord>,
     pub(super) granted: Vec<Option<Vec<LeaseRef>>>,
     pub(super) pools: Vec<PoolRecord>,
     pub(super) stats: Vec<Option<PoolStats>>,
@@ -64,10 +72,36 @@ pub(super) fn silent(tx: &mut dyn StoreTx, before: DateTime<Utc>) -> StoreResult
 }
 
 impl Snapshot {
-    pub(super) fn take(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
+    /// What the audit found; a sound store has nothing here.
+    pub fn audit(&self) -> &[Discrepancy] {
+        &self.audit
+    }
+
+    /// The tasks that were watched.
+    pub fn tasks(&self) -> &[Option<TaskRecord>] {
+        &self.tasks
+    }
+
+    /// All pools.
+    pub fn pools(&self) -> &[PoolRecord] {
+        &self.pools
+    }
+
+    /// Looks at everything in this transaction.
+    ///
+    /// # Errors
+    ///
+    /// What the store answers.
+    ///
+    /// # Panics
+    ///
+    /// If silent runs come in another order than the promised one.
+    pub fn take(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
         let (first, last) = ends_of_time();
-        let lanes = tx.ready_lanes()?;
-        let pages: Vec<LanePage> = lanes.iter().map(|lane| LanePage::new(lane.no, None, 10_000)).collect();
+        let survey = tx.survey(&SurveyQuery::new())?;
+        let lanes = survey.lanes;
+        let page = |lane: &Lane| LanePage::new(lane.no, None, 10_000).with_ready_at(true);
+        let pages: Vec<LanePage> = lanes.iter().map(page).collect();
         let pools = tx.all_pools()?;
         let names: Vec<_> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
         Ok(Self {
@@ -75,7 +109,9 @@ impl Snapshot {
             lanes,
             candidates: tx.candidates(&pages)?,
             expired: tx.expired(last, 10_000)?,
-            next: [tx.next_due()?, tx.next_expiry()?],
+            next: [survey.next_due, tx.next_expiry()?],
+            named: survey.pools,
+            carried: survey.limits,
             granted: watch.requests.iter().map(|request| tx.granted(request)).collect::<Result<_, _>>()?,
             pools,
             stats: tx.pool_stats(&names)?,

@@ -7,11 +7,12 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::lifecycle::{Admission, AdmitOrder, Finish, admit, finish};
+use super::observer::{Observer, Tick, Watch};
 use super::run::{Report, Service};
 use crate::admission::Policy;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, RequestId};
-use crate::store::{Store, StoreExt};
+use crate::store::{Store, StoreExt, SurveyQuery};
 use crate::time;
 
 /// How an [`Admitter`] admits.
@@ -71,9 +72,6 @@ impl AdmitterOptions {
     }
 }
 
-/// How many remembered ticks one tick forgets at most.
-const FORGET: usize = 64;
-
 /// Admits waiting tasks for one holder, tick by tick.
 ///
 /// Several admitters, in one process or in many, may work on one store: together they never grant more slots than a pool
@@ -103,6 +101,7 @@ pub struct Admitter {
     store: Arc<dyn Store>,
     holder: Holder,
     options: AdmitterOptions,
+    watch: Watch,
 }
 
 /// Counts the ticks of all admitters of this process.
@@ -118,7 +117,14 @@ impl Admitter {
         if options.lease < Duration::from_millis(1) {
             return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
         }
-        Ok(Self { store, holder, options })
+        Ok(Self { store, holder, options, watch: Watch::default() })
+    }
+
+    /// Tells this observer what it counts and measures.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.watch = observer.into();
+        self
     }
 
     /// Admits at most `free` tasks, and at most as many as the options say: the free places of the executor.
@@ -131,21 +137,27 @@ impl Admitter {
     /// [`crate::Error::Store`] if the store fails.
     pub fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
         let now = time::truncate(now);
-        let request = self.request(now)?;
         let budget = self.options.budget.min(free);
+        let (tick, mut runs) = (Tick::admitter(&self.holder, budget), 0);
+        let answer = self.admit_within(budget, now, &mut runs);
+        self.watch.admitted(tick, now, runs.saturating_sub(1), &answer);
+        answer
+    }
+
+    /// Counts how often it decided.
+    fn admit_within(&self, budget: usize, now: DateTime<Utc>, runs: &mut usize) -> Result<Admission> {
+        let request = self.request(now)?;
         let order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease)
-            .policy(self.options.policy.clone());
-        let forget_before = time::sub(now, self.options.remember);
+            .policy(self.options.policy.clone())
+            .forget_before(time::sub(now, self.options.remember));
         match self.store.write(|tx| {
-            let admission = admit(tx, now, &order)?;
-            if !admission.granted.is_empty() {
-                tx.forget_requests(forget_before, FORGET)?;
-            }
-            Ok(admission)
+            *runs += 1;
+            admit(tx, now, &order)
         }) {
             Err(unknown) if unknown.is_indeterminate() => {
-                let committed = self.store.read(|tx| Ok(tx.granted(&order.request)?)).map_err(|_| unknown)?;
-                match committed {
+                let query = SurveyQuery::new().request(order.request.clone());
+                let survey = self.store.read(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
+                match survey.granted {
                     Some(_) => self.store.write(|tx| admit(tx, now, &order)),
                     None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
                 }

@@ -32,6 +32,7 @@ pub mod sqlite;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 pub(crate) mod tally;
 mod task;
+mod tick;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -42,7 +43,8 @@ pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use task::{Discrepancy, GrantBatch, Inserted, Move, Moved, StateSet, TaskTx};
+pub use task::{Discrepancy, Inserted, Move, Moved, StateSet, TaskTx};
+pub use tick::{Forget, GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 
@@ -53,6 +55,16 @@ pub enum TxMode {
     Read,
     /// Read and write.
     Write,
+}
+
+impl TxMode {
+    /// The name, which also serves as a label of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
 }
 
 /// What a store is.

@@ -1,5 +1,12 @@
 //! What tests of stores and hosts need, beside the conformance suite. Feature `testing`.
 
+mod fault;
 pub mod history;
+mod steps;
+mod sweep;
 
+pub use crate::conformance::{Snapshot, Watch};
 pub use crate::store::tally::{RunReads, count_run_reads};
+pub use fault::{Fault, FaultStore, Struck, When};
+pub use steps::{Step, life, watch};
+pub use sweep::{KINDS, Sweep, sweep_faults};

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Outage, Poked, SensorRecord, give_up, settle};
 use crate::service::lifecycle::end_sensors;
+use crate::service::observer::PokeOutcome;
 use crate::store::{Moved, StoreExt};
 use crate::time;
 
@@ -25,10 +26,17 @@ const END_BYTES: usize = 64 << 20;
 impl Poker {
     /// Takes up what the threads gave back.
     pub(super) fn take_up(&mut self, haul: &mut Haul, now: DateTime<Utc>, report: &mut PokeReport) {
-        for Answer { group, knew, outcome, .. } in haul.answers.drain(..) {
+        for Answer { group, knew, outcome, took, .. } in haul.answers.drain(..) {
             report.poked += 1;
             if let Some(found) = self.groups.get(group) {
                 report.saved += (found.members as usize).saturating_sub(1);
+                if let Some(kind) = self.kinds.name(found.kind) {
+                    let outcome = match &outcome {
+                        Outcome::Answered(poked) => PokeOutcome::from(poked),
+                        Outcome::Overran { .. } => PokeOutcome::Overran,
+                    };
+                    self.tally.count(&self.watch, kind, outcome, took);
+                }
             }
             match outcome {
                 Outcome::Answered(poked) => {

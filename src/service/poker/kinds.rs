@@ -11,6 +11,7 @@ use crate::id::SensorKind;
 pub(super) struct Kinds {
     numbers: HashMap<SensorKind, u32>,
     kinds: Vec<Kind>,
+    names: Vec<SensorKind>,
 }
 
 /// One kind.
@@ -29,6 +30,7 @@ impl Kinds {
         }
         let number = u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
         self.kinds.push(Kind::default());
+        self.names.push(name.clone());
         self.numbers.insert(name.clone(), number);
         number
     }
@@ -36,6 +38,11 @@ impl Kinds {
     pub(super) fn kind_mut(&mut self, name: &SensorKind) -> Option<&mut Kind> {
         let number = self.number(name);
         self.kinds.get_mut(number as usize)
+    }
+
+    /// The name of the kind of this number.
+    pub(super) fn name(&self, number: u32) -> Option<&SensorKind> {
+        self.names.get(number as usize)
     }
 
     pub(super) fn is_known(&self, number: u32) -> bool {

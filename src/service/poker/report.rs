@@ -17,8 +17,12 @@ pub struct PokeReport {
     pub sensors: usize,
     /// Poke groups, that is distinct targets, that it holds in memory.
     pub groups: usize,
+    /// Shards that it took in this tick: at its start, or from a worker that left or died.
+    pub gained: usize,
     /// Sensors read from the store: registered, changed or ended since the last tick, or taken over.
     pub loaded: usize,
+    /// Groups that came due in this tick.
+    pub due: usize,
     /// Pokes whose answers were taken up, those that passed their deadline among them.
     pub poked: usize,
     /// Pokes that were not needed, because sensors share them.

@@ -20,6 +20,7 @@ use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::Ending;
+use crate::service::observer::{Observer, PokeTally, Watch};
 use crate::service::run::LoopHandle;
 use crate::store::{Store, StoreExt};
 
@@ -130,6 +131,9 @@ pub struct Poker {
     pub(super) handle: Option<LoopHandle>,
     /// Due groups that wait for a place in the crew's queue, by kind.
     pub(super) pending: Vec<Pending>,
+    pub(super) watch: Watch,
+    /// Answers that the observer was not told of yet.
+    pub(super) tally: PokeTally,
 }
 
 /// The due groups of a kind that this worker can poke.
@@ -177,7 +181,16 @@ impl Poker {
             former: Former::default(),
             handle: None,
             pending: Vec::new(),
+            watch: Watch::default(),
+            tally: PokeTally::default(),
         })
+    }
+
+    /// Tells this observer what it counts and measures.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.watch = observer.into();
+        self
     }
 
     /// Answers for this kind with this poke.
@@ -263,7 +276,9 @@ impl Poker {
         let (mut haul, mut report) = (Haul::default(), PokeReport::default());
         self.former = crew.disband(&mut haul);
         self.take_up(&mut haul, now, &mut report);
-        self.store_ends(now, &mut report)
+        let settled = self.store_ends(now, &mut report);
+        self.watch.poke_answers(&report, &mut self.tally);
+        settled
     }
 
     /// Forgets all that it holds, and its threads.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::board::{Shared, Stint};
 use super::job::{Answer, Job, Outcome};
 use crate::sensor::Poked;
+use crate::service::observer::spans;
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
 
@@ -65,12 +66,24 @@ impl Call {
 
     /// What it was answered.
     pub(super) fn answered(&self, answers: Vec<Poked>) -> impl Iterator<Item = Answer> {
-        let outcomes = answers.into_iter().map(Outcome::Answered);
-        self.asked().zip(outcomes).map(|(asked, outcome)| self.answer(asked, outcome))
+        self.answers(self.began.elapsed(), answers.into_iter().map(Outcome::Answered))
     }
 
-    fn answer(&self, Asked { group, tick }: Asked, outcome: Outcome) -> Answer {
-        Answer { group, tick, knew: self.knew, outcome }
+    /// One answer for each group; the first says how long the call took.
+    fn answers(
+        &self,
+        took: Duration,
+        outcomes: impl Iterator<Item = Outcome>,
+    ) -> impl Iterator<Item = Answer> {
+        let mut took = Some(took);
+        let answer = move |(Asked { group, tick }, outcome)| Answer {
+            group,
+            tick,
+            knew: self.knew,
+            outcome,
+            took: took.take(),
+        };
+        self.asked().zip(outcomes).map(answer)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -91,7 +104,8 @@ impl Call {
 
     /// What to say of it when it has passed its deadline, and, if it does not hang, has ended for that.
     pub(super) fn overran(&self, hangs: bool) -> impl Iterator<Item = Answer> {
-        self.asked().map(move |asked| self.answer(asked, Outcome::Overran { timeout: self.timeout, hangs }))
+        let outcome = move |_| Outcome::Overran { timeout: self.timeout, hangs };
+        self.answers(self.timeout, self.asked().map(outcome))
     }
 }
 
@@ -121,6 +135,7 @@ impl Desk {
                 };
             }
             made += batch.len();
+            let _span = spans::poke(&name, batch.len());
             let request = |job: &'_ Job| (job.sensors as usize, job.now);
             if let (Probe::One(poke), [(job, _)]) = (&probe, batch.as_slice()) {
                 let (sensors, now) = request(job);
@@ -155,10 +170,10 @@ impl Desk {
         if work.taken {
             return false;
         }
-        work.call = None;
+        let mut took = work.call.take().map(|call| now.saturating_duration_since(call.began));
         for ((job, knew), poked) in batch.drain(..).zip(answers.drain(..)) {
             let outcome = Outcome::Answered(poked);
-            work.done.push(Answer { group: job.group, tick: job.tick, knew, outcome });
+            work.done.push(Answer { group: job.group, tick: job.tick, knew, outcome, took: took.take() });
         }
         if !shared.may_begin(now) {
             return false;

@@ -31,6 +31,8 @@ pub(in crate::service::poker) struct Answer {
     /// The last tick that had read the store when the poke began.
     pub(in crate::service::poker) knew: u64,
     pub(in crate::service::poker) outcome: Outcome,
+    /// How long its call took, or its deadline if that passed. The first of the answers to a call says so.
+    pub(in crate::service::poker) took: Option<Duration>,
 }
 
 /// How a poke went.
