@@ -90,9 +90,12 @@ fn what_is_undelivered_may_be_asked_for_alone() {
     for Kept { store, .. } in &stores() {
         let keys = tasks(store, 6, 4);
         in_order().block_on(async {
-            let mut admitter = admitter(store);
+            let (mut admitter, gate) = (admitter(store), Arc::new(Gate::default()));
+            let held_up = gate.clone();
+            tokio::task::spawn_blocking(move || held_up.pass());
             assert!(cut(1, || {}, admitter.tick(at(0))).await.is_none());
             assert!(cut(1, || {}, admitter.undelivered()).await.is_none(), "this future may be dropped, too");
+            gate.open();
             let mut granted = leases(&admitter.undelivered().await.unwrap().unwrap().granted);
             granted.sort();
             assert_eq!(granted, held(store, &keys));
