@@ -5,8 +5,6 @@
 #[cfg(feature = "sqlite")]
 mod blocking;
 mod cut;
-#[path = "../faults/mod.rs"]
-mod faults;
 mod fleet;
 mod operations;
 mod outside;
