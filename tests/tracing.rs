@@ -158,12 +158,11 @@ fn an_admission_and_a_lost_lease() {
 
 #[test]
 fn a_tick_that_fails_warns() {
-    let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
-    let store: Arc<dyn Store> = faults.clone();
+    let store = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
     let notes = noted(|| {
-        faults.refuse(TxMode::Write, 1);
+        store.refuse(TxMode::Write, 1);
         admitter(store.clone()).tick(at(0)).unwrap_err();
-        faults.refuse(TxMode::Write, 1);
+        store.refuse(TxMode::Write, 1);
         Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
             .unwrap()
             .tick(at(0))

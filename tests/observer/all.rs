@@ -201,13 +201,13 @@ fn a_tick_that_fails_tells_what_it_did() {
     inner.write(|tx| register(tx, at(0), std::slice::from_ref(&sensor))).unwrap();
 
     let faults = Arc::new(FaultStore::new(inner));
-    let (store, refuse): (Arc<dyn Store>, _) = (faults.clone(), faults.clone());
+    let refuse = faults.clone();
     let poke = move |_: &PokeRequest<'_>| {
         refuse.refuse(TxMode::Write, 1);
         Poked::Landed(None)
     };
     let options = PokerOptions::default().patience(Duration::from_secs(60));
-    let poker = Poker::new(store, "p".try_into().unwrap(), options).unwrap();
+    let poker = Poker::new(faults.clone(), "p".try_into().unwrap(), options).unwrap();
     let mut poker = poker.kind("good".try_into().unwrap(), poke).observed_by(recorder.clone());
     poker.tick(at(0)).unwrap_err();
     let failed = recorder.told();
