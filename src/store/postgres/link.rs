@@ -72,6 +72,9 @@ pub(super) struct Link {
     connection: Option<Connection>,
 }
 
+/// A statement on its way to be prepared.
+type Preparing<'c> = Pin<Box<dyn Future<Output = Result<Prepared, PgError>> + Send + 'c>>;
+
 impl Link {
     pub(super) fn new(
         mode: TxMode,
@@ -324,7 +327,7 @@ impl Connection {
             return Ok(());
         }
         let client = &self.client;
-        let mut sent: Vec<Pin<Box<dyn Future<Output = Result<Prepared, PgError>> + Send + '_>>> = Vec::new();
+        let mut sent: Vec<Preparing<'_>> = Vec::new();
         for statement in &missing {
             let text = options.schema.statement(statement.sql);
             let types: Vec<Type> = statement.params.iter().map(|param| param.kind.clone()).collect();
