@@ -1,4 +1,40 @@
 //! The PostgreSQL store: many machines, one database.
+//!
+//! # Two ways to use it
+//!
+//! * [`PostgresStore`] keeps its own connections: one that writes, a few that read. It sets timeouts and the like on those only.
+//! * [`tx()`] does the same work inside a transaction that the host owns, so that rows of the host and of the store commit
+//!   together or not at all. It begins nothing, commits nothing and sets nothing.
+//!
+//! How to get a server, options, grants, isolation, poolers and clocks: `docs/postgresql.md` in the repository.
+//!
+//! # What is promised
+//!
+//! * Writers of one schema take turns, in the order in which they ask; a transaction that writes sees what the one before it
+//!   committed, at every isolation level. Readers see one state and wait for nobody.
+//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on working; a connection
+//!   that was lost is made anew by the next call.
+//! * A commit whose answer was lost is [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other
+//!   error has changed nothing. Serialization failures and deadlocks are
+//!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
+//! * Each call of the store is one round trip, whatever the number of tasks; a transaction begins with its first call, and what
+//!   writes has one more to commit.
+//! * The cost of a call does not depend on how many tasks wait: every statement but those of
+//!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts no table.
+//! * Tables of a newer version of the crate or of somebody else's are refused and left untouched.
+//! * A transaction begun inside another one of its mode on the same thread is refused at once.
+//!
+//! # Examples
+//!
+//! ```no_run
+//! use stationmaster::pool::{PoolSpec, Slots};
+//! use stationmaster::store::postgres::{PostgresOptions, PostgresStore};
+//! use stationmaster::store::StoreExt;
+//!
+//! let store = PostgresStore::connect("postgres://jobs@127.0.0.1/jobs", PostgresOptions::new())?;
+//! store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?))?;
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
 
 mod connect;
 mod driver;
