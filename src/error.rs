@@ -42,6 +42,10 @@ pub enum Error {
     /// A value was refused when it was built: a retry policy, a poke context.
     #[error(transparent)]
     Refused(Box<dyn StdError + Send + Sync>),
+    /// There is no async runtime that could do the work: nothing was done.
+    #[cfg(feature = "tokio")]
+    #[error(transparent)]
+    Runtime(#[from] NoRuntime),
     /// The body of a transaction gave up with an error of its own; everything was rolled back.
     #[error("the transaction was rolled back by its caller: {0}")]
     Aborted(#[source] Box<dyn StdError + Send + Sync>),
@@ -62,6 +66,19 @@ impl Error {
     pub fn is_indeterminate(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_indeterminate())
     }
+}
+
+/// There is no async runtime that could do the work. Nothing was done.
+#[cfg(feature = "tokio")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoRuntime {
+    /// The future was not polled by a tokio runtime.
+    #[error("there is no tokio runtime here: await this in one of its tasks, or enter its handle first")]
+    Outside,
+    /// The runtime was shut down before the work began.
+    #[error("the tokio runtime was shut down before the work began: nothing was done")]
+    ShutDown,
 }
 
 /// An argument that no store state could make right. Nothing was changed.
@@ -186,6 +203,23 @@ pub enum StoreErrorKind {
     Indeterminate,
     /// Anything else: see the source.
     Backend,
+}
+
+impl StoreErrorKind {
+    /// The name, which also serves as a label of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Conflict => "conflict",
+            Self::Full => "full",
+            Self::Io => "io",
+            Self::Corrupt => "corrupt",
+            Self::Schema => "schema",
+            Self::ReadOnly => "read_only",
+            Self::Indeterminate => "indeterminate",
+            Self::Backend => "backend",
+        }
+    }
 }
 
 /// A store operation failed.
