@@ -1,0 +1,74 @@
+//! Processes that share a PostgreSQL schema.
+
+use crate::place::Place;
+use crate::place::postgres::{Database, Level};
+use crate::postgres_server::{Scratch, with};
+use crate::run::{Outcome, Trial, run, seconds};
+use crate::worker::{Bears, Mood, Random};
+
+/// Eight processes that are killed, whose backends are terminated, whose leases expire and whose pools change.
+fn disturbed(level: Level) {
+    let scratch = Scratch::new("contention");
+    let plain = scratch.plain();
+    let place = Place::Postgres(Database {
+        url: with(&scratch.url, &format!("application_name={}", scratch.schema)),
+        schema: scratch.schema.clone(),
+        level,
+    });
+    let mut terminated = 0;
+    let terminate = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+         WHERE application_name = '{}' ORDER BY random() LIMIT 1) AS one",
+        scratch.schema
+    );
+    let mut disturb = |random: &mut Random| {
+        if random.below(2) == 0 {
+            terminated += plain.number(&terminate);
+        }
+    };
+    let outcome = run(Trial {
+        place,
+        processes: 8,
+        seconds: seconds(4),
+        mood: Mood::Wild,
+        bears: Bears::LostConnections,
+        disturb: &mut disturb,
+    });
+    outcome.print(&format!("{level:?}: 8 processes, {} s, {terminated} backends terminated", seconds(4)));
+    assert!(outcome.summary.reaped > 0 && outcome.summary.unknown > 0, "the wild mood was tame");
+    assert!(terminated > 0);
+}
+
+#[test]
+fn eight_processes_survive_kills_and_terminations_at_read_committed() {
+    disturbed(Level::ReadCommitted);
+}
+
+#[test]
+fn eight_processes_survive_kills_and_terminations_at_repeatable_read() {
+    disturbed(Level::RepeatableRead);
+}
+
+#[test]
+fn eight_processes_survive_kills_and_terminations_at_serializable() {
+    disturbed(Level::Serializable);
+}
+
+/// Undisturbed, no call may answer an error.
+#[test]
+fn four_processes_never_oversubscribe_and_meet_no_error() {
+    for level in Level::ALL {
+        let scratch = Scratch::new("calm");
+        let place = Place::Postgres(Database { url: scratch.url.clone(), schema: scratch.schema.clone(), level });
+        let outcome: Outcome = run(Trial {
+            place,
+            processes: 4,
+            seconds: seconds(4).min(10),
+            mood: Mood::Calm,
+            bears: Bears::Nothing,
+            disturb: &mut |_| {},
+        });
+        outcome.print(&format!("{level:?}: 4 processes"));
+        assert_eq!(outcome.summary.grants, outcome.summary.ended);
+    }
+}
