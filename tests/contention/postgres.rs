@@ -59,7 +59,8 @@ fn eight_processes_survive_kills_and_terminations_at_serializable() {
 fn four_processes_never_oversubscribe_and_meet_no_error() {
     for level in Level::ALL {
         let scratch = Scratch::new("calm");
-        let place = Place::Postgres(Database { url: scratch.url.clone(), schema: scratch.schema.clone(), level });
+        let place =
+            Place::Postgres(Database { url: scratch.url.clone(), schema: scratch.schema.clone(), level });
         let outcome: Outcome = run(Trial {
             place,
             processes: 4,

@@ -86,7 +86,12 @@ pub struct Orders {
 /// A line of a child's diary: written before a call, and again after it. A call that answered an error has no second line.
 #[derive(Serialize, Deserialize)]
 pub enum Line {
-    Call { call: u64, at: u64, returned: bool, operation: Operation },
+    Call {
+        call: u64,
+        at: u64,
+        returned: bool,
+        operation: Operation,
+    },
     /// What the worker bore, by kind, so far.
     Errors(BTreeMap<String, usize>),
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stationmaster::store::postgres::{Isolation, PostgresOptions, PostgresStore, Schema, SynchronousCommit};
 use stationmaster::store::Store;
+use stationmaster::store::postgres::{Isolation, PostgresOptions, PostgresStore, Schema, SynchronousCommit};
 
 use super::Commits;
 

@@ -55,6 +55,11 @@ impl Respawned {
         self.lines.recv().ok()
     }
 
+    /// What the child has said that was not read yet.
+    pub fn said(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
     /// Kills the child with SIGKILL, and answers what it said that was not read yet.
     pub fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
