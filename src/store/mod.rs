@@ -23,8 +23,12 @@
 //! * Names come back byte for byte and sort by their bytes. Instants have microseconds.
 //! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod code;
 mod memory;
 mod pool;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod run;
 mod sensor;
 #[cfg(feature = "sqlite")]
@@ -38,6 +42,8 @@ use std::time::Duration;
 
 pub use memory::MemoryStore;
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 #[cfg(feature = "sqlite")]
