@@ -16,6 +16,9 @@ mod postgres_server;
 #[path = "../respawn/mod.rs"]
 mod respawn;
 mod run;
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+mod scratch;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod worker;

@@ -19,6 +19,9 @@ mod postgres_server;
 #[path = "../respawn/mod.rs"]
 mod respawn;
 mod rules;
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+mod scratch;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod workload;

@@ -7,9 +7,10 @@ use stationmaster::store::StoreExt;
 use crate::acknowledged::{Acknowledged, Task};
 use crate::place::postgres::{Database, Level};
 use crate::place::{Commits, Place};
-use crate::postgres_server::{OwnServer, Plain, Scratch};
+use crate::postgres_server::{OwnServer, Plain};
 use crate::respawn::Respawned;
 use crate::rules::{RULES, TASKS};
+use crate::scratch::{Scratch, url};
 use crate::workload::LostConnection;
 use crate::{Orders, kill_at_random_moments, spawn};
 

@@ -1,17 +1,13 @@
-//! The PostgreSQL server that tests use, and schemas of their own on it.
+//! A PostgreSQL server as tests see it: plain connections to any, and one of a test's own that may crash.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use stationmaster::store::postgres::tokio_postgres::{Client, NoTls, SimpleQueryMessage, connect};
+use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
-
-const VARIABLE: &str = "STATIONMASTER_TEST_POSTGRES";
-const DEFAULT: &str = "postgres://postgres@127.0.0.1:5432/test";
-
-/// The server's URL.
-pub fn url() -> String {
-    std::env::var(VARIABLE).unwrap_or_else(|_| DEFAULT.to_owned())
-}
 
 /// The same URL with one more parameter.
 pub fn with(url: &str, parameter: &str) -> String {
@@ -26,20 +22,11 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Connects; a test without a server fails with what to do about it.
     pub fn connect(url: &str) -> Self {
-        Self::try_connect(url).unwrap_or_else(|error| {
-            panic!(
-                "no PostgreSQL server answers at {url}: {error}\n\
-                 start one, for example\n    \
-                 apt-get install postgresql && service postgresql start\n    \
-                 docker run --rm -e POSTGRES_HOST_AUTH_METHOD=trust -e POSTGRES_DB=test -p 5432:5432 postgres\n\
-                 or name one in {VARIABLE}=postgres://user:password@host:port/database"
-            )
-        })
+        Self::try_connect(url).unwrap_or_else(|error| panic!("no server answers at {url}: {error}"))
     }
 
-    pub fn try_connect(url: &str) -> Result<Self, Box<dyn std::error::Error>> {
+    fn try_connect(url: &str) -> Result<Self, Box<dyn Error>> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (client, connection) = runtime.block_on(connect(url, NoTls))?;
         runtime.spawn(connection);
@@ -48,15 +35,18 @@ impl Plain {
 
     /// Runs statements; the answer is the rows of all of them, as text.
     pub fn ask(&self, sql: &str) -> Vec<Vec<Option<String>>> {
-        let messages = self.runtime.block_on(self.client.simple_query(sql));
-        let messages = messages.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        self.try_ask(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+    }
+
+    pub fn try_ask(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Box<dyn Error>> {
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
         let rows = messages.into_iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => {
                 Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
             }
             _ => None,
         });
-        rows.collect()
+        Ok(rows.collect())
     }
 
     /// The first column of the first row, as a number.
@@ -66,35 +56,108 @@ impl Plain {
     }
 }
 
-/// A schema of the test's own; it is dropped with this.
-pub struct Scratch {
-    pub url: String,
-    pub schema: String,
+/// The folder of `initdb` and `pg_ctl`: on the path, where `pg_config` says, or where packages put it.
+fn binaries() -> Option<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
+    if let Ok(answer) = Command::new("pg_config").arg("--bindir").output() {
+        folders.push(String::from_utf8_lossy(&answer.stdout).trim().into());
+    }
+    for (versions, within) in
+        [("/usr/lib/postgresql", "bin"), ("/usr/local/opt", "bin"), ("/opt/homebrew/opt", "bin")]
+    {
+        let entries = std::fs::read_dir(versions).into_iter().flatten().flatten();
+        folders.extend(entries.map(|entry| entry.path().join(within)));
+    }
+    folders.into_iter().find(|folder| folder.join("initdb").exists() && folder.join("pg_ctl").exists())
 }
 
-impl Scratch {
-    pub fn new(what: &str) -> Self {
-        Self::on(&url(), what)
-    }
-
-    pub fn on(url: &str, what: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let schema = format!("sm_{what}_{}_{count}", std::process::id());
-        Plain::connect(url).ask(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
-        Self { url: url.to_owned(), schema }
-    }
-
-    pub fn plain(&self) -> Plain {
-        Plain::connect(&self.url)
-    }
+/// The numbers of the user that runs the server, if the test cannot: PostgreSQL refuses to run as root.
+fn other_user() -> Option<(u32, u32)> {
+    let number = |flag: &str, user: &[&str]| -> Option<u32> {
+        let answer = Command::new("id").arg(flag).args(user).output().ok()?;
+        String::from_utf8_lossy(&answer.stdout).trim().parse().ok()
+    };
+    let is_root = number("-u", &[]) == Some(0);
+    is_root.then(|| number("-u", &["postgres"]).zip(number("-g", &["postgres"]))).flatten()
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Ok(plain) = Plain::try_connect(&self.url) {
-            // Clients that were killed may not have let go yet.
-            plain.ask(&format!("SET lock_timeout = '20s'; DROP SCHEMA IF EXISTS {} CASCADE", self.schema));
+/// A server with data of its own in a temporary folder. Its commits are flushed to the disk.
+pub struct OwnServer {
+    folder: TempDir,
+    binaries: PathBuf,
+    user: Option<(u32, u32)>,
+    port: u16,
+}
+
+impl OwnServer {
+    /// None, and a loud word about it, if PostgreSQL's programs are not on this machine.
+    pub fn start() -> Option<Self> {
+        let Some(binaries) = binaries() else {
+            // Not by `eprintln!`, which a test that passes keeps to itself.
+            let text = "\nSKIPPED, NOT PASSED: no `initdb` was found, so no server can be crashed. Install PostgreSQL's server \
+                        (Debian: apt-get install postgresql) or put its bin folder on the PATH.";
+            let _ = writeln!(std::io::stderr(), "{text}");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let user = other_user();
+        if let Some((user, group)) = user {
+            std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).unwrap();
         }
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = Self { folder, binaries, user, port };
+        server.run("initdb", &["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync"]);
+        server.launch();
+        Some(server)
+    }
+
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Ends the server as a loss of its machine would: nothing is written any more. Then starts it, and it recovers.
+    pub fn crash(&mut self) {
+        self.run("pg_ctl", &["stop", "--mode=immediate", "--wait"]);
+        self.launch();
+    }
+
+    fn launch(&self) {
+        let options = format!(
+            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='' -c fsync=on",
+            self.port
+        );
+        let log = self.folder.path().join("log");
+        self.run("pg_ctl", &["start", "--wait", "--options", &options, "--log", log.to_str().unwrap()]);
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) {
+        let data = self.folder.path().join("data");
+        let status = self.command(program, &data, arguments).status().unwrap();
+        if !status.success() {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            panic!("{program} {arguments:?}: {status}\n{log}");
+        }
+    }
+
+    fn command(&self, program: &str, data: &Path, arguments: &[&str]) -> Command {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(self.binaries.join(program));
+        command
+            .arg("--pgdata")
+            .arg(data)
+            .args(arguments)
+            .stdout(Stdio::null())
+            .current_dir(self.folder.path());
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        let data = self.folder.path().join("data");
+        let _ = self.command("pg_ctl", &data, &["stop", "--mode=immediate", "--wait"]).status();
     }
 }

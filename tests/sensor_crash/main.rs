@@ -9,13 +9,12 @@
 #[allow(dead_code, reason = "each test binary uses its own part")]
 #[path = "../place/mod.rs"]
 mod place;
-#[cfg(feature = "postgres")]
-#[allow(dead_code, reason = "each test binary uses its own part")]
-#[path = "../postgres_server/mod.rs"]
-mod postgres_server;
 #[allow(dead_code, reason = "each test binary uses its own part")]
 #[path = "../respawn/mod.rs"]
 mod respawn;
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+mod scratch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -407,7 +406,7 @@ fn sensors_survive_kills_of_their_workers() {
 #[test]
 fn sensors_in_postgres_survive_kills_of_their_workers() {
     use place::postgres::{Database, Level};
-    use postgres_server::{Scratch, url};
+    use scratch::{Scratch, url};
 
     let sensors =
         std::env::var("STATIONMASTER_SENSOR_FLEET").map_or(1_000, |text| text.parse::<usize>().unwrap());
