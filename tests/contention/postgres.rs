@@ -2,24 +2,22 @@
 
 use crate::place::Place;
 use crate::place::postgres::{Database, Level};
-use crate::postgres_server::{Scratch, with};
+use crate::postgres_server::{Plain, with};
 use crate::run::{Outcome, Trial, run, seconds};
+use crate::scratch::{Scratch, url};
 use crate::worker::{Bears, Mood, Random};
 
 /// Eight processes that are killed, whose backends are terminated, whose leases expire and whose pools change.
 fn disturbed(level: Level) {
-    let scratch = Scratch::new("contention");
-    let plain = scratch.plain();
-    let place = Place::Postgres(Database {
-        url: with(&scratch.url, &format!("application_name={}", scratch.schema)),
-        schema: scratch.schema.clone(),
-        level,
-    });
+    let scratch = Scratch::new();
+    let plain = Plain::connect(&url());
+    let schema = scratch.0.to_string();
+    let url = with(&url(), &format!("application_name={schema}"));
+    let place = Place::Postgres(Database { url, schema: schema.clone(), level });
     let mut terminated = 0;
     let terminate = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
-         WHERE application_name = '{}' ORDER BY random() LIMIT 1) AS one",
-        scratch.schema
+         WHERE application_name = '{schema}' ORDER BY random() LIMIT 1) AS one"
     );
     let mut disturb = |random: &mut Random| {
         if random.below(2) == 0 {
@@ -58,9 +56,8 @@ fn eight_processes_survive_kills_and_terminations_at_serializable() {
 #[test]
 fn four_processes_never_oversubscribe_and_meet_no_error() {
     for level in Level::ALL {
-        let scratch = Scratch::new("calm");
-        let place =
-            Place::Postgres(Database { url: scratch.url.clone(), schema: scratch.schema.clone(), level });
+        let scratch = Scratch::new();
+        let place = Place::Postgres(Database { url: url(), schema: scratch.0.to_string(), level });
         let outcome: Outcome = run(Trial {
             place,
             processes: 4,

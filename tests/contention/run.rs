@@ -7,6 +7,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::StoreExt;
 use stationmaster::testing::history::{Event, History, Operation, Summary};
 
+use crate::Errand;
 use crate::place::{Commits, Place};
 use crate::respawn::Respawned;
 use crate::worker::{Bears, Line, Mood, Orders, POOLS, Random};
@@ -108,7 +109,7 @@ pub fn run(trial: Trial<'_>) -> Outcome {
             mood,
             bears,
         };
-        Respawned::new("child", &serde_json::to_string(&orders).unwrap())
+        Respawned::new("child", &serde_json::to_string(&Errand::Work(orders)).unwrap())
     };
     let mut places: Vec<Respawned> = (0..processes).map(|_| spawn(length)).collect();
     let mut said: Vec<Vec<Vec<String>>> = (0..processes).map(|_| Vec::new()).collect();
