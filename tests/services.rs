@@ -22,7 +22,7 @@ use stationmaster::service::lifecycle::{
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, run_blocking,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, SurveyQuery, TxMode};
 use stationmaster::task::{AttemptRuns, attempt_run_id};
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
@@ -132,11 +132,12 @@ fn old_ticks_are_forgotten() {
     let names = ["first", "second"].map(|task| NewTask::new(key(task)));
     store
         .write(|tx| {
-            tx.note_request(&"old".try_into().unwrap(), at(0), &[LeaseRef::new(stationmaster::TaskNo(1), 1)])
-                .map_err(Error::from)
+            enqueue(tx, at(0), &[NewTask::new(key("old"))])?;
+            admit(tx, at(0), &order("h", "old"))
         })
         .unwrap();
-    let is_known = || store.read(|tx| Ok(tx.granted(&"old".try_into().unwrap())?.is_some())).unwrap();
+    let query = SurveyQuery::new().request("old".try_into().unwrap());
+    let is_known = || store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap();
     put(&*store, &names[..1]);
     admitter.tick(at(60)).unwrap();
     assert!(is_known());

@@ -8,12 +8,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use stationmaster::error::StoreErrorKind;
-use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::id::{Holder, LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
 use stationmaster::store::{
-    Discrepancy, Inserted, Move, PoolTx, SqliteStore, StateSet, Store, StoreExt, TaskTx, TxMode,
+    Discrepancy, GrantBatch, Inserted, Move, PoolTx, SqliteStore, StateSet, Store, StoreExt, TaskTx, TxMode,
 };
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskState};
@@ -55,7 +55,8 @@ fn handles_that_contend_wait_for_each_other() {
     let (handles, rounds) = (4, 100);
     let stores: Vec<SqliteStore> = (0..handles).map(|_| fast(&path)).collect();
     stores[0].write(|tx| Ok(tx.put_pools(&[pool("p", 1_000_000)])?)).unwrap();
-    let one = [(PoolName::new("p").unwrap(), 1)];
+    let (holder, one) = (Holder::new("h").unwrap(), [(PoolName::new("p").unwrap(), 1)]);
+    let batch = GrantBatch::new(&[], &holder, from_micros(0), from_micros(0)).pools(&one);
     std::thread::scope(|scope| {
         for store in &stores {
             scope.spawn(|| {
@@ -64,7 +65,7 @@ fn handles_that_contend_wait_for_each_other() {
                     store
                         .write(|tx| {
                             tx.all_pools()?;
-                            Ok(tx.take_slots_if_open(&one)?)
+                            Ok(tx.grant_if_open(&batch)?)
                         })
                         .unwrap();
                 }
@@ -255,7 +256,7 @@ fn a_transaction_inside_another_is_refused_at_once_if_it_needs_the_same_connecti
             let began = Instant::now();
             let mut nested = Ok(());
             let answer = store.transact(outer, &mut |tx| {
-                nested = store.transact(inner, &mut |tx| Ok(tx.next_due().map(drop)?));
+                nested = store.transact(inner, &mut |tx| Ok(tx.next_expiry().map(drop)?));
                 Ok(tx.all_pools().map(drop)?)
             });
             assert!(answer.is_ok(), "the outer one goes on");

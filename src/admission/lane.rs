@@ -40,7 +40,7 @@ pub struct Lane {
     pub no: LaneNo,
     /// What its tasks need.
     pub key: LaneKey,
-    /// How many ready tasks it has.
+    /// How many ready tasks it has. A planner asks for no more than these.
     pub ready: u64,
 }
 
@@ -85,12 +85,21 @@ pub struct Candidate {
     pub lane: LaneNo,
     /// Its place, and with it its number.
     pub order: OrderKey,
+    /// Since when it is ready, if its page asked for that.
+    pub ready_at: Option<DateTime<Utc>>,
 }
 
 impl Candidate {
     /// A candidate of this lane.
     pub fn new(lane: LaneNo, order: OrderKey) -> Self {
-        Self { lane, order }
+        Self { lane, order, ready_at: None }
+    }
+
+    /// Tells since when it is ready.
+    #[must_use]
+    pub fn ready_at(mut self, at: DateTime<Utc>) -> Self {
+        self.ready_at = Some(at);
+        self
     }
 }
 
@@ -104,11 +113,20 @@ pub struct LanePage {
     pub after: Option<OrderKey>,
     /// At most this many. Fewer in the answer mean that the lane has no more.
     pub limit: usize,
+    /// Whether to tell since when each of them is ready.
+    pub with_ready_at: bool,
 }
 
 impl LanePage {
     /// Asks for this many tasks of the lane after that place.
     pub fn new(lane: LaneNo, after: Option<OrderKey>, limit: usize) -> Self {
-        Self { lane, after, limit }
+        Self { lane, after, limit, with_ready_at: false }
+    }
+
+    /// Sets whether to tell since when each of the tasks is ready.
+    #[must_use]
+    pub fn with_ready_at(mut self, wanted: bool) -> Self {
+        self.with_ready_at = wanted;
+        self
     }
 }

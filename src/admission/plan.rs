@@ -3,7 +3,6 @@
 use super::lane::{Candidate, LanePage};
 use super::verdict::Deferral;
 use crate::id::{LimitKey, PoolName};
-use crate::lease::TaskNo;
 
 /// What a [`super::Planner`] must be fed next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +22,6 @@ pub enum Need {
     },
     /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
     Candidates(Vec<LanePage>),
-    /// Since when this task is ready: [`super::Planner::feed_ready_at`].
-    ReadyAt(TaskNo),
     /// Nothing more: [`super::Planner::finish`].
     Nothing,
 }

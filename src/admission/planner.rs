@@ -55,6 +55,8 @@ pub struct Planner {
     heap: BinaryHeap<Reverse<(OrderKey, usize)>>,
     /// Lanes whose next head is not known.
     hungry: Vec<usize>,
+    /// How often candidates were asked for.
+    requests: u32,
     admitted: Vec<Candidate>,
     has_capacity: bool,
 }
@@ -63,12 +65,7 @@ pub struct Planner {
 #[derive(Debug)]
 enum Rule {
     Backfill,
-    Reserve {
-        after: Duration,
-        now: DateTime<Utc>,
-        /// The lane whose first task may reserve, when it is known since when that task is ready.
-        asking: Option<usize>,
-    },
+    Reserve { after: Duration, now: DateTime<Utc> },
     Window(Window),
 }
 
@@ -81,8 +78,12 @@ pub(super) struct LaneWork {
     pub(super) barred: Bar,
     buffer: VecDeque<Candidate>,
     last: Option<OrderKey>,
+    /// How many of its tasks were read.
+    read: u64,
     admitted: u64,
     source: Source,
+    /// Its head was refused: this tick admits nothing more from it.
+    is_left: bool,
 }
 
 /// Whether a lane may have ready tasks that were not read yet.
@@ -106,8 +107,10 @@ impl Planner {
                 barred: Bar::default(),
                 buffer: VecDeque::new(),
                 last: None,
+                read: 0,
                 admitted: 0,
                 source: Source::More,
+                is_left: false,
             })
             .collect();
         Self {
@@ -119,6 +122,7 @@ impl Planner {
             limits: limits.names.into_iter().map(LimitWork::undefined).collect(),
             heap: BinaryHeap::new(),
             hungry: Vec::new(),
+            requests: 0,
             admitted: Vec::new(),
             has_capacity: false,
         }
@@ -129,7 +133,7 @@ impl Planner {
     pub fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
         self.rule = match policy {
             Policy::Backfill => Rule::Backfill,
-            Policy::Reserve { after } => Rule::Reserve { after: *after, now, asking: None },
+            Policy::Reserve { after } => Rule::Reserve { after: *after, now },
             Policy::AirflowWindow(window) => Rule::Window(Window::new(window)),
         };
         self
@@ -151,11 +155,6 @@ impl Planner {
             };
         }
         while self.goes_on() {
-            if let Rule::Reserve { asking: Some(at), .. } = self.rule
-                && let Some(head) = self.lanes[at].buffer.front()
-            {
-                return Need::ReadyAt(head.order.no);
-            }
             let pages = self.pages();
             if !pages.is_empty() {
                 return Need::Candidates(pages);
@@ -202,31 +201,26 @@ impl Planner {
 
     /// Answers [`Need::Candidates`]: the tasks of each page in order, the pages in any order.
     pub fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
+        let had = pages.iter().filter_map(|page| self.by_no.get(&page.lane).map(|at| (*at, page.limit)));
+        let had: Vec<_> = had.map(|(at, limit)| (at, limit, self.lanes[at].buffer.len())).collect();
         for candidate in candidates {
             if let Some(work) = self.by_no.get(&candidate.lane).map(|at| &mut self.lanes[*at]) {
                 work.last = Some(candidate.order);
                 work.buffer.push_back(*candidate);
             }
         }
-        for page in pages {
-            let Some(&at) = self.by_no.get(&page.lane) else { continue };
+        for (at, limit, had) in had {
             let work = &mut self.lanes[at];
-            if work.buffer.len() < page.limit {
+            let got = work.buffer.len() - had;
+            work.read += got as u64;
+            if got < limit || work.read >= work.lane.ready {
                 work.source = Source::Drained;
             }
-            if let Some(head) = work.buffer.front() {
+            if had == 0
+                && let Some(head) = work.buffer.front()
+            {
                 self.heap.push(Reverse((head.order, at)));
             }
-        }
-    }
-
-    /// Answers [`Need::ReadyAt`].
-    pub fn feed_ready_at(&mut self, ready_at: DateTime<Utc>) {
-        if let Rule::Reserve { after, now, asking } = &mut self.rule
-            && let Some(lane) = asking.take().map(|at| &self.lanes[at])
-            && time::duration_micros(time::since(*now, ready_at)) >= time::duration_micros(*after)
-        {
-            self.pools[lane.pool].reserved = lane.buffer.front().map(|head| head.order.no);
         }
     }
 
@@ -284,12 +278,14 @@ impl Planner {
                 let (work, budget_left) =
                     (&mut self.lanes[at], self.budget.saturating_sub(self.admitted.len()));
                 if window.is_barred(work, &self.pools, &self.limits) {
+                    work.is_left = true;
                     return;
                 }
                 window.look(work, &mut self.pools, &mut self.limits, budget_left) == Look::Admit
             }
             Rule::Backfill | Rule::Reserve { .. } => {
                 if !self.walk_admits(at) {
+                    self.lanes[at].is_left = true;
                     return;
                 }
                 true
@@ -312,35 +308,66 @@ impl Planner {
         }
     }
 
-    /// Whether the walk admits the head of a lane. If it does not, it may want to know since when that task is ready.
+    /// Whether the walk admits the head of a lane. If only its pool keeps it, and it is ready for long enough, the open
+    /// slots of the pool gather for it.
     fn walk_admits(&mut self, at: usize) -> bool {
         let Some(refusal) = self.refusal(at) else {
             return self.pools[self.lanes[at].pool].reserved.is_none();
         };
-        let may_reserve = matches!(refusal, Reason::PoolFull { .. }) && self.may_reserve(at);
-        if let Rule::Reserve { asking, .. } = &mut self.rule
-            && may_reserve
+        if let Rule::Reserve { after, now } = self.rule
+            && matches!(refusal, Reason::PoolFull { .. })
+            && self.may_reserve(at)
+            && let Some(head) = self.lanes[at].buffer.front()
+            && let Some(ready_at) = head.ready_at
+            && time::duration_micros(time::since(now, ready_at)) >= time::duration_micros(after)
         {
-            *asking = Some(at);
+            self.pools[self.lanes[at].pool].reserved = Some(head.order.no);
         }
         false
     }
 
-    /// Asks for the next head of each hungry lane; leaves those that could not use one.
+    /// Asks for the next heads of the hungry lanes; leaves those that could not use one.
+    ///
+    /// The first request shares twice the budget among the lanes, none of which gets more than it has room and tasks for.
+    /// A lane that admitted all of its share asks again, for all it may use. So that others do not each follow with a
+    /// request of their own, what they have left is filled up to a share that doubles with each request.
     fn pages(&mut self) -> Vec<LanePage> {
         let mut asking = std::mem::take(&mut self.hungry);
         asking.retain(|&at| self.can_use_head(at));
+        if asking.is_empty() {
+            return Vec::new();
+        }
         let left = match &self.rule {
             Rule::Window(window) => window.left(),
             Rule::Backfill | Rule::Reserve { .. } => self.budget - self.admitted.len(),
         };
-        let share = (left.saturating_mul(2) / asking.len().max(1)).max(SMALLEST_PAGE);
-        asking
-            .into_iter()
-            .map(|at| {
-                LanePage::new(self.lanes[at].lane.no, self.lanes[at].last, share.min(self.room(at, left)))
-            })
-            .collect()
+        let hungry = asking.len();
+        let (mut first, mut more) = (usize::MAX, 0);
+        let total = left.saturating_mul(2).saturating_mul(1 << self.requests.min(16));
+        if self.requests == 0 {
+            first = (total / hungry).max(SMALLEST_PAGE);
+        } else {
+            let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
+            asking.extend(others);
+            more = (total / asking.len()).max(SMALLEST_PAGE);
+        }
+        self.requests += 1;
+        let with_ready_at = matches!(self.rule, Rule::Reserve { .. });
+        let page = |(place, at): (usize, usize)| {
+            let work = &self.lanes[at];
+            let share = if place < hungry { first } else { more };
+            let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
+            let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
+            let page = LanePage::new(work.lane.no, work.last, room.min(unread.max(1)));
+            (page.limit > 0).then(|| page.with_ready_at(with_ready_at))
+        };
+        asking.into_iter().enumerate().filter_map(page).collect()
+    }
+
+    /// Whether a lane still has candidates, but may need more than these.
+    fn may_run_out(&self, at: usize) -> bool {
+        let work = &self.lanes[at];
+        !work.is_left && work.source == Source::More && !work.buffer.is_empty() && self.can_use_head(at)
     }
 
     fn can_use_head(&self, at: usize) -> bool {

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::steps::Steps;
 use super::world::{World, at, ends_of_time, holder, limit, pool, sized, task, to, worker};
 use crate::admission::LanePage;
 use crate::admission::limits::LimitSpec;
@@ -116,7 +117,7 @@ fn due_instants(store: &dyn Store) {
     for (now, promoted, next) in
         [(first, 1, Some(at(-1))), (at(-2), 0, Some(at(-1))), (at(0), 1, Some(last)), (last, 1, None)]
     {
-        assert_eq!(world.write(|tx| tx.promote_due(now, 9)), promoted, "at {now}");
+        assert_eq!(world.write(|tx| tx.promote_due(now)), promoted, "at {now}");
         assert_eq!(world.read(|tx| tx.next_due()), next);
     }
 }
@@ -157,8 +158,8 @@ fn instants_are_truncated_to_the_microsecond(store: &dyn Store) {
     let world = World(store);
     let fine = |micros: i64| at(micros) + chrono::TimeDelta::nanoseconds(999);
     let nos = world.insert(&[task("a"), task("b").not_before(fine(20))]);
-    assert_eq!(world.write(|tx| tx.promote_due(fine(19), 9)), 0);
-    assert_eq!(world.write(|tx| tx.promote_due(fine(20), 9)), 1);
+    assert_eq!(world.write(|tx| tx.promote_due(fine(19))), 0);
+    assert_eq!(world.write(|tx| tx.promote_due(fine(20))), 1);
     let leases: Vec<_> = world
         .write(|tx| super::world::admit(tx, &nos, fine(30), fine(40)))
         .iter()

@@ -1,8 +1,9 @@
 //! Granting and starting.
 
+use super::steps::Steps;
 use super::world::{World, at, holder, limit, pool, sized, task, to};
 use crate::lease::{Lease, LeaseRef, TaskNo};
-use crate::store::{GrantBatch, Moved, Store};
+use crate::store::{Moved, Store};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("grants":
@@ -20,8 +21,7 @@ cases!("grants":
 
 fn grant(world: World<'_>, tasks: &[TaskNo], now: i64, expires: i64) -> Vec<TaskRecord> {
     let holder = holder("h");
-    let batch = GrantBatch { tasks, holder: &holder, now: at(now), expires_at: at(expires) };
-    world.write(|tx| tx.grant_if_ready(&batch))
+    world.write(|tx| tx.grant_if_ready(tasks, &holder, at(now), at(expires)))
 }
 
 /// Gives the counters what was granted without them.

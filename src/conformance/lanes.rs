@@ -1,6 +1,7 @@
 //! Lanes, their counters, and the pages of candidates.
 
 use super::random::Random;
+use super::steps::Steps;
 use super::world::{World, at, limit, pool, task, to};
 use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
 use crate::lease::TaskNo;
@@ -13,6 +14,7 @@ cases!("lanes":
     counters_follow_the_tasks,
     candidates_come_in_order,
     pages_go_on_exactly_after_their_cursor,
+    candidates_tell_since_when_they_are_ready_if_asked,
     a_cursor_need_not_be_a_task,
     several_pages_are_answered_one_after_another,
     unknown_and_empty_lanes_have_no_candidates,
@@ -78,7 +80,7 @@ fn counters_follow_the_tasks(store: &dyn Store) {
     assert_eq!(world.ready(), 2);
     let lease = world.run(&nos[..1])[0];
     assert_eq!(world.ready(), 1, "a granted task is not ready");
-    world.write(|tx| tx.promote_due(at(50), 9));
+    world.write(|tx| tx.promote_due(at(50)));
     assert_eq!(world.ready(), 2, "a promoted one is");
     world.shift(&[to(lease, TaskState::Scheduled)]);
     assert_eq!(world.ready(), 3, "so is one that was scheduled again");
@@ -137,6 +139,26 @@ fn pages_go_on_exactly_after_their_cursor(store: &dyn Store) {
     }
     assert_eq!(world.read(|tx| page(tx, &[LanePage::new(lane, None, 0)])), []);
     assert_eq!(world.read(|tx| page(tx, &[LanePage::new(lane, None, usize::MAX)])), expected);
+}
+
+fn candidates_tell_since_when_they_are_ready_if_asked(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    world.insert(&[task("due").not_before(at(30))]);
+    let mut again = super::world::to(world.run(&nos[..1])[0], crate::task::TaskState::Scheduled);
+    again.ended_at = Some(at(25));
+    world.shift(&[again]);
+    world.write(|tx| tx.promote_due(at(40)));
+    let lane = world.read(|tx| tx.ready_lanes())[0].no;
+    let page = LanePage::new(lane, None, 9);
+    let told = |page: LanePage| -> Vec<_> {
+        world.read(|tx| tx.candidates(&[page])).iter().map(|candidate| candidate.ready_at).collect()
+    };
+    assert_eq!(told(page), [None; 4]);
+    let (a, b, c, due) = (Some(at(25)), Some(at(0)), Some(at(0)), Some(at(30)));
+    assert_eq!(told(page.with_ready_at(true)), [a, b, c, due]);
+    let after = Some(world.task(nos[1]).order());
+    assert_eq!(told(LanePage::new(lane, after, 1).with_ready_at(true)), [c]);
 }
 
 fn a_cursor_need_not_be_a_task(store: &dyn Store) {

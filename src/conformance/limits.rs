@@ -1,5 +1,6 @@
 //! Limits: what tasks carry, and how many of them are let in.
 
+use super::steps::Steps;
 use super::world::{World, limit, task, to};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::bounds::MAX_LIMIT_KEYS;

@@ -50,8 +50,10 @@ mod sensors;
 mod side;
 mod signs;
 mod snapshot;
+mod steps;
 mod tasks;
 mod threads;
+mod ticks;
 mod transactions;
 mod windows;
 mod workers;
@@ -131,6 +133,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         tasks::cases(),
         lanes::cases(),
         grants::cases(),
+        ticks::cases(),
         leases::cases(),
         moves::cases(),
         retention::cases(),

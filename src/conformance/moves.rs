@@ -1,5 +1,6 @@
 //! Conditional moves.
 
+use super::steps::Steps;
 use super::world::{World, at, limit, pool, sized, task, to};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::store::{Discrepancy, Move, Moved, StateSet, Store};
@@ -231,7 +232,7 @@ fn a_waiting_task_leaves_its_lane(store: &dyn Store) {
     let moves: Vec<Move> = nos.iter().map(|no| to(LeaseRef::new(*no, 0), TaskState::Skipped)).collect();
     assert_eq!(world.shift(&moves), [Moved::Yes; 2]);
     assert_eq!((world.ready(), world.read(|tx| tx.next_due())), (0, None));
-    assert_eq!(world.write(|tx| tx.promote_due(at(99), 9)), 0);
+    assert_eq!(world.write(|tx| tx.promote_due(at(99))), 0);
 }
 
 fn slots_may_be_kept_while_sensing(store: &dyn Store) {

@@ -2,6 +2,7 @@
 
 use super::scene::landed;
 use super::snapshot::{Snapshot, Watch};
+use super::steps::Steps;
 use super::world::{World, at, holder, limit, pool, rows, shift, sized, to, worker};
 use crate::TaskKey;
 use crate::admission::limits::LimitSpec;
@@ -168,19 +169,22 @@ fn pools_and_limits_sort_by_their_bytes(store: &dyn Store) {
 fn holders_and_requests_come_back(store: &dyn Store) {
     let world = World(store);
     let mut names = hostile();
-    let no = world.plain(&["a"])[0];
+    let tasks: Vec<String> = (0..names.len()).map(|n| n.to_string()).collect();
+    let nos = world.plain(&tasks.iter().map(String::as_str).collect::<Vec<_>>());
+    for (name, no) in names.iter().zip(&nos) {
+        world.admit_as(&RequestId::new(name).unwrap(), &[*no], at(5));
+    }
     world.write(|tx| {
         for (name, epoch) in names.iter().zip(1..) {
             tx.put_worker(&worker(name, at(9)))?;
-            tx.note_request(&RequestId::new(name).unwrap(), at(5), &[LeaseRef::new(no, epoch)])?;
             let lease = ShardLease::new(epoch as u32, Some(holder(name)), 1, at(9));
             tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?;
         }
         Ok(())
     });
-    for (name, epoch) in names.iter().zip(1..) {
+    for (name, no) in names.iter().zip(nos) {
         let granted = world.read(|tx| tx.granted(&RequestId::new(name).unwrap()));
-        assert_eq!(granted, Some(vec![LeaseRef::new(no, epoch)]), "{name:?}");
+        assert_eq!(granted, Some(vec![LeaseRef::new(no, 1)]), "{name:?}");
     }
     let holders: Vec<String> = world
         .read(|tx| tx.shard_leases())

@@ -17,15 +17,14 @@ use crate::task::{NewTask, TaskRecord, TaskState};
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Insert(Vec<NewTask>, DateTime<Utc>),
-    Promote(DateTime<Utc>, usize),
-    Admit(Vec<TaskNo>, DateTime<Utc>, DateTime<Utc>),
+    Promote(DateTime<Utc>),
+    Admit(Vec<TaskNo>, Option<RequestId>, DateTime<Utc>, DateTime<Utc>),
     Start(Vec<LeaseRef>, DateTime<Utc>),
     Renew(Vec<LeaseRef>, DateTime<Utc>),
     Move(Vec<Move>),
     Sense(Vec<LeaseRef>, String, DateTime<Utc>),
     Land(Vec<LeaseRef>, TaskState, DateTime<Utc>),
     Acknowledge(Vec<u64>),
-    Request(RequestId, DateTime<Utc>, Vec<LeaseRef>),
     ForgetRequests(DateTime<Utc>, usize),
     ForgetEnded(DateTime<Utc>, usize),
     PutPools(Vec<PoolSpec>),
@@ -164,11 +163,12 @@ impl Op {
         let few = random.index(4);
         match random.below(34) {
             0..=2 => Self::Insert((0..1 + random.below(5)).map(|_| new_task(random, now)).collect(), at(now)),
-            3 => Self::Promote(at(now), few),
+            3 => Self::Promote(at(now)),
             4..=7 => {
                 let ready = of(&[TaskState::Scheduled], random);
                 let tasks = random.some(&ready, 5).iter().map(|task| task.no).collect();
-                Self::Admit(tasks, at(now), at(now + random.instant(100)))
+                let request = random.once_in(2).then(|| RequestId::new(random.below(4).to_string()).unwrap());
+                Self::Admit(tasks, request, at(now), at(now + random.instant(100)))
             }
             8..=9 => {
                 let queued = of(&[TaskState::Queued], random);
@@ -193,14 +193,7 @@ impl Op {
                 Self::Land(leases(random, &sensing), to, at(now))
             }
             17 => Self::Acknowledge((0..3).map(|_| random.below(12)).collect()),
-            18 => {
-                let id = RequestId::new(random.below(4).to_string()).unwrap();
-                let at_hand = watch().requests.iter().position(|request| *request == id);
-                if at_hand.is_some_and(|index| seen.granted[index].is_some()) {
-                    return Self::ForgetRequests(instant, few);
-                }
-                Self::Request(id, at(now), leases(random, &all))
-            }
+            18 => Self::ForgetRequests(instant, few),
             19 => Self::ForgetEnded(instant, few),
             20 => Self::PutPools(
                 random

@@ -1,5 +1,6 @@
 //! Pools: their sizes and their counters.
 
+use super::steps::Steps;
 use super::world::{World, at, limit, pool, sized, task, to};
 use crate::id::PoolName;
 use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};

@@ -2,6 +2,7 @@
 
 use super::scene::{landed, request};
 use super::snapshot::{Snapshot, Watch};
+use super::steps::Steps;
 use super::world::{World, at, key, limit, rows, task, to};
 use crate::admission::LaneNo;
 use crate::admission::limits::LimitSpec;
@@ -12,7 +13,6 @@ use crate::task::TaskState;
 
 cases!("retention":
     a_request_is_remembered_with_its_grants,
-    a_request_that_granted_nothing_is_not_known,
     requests_are_forgotten_before_an_instant,
     the_oldest_requests_are_forgotten_first,
     ended_tasks_are_forgotten_before_an_instant,
@@ -33,26 +33,26 @@ fn named(name: &str) -> RequestId {
 
 fn a_request_is_remembered_with_its_grants(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c"]);
-    let grants = [2, 0, 1].map(|index: usize| LeaseRef::new(nos[index], 1 + index as i64));
+    let nos = world.plain(&["a", "b", "c", "d"]);
     assert_eq!(world.read(|tx| tx.granted(&request())), None);
-    world.write(|tx| tx.note_request(&request(), at(5), &grants));
-    world.write(|tx| tx.note_request(&named("other"), at(5), &grants[..1]));
-    assert_eq!(world.read(|tx| tx.granted(&request())).as_deref(), Some(&grants[..]), "in their order");
-    assert_eq!(world.read(|tx| tx.granted(&named("other"))).as_deref(), Some(&grants[..1]));
+    world.admit_as(&request(), &[nos[2], nos[0], nos[1]], at(5));
+    world.admit_as(&named("other"), &nos[3..], at(5));
+    let grants = [2, 0, 1, 3].map(|index: usize| LeaseRef::new(nos[index], 1));
+    assert_eq!(world.read(|tx| tx.granted(&request())).as_deref(), Some(&grants[..3]), "in their order");
+    assert_eq!(world.read(|tx| tx.granted(&named("other"))).as_deref(), Some(&grants[3..]));
     assert_eq!(world.read(|tx| tx.granted(&named("TICK"))), None);
-}
-
-fn a_request_that_granted_nothing_is_not_known(store: &dyn Store) {
-    let world = World(store);
-    world.write(|tx| tx.note_request(&request(), at(5), &[]));
-    assert_eq!(world.read(|tx| tx.granted(&request())), None);
+    world.shift(&[to(grants[2], TaskState::Failed)]);
+    assert_eq!(
+        world.read(|tx| tx.granted(&request())).as_deref(),
+        Some(&grants[..3]),
+        "whatever became of them"
+    );
 }
 
 fn requests_are_forgotten_before_an_instant(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    world.write(|tx| tx.note_request(&request(), at(5), &[LeaseRef::new(no, 1), LeaseRef::new(no, 2)]));
+    let nos = world.plain(&["a", "b"]);
+    world.admit_as(&request(), &nos, at(5));
     assert_eq!(world.write(|tx| tx.forget_requests(at(5), 9)), 0, "at the instant itself it stays");
     assert!(world.read(|tx| tx.granted(&request())).is_some());
     assert_eq!(world.write(|tx| tx.forget_requests(at(6), 9)), 1, "ticks are counted, not grants");
@@ -62,10 +62,9 @@ fn requests_are_forgotten_before_an_instant(store: &dyn Store) {
 
 fn the_oldest_requests_are_forgotten_first(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    for noted in [3, 1, 4, 2] {
-        let grants = [LeaseRef::new(no, 1), LeaseRef::new(no, 2)];
-        world.write(|tx| tx.note_request(&named(&noted.to_string()), at(noted), &grants));
+    let nos = world.plain(&["a", "b", "c", "d", "e", "f", "g", "h"]);
+    for (noted, tasks) in [3, 1, 4, 2].into_iter().zip(nos.chunks(2)) {
+        world.admit_as(&named(&noted.to_string()), tasks, at(noted));
     }
     let left = || [1, 2, 3, 4].map(|n: i64| world.read(|tx| tx.granted(&named(&n.to_string()))).is_some());
     assert_eq!(world.write(|tx| tx.forget_requests(at(99), 2)), 2);

@@ -5,11 +5,14 @@ use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, SensorRecord};
-use crate::store::{EventNote, GrantBatch, ShardLease, ShardWrite, StoreTx};
+use crate::store::{EventNote, ShardLease, ShardWrite, StoreTx};
 use crate::task::TaskState;
 
 use super::snapshot::Watch;
-use super::world::{World, at, holder, key, limit, pool, rows, sensor, shift, sized, task, to, worker};
+use super::steps::Steps;
+use super::world::{
+    World, admit_if_room, at, holder, key, limit, pool, rows, sensor, shift, sized, task, to, worker,
+};
 use crate::admission::limits::LimitSpec;
 
 pub(super) struct Scene {
@@ -59,14 +62,13 @@ impl Scene {
             carrying("sensing"),
             carrying("ended"),
         ]);
-        let queued = world.admit(&nos[2..3])[0].lease_ref();
+        let queued = world.admit_as(&request(), &nos[2..3], at(10))[0].lease_ref();
         let running = world.run(&nos[3..4])[0];
         let sensing = world.sense(&nos[4..5]).remove(0);
         let mut ending = to(world.run(&nos[5..6])[0], TaskState::Success);
         ending.ended_at = Some(at(60));
         world.shift(&[ending]);
         world.write(|tx| {
-            tx.note_request(&request(), at(10), &[queued, running])?;
             tx.note_events(&[EventNote::new(sensing.clone(), at(40), landed())])?;
             tx.put_worker(&worker("h", at(1000)))?;
             let lease = ShardLease::new(3, Some(holder("h")), 1, at(1000));
@@ -80,27 +82,26 @@ impl Scene {
     pub(super) fn writes() -> Vec<Write> {
         vec![
             ("insert_tasks_if_absent", |tx, _| tx.insert_tasks_if_absent(&rows(&[task("new")])).map(drop)),
-            ("promote_due", |tx, _| tx.promote_due(at(50), 9).map(drop)),
-            ("grant_if_ready", |tx, scene| {
-                let (holder, now) = (holder("h"), at(70));
-                let batch = GrantBatch { tasks: &[scene.ready], holder: &holder, now, expires_at: at(80) };
-                tx.grant_if_ready(&batch).map(drop)
+            ("survey", |tx, _| tx.promote_due(at(50)).map(drop)),
+            ("grant_if_open", |tx, scene| {
+                tx.grant_if_ready(&[scene.ready], &holder("h"), at(70), at(80)).map(drop)
+            }),
+            ("grant_if_open with a request", |tx, scene| {
+                let other = RequestId::new("other").unwrap();
+                admit_if_room(tx, &[scene.ready], Some(&other), at(70), at(80)).map(drop)
             }),
             ("start_if_queued", |tx, scene| tx.start_if_queued(&[scene.queued], at(70)).map(drop)),
             ("renew_if_leased", |tx, scene| tx.renew_if_leased(&[scene.running], at(2000)).map(drop)),
             ("move_if", |tx, scene| shift(tx, &[to(scene.running, TaskState::Failed)]).map(drop)),
-            ("note_request", |tx, scene| {
-                tx.note_request(&RequestId::new("other").unwrap(), at(1), &[scene.queued])
-            }),
-            ("forget_requests", |tx, _| tx.forget_requests(at(11), 9).map(drop)),
+            ("grant_if_open that forgets", |tx, _| tx.forget_requests(at(11), 9).map(drop)),
             ("forget_ended", |tx, _| tx.forget_ended(at(61), 9).map(drop)),
             ("put_pools", |tx, _| tx.put_pools(&[sized("db", 1), sized("new", 1)])),
             ("delete_pools_if_unused", |tx, _| tx.delete_pools_if_unused(&[pool("idle")]).map(drop)),
-            ("take_slots_if_open", |tx, _| tx.take_slots_if_open(&[(pool("idle"), 1)]).map(drop)),
+            ("grant_if_open with slots", |tx, _| tx.take_slots_if_open(&[(pool("idle"), 1)]).map(drop)),
             ("give_slots_back", |tx, _| tx.give_slots_back(&[(pool("db"), 1)])),
             ("put_limits", |tx, _| tx.put_limits(&[LimitSpec::new(limit("new"), 1).unwrap()])),
             ("delete_limits", |tx, _| tx.delete_limits(&[limit("defined")]).map(drop)),
-            ("take_limits_if_open", |tx, _| tx.take_limits_if_open(&[(limit("defined"), 1)]).map(drop)),
+            ("grant_if_open with limits", |tx, _| tx.take_limits_if_open(&[(limit("defined"), 1)]).map(drop)),
             ("give_limits_back", |tx, _| tx.give_limits_back(&[(limit("carried"), 1)])),
             ("put_sensors", |tx, scene| {
                 tx.put_sensors(&[sensor(scene.running, "x").insert(at(70))]).map(drop)

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use super::ops::{Op, watch};
 use super::snapshot::{Snapshot, all_sensors, silent};
+use super::steps::Steps;
 use super::world::{admit_if_room, sensor, shift};
 use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
 use crate::error::StoreResult;
@@ -140,10 +141,10 @@ impl Side<'_> {
                 *inserted = tx.insert_tasks_if_absent(&rows)?;
                 say(inserted.iter().map(|answer| matches!(answer, Inserted::New(_))).collect::<Vec<_>>())
             }
-            Op::Promote(now, limit) => say(tx.promote_due(*now, *limit)?),
-            Op::Admit(places, now, until) => {
+            Op::Promote(now) => say(tx.promote_due(*now)?),
+            Op::Admit(places, request, now, until) => {
                 let nos: Vec<TaskNo> = places.iter().map(|place| self.no(*place)).collect();
-                let granted = admit_if_room(tx, &nos, *now, *until)?;
+                let granted = admit_if_room(tx, &nos, request.as_ref(), *now, *until)?;
                 say(granted.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())
             }
             Op::Start(leases, now) => say(tx.start_if_queued(&self.leases(leases), *now)?),
@@ -194,7 +195,6 @@ impl Side<'_> {
                 let seq = |place: &u64| self.seqs.get(*place as usize).copied().unwrap_or(u64::MAX);
                 say(tx.acknowledge_events(&places.iter().map(seq).collect::<Vec<_>>())?)
             }
-            Op::Request(id, at, leases) => say(tx.note_request(id, *at, &self.leases(leases))?),
             Op::ForgetRequests(before, limit) => say(tx.forget_requests(*before, *limit)?),
             Op::ForgetEnded(before, limit) => say(tx.forget_ended(*before, *limit)?),
             Op::PutPools(pools) => say(tx.put_pools(pools)?),

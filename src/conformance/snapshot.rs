@@ -11,9 +11,10 @@ use crate::pool::{PoolRecord, PoolStats};
 use crate::run::{ActiveQuery, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
 use crate::shard::ShardLimit;
-use crate::store::{Discrepancy, SensorQuery, ShardLease, StoreTx, WhichSensors, Worker};
+use crate::store::{Discrepancy, SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker};
 use crate::task::TaskRecord;
 
+use super::steps::Steps;
 use super::world::ends_of_time;
 
 /// The names that a snapshot looks for; all else it finds by itself.
@@ -31,6 +32,9 @@ pub(super) struct Snapshot {
     pub(super) candidates: Vec<Candidate>,
     pub(super) expired: Vec<TaskRecord>,
     pub(super) next: [Option<DateTime<Utc>>; 2],
+    /// The pools and limits of the lanes.
+    pub(super) named: Vec<PoolRecord>,
+    pub(super) carried: Vec<LimitRecord>,
     pub(super) granted: Vec<Option<Vec<LeaseRef>>>,
     pub(super) pools: Vec<PoolRecord>,
     pub(super) stats: Vec<Option<PoolStats>>,
@@ -66,8 +70,10 @@ pub(super) fn silent(tx: &mut dyn StoreTx, before: DateTime<Utc>) -> StoreResult
 impl Snapshot {
     pub(super) fn take(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
         let (first, last) = ends_of_time();
-        let lanes = tx.ready_lanes()?;
-        let pages: Vec<LanePage> = lanes.iter().map(|lane| LanePage::new(lane.no, None, 10_000)).collect();
+        let survey = tx.survey(&SurveyQuery::new())?;
+        let lanes = survey.lanes;
+        let page = |lane: &Lane| LanePage::new(lane.no, None, 10_000).with_ready_at(true);
+        let pages: Vec<LanePage> = lanes.iter().map(page).collect();
         let pools = tx.all_pools()?;
         let names: Vec<_> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
         Ok(Self {
@@ -75,7 +81,9 @@ impl Snapshot {
             lanes,
             candidates: tx.candidates(&pages)?,
             expired: tx.expired(last, 10_000)?,
-            next: [tx.next_due()?, tx.next_expiry()?],
+            next: [survey.next_due, tx.next_expiry()?],
+            named: survey.pools,
+            carried: survey.limits,
             granted: watch.requests.iter().map(|request| tx.granted(request)).collect::<Result<_, _>>()?,
             pools,
             stats: tx.pool_stats(&names)?,

@@ -1,5 +1,6 @@
 //! Inserting tasks and finding them.
 
+use super::steps::Steps;
 use super::world::{World, at, key, limit, pool, rows, task};
 use crate::lease::TaskNo;
 use crate::store::{Inserted, Store};
@@ -14,8 +15,7 @@ cases!("tasks":
     found_by_key_in_the_order_of_the_arguments,
     found_by_number_in_the_order_of_the_arguments,
     due_tasks_are_promoted_at_their_instant,
-    promotion_is_limited_and_takes_the_earliest,
-    equal_due_instants_are_promoted_in_order_of_arrival,
+    all_that_is_due_is_promoted,
     a_retry_is_promoted_too,
     next_due_is_the_earliest,
 );
@@ -126,50 +126,34 @@ fn due_tasks_are_promoted_at_their_instant(store: &dyn Store) {
     let world = World(store);
     let no = world.insert(&[task("a").not_before(at(100))])[0];
     let inserted = world.task(no);
-    assert_eq!(world.write(|tx| tx.promote_due(at(99), 9)), 0, "one microsecond early");
+    assert_eq!(world.write(|tx| tx.promote_due(at(99))), 0, "one microsecond early");
     assert_eq!((world.ready(), world.task(no)), (0, inserted.clone()));
-    assert_eq!(world.write(|tx| tx.promote_due(at(100), 9)), 1, "at the instant itself");
+    assert_eq!(world.write(|tx| tx.promote_due(at(100))), 1, "at the instant itself");
     let mut ready = inserted;
     ready.due = None;
     assert_eq!((world.ready(), world.task(no)), (1, ready));
-    assert_eq!(world.write(|tx| tx.promote_due(at(100), 9)), 0, "once");
+    assert_eq!(world.write(|tx| tx.promote_due(at(100))), 0, "once");
     assert_eq!(world.ready(), 1);
 }
 
-fn promotion_is_limited_and_takes_the_earliest(store: &dyn Store) {
+fn all_that_is_due_is_promoted(store: &dyn Store) {
     let world = World(store);
-    let dues = [30, 10, 40, 20, 50];
-    let news: Vec<_> =
-        dues.iter().map(|due| task(&due.to_string()).not_before(at(*due)).pool_slots(*due as u32)).collect();
+    let dues = [30, 10, 40, 20, 20, 50];
+    let news: Vec<_> = (0..)
+        .zip(dues)
+        .map(|(n, due)| task(&n.to_string()).not_before(at(due)).pool_slots(due as u32))
+        .collect();
     let nos = world.insert(&news);
     let ready = || -> Vec<i64> {
         let tasks = world.read(|tx| tx.tasks_by_no(&nos));
-        let mut ready: Vec<i64> = tasks
-            .iter()
-            .zip(dues)
-            .filter(|(task, _)| task.as_ref().unwrap().is_ready())
-            .map(|(_, due)| due)
-            .collect();
-        ready.sort_unstable();
-        ready
+        let ready = tasks.iter().zip(dues).filter(|(task, _)| task.as_ref().unwrap().is_ready());
+        ready.map(|(_, due)| due).collect()
     };
-    assert_eq!(world.write(|tx| tx.promote_due(at(40), 2)), 2);
-    assert_eq!(ready(), [10, 20]);
-    assert_eq!(world.write(|tx| tx.promote_due(at(40), 2)), 2);
-    assert_eq!(ready(), [10, 20, 30, 40]);
-    assert_eq!(world.write(|tx| tx.promote_due(at(49), 2)), 0);
-    assert_eq!(world.write(|tx| tx.promote_due(at(1_000_000), usize::MAX)), 1, "any limit is taken");
-    assert_eq!(world.ready(), 5);
-}
-
-fn equal_due_instants_are_promoted_in_order_of_arrival(store: &dyn Store) {
-    let world = World(store);
-    let nos = world.insert(&["b", "a", "c"].map(|name| task(name).not_before(at(5))));
-    for promoted in 1..=3 {
-        assert_eq!(world.write(|tx| tx.promote_due(at(5), 1)), 1);
-        let ready = world.read(|tx| tx.tasks_by_no(&nos)).into_iter().flatten().filter(TaskRecord::is_ready);
-        assert_eq!(ready.map(|task| task.no).collect::<Vec<_>>(), nos[..promoted]);
-    }
+    assert_eq!(world.write(|tx| tx.promote_due(at(30))), 4);
+    assert_eq!(ready(), [30, 10, 20, 20]);
+    assert_eq!(world.write(|tx| tx.promote_due(at(30))), 0);
+    assert_eq!(world.write(|tx| tx.promote_due(at(1_000_000))), 2);
+    assert_eq!(world.ready(), 6);
 }
 
 fn a_retry_is_promoted_too(store: &dyn Store) {
@@ -180,9 +164,9 @@ fn a_retry_is_promoted_too(store: &dyn Store) {
     retry.due = Some(at(500));
     world.shift(&[retry]);
     assert_eq!(world.read(|tx| tx.next_due()), Some(at(500)));
-    assert_eq!(world.write(|tx| tx.promote_due(at(499), 9)), 0);
+    assert_eq!(world.write(|tx| tx.promote_due(at(499))), 0);
     assert_eq!((world.task(no).state, world.ready()), (TaskState::UpForRetry, 0));
-    assert_eq!(world.write(|tx| tx.promote_due(at(500), 9)), 1);
+    assert_eq!(world.write(|tx| tx.promote_due(at(500))), 1);
     let task = world.task(no);
     assert_eq!((task.state, task.due, world.ready()), (TaskState::Scheduled, None, 1));
     assert_eq!((task.attempt, task.epoch), (1, 1), "promotion is no grant");
@@ -194,8 +178,9 @@ fn next_due_is_the_earliest(store: &dyn Store) {
     world.plain(&["now"]);
     assert_eq!(world.read(|tx| tx.next_due()), None);
     world.insert(&[task("b").not_before(at(9)), task("a").not_before(at(4)), task("c").not_before(at(7))]);
-    for due in [Some(at(4)), Some(at(7)), Some(at(9)), None] {
-        assert_eq!(world.read(|tx| tx.next_due()), due);
-        world.write(|tx| tx.promote_due(at(9), 1));
+    for due in [4, 7, 9] {
+        assert_eq!(world.read(|tx| tx.next_due()), Some(at(due)));
+        world.write(|tx| tx.promote_due(at(due)));
     }
+    assert_eq!(world.read(|tx| tx.next_due()), None);
 }

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::Case;
+use super::steps::Steps;
 use super::world::{World, at, holder, key, pool, rows, sized, task};
 use crate::error::Result;
-use crate::store::{GrantBatch, Store, StoreExt, StoreTx};
+use crate::store::{Store, StoreExt, StoreTx};
 
 cases!("threads":
     no_change_is_lost,
@@ -74,9 +75,8 @@ fn a_task_is_granted_to_one(store: &dyn Store) {
         let holder = holder(&thread.to_string());
         let mut mine = 0;
         for chunk in nos.chunks(3) {
-            let batch = GrantBatch { tasks: chunk, holder: &holder, now: at(1), expires_at: at(2) };
             mine += insist(store, |tx| {
-                let granted = tx.grant_if_ready(&batch)?.len();
+                let granted = tx.grant_if_ready(chunk, &holder, at(1), at(2))?.len();
                 tx.take_slots_if_open(&[(pool("default_pool"), granted as u64)])?;
                 Ok(granted)
             });

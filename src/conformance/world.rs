@@ -1,14 +1,15 @@
 //! What the cases are written in: a store with some tasks on their way through it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::steps::Steps;
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreResult};
-use crate::id::{Holder, LimitKey, PoolName, TaskKey};
+use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
@@ -111,6 +112,16 @@ impl World<'_> {
         self.write(|tx| admit(tx, tasks, at(10), expires_at))
     }
 
+    /// Grants tasks to `h` at this instant until instant 1000 in a tick of this name.
+    pub(super) fn admit_as(
+        self,
+        request: &RequestId,
+        tasks: &[TaskNo],
+        now: DateTime<Utc>,
+    ) -> Vec<TaskRecord> {
+        self.write(|tx| admit_if_room(tx, tasks, Some(request), now, at(1000)))
+    }
+
     /// Admits tasks and starts them at instant 20.
     pub(super) fn run(self, tasks: &[TaskNo]) -> Vec<LeaseRef> {
         let leases: Vec<LeaseRef> = self.admit(tasks).iter().map(TaskRecord::lease_ref).collect();
@@ -158,32 +169,38 @@ pub(super) fn admit(
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,
 ) -> StoreResult<Vec<TaskRecord>> {
-    let granted = admit_if_room(tx, tasks, now, expires_at);
+    let granted = admit_if_room(tx, tasks, None, now, expires_at);
     if let Err(error) = &granted {
         assert!(!error.is_retryable(), "the pools and the limits have room");
     }
     granted
 }
 
-/// As [`admit`]; a conflict if a pool or a limit has too little open.
+/// As [`admit`], in a tick of that name; a conflict if a pool or a limit has too little open.
 pub(super) fn admit_if_room(
     tx: &mut dyn StoreTx,
     tasks: &[TaskNo],
+    request: Option<&RequestId>,
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,
 ) -> StoreResult<Vec<TaskRecord>> {
-    let granted = tx.grant_if_ready(&GrantBatch { tasks, holder: &holder("h"), now, expires_at })?;
     let mut slots: BTreeMap<PoolName, u64> = BTreeMap::new();
     let mut limits: BTreeMap<LimitKey, u64> = BTreeMap::new();
-    for task in &granted {
-        *slots.entry(task.lane.pool.clone()).or_default() += u64::from(task.lane.slots);
-        for key in &task.lane.limits {
-            *limits.entry(key.clone()).or_default() += 1;
+    let mut seen = BTreeSet::new();
+    for task in tx.tasks_by_no(tasks)?.into_iter().flatten() {
+        if task.is_ready() && seen.insert(task.no) {
+            *slots.entry(task.lane.pool.clone()).or_default() += u64::from(task.lane.slots);
+            for key in &task.lane.limits {
+                *limits.entry(key.clone()).or_default() += 1;
+            }
         }
     }
-    let (slots, limits) = (Vec::from_iter(slots), Vec::from_iter(limits));
-    let taken = [tx.take_slots_if_open(&slots)?, tx.take_limits_if_open(&limits)?];
-    if taken == [slots.len(), limits.len()] { Ok(granted) } else { Err(StoreError::conflict("no room")) }
+    let (holder, slots, limits) = (holder("h"), Vec::from_iter(slots), Vec::from_iter(limits));
+    let mut batch = GrantBatch::new(tasks, &holder, now, expires_at).pools(&slots).limits(&limits);
+    batch.request = request;
+    let granted = tx.grant_if_open(&batch)?;
+    let whole = [granted.pools, granted.limits] == [slots.len(), limits.len()];
+    if whole { Ok(granted.tasks) } else { Err(StoreError::conflict("no room")) }
 }
 
 /// Moves tasks, each named once, and gives back what they held, as the life-cycle operations do.

@@ -11,7 +11,7 @@ use super::run::{Report, Service};
 use crate::admission::Policy;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, RequestId};
-use crate::store::{Store, StoreExt};
+use crate::store::{Store, StoreExt, SurveyQuery};
 use crate::time;
 
 /// How an [`Admitter`] admits.
@@ -70,9 +70,6 @@ impl AdmitterOptions {
         self
     }
 }
-
-/// How many remembered ticks one tick forgets at most.
-const FORGET: usize = 64;
 
 /// Admits waiting tasks for one holder, tick by tick.
 ///
@@ -134,18 +131,13 @@ impl Admitter {
         let request = self.request(now)?;
         let budget = self.options.budget.min(free);
         let order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease)
-            .policy(self.options.policy.clone());
-        let forget_before = time::sub(now, self.options.remember);
-        match self.store.write(|tx| {
-            let admission = admit(tx, now, &order)?;
-            if !admission.granted.is_empty() {
-                tx.forget_requests(forget_before, FORGET)?;
-            }
-            Ok(admission)
-        }) {
+            .policy(self.options.policy.clone())
+            .forget_before(time::sub(now, self.options.remember));
+        match self.store.write(|tx| admit(tx, now, &order)) {
             Err(unknown) if unknown.is_indeterminate() => {
-                let committed = self.store.read(|tx| Ok(tx.granted(&order.request)?)).map_err(|_| unknown)?;
-                match committed {
+                let query = SurveyQuery::new().request(order.request.clone());
+                let survey = self.store.read(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
+                match survey.granted {
                     Some(_) => self.store.write(|tx| admit(tx, now, &order)),
                     None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
                 }

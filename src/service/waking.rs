@@ -4,16 +4,17 @@ use chrono::{DateTime, Utc};
 
 use super::run::LoopHandle;
 use crate::admission::limits::{LimitRecord, LimitSpec};
-use crate::admission::{Candidate, Lane, LanePage};
+use crate::admission::{Candidate, LanePage};
 use crate::error::{Result, StoreResult};
-use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
+use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::{
-    Discrepancy, EventNote, GrantBatch, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx, RunTx,
-    SensorQuery, SensorTx, ShardLease, ShardWrite, Store, StoreInfo, StoreTx, TaskTx, TxMode, Worker,
+    Discrepancy, EventNote, GrantBatch, Granted, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx,
+    RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite, Store, StoreInfo, StoreTx, Survey, SurveyQuery,
+    TaskTx, TxMode, Worker,
 };
 use crate::task::{TaskInsert, TaskRecord};
 
@@ -101,19 +102,14 @@ impl TaskTx for WakingTx<'_> {
         #[news] fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
         fn tasks_by_no(nos: &[TaskNo]) -> Vec<Option<TaskRecord>>;
-        fn promote_due(now: DateTime<Utc>, limit: usize) -> usize;
-        fn next_due() -> Option<DateTime<Utc>>;
-        fn ready_lanes() -> Vec<Lane>;
+        fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
-        fn grant_if_ready(batch: &GrantBatch<'_>) -> Vec<TaskRecord>;
+        fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Moved>;
         fn renew_if_leased(leases: &[LeaseRef], expires_at: DateTime<Utc>) -> Vec<Moved>;
         #[news] fn move_if(moves: &[Move]) -> Vec<Moved>;
         fn expired(now: DateTime<Utc>, limit: usize) -> Vec<TaskRecord>;
         fn next_expiry() -> Option<DateTime<Utc>>;
-        fn note_request(request: &RequestId, at: DateTime<Utc>, grants: &[LeaseRef]) -> ();
-        fn granted(request: &RequestId) -> Option<Vec<LeaseRef>>;
-        fn forget_requests(before: DateTime<Utc>, limit: usize) -> usize;
         fn forget_ended(before: DateTime<Utc>, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
     }
@@ -126,13 +122,11 @@ impl PoolTx for WakingTx<'_> {
         fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
         fn all_pools() -> Vec<PoolRecord>;
         fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
-        fn take_slots_if_open(pools: &[(PoolName, u64)]) -> usize;
         #[news] fn give_slots_back(pools: &[(PoolName, u64)]) -> ();
         #[news] fn put_limits(limits: &[LimitSpec]) -> ();
         #[news] fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
-        fn take_limits_if_open(limits: &[(LimitKey, u64)]) -> usize;
         #[news] fn give_limits_back(limits: &[(LimitKey, u64)]) -> ();
     }
 }

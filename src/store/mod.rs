@@ -36,6 +36,7 @@ pub mod sqlite;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 pub(crate) mod tally;
 mod task;
+mod tick;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -48,7 +49,8 @@ pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use task::{Discrepancy, GrantBatch, Inserted, Move, Moved, StateSet, TaskTx};
+pub use task::{Discrepancy, Inserted, Move, Moved, StateSet, TaskTx};
+pub use tick::{Forget, GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 

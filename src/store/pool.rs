@@ -29,6 +29,8 @@ pub enum LimitDeletion {
 
 /// Pools and limits: their sizes and their counters.
 ///
+/// Slots are taken and tasks counted against limits where they are granted: [`crate::store::TaskTx::grant_if_open`].
+///
 /// A store is born with the pool [`PoolName::DEFAULT`] of [`crate::pool::DEFAULT_POOL_SLOTS`] slots.
 pub trait PoolTx {
     /// Creates or changes pools; what tasks hold of them stays.
@@ -46,10 +48,6 @@ pub trait PoolTx {
     /// Sums of slots by what the tasks of these pools are doing. Costs as much as there are leases, lanes and sensors.
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>>;
 
-    /// Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited pool always has), and
-    /// answers how many pools those were. The names differ from each other.
-    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize>;
-
     /// Takes from the used slots of pools; one that does not exist is passed over. The names differ from each other.
     fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()>;
 
@@ -65,10 +63,6 @@ pub trait PoolTx {
 
     /// All keys that a limit is defined for, by key.
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>>;
-
-    /// Adds to the used count of those known keys whose limit, if they have one, allows it, and answers how many keys those
-    /// were. The keys differ from each other.
-    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize>;
 
     /// Takes from the used count of keys; one that is not known is passed over. The keys differ from each other.
     fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()>;

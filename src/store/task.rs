@@ -2,9 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::admission::{Candidate, Lane, LaneKey, LanePage};
+use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
+use crate::admission::{Candidate, LaneKey, LanePage};
 use crate::error::StoreResult;
-use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
+use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 
@@ -45,19 +46,6 @@ impl StateSet {
     pub fn iter(self) -> impl Iterator<Item = TaskState> {
         TaskState::ALL.into_iter().filter(move |state| self.contains(*state))
     }
-}
-
-/// Grants ready tasks to one holder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GrantBatch<'a> {
-    /// The tasks, in order of admission.
-    pub tasks: &'a [TaskNo],
-    /// Who gets the leases.
-    pub holder: &'a Holder,
-    /// When.
-    pub now: DateTime<Utc>,
-    /// When the leases expire.
-    pub expires_at: DateTime<Utc>,
 }
 
 /// Takes a task out of one of the states `from`, if its epoch is still `task.epoch`.
@@ -186,23 +174,28 @@ pub trait TaskTx {
     /// The tasks of these numbers.
     fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
-    /// Makes ready at most `limit` tasks whose due instant is `now` or earlier (state `Scheduled`, due none), earliest
-    /// first, and answers how many.
-    fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
-
-    /// The earliest due instant of all tasks.
-    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
-
-    /// The lanes that have ready tasks, by number.
-    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>>;
+    /// What an admission tick plans with, after all that came due was made ready. One call, whatever the number of pools,
+    /// lanes and tasks: a store across a network answers it in one round trip. Like that of [`Self::candidates`] and
+    /// [`Self::grant_if_open`] its cost does not depend on how many tasks wait.
+    ///
+    /// It writes only if [`SurveyQuery::promote`] is set.
+    fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
 
     /// Ready tasks: those of each page in the order of [`crate::admission::OrderKey`], the pages one after another.
+    /// [`Candidate::ready_at`] is known where the page asks for it, and none otherwise.
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
 
-    /// Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, and `held_slots`
-    /// as its lane says. Answers the granted ones as they are now, in the order of the batch. Takes no slots from pools:
-    /// that is [`crate::store::PoolTx::take_slots_if_open`].
-    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>>;
+    /// Commits the plan of a tick, each part under its own condition, and answers what was found as planned:
+    ///
+    /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, and `held_slots`
+    ///    as its lane says.
+    /// 2. Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited pool always has).
+    /// 3. Adds to the used count of those known limit keys whose limit, if they have one, allows it.
+    /// 4. Notes what was granted under the name of the tick, so that [`Self::survey`] can tell.
+    /// 5. Forgets old ticks, earliest first.
+    ///
+    /// What pools and limits are to take is not derived from the tasks.
+    fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
     /// Starts those that are `Queued` under this epoch: state `Running`, `started_at = now`, and `first_started_at` if it
     /// is none.
@@ -221,21 +214,6 @@ pub trait TaskTx {
 
     /// The earliest expiry of all leases.
     fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
-
-    /// Notes that a tick granted these tasks, so that [`Self::granted`] can tell. `at` is for retention. Nothing is noted
-    /// for no tasks; a request noted before is replaced.
-    fn note_request(
-        &mut self,
-        request: &RequestId,
-        at: DateTime<Utc>,
-        grants: &[LeaseRef],
-    ) -> StoreResult<()>;
-
-    /// What a tick granted; none if it never committed, granted nothing, or was forgotten.
-    fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>>;
-
-    /// Forgets at most `limit` ticks noted before this instant (`at < before`), earliest first, and answers how many.
-    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their sensors, earliest
     /// first, and answers how many. Tasks with events that are not acknowledged stay, and do not count. Their numbers are

@@ -8,7 +8,7 @@ use stationmaster::id::{IdError, LimitKey, PoolName};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
 use stationmaster::service::lifecycle::{Finish, Finished, enqueue, finish, renew, start};
 use stationmaster::service::{Admitter, AdmitterOptions};
-use stationmaster::store::{MemoryStore, Moved, StoreExt};
+use stationmaster::store::{MemoryStore, Moved, StoreExt, SurveyQuery};
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskRecord};
 
 use crate::{Scene, at, db, key, on_every_store, secs};
@@ -17,7 +17,11 @@ use crate::{Scene, at, db, key, on_every_store, secs};
 fn seen(scene: &Scene<'_>) -> (Vec<PoolRecord>, Vec<Option<TaskRecord>>, String) {
     let read = scene.store.read(|tx| {
         let tasks = tx.tasks_by_no(&(1..9).map(TaskNo).collect::<Vec<_>>())?;
-        Ok((tx.all_pools()?, tasks, format!("{:?} {:?}", tx.all_limits()?, tx.ready_lanes()?)))
+        Ok((
+            tx.all_pools()?,
+            tasks,
+            format!("{:?} {:?}", tx.all_limits()?, tx.survey(&SurveyQuery::new())?.lanes),
+        ))
     });
     read.unwrap()
 }

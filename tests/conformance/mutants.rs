@@ -4,7 +4,7 @@ use crate::bent::{Bent, Fault};
 use crate::memory;
 use stationmaster::conformance::{self, Capabilities};
 
-const MUTANTS: [(Fault, &str); 38] = [
+const MUTANTS: [(Fault, &str); 50] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -20,6 +20,18 @@ const MUTANTS: [(Fault, &str); 38] = [
     (Fault::MovesUnderAnyEpoch, "moves::a_move_needs_the_epoch"),
     (Fault::PromotesOneTooEarly, "tasks::due_tasks_are_promoted_at_their_instant"),
     (Fault::PromotesOneTooLate, "tasks::due_tasks_are_promoted_at_their_instant"),
+    (Fault::PromotesForAKnownRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),
+    (Fault::SurveysBeforeItPromotes, "ticks::a_survey_looks_after_it_promoted"),
+    (Fault::SurveysAllPools, "ticks::a_survey_tells_of_the_pools_that_ready_lanes_name"),
+    (Fault::SurveysDefinedLimitsOnly, "ticks::a_survey_tells_of_the_limits_that_ready_lanes_carry"),
+    (Fault::SurveysWithoutTheRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),
+    (Fault::CandidatesNeverTellSinceWhen, "lanes::candidates_tell_since_when_they_are_ready_if_asked"),
+    (Fault::NotesNoRequest, "ticks::a_batch_answers_what_was_as_planned"),
+    (Fault::NotesRequestsInOrderOfNumbers, "retention::a_request_is_remembered_with_its_grants"),
+    (Fault::ForgetsRequestsAtTheInstant, "retention::requests_are_forgotten_before_an_instant"),
+    (Fault::ForgetsOneRequestTooMany, "retention::the_oldest_requests_are_forgotten_first"),
+    (Fault::ForgetsBeforeItNotes, "ticks::a_batch_forgets_after_it_noted"),
+    (Fault::AnswersThatAllWasOpen, "ticks::each_part_of_a_batch_has_its_own_condition"),
     (Fault::ExpiresOneTooLate, "leases::a_lease_is_expired_from_its_expiry_on"),
     (Fault::ForgetsOneTooMany, "retention::the_earliest_ended_are_forgotten_first"),
     (Fault::ActiveRunsStopExclusive, "windows::the_window_is_half_open_and_the_stop_inclusive"),

@@ -2,12 +2,18 @@
 
 use stationmaster::conformance::{self, Capabilities, Readers};
 use stationmaster::store::Store;
-use stationmaster::store::postgres::{Isolation, PostgresOptions};
+use stationmaster::store::postgres::Isolation;
 
-use crate::scratch::ScratchStore;
+use crate::scratch::Scratch;
 
+/// Makes stores at this level, one after the other in one schema.
 fn at(isolation: Isolation) -> impl Fn() -> Box<dyn Store> {
-    move || Box::new(ScratchStore::open(|options: PostgresOptions| options.isolation(isolation)))
+    let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
+    move || {
+        scratch.empty();
+        Box::new(scratch.open(|options| options.isolation(isolation)))
+    }
 }
 
 fn conforms(make: &dyn Fn() -> Box<dyn Store>) {

@@ -38,6 +38,18 @@ impl Scratch {
         PostgresStore::connect(&url(), change(self.options())).unwrap_or_else(|error| unreachable(&error))
     }
 
+    /// Makes a store's tables in it as they were when they were made: faster than making them again.
+    pub fn empty(&self) {
+        let schema = &self.0;
+        let tables = "cap counter event lane level namespace pool request run sensor shard task worker";
+        let delete: String =
+            tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
+        query(&format!(
+            "{delete} INSERT INTO \"{schema}\".counter VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), \
+             ('forgotten', 0); INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128)"
+        ));
+    }
+
     fn drop_schema(&self) {
         query(&format!("SET client_min_messages = warning; DROP SCHEMA IF EXISTS \"{}\" CASCADE", self.0));
     }

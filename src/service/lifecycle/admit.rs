@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::admission::{Deferral, Need, Planner, Policy, ReasonKind};
+use crate::admission::{Deferral, Need, Plan, Planner, Policy, ReasonKind};
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
-use crate::store::{GrantBatch, StoreTx};
+use crate::lease::LeaseRef;
+use crate::store::{GrantBatch, StoreTx, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
 use crate::time;
 
-/// How many tasks are promoted at once from waiting for an instant to ready.
-const PROMOTIONS: usize = 10_000;
+/// How many ticks one tick forgets at most.
+const FORGET: usize = 64;
 
 /// Asks for admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,18 +30,28 @@ pub struct AdmitOrder {
     pub lease: Duration,
     /// What becomes of tasks that do not fit.
     pub policy: Policy,
+    /// A tick that grants something makes the store forget up to 64 ticks that granted something before this instant. Their
+    /// requests cannot be repeated. None forgets none.
+    pub forget_before: Option<DateTime<Utc>>,
 }
 
 impl AdmitOrder {
-    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`].
+    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`]; forgets no tick.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
-        Self { holder, request, budget, lease, policy: Policy::default() }
+        Self { holder, request, budget, lease, policy: Policy::default(), forget_before: None }
     }
 
     /// Sets what becomes of tasks that do not fit.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// Forgets ticks before this instant.
+    #[must_use]
+    pub fn forget_before(mut self, instant: DateTime<Utc>) -> Self {
+        self.forget_before = Some(instant);
         self
     }
 }
@@ -94,19 +105,13 @@ impl Admission {
     }
 }
 
-/// All that came due: an urgent one must not hide behind many others.
-fn promote_all(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>) -> Result<usize> {
-    let mut promoted = 0;
-    loop {
-        let page = tx.promote_due(now, PROMOTIONS)?;
-        promoted += page;
-        if page < PROMOTIONS {
-            return Ok(promoted);
-        }
-    }
-}
-
 /// Admits tasks: promotes those that came due, plans over all that are ready, and grants leases.
+///
+/// That is three calls of the store, [`survey`](crate::store::TaskTx::survey), [`candidates`](crate::store::TaskTx::candidates)
+/// and [`grant_if_open`](crate::store::TaskTx::grant_if_open), however many pools, limits and tasks there are; one if nothing is
+/// ready or nothing fits. Candidates are asked for again only when a lane that has room for more got all of its first
+/// share admitted: the share is twice the budget over the number of lanes with ready tasks, and at least 16. The shares
+/// double each time, so `n` such lanes cost at most about log2(`n`) further calls. A repeated request costs two calls.
 ///
 /// # Errors
 ///
@@ -136,36 +141,21 @@ fn promote_all(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>) -> Result<u
 /// ```
 pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &AdmitOrder) -> Result<Admission> {
     let now = time::truncate(now);
-    if let Some(leases) = tx.granted(&order.request)? {
-        let nos: Vec<_> = leases.iter().map(|lease| lease.no).collect();
-        let tasks = tx.tasks_by_no(&nos)?;
-        let same = |(task, lease): (Option<TaskRecord>, _)| task.filter(|task| task.lease_ref() == lease);
-        let granted = tasks.into_iter().zip(leases).filter_map(same).filter(|task| task.state.is_leased());
-        let granted: Vec<TaskRecord> = granted.collect();
-        let others =
-            |task: &&TaskRecord| task.lease.as_ref().is_some_and(|lease| lease.holder != order.holder);
-        if let Some(lease) = granted.iter().find(others).and_then(|task| task.lease.as_ref()) {
-            let (request, holder) = (order.request.clone(), lease.holder.clone());
-            return Err(Invalid::RequestOfAnother { request, holder }.into());
-        }
-        return Ok(Admission { granted, next_due: tx.next_due()?, ..Admission::default() });
+    let pools = match order.policy {
+        Policy::AirflowWindow(_) => WhichPools::All,
+        Policy::Backfill | Policy::Reserve { .. } => WhichPools::Named,
+    };
+    let query = SurveyQuery::new().request(order.request.clone()).promote(now).pools(pools);
+    let survey = tx.survey(&query)?;
+    if let Some(leases) = &survey.granted {
+        let granted = granted_before(tx, order, leases)?;
+        return Ok(Admission { granted, next_due: survey.next_due, ..Admission::default() });
     }
-    let promoted = promote_all(tx, now)?;
-    let mut planner = Planner::new(order.budget, tx.ready_lanes()?).policy(&order.policy, now);
+    let mut planner = Planner::new(order.budget, survey.lanes).policy(&order.policy, now);
     loop {
         match planner.need() {
-            Need::Capacity { pools, limits } => {
-                let pools: Vec<_> = tx.pools(&pools)?.into_iter().flatten().collect();
-                let limits: Vec<_> = tx.limits(&limits)?.into_iter().flatten().collect();
-                planner.feed_capacity(&pools, &limits);
-            }
-            Need::AllPools { limits } => {
-                let limits: Vec<_> = tx.limits(&limits)?.into_iter().flatten().collect();
-                planner.feed_capacity(&tx.all_pools()?, &limits);
-            }
-            Need::ReadyAt(no) => {
-                let task = tx.tasks_by_no(&[no])?.pop().flatten();
-                planner.feed_ready_at(task.map_or(now, |task| task.ready_at));
+            Need::Capacity { .. } | Need::AllPools { .. } => {
+                planner.feed_capacity(&survey.pools, &survey.limits);
             }
             Need::Candidates(pages) => {
                 let candidates = tx.candidates(&pages)?;
@@ -175,28 +165,54 @@ pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &Admit
         }
     }
     let plan = planner.finish();
-    let mut granted = Vec::new();
-    if !plan.admit.is_empty() {
-        let nos: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.no).collect();
-        let expires_at = time::add(now, order.lease);
-        let batch = GrantBatch { tasks: &nos, holder: &order.holder, now, expires_at };
-        granted = tx.grant_if_ready(&batch)?;
-        let pools = tx.take_slots_if_open(&plan.pools)?;
-        let limits = tx.take_limits_if_open(&plan.limits)?;
-        if (granted.len(), pools, limits) != (nos.len(), plan.pools.len(), plan.limits.len()) {
-            return Err(StoreError::conflict(
-                "another writer changed tasks, pools or limits during this tick",
-            )
-            .into());
-        }
-        let leases: Vec<_> = granted.iter().map(TaskRecord::lease_ref).collect();
-        tx.note_request(&order.request, now, &leases)?;
-    }
+    let granted = if plan.admit.is_empty() { Vec::new() } else { commit(tx, now, order, &plan)? };
     Ok(Admission {
         granted,
         deferrals: plan.deferrals,
         missing: plan.missing,
-        promoted,
-        next_due: tx.next_due()?,
+        promoted: survey.promoted,
+        next_due: survey.next_due,
     })
+}
+
+/// What is left of the leases that a tick of the same name granted.
+fn granted_before(
+    tx: &mut (impl StoreTx + ?Sized),
+    order: &AdmitOrder,
+    leases: &[LeaseRef],
+) -> Result<Vec<TaskRecord>> {
+    let nos: Vec<_> = leases.iter().map(|lease| lease.no).collect();
+    let tasks = tx.tasks_by_no(&nos)?;
+    let same = |(task, lease): (Option<TaskRecord>, &_)| task.filter(|task| task.lease_ref() == *lease);
+    let granted = tasks.into_iter().zip(leases).filter_map(same).filter(|task| task.state.is_leased());
+    let granted: Vec<TaskRecord> = granted.collect();
+    let others = |task: &&TaskRecord| task.lease.as_ref().is_some_and(|lease| lease.holder != order.holder);
+    if let Some(lease) = granted.iter().find(others).and_then(|task| task.lease.as_ref()) {
+        let (request, holder) = (order.request.clone(), lease.holder.clone());
+        return Err(Invalid::RequestOfAnother { request, holder }.into());
+    }
+    Ok(granted)
+}
+
+fn commit(
+    tx: &mut (impl StoreTx + ?Sized),
+    now: DateTime<Utc>,
+    order: &AdmitOrder,
+    plan: &Plan,
+) -> Result<Vec<TaskRecord>> {
+    let nos: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.no).collect();
+    let mut batch = GrantBatch::new(&nos, &order.holder, now, time::add(now, order.lease))
+        .pools(&plan.pools)
+        .limits(&plan.limits)
+        .request(&order.request);
+    if let Some(before) = order.forget_before {
+        batch = batch.forget(before, FORGET);
+    }
+    let granted = tx.grant_if_open(&batch)?;
+    if !granted.is_whole(&batch) {
+        return Err(
+            StoreError::conflict("another writer changed tasks, pools or limits during this tick").into()
+        );
+    }
+    Ok(granted.tasks)
 }

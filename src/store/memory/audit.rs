@@ -125,7 +125,7 @@ mod tests {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
             assert_eq!(tx.audit()?, []);
             let (now, expires_at) = (from_micros(1), from_micros(2));
-            tx.grant_if_ready(&GrantBatch { tasks: &[TaskNo(1)], holder: &holder, now, expires_at })?;
+            tx.grant_if_open(&GrantBatch::new(&[TaskNo(1)], &holder, now, expires_at))?;
             let pool = PoolName::default_pool();
             assert_eq!(
                 tx.audit()?,
@@ -134,8 +134,9 @@ mod tests {
                     Discrepancy::Limit { key: limit.clone(), counted: 0, held: 1 },
                 ]
             );
-            tx.take_slots_if_open(&[(pool, 3)])?;
-            tx.take_limits_if_open(&[(limit.clone(), 1)])?;
+            let (pools, limits) = ([(pool, 3)], [(limit.clone(), 1)]);
+            let counts = GrantBatch::new(&[], &holder, now, expires_at).pools(&pools).limits(&limits);
+            tx.grant_if_open(&counts)?;
             assert_eq!(tx.audit()?, []);
             Ok(())
         });

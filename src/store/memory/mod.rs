@@ -40,7 +40,7 @@ use crate::error::Result;
 /// ```
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// let store = MemoryStore::new();
-/// assert_eq!(store.read(|tx| Ok(tx.next_due()?))?, None);
+/// assert_eq!(store.read(|tx| Ok(tx.next_expiry()?))?, None);
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Default)]

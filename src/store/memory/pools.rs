@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
-use crate::admission::LaneKey;
 use crate::admission::limits::{LimitRecord, LimitSpec};
+use crate::admission::{Lane, LaneKey};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
@@ -138,6 +138,45 @@ impl Transaction<'_> {
     }
 }
 
+/// What a tick reads and takes.
+impl Transaction<'_> {
+    /// The pools that these lanes name, by name.
+    pub(super) fn pools_of(&self, lanes: &[Lane]) -> Vec<PoolRecord> {
+        let names: BTreeSet<&PoolName> = lanes.iter().map(|lane| &lane.key.pool).collect();
+        let pools = &self.state.pools.rows;
+        names.into_iter().filter_map(|name| pools.get(name).map(|pool| (**pool).clone())).collect()
+    }
+
+    /// The limits that these lanes carry, by key.
+    pub(super) fn limits_of(&self, lanes: &[Lane]) -> Vec<LimitRecord> {
+        let keys: BTreeSet<&LimitKey> = lanes.iter().flat_map(|lane| &lane.key.limits).collect();
+        keys.into_iter().filter_map(|key| self.state.limits.record(key)).collect()
+    }
+
+    pub(super) fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> usize {
+        let mut taken = 0;
+        for (name, slots) in pools {
+            let Some(pool) = self.state.pools.rows.get(name) else { continue };
+            let Some(used) = raised(pool.used, *slots, pool.spec.slots.total()) else { continue };
+            let pool = PoolRecord::new(pool.spec.clone(), used);
+            self.write(Write::Pool(name.clone(), Some(Box::new(pool))));
+            taken += 1;
+        }
+        taken
+    }
+
+    pub(super) fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> usize {
+        let mut taken = 0;
+        for (key, tasks) in limits {
+            let Some(LimitRow { max, used }) = self.state.limits.rows.get(key).copied() else { continue };
+            let Some(used) = raised(used, *tasks, max) else { continue };
+            self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
+            taken += 1;
+        }
+        taken
+    }
+}
+
 impl PoolTx for Transaction<'_> {
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
         self.writable()?;
@@ -184,19 +223,6 @@ impl PoolTx for Transaction<'_> {
         Ok(names.iter().map(stats).collect())
     }
 
-    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
-        self.writable()?;
-        let mut taken = 0;
-        for (name, slots) in pools {
-            let Some(pool) = self.state.pools.rows.get(name) else { continue };
-            let Some(used) = raised(pool.used, *slots, pool.spec.slots.total()) else { continue };
-            let pool = PoolRecord::new(pool.spec.clone(), used);
-            self.write(Write::Pool(name.clone(), Some(Box::new(pool))));
-            taken += 1;
-        }
-        Ok(taken)
-    }
-
     fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
         self.writable()?;
         for (name, slots) in pools {
@@ -239,18 +265,6 @@ impl PoolTx for Transaction<'_> {
         Ok(limits.defined.iter().filter_map(|key| limits.record(key)).collect())
     }
 
-    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
-        self.writable()?;
-        let mut taken = 0;
-        for (key, tasks) in limits {
-            let Some(LimitRow { max, used }) = self.state.limits.rows.get(key).copied() else { continue };
-            let Some(used) = raised(used, *tasks, max) else { continue };
-            self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
-            taken += 1;
-        }
-        Ok(taken)
-    }
-
     fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {
         self.writable()?;
         for (key, tasks) in limits {
@@ -272,8 +286,20 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+
     use super::*;
-    use crate::store::{MemoryStore, StoreExt};
+    use crate::id::Holder;
+    use crate::store::{GrantBatch, Granted, MemoryStore, StoreExt, StoreTx};
+
+    fn taken(
+        tx: &mut dyn StoreTx,
+        pools: &[(PoolName, u64)],
+        limits: &[(LimitKey, u64)],
+    ) -> StoreResult<Granted> {
+        let (holder, now) = (Holder::new("h").unwrap(), DateTime::UNIX_EPOCH);
+        tx.grant_if_open(&GrantBatch::new(&[], &holder, now, now).pools(pools).limits(limits))
+    }
 
     #[test]
     fn slots_are_taken_up_to_the_size_and_given_back() {
@@ -281,12 +307,12 @@ mod tests {
         let (db, gone) = (PoolName::new("db").unwrap(), PoolName::new("gone").unwrap());
         let result = store.write(|tx| {
             tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?;
-            assert_eq!(tx.take_slots_if_open(&[(db.clone(), 3), (gone.clone(), 1)])?, 1);
-            assert_eq!(tx.take_slots_if_open(&[(db.clone(), 2)])?, 0);
-            assert_eq!(tx.take_slots_if_open(&[(db.clone(), u64::MAX)])?, 0);
+            assert_eq!(taken(tx, &[(db.clone(), 3), (gone.clone(), 1)], &[])?.pools, 1);
+            assert_eq!(taken(tx, &[(db.clone(), 2)], &[])?.pools, 0);
+            assert_eq!(taken(tx, &[(db.clone(), u64::MAX)], &[])?.pools, 0);
             tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
             assert_eq!(tx.pools(std::slice::from_ref(&db))?[0].as_ref().and_then(PoolRecord::open), Some(-2));
-            assert_eq!(tx.take_slots_if_open(&[(db.clone(), 0)])?, 0, "fewer than none are open");
+            assert_eq!(taken(tx, &[(db.clone(), 0)], &[])?.pools, 0, "fewer than none are open");
             assert_eq!(
                 tx.delete_pools_if_unused(&[db.clone(), gone.clone()])?,
                 [PoolDeletion::InUse(3), PoolDeletion::Unknown]
@@ -307,13 +333,13 @@ mod tests {
         let (key, unknown) = (LimitKey::new("k").unwrap(), LimitKey::new("u").unwrap());
         let result = store.write(|tx| {
             tx.put_limits(&[LimitSpec::new(key.clone(), 1)?])?;
-            assert_eq!(tx.take_limits_if_open(&[(key.clone(), 1), (unknown.clone(), 1)])?, 1);
-            assert_eq!(tx.take_limits_if_open(&[(key.clone(), 1)])?, 0);
+            assert_eq!(taken(tx, &[], &[(key.clone(), 1), (unknown.clone(), 1)])?.limits, 1);
+            assert_eq!(taken(tx, &[], &[(key.clone(), 1)])?.limits, 0);
             assert_eq!(
                 tx.delete_limits(&[key.clone(), key.clone(), unknown.clone()])?,
                 [LimitDeletion::Deleted, LimitDeletion::Unknown, LimitDeletion::Unknown]
             );
-            assert_eq!(tx.take_limits_if_open(&[(key.clone(), 5)])?, 1);
+            assert_eq!(taken(tx, &[], &[(key.clone(), 5)])?.limits, 1);
             assert_eq!(tx.all_limits()?, []);
             tx.give_limits_back(&[(key.clone(), 2), (unknown.clone(), 1)])?;
             assert_eq!(

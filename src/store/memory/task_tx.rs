@@ -8,11 +8,14 @@ use super::requests::Request;
 use super::state::Write;
 use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
-use crate::admission::{Candidate, Lane, LanePage};
+use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskNo};
-use crate::store::{Discrepancy, GrantBatch, Inserted, Move, Moved, TaskTx};
+use crate::store::{
+    Discrepancy, Forget, GrantBatch, Granted, Inserted, Move, Moved, PoolTx, Survey, SurveyQuery, TaskTx,
+    WhichPools,
+};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::truncate;
 
@@ -58,24 +61,10 @@ impl Transaction<'_> {
     }
 }
 
-impl TaskTx for Transaction<'_> {
-    fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
-        self.writable()?;
-        Ok(tasks.iter().map(|insert| self.insert_task_if_absent(insert)).collect())
-    }
-
-    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
-        let tasks = &self.state.tasks;
-        Ok(keys.iter().map(|key| tasks.number(key).and_then(|no| tasks.get(no)).cloned()).collect())
-    }
-
-    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
-        Ok(nos.iter().map(|no| self.state.tasks.get(*no).cloned()).collect())
-    }
-
-    fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        self.writable()?;
-        let due: Vec<TaskNo> = self.state.tasks.due(now).take(limit).collect();
+/// Steps of a tick.
+impl Transaction<'_> {
+    fn promote_due(&mut self, now: DateTime<Utc>) -> usize {
+        let due: Vec<TaskNo> = self.state.tasks.due(now).collect();
         for no in &due {
             self.change_task_if(
                 *no,
@@ -86,23 +75,10 @@ impl TaskTx for Transaction<'_> {
                 },
             );
         }
-        Ok(due.len())
+        due.len()
     }
 
-    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
-        Ok(self.state.tasks.next_due())
-    }
-
-    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>> {
-        Ok(self.lanes_with_ready_tasks())
-    }
-
-    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
-        Ok(pages.iter().flat_map(|page| self.state.lanes.page(*page)).collect())
-    }
-
-    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>> {
-        self.writable()?;
+    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Vec<TaskRecord> {
         let now = truncate(batch.now);
         let lease = Lease::new(batch.holder.clone(), truncate(batch.expires_at));
         let mut granted = Vec::with_capacity(batch.tasks.len());
@@ -118,7 +94,89 @@ impl TaskTx for Transaction<'_> {
             });
             granted.extend(task.cloned());
         }
-        Ok(granted)
+        granted
+    }
+
+    fn forget_requests(&mut self, forget: Forget) -> usize {
+        let old = self.state.requests.before(truncate(forget.before)).take(forget.limit);
+        let old: Vec<RequestId> = old.cloned().collect();
+        let forgotten = old.len();
+        for id in old {
+            self.write(Write::Request(id, None));
+        }
+        forgotten
+    }
+}
+
+impl TaskTx for Transaction<'_> {
+    fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
+        self.writable()?;
+        Ok(tasks.iter().map(|insert| self.insert_task_if_absent(insert)).collect())
+    }
+
+    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        let tasks = &self.state.tasks;
+        Ok(keys.iter().map(|key| tasks.number(key).and_then(|no| tasks.get(no)).cloned()).collect())
+    }
+
+    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        Ok(nos.iter().map(|no| self.state.tasks.get(*no).cloned()).collect())
+    }
+
+    fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
+        if query.promote.is_some() {
+            self.writable()?;
+        }
+        let mut survey = Survey::default();
+        let requests = &self.state.requests;
+        survey.granted =
+            query.request.as_ref().and_then(|id| requests.get(id)).map(|request| request.grants.clone());
+        if survey.granted.is_none() {
+            survey.promoted = query.promote.map_or(0, |now| self.promote_due(now));
+            survey.lanes = self.lanes_with_ready_tasks();
+            survey.pools = match query.pools {
+                WhichPools::All => self.all_pools()?,
+                WhichPools::Named => self.pools_of(&survey.lanes),
+            };
+            survey.limits = self.limits_of(&survey.lanes);
+        }
+        survey.next_due = self.state.tasks.next_due();
+        Ok(survey)
+    }
+
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
+        let (lanes, tasks) = (&self.state.lanes, &self.state.tasks);
+        let with_ready_at = |candidate: Candidate| {
+            let task = tasks.get(candidate.order.no);
+            task.map_or(candidate, |task| candidate.ready_at(task.ready_at))
+        };
+        let mut found = Vec::new();
+        for page in pages {
+            match page.with_ready_at {
+                true => found.extend(lanes.page(*page).map(with_ready_at)),
+                false => found.extend(lanes.page(*page)),
+            }
+        }
+        Ok(found)
+    }
+
+    fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+        self.writable()?;
+        let granted = Granted {
+            tasks: self.grant_if_ready(batch),
+            pools: self.take_slots_if_open(batch.pools),
+            limits: self.take_limits_if_open(batch.limits),
+            forgotten: 0,
+        };
+        if let Some(request) = batch.request
+            && !granted.tasks.is_empty()
+        {
+            let grants = granted.tasks.iter().map(TaskRecord::lease_ref).collect();
+            let row = Request { at: truncate(batch.now), grants };
+            self.write(Write::Request(request.clone(), Some(row)));
+        }
+        let forgotten = batch.forget.map_or(0, |forget| self.forget_requests(forget));
+        Ok(Granted { forgotten, ..granted })
     }
 
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
@@ -178,34 +236,6 @@ impl TaskTx for Transaction<'_> {
         Ok(self.state.tasks.next_expiry())
     }
 
-    fn note_request(
-        &mut self,
-        request: &RequestId,
-        at: DateTime<Utc>,
-        grants: &[LeaseRef],
-    ) -> StoreResult<()> {
-        self.writable()?;
-        if !grants.is_empty() {
-            let row = Request { at: truncate(at), grants: grants.to_vec() };
-            self.write(Write::Request(request.clone(), Some(row)));
-        }
-        Ok(())
-    }
-
-    fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>> {
-        Ok(self.state.requests.get(request).map(|request| request.grants.clone()))
-    }
-
-    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        self.writable()?;
-        let old: Vec<RequestId> = self.state.requests.before(truncate(before)).take(limit).cloned().collect();
-        let forgotten = old.len();
-        for id in old {
-            self.write(Write::Request(id, None));
-        }
-        Ok(forgotten)
-    }
-
     fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
         self.writable()?;
         let ended: Vec<TaskNo> = self.state.tasks.forgettable(truncate(before)).take(limit).collect();
@@ -236,7 +266,7 @@ mod tests {
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
     use crate::lease::{LeaseRef, TaskNo};
-    use crate::store::{GrantBatch, Inserted, MemoryStore, Move, Moved, StateSet, StoreExt};
+    use crate::store::{GrantBatch, Inserted, MemoryStore, Move, Moved, StateSet, StoreExt, SurveyQuery};
     use crate::task::{TaskInsert, TaskState};
     use crate::time::from_micros;
 
@@ -257,17 +287,19 @@ mod tests {
                 tx.insert_tasks_if_absent(&tasks)?,
                 [Inserted::New(TaskNo(1)), Inserted::New(TaskNo(2)), Inserted::Exists(TaskNo(1))]
             );
-            assert_eq!(tx.next_due()?, Some(from_micros(7)));
-            assert_eq!(tx.promote_due(from_micros(6), 9)?, 0);
-            assert_eq!(tx.promote_due(from_micros(7), 9)?, 1);
-            assert_eq!(tx.next_due()?, None);
-            let lanes = tx.ready_lanes()?;
+            let early = tx.survey(&SurveyQuery::new().promote(from_micros(6)))?;
+            assert_eq!((early.promoted, early.next_due), (0, Some(from_micros(7))));
+            let survey = tx.survey(&SurveyQuery::new().promote(from_micros(7)))?;
+            assert_eq!((survey.promoted, survey.next_due), (1, None));
+            let lanes = survey.lanes;
             assert_eq!((lanes.len(), lanes[0].ready), (1, 2));
             assert_eq!(tx.candidates(&[LanePage::new(lanes[0].no, None, 9)])?.len(), 2);
 
             let (now, expires_at) = (from_micros(8), from_micros(20));
             let nos = [TaskNo(2), TaskNo(1), TaskNo(2), TaskNo(9)];
-            let granted = tx.grant_if_ready(&GrantBatch { tasks: &nos, holder: &holder, now, expires_at })?;
+            let request = RequestId::new("t").unwrap();
+            let batch = GrantBatch::new(&nos, &holder, now, expires_at).request(&request);
+            let granted = tx.grant_if_open(&batch)?.tasks;
             assert_eq!(granted.iter().map(|task| task.no.0).collect::<Vec<_>>(), [2, 1]);
             let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskNo(2), 0));
             assert_eq!(tx.start_if_queued(&[stale, lease, lease], now)?, [Moved::No, Moved::Yes, Moved::No]);
@@ -277,9 +309,10 @@ mod tests {
             );
             assert_eq!(tx.next_expiry()?, Some(from_micros(20)));
             assert_eq!(tx.expired(from_micros(30), 9)?.len(), 2);
-            tx.note_request(&RequestId::new("t").unwrap(), now, &[lease])?;
-            assert_eq!(tx.granted(&RequestId::new("t").unwrap())?, Some(vec![lease]));
-            assert_eq!(tx.forget_requests(from_micros(9), 9)?, 1);
+            let noted = tx.survey(&SurveyQuery::new().request(request.clone()))?.granted;
+            assert_eq!(noted, Some(granted.iter().map(|task| task.lease_ref()).collect()));
+            let forget = GrantBatch::new(&[], &holder, now, expires_at).forget(from_micros(9), 9);
+            assert_eq!(tx.grant_if_open(&forget)?.forgotten, 1);
 
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Running]), TaskState::Success);
             end.ended_at = Some(from_micros(9));

@@ -16,7 +16,9 @@ use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
-use crate::store::{EventNote, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreExt, Worker};
+use crate::store::{
+    EventNote, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreExt, SurveyQuery, Worker,
+};
 use crate::time::from_micros;
 use crate::{NewTask, TaskKey, TaskState};
 
@@ -74,11 +76,12 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.insert_tasks_if_absent(&[new_task(a, b).check(at)?, new_task(b, a).check(at)?])?;
         }
         2 => {
-            tx.promote_due(at, b.into())?;
+            tx.survey(&SurveyQuery::new().promote(at))?;
         }
         3 | 4 => {
             let tasks = [TaskNo(a.into()), TaskNo(b.into())];
-            tx.grant_if_ready(&GrantBatch { tasks: &tasks, holder: &holder, now: at, expires_at: later })?;
+            let request = RequestId::new(name("q", b))?;
+            tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later).request(&request))?;
         }
         5 => {
             let leases = [lease(tx, a)?, lease(tx, b)?];
@@ -95,11 +98,11 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             assert_eq!(tx.move_if(&[order]).is_err(), refused);
         }
         9 => {
-            let grants = [lease(tx, a)?];
-            tx.note_request(&RequestId::new(name("q", b))?, at, &grants)?;
+            let tasks = [TaskNo(a.into())];
+            tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later).pools(&pools).limits(&limits))?;
         }
         10 => {
-            tx.forget_requests(at, b.into())?;
+            tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).forget(at, b.into()))?;
             tx.forget_workers(at, b.into())?;
         }
         11 => {
@@ -110,7 +113,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.delete_pools_if_unused(&[pool, PoolName::default_pool()])?;
         }
         14 => {
-            tx.take_slots_if_open(&pools)?;
+            tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).pools(&pools))?;
         }
         15 => tx.give_slots_back(&pools)?,
         16 => tx.put_limits(&[LimitSpec::new(limits[0].0.clone(), b.into())?])?,
@@ -118,7 +121,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.delete_limits(&[limits[0].0.clone()])?;
         }
         18 => {
-            tx.take_limits_if_open(&limits)?;
+            tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).limits(&limits))?;
             tx.give_limits_back(&[(LimitKey::new(name("k", b))?, 1)])?;
         }
         19 => {
@@ -206,15 +209,16 @@ proptest! {
 fn the_steps_of_the_property_change_every_table() {
     let store = MemoryStore::new();
     let all = (0..METHODS).flat_map(|method| (0..8).map(move |n| Step { method, a: n, b: (n * 3 + 1) % 8 }));
-    let (mut noted, mut pooled) = (false, false);
+    let (mut noted, mut pooled, mut requested) = (false, false, false);
     for step in all {
         run_all(&store, &[step], || Ok(())).unwrap();
         noted |= !snapshot(&store).events.is_empty();
         pooled |= snapshot(&store).pools != State::default().pools;
+        requested |= snapshot(&store).requests != State::default().requests;
     }
     let (end, new) = (snapshot(&store), State::default());
-    assert!(noted && pooled && end.tasks.len() > 3 && end.sensors.len() > 0);
-    assert!(end.lanes != new.lanes && end.requests != new.requests && end.limits != new.limits);
+    assert!(noted && pooled && requested && end.tasks.len() > 3 && end.sensors.len() > 0);
+    assert!(end.lanes != new.lanes && end.limits != new.limits);
     assert!(end.workers != new.workers && end.shards != new.shards);
     assert!(end.runs != new.runs);
 }
@@ -262,11 +266,14 @@ fn it_is_shared_as_a_trait_object_and_speaks_of_itself_briefly() {
 #[test]
 fn writers_of_many_threads_lose_nothing() {
     let store = MemoryStore::new();
+    let (holder, at) = (Holder::new("h").unwrap(), from_micros(0));
+    let slots = [(PoolName::default_pool(), 1)];
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    store.write(|tx| Ok(tx.take_slots_if_open(&[(PoolName::default_pool(), 1)])?)).unwrap();
+                    let batch = GrantBatch::new(&[], &holder, at, at).pools(&slots);
+                    store.write(|tx| Ok(tx.grant_if_open(&batch)?)).unwrap();
                 }
             });
         }
@@ -284,7 +291,7 @@ fn a_transaction_inside_another_is_refused_at_once() {
             let mut refused = None;
             let answer = store.transact(outer, &mut |tx| {
                 refused = store.transact(inner, &mut |_| Ok(())).err();
-                tx.next_due()?;
+                tx.next_expiry()?;
                 Ok(())
             });
             assert!(answer.is_ok(), "the outer one goes on");

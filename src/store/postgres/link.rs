@@ -59,7 +59,7 @@ struct Connection {
 
 /// Whether opening has looked at the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tables {
+enum Tables {
     /// They may have to be made.
     New,
     /// They were there, and must be.
@@ -67,11 +67,10 @@ pub(super) enum Tables {
 }
 
 pub(super) struct Link {
-    pub(super) mode: TxMode,
-    pub(super) connector: Connector,
-    pub(super) options: Arc<PostgresOptions>,
-    pub(super) time: Arc<Timekeeper>,
-    pub(super) tables: Tables,
+    connector: Connector,
+    options: Arc<PostgresOptions>,
+    time: Arc<Timekeeper>,
+    tables: Tables,
     begin: String,
     connection: Option<Connection>,
 }
@@ -85,7 +84,7 @@ impl Link {
     ) -> Self {
         let tables = if mode == TxMode::Write { Tables::New } else { Tables::Known };
         let begin = options.begin(mode);
-        Self { mode, connector, options, time, tables, begin, connection: None }
+        Self { connector, options, time, tables, begin, connection: None }
     }
 
     /// Works until nobody can ask any more.

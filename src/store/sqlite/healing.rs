@@ -22,13 +22,15 @@ fn step(tx: &mut dyn StoreTx, round: i64) -> Result<()> {
     let task = NewTask::new(key).limit(format!("l{round}").as_str().try_into()?).check(from_micros(0))?;
     let inserted = tx.insert_tasks_if_absent(&[task])?;
     let crate::store::Inserted::New(no) = inserted[0] else { panic!("t{round} is there: {inserted:?}") };
+    let nos = [no];
     let holder = Holder::new("h")?;
     let (now, expires_at) = (from_micros(1), from_micros(2));
-    let granted = tx.grant_if_ready(&GrantBatch { tasks: &[no], holder: &holder, now, expires_at })?;
-    let limits: Vec<_> = granted[0].lane.limits.iter().map(|key| (key.clone(), 1)).collect();
-    tx.take_limits_if_open(&limits)?;
-    tx.take_slots_if_open(&[(PoolName::default_pool(), 1)])?;
-    Ok(tx.note_request(&RequestId::new(format!("tick {round}"))?, now, &[granted[0].lease_ref()])?)
+    let (pools, limits) = ([(PoolName::default_pool(), 1)], [(format!("l{round}").as_str().try_into()?, 1)]);
+    let request = RequestId::new(format!("tick {round}"))?;
+    let batch =
+        GrantBatch::new(&nos, &holder, now, expires_at).pools(&pools).limits(&limits).request(&request);
+    assert!(tx.grant_if_open(&batch)?.is_whole(&batch));
+    Ok(())
 }
 
 #[cfg(feature = "testing")]

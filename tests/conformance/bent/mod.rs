@@ -11,21 +11,21 @@ macro_rules! pass_on {
 }
 
 mod runs;
+mod ticks;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
-use stationmaster::admission::{Candidate, Lane, LanePage};
-use stationmaster::bounds::MAX_SLOTS;
+use stationmaster::admission::{Candidate, LanePage};
 use stationmaster::error::{Result, StoreResult};
-use stationmaster::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
+use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, TaskNo};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use stationmaster::shard::ShardLimit;
 use stationmaster::store::{
-    Discrepancy, EventNote, GrantBatch, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx,
-    SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet, Store, StoreInfo, StoreTx, TaskTx, TxMode,
-    WhichSensors, Worker,
+    Discrepancy, EventNote, GrantBatch, Granted, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx,
+    SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet, Store, StoreInfo, StoreTx, Survey, SurveyQuery,
+    TaskTx, TxMode, WhichSensors, Worker,
 };
 use stationmaster::task::{TaskInsert, TaskRecord, TaskState};
 
@@ -48,6 +48,18 @@ pub(crate) enum Fault {
     MovesUnderAnyEpoch,
     PromotesOneTooEarly,
     PromotesOneTooLate,
+    PromotesForAKnownRequest,
+    SurveysBeforeItPromotes,
+    SurveysAllPools,
+    SurveysDefinedLimitsOnly,
+    SurveysWithoutTheRequest,
+    CandidatesNeverTellSinceWhen,
+    NotesNoRequest,
+    NotesRequestsInOrderOfNumbers,
+    ForgetsRequestsAtTheInstant,
+    ForgetsOneRequestTooMany,
+    ForgetsBeforeItNotes,
+    AnswersThatAllWasOpen,
     ExpiresOneTooLate,
     ForgetsOneTooMany,
     ActiveRunsStopExclusive,
@@ -130,12 +142,7 @@ impl TaskTx for BentTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks_by_no(nos: &[TaskNo]) -> Vec<Option<TaskRecord>>;
-        fn next_due() -> Option<DateTime<Utc>>;
-        fn ready_lanes() -> Vec<Lane>;
         fn next_expiry() -> Option<DateTime<Utc>>;
-        fn note_request(request: &RequestId, at: DateTime<Utc>, grants: &[LeaseRef]) -> ();
-        fn granted(request: &RequestId) -> Option<Vec<LeaseRef>>;
-        fn forget_requests(before: DateTime<Utc>, limit: usize) -> usize;
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
@@ -146,18 +153,19 @@ impl TaskTx for BentTx<'_> {
         Ok(found)
     }
 
-    fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        match self.fault {
-            Fault::PromotesOneTooEarly => self.tx.promote_due(later(now, 1), limit),
-            Fault::PromotesOneTooLate => self.tx.promote_due(later(now, -1), limit),
-            _ => self.tx.promote_due(now, limit),
-        }
+    fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
+        let mut query = query.clone();
+        let survey = self.tx.survey(&ticks::bent_query(self.fault, &mut query))?;
+        ticks::bent_survey(self, &query, survey)
     }
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
         let mut pages = pages.to_vec();
         if self.fault == Fault::CandidatesIgnoreTheCursor {
             pages.iter_mut().for_each(|page| page.after = None);
+        }
+        if self.fault == Fault::CandidatesNeverTellSinceWhen {
+            pages.iter_mut().for_each(|page| page.with_ready_at = false);
         }
         let mut found = self.tx.candidates(&pages)?;
         if self.fault == Fault::CandidatesIgnoreTheOrder {
@@ -166,15 +174,8 @@ impl TaskTx for BentTx<'_> {
         Ok(found)
     }
 
-    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>> {
-        if self.fault == Fault::GrantWithoutTheReadiness {
-            self.tx.promote_due(later(batch.now, 1_000_000), usize::MAX)?;
-        }
-        let mut granted = self.tx.grant_if_ready(batch)?;
-        if self.fault == Fault::GrantsInOrderOfNumbers {
-            granted.sort_by_key(|task| task.no);
-        }
-        Ok(granted)
+    fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+        ticks::grant(self, batch)
     }
 
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
@@ -277,37 +278,6 @@ impl PoolTx for BentTx<'_> {
             pools.reverse();
         }
         Ok(pools)
-    }
-
-    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
-        if self.fault != Fault::TakesSlotsWithoutTheCondition {
-            return self.tx.take_slots_if_open(pools);
-        }
-        let names: Vec<PoolName> = pools.iter().map(|(name, _)| name.clone()).collect();
-        let specs: Vec<PoolSpec> =
-            self.tx.pools(&names)?.into_iter().flatten().map(|pool| pool.spec).collect();
-        let mut endless = specs.clone();
-        endless.iter_mut().for_each(|spec| spec.slots = stationmaster::pool::Slots::Unlimited);
-        self.tx.put_pools(&endless)?;
-        let taken = self.tx.take_slots_if_open(pools)?;
-        self.tx.put_pools(&specs)?;
-        Ok(taken)
-    }
-
-    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
-        if self.fault != Fault::TakesLimitsWithoutTheCondition {
-            return self.tx.take_limits_if_open(limits);
-        }
-        let keys: Vec<LimitKey> = limits.iter().map(|(key, _)| key.clone()).collect();
-        let known = self.tx.limits(&keys)?;
-        let endless = known.iter().flatten().filter(|limit| limit.max.is_some());
-        let endless = endless.filter_map(|limit| LimitSpec::new(limit.key.clone(), MAX_SLOTS).ok());
-        self.tx.put_limits(&endless.collect::<Vec<_>>())?;
-        let taken = self.tx.take_limits_if_open(limits)?;
-        let specs =
-            known.into_iter().flatten().filter_map(|limit| LimitSpec::new(limit.key, limit.max?).ok());
-        self.tx.put_limits(&specs.collect::<Vec<_>>())?;
-        Ok(taken)
     }
 }
 

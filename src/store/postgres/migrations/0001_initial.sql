@@ -88,7 +88,7 @@ CREATE TABLE sm.task (
     payload          TEXT NOT NULL
 );
 CREATE UNIQUE INDEX task_key ON sm.task (namespace, workflow, run, task, map_index);
-CREATE INDEX task_ready ON sm.task (lane, rank, logical_date, map_index, no) WHERE state = 0;
+CREATE INDEX task_ready ON sm.task (lane, rank, logical_date, map_index, no) INCLUDE (ready_at) WHERE state = 0;
 CREATE INDEX task_due ON sm.task (due, no) WHERE due IS NOT NULL;
 CREATE INDEX task_lease ON sm.task (expires_at, no) WHERE expires_at IS NOT NULL;
 CREATE INDEX task_sensing ON sm.task (lane) WHERE state = 4;

@@ -1,10 +1,15 @@
 //! The transaction: what all operations share.
 
+mod audit;
+mod insert;
+mod lease;
 mod pool;
+mod retention;
 mod row;
 mod run;
 mod sensor;
 mod task;
+mod tick;
 
 use std::collections::HashMap;
 
@@ -124,6 +129,14 @@ impl Db<'_> {
         answers.try_into().map_err(|answers: Vec<Answer>| {
             Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
         })
+    }
+
+    /// [`Self::all`] for statements that note by themselves that they write, if they do.
+    fn unticketed<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
+        let before = std::mem::replace(&mut self.ticket, Ticket::Taken);
+        let answers = self.all(statements);
+        self.ticket = before;
+        answers
     }
 
     /// Runs a statement that answers one number.

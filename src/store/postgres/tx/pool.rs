@@ -73,7 +73,7 @@ pub(super) const TAKE_CAPS: &str = "WITH taken AS ( \
 pub(super) const GIVE_CAPS: &str = "UPDATE sm.cap SET used = used - less \
      FROM unnest($1::text[], $2::bigint[]) given (key, less) WHERE cap.key = given.key";
 
-fn pool(row: &Row) -> Outcome<PoolRecord> {
+pub(super) fn pool(row: &Row) -> Outcome<PoolRecord> {
     let slots = match row::value::<Option<i64>>(row, 1)? {
         None => Slots::Unlimited,
         Some(_) => Slots::Limited(row::count(row, 1)?),
@@ -87,7 +87,7 @@ fn pool(row: &Row) -> Outcome<PoolRecord> {
     Ok(PoolRecord::new(spec, row::value(row, 2)?))
 }
 
-fn limit(row: &Row) -> Outcome<LimitRecord> {
+pub(super) fn limit(row: &Row) -> Outcome<LimitRecord> {
     let max = row::value::<Option<i64>>(row, 1)?.map(|_| row::count(row, 1)).transpose()?;
     Ok(LimitRecord::new(row::name(row, 0)?, max, row::value(row, 2)?))
 }
@@ -111,7 +111,7 @@ fn last_of_each<T>(given: &[T], name: impl Fn(&T) -> &str) -> Vec<&T> {
 }
 
 /// A statement on names and by how much each changes. More than any counter can hold is never open, and never was taken.
-fn changes<T: AsRef<str>>(sql: &'static str, changes: &[(T, u64)]) -> Statement {
+pub(super) fn changes<T: AsRef<str>>(sql: &'static str, changes: &[(T, u64)]) -> Statement {
     let (names, by): (Vec<String>, Vec<i64>) = changes
         .iter()
         .filter_map(|(name, by)| Some((name.as_ref().to_owned(), i64::try_from(*by).ok()?)))
@@ -235,10 +235,6 @@ impl PoolTx for PostgresTx<'_> {
         self.read(|db| if names.is_empty() { Ok(Vec::new()) } else { db.pool_stats(names) })
     }
 
-    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
-        self.write(|db| if pools.is_empty() { Ok(0) } else { db.number(changes(TAKE_SLOTS, pools)) })
-    }
-
     fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
         self.write(
             |db| if pools.is_empty() { Ok(()) } else { db.one(changes(GIVE_SLOTS, pools)).map(|_| ()) },
@@ -272,10 +268,6 @@ impl PoolTx for PostgresTx<'_> {
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
         self.read(|db| db.one(ask!(DEFINED_CAPS))?.iter().map(limit).collect())
-    }
-
-    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
-        self.write(|db| if limits.is_empty() { Ok(0) } else { db.number(changes(TAKE_CAPS, limits)) })
     }
 
     fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {

@@ -3,70 +3,66 @@
 use chrono::{DateTime, Utc};
 
 use super::PostgresTx;
-use crate::admission::{Candidate, Lane, LanePage};
-use crate::error::{StoreError, StoreErrorKind, StoreResult};
-use crate::id::{RequestId, TaskKey};
+use crate::admission::{Candidate, LanePage};
+use crate::error::StoreResult;
+use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Discrepancy, GrantBatch, Inserted, Move, Moved, TaskTx};
+use crate::store::{Discrepancy, GrantBatch, Granted, Inserted, Move, Moved, Survey, SurveyQuery, TaskTx};
 use crate::task::{TaskInsert, TaskRecord};
 
-fn missing() -> StoreError {
-    StoreError::new(StoreErrorKind::Backend, "the PostgreSQL store cannot do this yet")
-}
-
 impl TaskTx for PostgresTx<'_> {
-    fn insert_tasks_if_absent(&mut self, _: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
-        Err(missing())
+    fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
+        self.write(|db| db.insert_tasks_if_absent(tasks))
     }
-    fn tasks(&mut self, _: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
-        Err(missing())
+
+    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        self.read(|db| db.tasks(keys))
     }
-    fn tasks_by_no(&mut self, _: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
-        Err(missing())
+
+    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        self.read(|db| db.tasks_by_no(nos))
     }
-    fn promote_due(&mut self, _: DateTime<Utc>, _: usize) -> StoreResult<usize> {
-        Err(missing())
+
+    fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
+        match query.promote {
+            Some(_) => self.write(|db| db.survey(query)),
+            None => self.read(|db| db.survey(query)),
+        }
     }
-    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
-        Err(missing())
+
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
+        self.read(|db| db.candidates(pages))
     }
-    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>> {
-        Err(missing())
+
+    fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+        self.write(|db| db.grant_if_open(batch))
     }
-    fn candidates(&mut self, _: &[LanePage]) -> StoreResult<Vec<Candidate>> {
-        Err(missing())
+
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.start_if_queued(leases, now))
     }
-    fn grant_if_ready(&mut self, _: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>> {
-        Err(missing())
+
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.renew_if_leased(leases, expires_at))
     }
-    fn start_if_queued(&mut self, _: &[LeaseRef], _: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
-        Err(missing())
+
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.move_if(moves))
     }
-    fn renew_if_leased(&mut self, _: &[LeaseRef], _: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
-        Err(missing())
+
+    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        self.read(|db| db.expired(now, limit))
     }
-    fn move_if(&mut self, _: &[Move]) -> StoreResult<Vec<Moved>> {
-        Err(missing())
-    }
-    fn expired(&mut self, _: DateTime<Utc>, _: usize) -> StoreResult<Vec<TaskRecord>> {
-        Err(missing())
-    }
+
     fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
-        Err(missing())
+        self.read(|db| db.next_expiry())
     }
-    fn note_request(&mut self, _: &RequestId, _: DateTime<Utc>, _: &[LeaseRef]) -> StoreResult<()> {
-        Err(missing())
+
+    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.write(|db| db.forget_ended(before, limit))
     }
-    fn granted(&mut self, _: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>> {
-        Err(missing())
-    }
-    fn forget_requests(&mut self, _: DateTime<Utc>, _: usize) -> StoreResult<usize> {
-        Err(missing())
-    }
-    fn forget_ended(&mut self, _: DateTime<Utc>, _: usize) -> StoreResult<usize> {
-        Err(missing())
-    }
+
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
-        Err(missing())
+        self.read(|db| db.audit())
     }
 }

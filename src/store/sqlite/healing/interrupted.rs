@@ -10,11 +10,11 @@ use super::{kind, step};
 use crate::error::StoreErrorKind;
 use crate::id::RequestId;
 use crate::pool::{PoolSpec, Slots};
-use crate::store::{Store, StoreExt, TxMode};
+use crate::store::{Store, StoreExt, SurveyQuery, TxMode};
 
 fn granted(store: &SqliteStore, round: i64) -> bool {
-    let request = RequestId::new(format!("tick {round}")).unwrap();
-    store.read(|tx| Ok(tx.granted(&request)?)).unwrap().is_some()
+    let query = SurveyQuery::new().request(RequestId::new(format!("tick {round}")).unwrap());
+    store.read(|tx| Ok(tx.survey(&query)?)).unwrap().granted.is_some()
 }
 
 /// Interrupts the writer at its `at`-th step from now, once.

@@ -1,5 +1,7 @@
 //! What an admission tick reads, and what makes tasks ready for it.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Rows};
 
@@ -8,11 +10,14 @@ use super::lane::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, clamp, row};
 use crate::admission::{Candidate, LaneNo, LanePage, OrderKey};
+use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
+use crate::store::{Survey, SurveyQuery, WhichPools};
 use crate::time::{from_micros, micros};
 
 pub(super) const PROMOTE: &str = "UPDATE sm_task SET state = 0, due = NULL WHERE no IN \
-     (SELECT no FROM sm_task WHERE due IS NOT NULL AND due <= ?1 ORDER BY due, no LIMIT ?2) RETURNING lane";
+     (SELECT no FROM sm_task WHERE due IS NOT NULL AND due <= ?1) RETURNING lane";
+pub(super) const READY_AT: &str = "SELECT ready_at FROM sm_task WHERE no = ?1";
 pub(super) const NEXT_DUE: &str = "SELECT due FROM sm_task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
 pub(super) const FIRST_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
      WHERE lane = ?1 AND state = 0 ORDER BY rank, logical_date, map_index, no LIMIT ?2";
@@ -24,11 +29,35 @@ pub(super) const LATER_CANDIDATES: &str = "SELECT rank, logical_date, map_index,
      ORDER BY rank, logical_date, map_index, no LIMIT ?2";
 
 impl Db<'_> {
-    pub(super) fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+    pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
+        let mut survey = Survey::default();
+        if let Some(request) = &query.request {
+            survey.granted = self.granted(request)?;
+        }
+        if survey.granted.is_none() {
+            if let Some(now) = query.promote {
+                survey.promoted = self.promote_due(now)?;
+            }
+            survey.lanes = self.ready_lanes()?;
+            survey.pools = match query.pools {
+                WhichPools::All => self.all_pools()?,
+                WhichPools::Named => {
+                    let names: BTreeSet<&PoolName> = survey.lanes.iter().map(|lane| &lane.key.pool).collect();
+                    self.pools(names)?.into_iter().flatten().collect()
+                }
+            };
+            let keys: BTreeSet<&LimitKey> = survey.lanes.iter().flat_map(|lane| &lane.key.limits).collect();
+            survey.limits = self.limits(keys)?.into_iter().flatten().collect();
+        }
+        survey.next_due = self.next_due()?;
+        Ok(survey)
+    }
+
+    fn promote_due(&mut self, now: DateTime<Utc>) -> Outcome<usize> {
         let mut changes = LaneChanges::default();
         let mut promoted = 0;
         let mut statement = self.prepare(PROMOTE)?;
-        let mut rows = statement.query((micros(now), clamp(limit)))?;
+        let mut rows = statement.query([micros(now)])?;
         while let Some(row) = rows.next()? {
             changes.ready(row.get(0)?, 1);
             promoted += 1;
@@ -37,33 +66,44 @@ impl Db<'_> {
         Ok(promoted)
     }
 
-    pub(super) fn next_due(&mut self) -> Outcome<Option<DateTime<Utc>>> {
+    fn next_due(&mut self) -> Outcome<Option<DateTime<Utc>>> {
         Ok(self.prepare(NEXT_DUE)?.query_row([], |row| row.get(0).map(from_micros)).optional()?)
+    }
+
+    pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
+        let mut found = Vec::new();
+        for page in pages {
+            let before = found.len();
+            self.page_of_lane(page, &mut found)?;
+            if page.with_ready_at {
+                let mut statement = self.prepare(READY_AT)?;
+                for candidate in &mut found[before..] {
+                    let no = candidate.order.no.0;
+                    candidate.ready_at = Some(statement.query_row([no], |row| row.get(0).map(from_micros))?);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// A page that continues is read in two parts, because SQLite does not seek to a rowid within a row value: what
     /// equals the place but for the number, and what lies behind it.
-    pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
-        let mut found = Vec::new();
-        for page in pages {
-            let (lane, limit) = (page.lane, clamp(page.limit));
-            let Some(after) = page.after else {
-                let mut statement = self.prepare(FIRST_CANDIDATES)?;
-                read(statement.query((lane.0, limit))?, lane, &mut found)?;
-                continue;
-            };
-            let before = found.len();
-            let (rank, date, index) =
-                (after.rank, micros(after.logical_date), map_index_value(after.map_index));
-            let mut equal = self.prepare(EQUAL_CANDIDATES)?;
-            read(equal.query((lane.0, limit, rank, date, index, after.no.0))?, lane, &mut found)?;
-            let left = limit - clamp(found.len() - before);
-            if left > 0 {
-                let mut later = self.prepare(LATER_CANDIDATES)?;
-                read(later.query((lane.0, left, rank, date, index))?, lane, &mut found)?;
-            }
+    fn page_of_lane(&mut self, page: &LanePage, found: &mut Vec<Candidate>) -> Outcome<()> {
+        let (lane, limit) = (page.lane, clamp(page.limit));
+        let Some(after) = page.after else {
+            let mut statement = self.prepare(FIRST_CANDIDATES)?;
+            return read(statement.query((lane.0, limit))?, lane, found);
+        };
+        let before = found.len();
+        let (rank, date, index) = (after.rank, micros(after.logical_date), map_index_value(after.map_index));
+        let mut equal = self.prepare(EQUAL_CANDIDATES)?;
+        read(equal.query((lane.0, limit, rank, date, index, after.no.0))?, lane, found)?;
+        let left = limit - clamp(found.len() - before);
+        if left > 0 {
+            let mut later = self.prepare(LATER_CANDIDATES)?;
+            read(later.query((lane.0, left, rank, date, index))?, lane, found)?;
         }
-        Ok(found)
+        Ok(())
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::super::error::Outcome;
 use super::lane::LaneChanges;
 use super::{Db, row};
-use crate::lease::TaskNo;
-use crate::store::GrantBatch;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{GrantBatch, Granted};
 use crate::task::TaskRecord;
 use crate::time::micros;
 
@@ -17,7 +17,19 @@ pub(super) const GRANT: &str = concat!(
 );
 
 impl Db<'_> {
-    pub(super) fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Outcome<Vec<TaskRecord>> {
+    pub(super) fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> Outcome<Granted> {
+        let tasks = self.grant_if_ready(batch)?;
+        let pools = self.take_slots_if_open(batch.pools)?;
+        let limits = self.take_limits_if_open(batch.limits)?;
+        if let Some(request) = batch.request {
+            let grants: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
+            self.note_request(request, batch.now, &grants)?;
+        }
+        let forgotten = batch.forget.map(|forget| self.forget_requests(forget)).transpose()?;
+        Ok(Granted { tasks, pools, limits, forgotten: forgotten.unwrap_or(0) })
+    }
+
+    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Outcome<Vec<TaskRecord>> {
         if batch.tasks.is_empty() {
             return Ok(Vec::new());
         }

@@ -78,9 +78,34 @@ impl Db<'_> {
         Ok(used.map_or(PoolDeletion::Unknown, PoolDeletion::InUse))
     }
 
-    fn pools(&self, names: &[PoolName]) -> Outcome<Vec<Option<PoolRecord>>> {
+    pub(super) fn pools<'k>(
+        &self,
+        names: impl IntoIterator<Item = &'k PoolName>,
+    ) -> Outcome<Vec<Option<PoolRecord>>> {
         let mut statement = self.prepare(POOL)?;
-        names.iter().map(|name| statement.query([name.as_str()])?.next()?.map(pool).transpose()).collect()
+        let mut pool = |name: &PoolName| statement.query([name.as_str()])?.next()?.map(pool).transpose();
+        names.into_iter().map(&mut pool).collect()
+    }
+
+    pub(super) fn all_pools(&self) -> Outcome<Vec<PoolRecord>> {
+        self.prepare(ALL_POOLS)?.query_and_then([], pool)?.collect()
+    }
+
+    pub(super) fn limits<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k LimitKey>,
+    ) -> Outcome<Vec<Option<LimitRecord>>> {
+        let mut statement = self.prepare(CAP)?;
+        let mut limit = |key: &LimitKey| statement.query([key.as_str()])?.next()?.map(limit).transpose();
+        keys.into_iter().map(&mut limit).collect()
+    }
+
+    pub(super) fn take_slots_if_open(&self, pools: &[(PoolName, u64)]) -> Outcome<usize> {
+        self.count(TAKE_SLOTS, pools.iter().map(|(name, slots)| (name.as_str(), *slots)))
+    }
+
+    pub(super) fn take_limits_if_open(&self, limits: &[(LimitKey, u64)]) -> Outcome<usize> {
+        self.count(TAKE_CAP, limits.iter().map(|(key, tasks)| (key.as_str(), *tasks)))
     }
 
     fn pool_stats(&mut self, names: &[PoolName]) -> Outcome<Vec<Option<PoolStats>>> {
@@ -159,15 +184,11 @@ impl PoolTx for SqliteTx<'_> {
     }
 
     fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>> {
-        self.read(|db| db.prepare(ALL_POOLS)?.query_and_then([], pool)?.collect())
+        self.read(|db| db.all_pools())
     }
 
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>> {
         self.read(|db| db.pool_stats(names))
-    }
-
-    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
-        self.write(|db| db.count(TAKE_SLOTS, pools.iter().map(|(name, slots)| (name.as_str(), *slots))))
     }
 
     fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
@@ -201,18 +222,11 @@ impl PoolTx for SqliteTx<'_> {
     }
 
     fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {
-        self.read(|db| {
-            let mut statement = db.prepare(CAP)?;
-            keys.iter().map(|key| statement.query([key.as_str()])?.next()?.map(limit).transpose()).collect()
-        })
+        self.read(|db| db.limits(keys))
     }
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
         self.read(|db| db.prepare(DEFINED_CAPS)?.query_and_then([], limit)?.collect())
-    }
-
-    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
-        self.write(|db| db.count(TAKE_CAP, limits.iter().map(|(key, tasks)| (key.as_str(), *tasks))))
     }
 
     fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {

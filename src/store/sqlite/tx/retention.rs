@@ -8,6 +8,7 @@ use super::lane::LaneChanges;
 use super::{Db, clamp};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
+use crate::store::Forget;
 use crate::time::micros;
 
 const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \
@@ -44,8 +45,8 @@ impl Db<'_> {
         Ok(Some(pairs.into_iter().map(|(no, epoch)| LeaseRef::new(TaskNo(no), epoch)).collect()))
     }
 
-    pub(super) fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        Ok(self.prepare(FORGET_REQUESTS)?.execute((micros(before), clamp(limit)))?)
+    pub(super) fn forget_requests(&mut self, forget: Forget) -> Outcome<usize> {
+        Ok(self.prepare(FORGET_REQUESTS)?.execute((micros(forget.before), clamp(forget.limit)))?)
     }
 
     pub(super) fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {

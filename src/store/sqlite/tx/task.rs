@@ -3,11 +3,11 @@
 use chrono::{DateTime, Utc};
 
 use super::SqliteTx;
-use crate::admission::{Candidate, Lane, LanePage};
+use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
-use crate::id::{RequestId, TaskKey};
+use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Discrepancy, GrantBatch, Inserted, Move, Moved, TaskTx};
+use crate::store::{Discrepancy, GrantBatch, Granted, Inserted, Move, Moved, Survey, SurveyQuery, TaskTx};
 use crate::task::{TaskInsert, TaskRecord};
 
 impl TaskTx for SqliteTx<'_> {
@@ -23,24 +23,19 @@ impl TaskTx for SqliteTx<'_> {
         self.read(|db| db.tasks_by_no(nos))
     }
 
-    fn promote_due(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        self.write(|db| db.promote_due(now, limit))
-    }
-
-    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
-        self.read(|db| db.next_due())
-    }
-
-    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>> {
-        self.read(|db| db.ready_lanes())
+    fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
+        match query.promote {
+            Some(_) => self.write(|db| db.survey(query)),
+            None => self.read(|db| db.survey(query)),
+        }
     }
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
         self.read(|db| db.candidates(pages))
     }
 
-    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Vec<TaskRecord>> {
-        self.write(|db| db.grant_if_ready(batch))
+    fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+        self.write(|db| db.grant_if_open(batch))
     }
 
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
@@ -61,23 +56,6 @@ impl TaskTx for SqliteTx<'_> {
 
     fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
         self.read(|db| db.next_expiry())
-    }
-
-    fn note_request(
-        &mut self,
-        request: &RequestId,
-        at: DateTime<Utc>,
-        grants: &[LeaseRef],
-    ) -> StoreResult<()> {
-        self.write(|db| db.note_request(request, at, grants))
-    }
-
-    fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>> {
-        self.read(|db| db.granted(request))
-    }
-
-    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        self.write(|db| db.forget_requests(before, limit))
     }
 
     fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {

@@ -1,0 +1,76 @@
+//! The parts of a tick, each asked for alone.
+
+use chrono::{DateTime, Utc};
+
+use super::world::holder;
+use crate::admission::Lane;
+use crate::error::StoreResult;
+use crate::id::{Holder, LimitKey, PoolName, RequestId};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{GrantBatch, StoreTx, SurveyQuery};
+use crate::task::TaskRecord;
+
+pub(super) trait Steps {
+    fn promote_due(&mut self, now: DateTime<Utc>) -> StoreResult<usize>;
+    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
+    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>>;
+    fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>>;
+    fn grant_if_ready(
+        &mut self,
+        tasks: &[TaskNo],
+        holder: &Holder,
+        now: DateTime<Utc>,
+        expires_at: DateTime<Utc>,
+    ) -> StoreResult<Vec<TaskRecord>>;
+    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize>;
+    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize>;
+    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+}
+
+impl Steps for dyn StoreTx + '_ {
+    fn promote_due(&mut self, now: DateTime<Utc>) -> StoreResult<usize> {
+        Ok(self.survey(&SurveyQuery::new().promote(now))?.promoted)
+    }
+
+    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+        Ok(self.survey(&SurveyQuery::new())?.next_due)
+    }
+
+    fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>> {
+        Ok(self.survey(&SurveyQuery::new())?.lanes)
+    }
+
+    fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>> {
+        Ok(self.survey(&SurveyQuery::new().request(request.clone()))?.granted)
+    }
+
+    fn grant_if_ready(
+        &mut self,
+        tasks: &[TaskNo],
+        holder: &Holder,
+        now: DateTime<Utc>,
+        expires_at: DateTime<Utc>,
+    ) -> StoreResult<Vec<TaskRecord>> {
+        Ok(self.grant_if_open(&GrantBatch::new(tasks, holder, now, expires_at))?.tasks)
+    }
+
+    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
+        let holder = holder("h");
+        Ok(self.grant_if_open(&nothing(&holder).pools(pools))?.pools)
+    }
+
+    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
+        let holder = holder("h");
+        Ok(self.grant_if_open(&nothing(&holder).limits(limits))?.limits)
+    }
+
+    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        let holder = holder("h");
+        Ok(self.grant_if_open(&nothing(&holder).forget(before, limit))?.forgotten)
+    }
+}
+
+/// A batch of no tasks.
+pub(super) fn nothing(holder: &Holder) -> GrantBatch<'_> {
+    GrantBatch::new(&[], holder, DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH)
+}

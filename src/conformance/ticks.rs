@@ -1,0 +1,189 @@
+//! What a tick surveys, and what it commits in one batch.
+
+use super::scene::request;
+use super::steps::{Steps, nothing};
+use super::world::{World, at, holder, limit, pool, sized, task};
+use crate::admission::limits::LimitSpec;
+use crate::id::RequestId;
+use crate::lease::LeaseRef;
+use crate::store::{GrantBatch, Store, Survey, SurveyQuery, WhichPools};
+
+cases!("ticks":
+    a_survey_looks_after_it_promoted,
+    a_survey_that_promotes_nothing_only_reads,
+    a_survey_tells_of_the_pools_that_ready_lanes_name,
+    a_survey_tells_of_the_limits_that_ready_lanes_carry,
+    a_survey_of_a_known_request_tells_what_it_granted,
+    a_batch_answers_what_was_as_planned,
+    each_part_of_a_batch_has_its_own_condition,
+    a_batch_that_granted_nothing_is_not_noted,
+    a_request_noted_again_is_replaced,
+    a_batch_forgets_after_it_noted,
+);
+
+fn named(name: &str) -> RequestId {
+    RequestId::new(name).unwrap()
+}
+
+fn a_survey_looks_after_it_promoted(store: &dyn Store) {
+    let world = World(store);
+    let db = pool("db");
+    world.write(|tx| tx.put_pools(&[sized("db", 7)]));
+    let later = |name: &str, due| task(name).not_before(at(due)).pool(db.clone()).limit(limit("k"));
+    world.insert(&[later("a", 10), later("b", 20), later("c", 30)]);
+    let survey = world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(20))));
+    assert_eq!((survey.promoted, survey.next_due, &survey.granted), (2, Some(at(30)), &None));
+    assert_eq!(survey.lanes.iter().map(|lane| lane.ready).collect::<Vec<_>>(), [2]);
+    assert_eq!(survey.pools.iter().map(|pool| &pool.spec.name).collect::<Vec<_>>(), [&db]);
+    assert_eq!(survey.limits.iter().map(|limit| limit.key.as_str()).collect::<Vec<_>>(), ["k"]);
+}
+
+fn a_survey_that_promotes_nothing_only_reads(store: &dyn Store) {
+    let world = World(store);
+    assert_eq!(world.read(|tx| tx.survey(&SurveyQuery::new())), Survey::default());
+    let no = world.insert(&[task("a").not_before(at(1))])[0];
+    let before = world.task(no);
+    let query = SurveyQuery::new().request(request()).pools(WhichPools::All);
+    let survey = world.read(|tx| tx.survey(&query));
+    assert_eq!((survey.promoted, survey.next_due, survey.lanes.len()), (0, Some(at(1)), 0));
+    assert_eq!(world.write(|tx| tx.survey(&query)), survey);
+    assert_eq!(world.task(no), before);
+}
+
+fn a_survey_tells_of_the_pools_that_ready_lanes_name(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&["b", "a", "busy", "idle", "later"].map(|name| sized(name, 3))));
+    let nos = world.insert(&[
+        task("1").pool(pool("busy")).pool_slots(2),
+        task("2").pool(pool("b")),
+        task("3").pool(pool("b")).pool_slots(2),
+        task("4").pool(pool("gone")),
+        task("5").pool(pool("a")),
+        task("6").pool(pool("later")).not_before(at(5)),
+    ]);
+    world.admit(&nos[..2]);
+    let names = |which| {
+        let survey = world.read(|tx| tx.survey(&SurveyQuery::new().pools(which)));
+        survey.pools.iter().map(|pool| (pool.spec.name.to_string(), pool.used)).collect::<Vec<_>>()
+    };
+    let expected = |names: &[(&str, i64)]| {
+        names.iter().map(|(name, used)| ((*name).to_string(), *used)).collect::<Vec<_>>()
+    };
+    assert_eq!(names(WhichPools::Named), expected(&[("a", 0), ("b", 1)]));
+    let all = [("a", 0), ("b", 1), ("busy", 2), ("default_pool", 0), ("idle", 0), ("later", 0)];
+    assert_eq!(names(WhichPools::All), expected(&all));
+}
+
+fn a_survey_tells_of_the_limits_that_ready_lanes_carry(store: &dyn Store) {
+    let world = World(store);
+    let spec = |name: &str| LimitSpec::new(limit(name), 4).unwrap();
+    world.write(|tx| tx.put_limits(&["b", "nobody", "leased", "later"].map(spec)));
+    let nos = world.insert(&[
+        task("1").limit(limit("leased")).limit(limit("b")),
+        task("2").limit(limit("b")),
+        task("3").limit(limit("undefined")).limit(limit("a")),
+        task("4").limit(limit("b")).limit(limit("a")),
+        task("5").limit(limit("later")).not_before(at(5)),
+    ]);
+    world.admit(&nos[..1]);
+    let survey = world.read(|tx| tx.survey(&SurveyQuery::new()));
+    let found: Vec<_> =
+        survey.limits.iter().map(|limit| (limit.key.as_str(), limit.max, limit.used)).collect();
+    assert_eq!(found, [("a", None, 0), ("b", Some(4), 1), ("undefined", None, 0)]);
+}
+
+fn a_survey_of_a_known_request_tells_what_it_granted(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    world.admit_as(&request(), &[nos[1], nos[0]], at(3));
+    let later = world.insert(&[task("later").not_before(at(5))])[0];
+    let before = world.task(later);
+    let query = SurveyQuery::new().request(request()).promote(at(9)).pools(WhichPools::All);
+    let survey = world.write(|tx| tx.survey(&query));
+    let grants = vec![LeaseRef::new(nos[1], 1), LeaseRef::new(nos[0], 1)];
+    let expected = Survey { granted: Some(grants), next_due: Some(at(5)), ..Survey::default() };
+    assert_eq!(survey, expected);
+    assert_eq!(world.task(later), before, "it promotes nothing");
+    let other = world.write(|tx| tx.survey(&query.clone().request(named("other"))));
+    assert_eq!((other.granted, other.promoted, other.lanes[0].ready), (None, 1, 2));
+}
+
+fn a_batch_answers_what_was_as_planned(store: &dyn Store) {
+    let world = World(store);
+    let (db, key, id) = (pool("db"), limit("k"), request());
+    world.write(|tx| tx.put_pools(&[sized("db", 3)]));
+    let nos = world.insert(&["a", "b"].map(|name| task(name).pool(db.clone()).limit(key.clone())));
+    let (holder, pools, limits) = (holder("h"), [(db.clone(), 2)], [(key.clone(), 2)]);
+    let batch = GrantBatch::new(&nos, &holder, at(5), at(50)).pools(&pools).limits(&limits).request(&id);
+    let granted = world.write(|tx| tx.grant_if_open(&batch));
+    assert!(granted.is_whole(&batch));
+    assert_eq!((granted.pools, granted.limits, granted.forgotten), (1, 1, 0));
+    assert_eq!(granted.tasks, nos.iter().map(|no| world.task(*no)).collect::<Vec<_>>());
+    assert_eq!(
+        (world.used(&db), world.read(|tx| tx.limits(std::slice::from_ref(&key)))[0].as_ref().unwrap().used),
+        (2, 2)
+    );
+    let leases: Vec<LeaseRef> = granted.tasks.iter().map(|task| task.lease_ref()).collect();
+    assert_eq!(world.read(|tx| tx.granted(&id)), Some(leases));
+    assert_eq!(world.read(|tx| tx.audit()), []);
+}
+
+fn each_part_of_a_batch_has_its_own_condition(store: &dyn Store) {
+    let world = World(store);
+    let spec = |name: &str| LimitSpec::new(limit(name), 1).unwrap();
+    world.write(|tx| {
+        tx.put_pools(&[sized("wide", 9), sized("narrow", 1)])?;
+        tx.put_limits(&[spec("open"), spec("low")])
+    });
+    let nos = world.plain(&["a", "b"]);
+    world.admit(&nos[..1]);
+    let holder = holder("h");
+    let pools = [(pool("narrow"), 2), (pool("wide"), 2), (pool("gone"), 1)];
+    let limits = [(limit("low"), 2), (limit("open"), 1), (limit("gone"), 1)];
+    let batch = GrantBatch::new(&nos, &holder, at(5), at(50)).pools(&pools).limits(&limits);
+    let granted = world.write(|tx| tx.grant_if_open(&batch));
+    assert!(!granted.is_whole(&batch));
+    assert_eq!((granted.pools, granted.limits), (1, 1));
+    assert_eq!(granted.tasks.iter().map(|task| task.no).collect::<Vec<_>>(), nos[1..]);
+    assert_eq!((world.used(&pool("wide")), world.used(&pool("narrow"))), (2, 0));
+    world.write(|tx| {
+        tx.give_slots_back(&[(pool("wide"), 2)])?;
+        tx.give_limits_back(&[(limit("open"), 1)])?;
+        tx.take_slots_if_open(&[(pool("default_pool"), 1)])
+    });
+}
+
+fn a_batch_that_granted_nothing_is_not_noted(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    world.admit(&[no]);
+    let (holder, id) = (holder("h"), request());
+    world.write(|tx| tx.grant_if_open(&nothing(&holder).request(&id)));
+    world.write(|tx| tx.grant_if_open(&GrantBatch::new(&[no], &holder, at(5), at(50)).request(&id)));
+    assert_eq!(world.read(|tx| tx.granted(&id)), None);
+}
+
+fn a_request_noted_again_is_replaced(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b"]);
+    world.admit_as(&request(), &nos[..1], at(3));
+    world.admit_as(&request(), &nos[1..], at(8));
+    assert_eq!(world.read(|tx| tx.granted(&request())), Some(vec![LeaseRef::new(nos[1], 1)]));
+    assert_eq!(world.write(|tx| tx.forget_requests(at(8), 9)), 0, "it is as old as its last note");
+    assert_eq!(world.write(|tx| tx.forget_requests(at(9), 9)), 1);
+}
+
+fn a_batch_forgets_after_it_noted(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    let (holder, second, third) = (holder("h"), named("second"), named("third"));
+    world.admit_as(&named("first"), &nos[..1], at(3));
+    let pools = [(pool("default_pool"), 1)];
+    let batch = GrantBatch::new(&nos[1..2], &holder, at(5), at(50)).pools(&pools).request(&second);
+    assert_eq!(world.write(|tx| tx.grant_if_open(&batch.forget(at(5), 9))).forgotten, 1);
+    assert_eq!(world.read(|tx| tx.granted(&named("first"))), None);
+    assert!(world.read(|tx| tx.granted(&second)).is_some());
+    let batch = GrantBatch::new(&nos[2..], &holder, at(6), at(50)).pools(&pools).request(&third);
+    assert_eq!(world.write(|tx| tx.grant_if_open(&batch.forget(at(7), 9))).forgotten, 2, "its own as well");
+    assert_eq!(world.read(|tx| tx.granted(&third)), None);
+}

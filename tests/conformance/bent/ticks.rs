@@ -1,0 +1,109 @@
+//! Surveys and grants, one thing of them wrong.
+
+use stationmaster::admission::limits::LimitSpec;
+use stationmaster::bounds::MAX_SLOTS;
+use stationmaster::error::StoreResult;
+use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+
+use super::{BentTx, Fault, later};
+
+/// What the inner store is asked.
+pub(super) fn bent_query(fault: Fault, query: &mut SurveyQuery) -> SurveyQuery {
+    match fault {
+        Fault::PromotesOneTooEarly => query.promote = query.promote.map(|now| later(now, 1)),
+        Fault::PromotesOneTooLate => query.promote = query.promote.map(|now| later(now, -1)),
+        Fault::SurveysAllPools => query.pools = WhichPools::All,
+        Fault::SurveysWithoutTheRequest => query.request = None,
+        _ => {}
+    }
+    let mut asked = query.clone();
+    if fault == Fault::SurveysBeforeItPromotes {
+        asked.promote = None;
+    }
+    asked
+}
+
+/// What is made of the inner store's answer.
+pub(super) fn bent_survey(
+    tx: &mut BentTx<'_>,
+    query: &SurveyQuery,
+    mut survey: Survey,
+) -> StoreResult<Survey> {
+    let mut anonymous = query.clone();
+    anonymous.request = None;
+    match tx.fault {
+        Fault::PromotesForAKnownRequest if survey.granted.is_some() => drop(tx.tx.survey(&anonymous)?),
+        Fault::SurveysBeforeItPromotes if survey.granted.is_none() => {
+            survey.promoted = tx.tx.survey(&anonymous)?.promoted;
+        }
+        Fault::SurveysDefinedLimitsOnly => survey.limits.retain(|limit| limit.max.is_some()),
+        _ => {}
+    }
+    Ok(survey)
+}
+
+pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+    let mut batch = *batch;
+    let mut numbers = batch.tasks.to_vec();
+    match tx.fault {
+        Fault::GrantWithoutTheReadiness => {
+            tx.tx.survey(&SurveyQuery::new().promote(later(batch.now, 1_000_000)))?;
+        }
+        Fault::TakesSlotsWithoutTheCondition => return with_endless_pools(tx, &batch),
+        Fault::TakesLimitsWithoutTheCondition => return with_endless_limits(tx, &batch),
+        Fault::NotesNoRequest => batch.request = None,
+        Fault::NotesRequestsInOrderOfNumbers => {
+            numbers.sort_unstable();
+            batch.tasks = &numbers;
+        }
+        Fault::ForgetsRequestsAtTheInstant => {
+            batch.forget.iter_mut().for_each(|forget| forget.before = later(forget.before, 1));
+        }
+        Fault::ForgetsOneRequestTooMany => {
+            batch.forget.iter_mut().for_each(|forget| forget.limit = forget.limit.saturating_add(1));
+        }
+        Fault::ForgetsBeforeItNotes => {
+            let mut forget = GrantBatch::new(&[], batch.holder, batch.now, batch.expires_at);
+            forget.forget = batch.forget.take();
+            let forgotten = tx.tx.grant_if_open(&forget)?.forgotten;
+            let mut granted = tx.tx.grant_if_open(&batch)?;
+            granted.forgotten = forgotten;
+            return Ok(granted);
+        }
+        _ => {}
+    }
+    let mut granted = tx.tx.grant_if_open(&batch)?;
+    match tx.fault {
+        Fault::GrantsInOrderOfNumbers => granted.tasks.sort_by_key(|task| task.no),
+        Fault::AnswersThatAllWasOpen => {
+            (granted.pools, granted.limits) = (batch.pools.len(), batch.limits.len());
+        }
+        _ => {}
+    }
+    Ok(granted)
+}
+
+fn with_endless_pools(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+    let names: Vec<PoolName> = batch.pools.iter().map(|(name, _)| name.clone()).collect();
+    let specs: Vec<PoolSpec> = tx.tx.pools(&names)?.into_iter().flatten().map(|pool| pool.spec).collect();
+    let mut endless = specs.clone();
+    endless.iter_mut().for_each(|spec| spec.slots = Slots::Unlimited);
+    tx.tx.put_pools(&endless)?;
+    let granted = tx.tx.grant_if_open(batch)?;
+    tx.tx.put_pools(&specs)?;
+    Ok(granted)
+}
+
+fn with_endless_limits(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+    let keys: Vec<LimitKey> = batch.limits.iter().map(|(key, _)| key.clone()).collect();
+    let known = tx.tx.limits(&keys)?;
+    let endless = known.iter().flatten().filter(|limit| limit.max.is_some());
+    let endless = endless.filter_map(|limit| LimitSpec::new(limit.key.clone(), MAX_SLOTS).ok());
+    tx.tx.put_limits(&endless.collect::<Vec<_>>())?;
+    let granted = tx.tx.grant_if_open(batch)?;
+    let specs = known.into_iter().flatten().filter_map(|limit| LimitSpec::new(limit.key, limit.max?).ok());
+    tx.tx.put_limits(&specs.collect::<Vec<_>>())?;
+    Ok(granted)
+}
