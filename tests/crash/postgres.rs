@@ -79,7 +79,7 @@ fn a_server_that_crashes_under_load_loses_nothing_and_clients_go_on() {
         let (name, commits, lost) = (format!("c{n}"), Commits::Durable, LostConnection::IsBorne);
         spawn(&Orders { name, place: place.clone(), commits, lost })
     };
-    let clients: Vec<Respawned> = (0..CLIENTS).map(spawn_one).collect();
+    let mut clients: Vec<Respawned> = (0..CLIENTS).map(spawn_one).collect();
     let mut acknowledged = Acknowledged::default();
     let mut longest = Duration::ZERO;
     for crash in 0..=crashes {
@@ -89,6 +89,7 @@ fn a_server_that_crashes_under_load_loses_nothing_and_clients_go_on() {
             std::thread::sleep(Duration::from_millis(20));
             let heard = hear(&clients, &mut acknowledged);
             waited_for.iter_mut().zip(heard).for_each(|(waited, heard)| *waited &= !heard);
+            clients.iter_mut().for_each(Respawned::must_live);
             assert!(began.elapsed() < Duration::from_secs(60), "clients do not go on after crash {crash}");
         }
         longest = longest.max(began.elapsed());
