@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::name::Schema;
+use super::options::PLANNER;
 use super::wire::Statement;
 
 /// What a store of the crate's sent to PostgreSQL together, and waited for.
@@ -21,6 +22,11 @@ pub struct SentStatement {
     pub sql: String,
     /// The types of its parameters: of `$1`, `$2` and so on.
     pub types: Vec<String>,
+}
+
+/// What a store sets on its connections so that the server plans its statements as it should, as `SET` takes it.
+pub fn planner_settings() -> &'static [&'static str] {
+    &PLANNER
 }
 
 thread_local! {
