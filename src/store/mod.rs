@@ -25,6 +25,8 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod code;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod filing;
 mod memory;
 mod pool;
 #[cfg(feature = "postgres")]

@@ -188,10 +188,10 @@ CREATE TABLE sm.run (
     "user"     TEXT,
     suspended  TEXT,
     attributes TEXT,
-    PRIMARY KEY (ns, start, id)
+    PRIMARY KEY (ns, start, id) INCLUDE (stop)
 );
 CREATE UNIQUE INDEX run_key ON sm.run (ns, id);
-CREATE INDEX run_open ON sm.run (ns, start) WHERE stop IS NULL;
-CREATE INDEX run_node_start ON sm.run (ns, node, start) WHERE node IS NOT NULL;
-CREATE INDEX run_node_stop ON sm.run (ns, node, stop) WHERE node IS NOT NULL;
+CREATE INDEX run_open ON sm.run (ns, start) INCLUDE (id) WHERE stop IS NULL;
+CREATE INDEX run_node_start ON sm.run (ns, node, start) INCLUDE (id) WHERE node IS NOT NULL;
+CREATE INDEX run_node_stop ON sm.run (ns, node, stop) INCLUDE (start, id) WHERE node IS NOT NULL;
 CREATE INDEX run_watched ON sm.run (heartbeat) WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;

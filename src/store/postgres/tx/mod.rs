@@ -1,6 +1,7 @@
 //! The transaction: what all operations share.
 
 mod audit;
+mod event;
 mod insert;
 mod lease;
 mod pool;
@@ -10,6 +11,7 @@ mod run;
 mod sensor;
 mod task;
 mod tick;
+mod worker;
 
 use std::collections::HashMap;
 
