@@ -69,7 +69,7 @@ pub enum TxMode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// `"memory"`, `"sqlite"`, or a name of the host's.
+    /// `"memory"`, `"sqlite"`, `"postgres"`, or a name of the host's.
     pub backend: &'static str,
     /// The version of its schema; 0 if it has none.
     pub schema: u32,
@@ -131,7 +131,8 @@ pub trait StoreExt {
     fn read<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
 
     /// Runs `body` in a transaction that writes; runs it again, up to [`CONFLICT_RETRIES`] times, when another
-    /// writer came between its decision and its commit. `body` must be free of other effects. Before each further run the
+    /// writer came between its decision and its commit, or when the database ended it for the sake of another transaction
+    /// (PostgreSQL's serialization failures and deadlocks). `body` must be free of other effects. Before each further run the
     /// thread sleeps, 0.2 ms first, then longer, up to 10 ms.
     ///
     /// # Errors

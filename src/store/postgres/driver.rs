@@ -5,8 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::connect::Connector;
 use super::error::Failure;
@@ -43,9 +46,15 @@ impl Desk {
     }
 }
 
-/// The thread. It ends when it is dropped and every [`Desk`] is.
+/// How long connections are given to say good-bye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The thread. It ends when this is dropped; every [`Desk`] must be dropped before.
 #[derive(Debug)]
-pub(super) struct Driver(Option<JoinHandle<()>>);
+pub(super) struct Driver {
+    thread: Option<JoinHandle<()>>,
+    stop: Option<oneshot::Sender<()>>,
+}
 
 impl Driver {
     /// Starts it with a connection that writes and as many that read as the options say; none is made yet.
@@ -72,25 +81,31 @@ impl Driver {
         };
         let writer = link(TxMode::Write);
         let readers = (0..options.readers.max(1)).map(|_| link(TxMode::Read)).collect();
+        let (stop, stopped) = oneshot::channel();
+        let talk = async {
+            let links: Vec<_> = serving.into_iter().map(tokio::spawn).collect();
+            // It ends in an error: nobody sends, the sender is dropped.
+            let _ = stopped.await;
+            let ended = async {
+                for link in links {
+                    // One that panicked answers nobody any more.
+                    let _ = link.await;
+                }
+            };
+            let _ = timeout(GOODBYE, ended).await;
+        };
         let thread = thread::Builder::new()
             .name("stationmaster-postgres".into())
-            .spawn(move || {
-                runtime.block_on(async {
-                    let links: Vec<_> = serving.into_iter().map(tokio::spawn).collect();
-                    for link in links {
-                        // One that panicked answers nobody any more; the others go on.
-                        let _ = link.await;
-                    }
-                });
-            })
+            .spawn(move || runtime.block_on(talk))
             .map_err(failed)?;
-        Ok((Self(Some(thread)), writer, readers))
+        Ok((Self { thread: Some(thread), stop: Some(stop) }, writer, readers))
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let Some(thread) = self.0.take() else { return };
+        self.stop = None;
+        let Some(thread) = self.thread.take() else { return };
         // The host's connector may hold the store, and then this is that thread.
         if thread.thread().id() != thread::current().id() {
             let _ = thread.join();

@@ -36,12 +36,12 @@ impl Lines {
     pub(super) fn transact<E: From<StoreError>>(
         &self,
         options: &PostgresOptions,
-        body: impl FnOnce(&mut dyn Wire) -> Result<(), E>,
+        body: impl FnOnce(Box<dyn Wire + '_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let line = self.free(options)?;
         let Ok(desk) = line.try_borrow_mut() else { return Err(nested().into()) };
         let mut open = Open { desk: &desk, schema: &options.schema, mode: self.mode, stage: Stage::Before };
-        body(&mut open)?;
+        body(Box::new(&mut open))?;
         Ok(open.commit().map_err(StoreError::from)?)
     }
 

@@ -45,9 +45,6 @@ pub(super) struct Order {
     pub(super) reply: std::sync::mpsc::SyncSender<Done>,
 }
 
-/// How long a connection is given to say good-bye.
-const GOODBYE: Duration = Duration::from_secs(1);
-
 /// The first and the longest pause between attempts to connect.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -99,7 +96,7 @@ impl Link {
         }
         if let Some(Connection { client, prepared, driving }) = self.connection.take() {
             drop((prepared, client));
-            let _ = timeout(GOODBYE, driving).await;
+            let _ = driving.await;
         }
     }
 
@@ -217,10 +214,19 @@ impl Link {
             Err(panic) => return Err(NotConnected::Failed(panic.into())),
         };
         let driving = tokio::spawn(driving);
-        if let Some(session) = self.options.session() {
-            client.batch_execute(&session).await.map_err(failed)?;
+        let settle = async {
+            if let Some(session) = self.options.session() {
+                client.batch_execute(&session).await?;
+            }
+            self.time.measure(&client).await
+        };
+        match self.options.patience(2) {
+            None => settle.await.map_err(failed)?,
+            Some(patience) => timeout(patience, settle)
+                .await
+                .map_err(|_| NotConnected::Failed(format!("no answer in {patience:?}").into()))?
+                .map_err(failed)?,
         }
-        self.time.measure(&client).await.map_err(failed)?;
         let schema = &self.options.schema;
         match (self.tables, self.options.migrations) {
             (Tables::New, Migrations::Apply) => migrate::migrate(&mut client, schema).await,

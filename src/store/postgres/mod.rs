@@ -21,7 +21,7 @@ mod wire;
 use std::sync::Arc;
 
 pub use connect::Connector;
-pub use host::tx;
+pub use host::{attach, tx};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
 pub use options::{Isolation, Migrations, Pooling, PostgresOptions, SynchronousCommit};
@@ -35,7 +35,8 @@ use driver::Driver;
 use line::Lines;
 use link::Work;
 use time::Timekeeper;
-use tx::{Access, PostgresTx};
+use tx::Access;
+pub use tx::PostgresTx;
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
 ///

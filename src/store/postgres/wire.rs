@@ -68,7 +68,13 @@ pub(super) enum Touch {
 }
 
 /// Takes statements to the server, inside the transaction that it stands for.
-pub(super) trait Wire {
+pub(super) trait Wire: Send {
     /// Runs the statements in one round trip, one after another, and answers each. After an error the transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
+}
+
+impl<W: Wire + ?Sized> Wire for &mut W {
+    fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure> {
+        (**self).send(batch, touch)
+    }
 }

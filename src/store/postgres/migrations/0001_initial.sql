@@ -86,7 +86,7 @@ CREATE TABLE sm.task (
     message          TEXT,
     value            TEXT,
     payload          TEXT NOT NULL
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX task_key ON sm.task (namespace, workflow, run, task, map_index);
 CREATE INDEX task_ready ON sm.task (lane, rank, logical_date, map_index, no) INCLUDE (ready_at) WHERE state = 0;
 CREATE INDEX task_due ON sm.task (due, no) WHERE due IS NOT NULL;

@@ -21,7 +21,7 @@ pub(super) const START: &str = "UPDATE sm.task SET state = 2, started_at = $3::b
      WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 RETURNING task.no, task.epoch";
 pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = $3::bigint \
      FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
-     WHERE task.no = given.no AND task.epoch = given.epoch AND expires_at IS NOT NULL RETURNING task.no, task.epoch";
+     WHERE task.no = given.no AND task.epoch = given.epoch AND holder IS NOT NULL RETURNING task.no, task.epoch";
 /// Of several moves of one task the first counts that its state allows.
 pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (given.no) given.*, task.lane, task.was \
        FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \

@@ -30,10 +30,12 @@ pub(super) enum Access {
     Write,
 }
 
-/// The store's operations inside a transaction, of the store's own or of the host's.
+/// The store's operations inside a transaction.
+///
+/// A [`super::PostgresStore`] makes it for its own transactions; [`super::attach`] makes it for one of the host's.
 ///
 /// After an operation failed at the server or read what it cannot, every further one is refused: roll the transaction back.
-pub(super) struct PostgresTx<'w> {
+pub struct PostgresTx<'w> {
     db: Db<'w>,
     access: Access,
     whole: Whole,
@@ -48,7 +50,7 @@ enum Whole {
 
 /// What operations work on.
 struct Db<'w> {
-    wire: &'w mut dyn Wire,
+    wire: Box<dyn Wire + 'w>,
     touch: Touch,
     ticket: Ticket,
     /// Lanes never change once they are there, and no number is given to a second one.
@@ -63,8 +65,17 @@ enum Ticket {
     Taken,
 }
 
+impl std::fmt::Debug for PostgresTx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresTx")
+            .field("access", &self.access)
+            .field("whole", &self.whole)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'w> PostgresTx<'w> {
-    pub(super) fn inside(wire: &'w mut dyn Wire, access: Access) -> Self {
+    pub(super) fn inside(wire: Box<dyn Wire + 'w>, access: Access) -> Self {
         let db = Db {
             wire,
             touch: Touch::Reads,
@@ -73,6 +84,12 @@ impl<'w> PostgresTx<'w> {
             names: row::Names::default(),
         };
         Self { db, access, whole: Whole::Yes }
+    }
+
+    /// The same, in a transaction that has noted that it writes.
+    pub(super) fn ticketed(mut self) -> Self {
+        self.db.ticket = Ticket::Taken;
+        self
     }
 
     /// Refuses to go on once the transaction is lost.
@@ -156,3 +173,6 @@ fn first(rows: &[Row]) -> Outcome<&Row> {
 fn clamp(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod plans;

@@ -39,12 +39,12 @@ pub(super) const CANDIDATES: &str = "SELECT page.lane, rank, logical_date, map_i
        WHERE task.lane = page.lane AND state = 0 \
          AND (rank, logical_date, map_index, no) > (after_rank, after_date, after_index, after_no) \
        ORDER BY rank, logical_date, map_index, no LIMIT page.most) task";
-/// Notes what it granted, if a name is given for that.
+/// Notes what it granted, if a name is given for that. `state + 0`: not to be mistaken for the condition of an index.
 pub(super) const GRANT: &str = concat!(
     "WITH granted AS (UPDATE sm.task SET state = 1, epoch = epoch + 1, attempt = least(attempt + 1, 4294967295), \
        held_slots = slots, holder = $2::text, expires_at = $3::bigint, queued_at = $4::bigint \
        FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place) \
-       WHERE task.no = given.no AND state = 0 RETURNING task.*, place), \
+       WHERE task.no = given.no AND state + 0 = 0 RETURNING task.*, place), \
      counted AS (UPDATE sm.lane SET ready = ready - less \
        FROM (SELECT lane, count(*) AS less FROM granted GROUP BY lane) granted WHERE lane.no = granted.lane), \
      noted AS (INSERT INTO sm.request (id, at, nos, epochs) \

@@ -68,9 +68,9 @@ fn question(query: &ActiveQuery, statements: &Both) -> Statement {
         from,
         name,
         id,
+        clamp(query.limit.unwrap_or(usize::MAX)),
         query.statuses.iter().map(|status| status.code()).collect::<Vec<i64>>(),
         query.workflows.iter().map(ToString::to_string).collect::<Vec<String>>(),
-        clamp(query.limit.unwrap_or(usize::MAX)),
     )
 }
 

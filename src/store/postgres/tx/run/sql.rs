@@ -1,8 +1,8 @@
 //! The statements on runs. Each answers for all asked namespaces at once.
 //!
 //! The numbers of parameters are the same in all that find active runs: 1 the names of the namespaces, none of them for all;
-//! 2 and 3 the window; 4 to 6 the start, the namespace and the id of the place that the answer goes on after; 7 and 8 the
-//! statuses and the workflows, none of them for any; 9 how many.
+//! 2 and 3 the window; 4 to 6 the start, the namespace and the id of the place that the answer goes on after; 7 how many; 8 and
+//! 9 the statuses and the workflows, none of them for any.
 
 /// The columns of a run, without its namespace.
 macro_rules! record {
@@ -74,6 +74,7 @@ macro_rules! active {
     };
 }
 
+/// What started before the window and is active in it. Each part comes in the order of the index that it is to be read from.
 macro_rules! surrounding {
     ($columns:expr, $filter:expr) => {
         concat!(
@@ -91,7 +92,7 @@ macro_rules! surrounding {
             " CROSS JOIN LATERAL (SELECT * FROM sm.run WHERE run.ns = asked.no \
                AND run.node IS NOT NULL AND run.node = reached.fork AND run.stop >= $2::bigint",
             $filter,
-            " OFFSET 0) run WHERE ",
+            " ORDER BY run.stop OFFSET 0) run WHERE ",
             after!(),
             " UNION ALL SELECT asked.name, ",
             $columns,
@@ -100,7 +101,7 @@ macro_rules! surrounding {
             " CROSS JOIN LATERAL (SELECT * FROM sm.run WHERE run.ns = asked.no \
                AND run.node IS NOT NULL AND run.node = reached.fork AND run.start < $2::bigint",
             $filter,
-            " OFFSET 0) run WHERE ",
+            " ORDER BY run.start OFFSET 0) run WHERE ",
             after!()
         )
     };
@@ -115,8 +116,8 @@ macro_rules! after {
 
 macro_rules! wanted {
     () => {
-        " AND (cardinality($7::bigint[]) = 0 OR run.status = ANY ($7::bigint[])) \
-          AND (cardinality($8::text[]) = 0 OR run.workflow = ANY ($8::text[]))"
+        " AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[])) \
+          AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))"
     };
 }
 
@@ -126,8 +127,8 @@ macro_rules! first {
     ($filter:expr) => {
         concat!(
             "SELECT * FROM (",
-            active!("asked.no, run.id, run.start", $filter, "ORDER BY run.start, run.id LIMIT $9::bigint"),
-            ") found ORDER BY found.start, found.name, found.id LIMIT $9::bigint"
+            active!("asked.no, run.id, run.start", $filter, "ORDER BY run.start, run.id LIMIT $7::bigint"),
+            ") found ORDER BY found.start, found.name, found.id LIMIT $7::bigint"
         )
     };
 }
@@ -161,13 +162,19 @@ macro_rules! page_places {
 
 macro_rules! all {
     ($columns:expr, $filter:expr) => {
-        concat!("WITH ", asked!(), " ", active!($columns, $filter, ""))
+        concat!("WITH ", asked!(), " ", active!($columns, $filter, ""), " LIMIT $7::bigint")
     };
 }
 
 macro_rules! count {
     ($filter:expr) => {
-        concat!("WITH ", asked!(), " SELECT count(*) FROM (", active!("1", $filter, ""), ") found")
+        concat!(
+            "WITH ",
+            asked!(),
+            " SELECT count(*) FROM (",
+            active!("1", $filter, ""),
+            " LIMIT $7::bigint) found"
+        )
     };
 }
 
