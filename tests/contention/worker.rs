@@ -63,13 +63,19 @@ pub enum Bears {
     Nothing,
     /// A connection that was lost.
     LostConnections,
+    /// Another writer that was first every time that the call was made again.
+    Conflicts,
 }
 
 impl Bears {
     fn bears(self, error: &Error) -> bool {
-        use stationmaster::error::StoreErrorKind::{Indeterminate, Io};
+        use stationmaster::error::StoreErrorKind::{Conflict, Indeterminate, Io};
         let Error::Store(error) = error else { return false };
-        self == Self::LostConnections && matches!(error.kind(), Io | Indeterminate)
+        match self {
+            Self::Nothing => false,
+            Self::LostConnections => matches!(error.kind(), Io | Indeterminate),
+            Self::Conflicts => error.kind() == Conflict,
+        }
     }
 }
 

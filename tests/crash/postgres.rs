@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use stationmaster::store::StoreExt;
 
 use crate::acknowledged::{Acknowledged, Task};
-use crate::place::postgres::{Database, Level};
+use crate::place::postgres::{Database, Level, Owner};
 use crate::place::{Commits, Place};
 use crate::postgres_server::{OwnServer, Plain};
 use crate::respawn::Respawned;
@@ -52,7 +52,12 @@ fn audit(place: &Place) {
 fn clients_survive_kills_at_random_moments() {
     let scratch = Scratch::new();
     let (plain, schema) = (Plain::connect(&url()), scratch.0.to_string());
-    let place = Place::Postgres(Database { url: url(), schema: schema.clone(), level: Level::ReadCommitted });
+    let place = Place::Postgres(Database {
+        url: url(),
+        schema: schema.clone(),
+        level: Level::ReadCommitted,
+        owner: Owner::Store,
+    });
     let check = |acknowledged: &Acknowledged| check(&plain, &schema, acknowledged);
     kill_at_random_moments(&place, crate::kills(40), Duration::from_millis(100), &check);
     audit(&place);
@@ -73,8 +78,12 @@ fn a_server_that_crashes_under_load_loses_nothing_and_clients_go_on() {
     const CLIENTS: usize = 3;
     let crashes: u32 = std::env::var("STATIONMASTER_SERVER_CRASHES").map_or(2, |text| text.parse().unwrap());
     let Some(mut server) = OwnServer::start() else { return };
-    let place =
-        Place::Postgres(Database { url: server.url(), schema: "crash".into(), level: Level::ReadCommitted });
+    let place = Place::Postgres(Database {
+        url: server.url(),
+        schema: "crash".into(),
+        level: Level::ReadCommitted,
+        owner: Owner::Store,
+    });
     let spawn_one = |n: usize| {
         let (name, commits, lost) = (format!("c{n}"), Commits::Durable, LostConnection::IsBorne);
         spawn(&Orders { name, place: place.clone(), commits, lost })

@@ -405,7 +405,7 @@ fn sensors_survive_kills_of_their_workers() {
 #[cfg(feature = "postgres")]
 #[test]
 fn sensors_in_postgres_survive_kills_of_their_workers() {
-    use place::postgres::{Database, Level};
+    use place::postgres::{Database, Level, Owner};
     use scratch::{Scratch, url};
 
     let sensors =
@@ -416,6 +416,7 @@ fn sensors_in_postgres_survive_kills_of_their_workers() {
     let fleet = Fleet { sensors, groups: sensors * 3 / 5, workers: 4, lease, interval };
     let scratch = Scratch::new();
     let schema = scratch.0.to_string();
-    let place = Place::Postgres(Database { url: url(), schema, level: Level::ReadCommitted });
+    let place =
+        Place::Postgres(Database { url: url(), schema, level: Level::ReadCommitted, owner: Owner::Store });
     kill_workers(fleet, &place, asked().unwrap_or(2));
 }
