@@ -20,7 +20,7 @@ fn disturbed(level: Level) {
          WHERE application_name = '{schema}' ORDER BY random() LIMIT 1) AS one"
     );
     let mut disturb = |random: &mut Random| {
-        if random.below(2) == 0 {
+        for _ in 0..random.below(3) {
             terminated += plain.number(&terminate);
         }
     };
@@ -30,6 +30,8 @@ fn disturbed(level: Level) {
         seconds: seconds(4),
         mood: Mood::Wild,
         bears: Bears::LostConnections,
+        // A process needs its time to connect and to prepare statements.
+        pause: 240,
         disturb: &mut disturb,
     });
     outcome.print(&format!("{level:?}: 8 processes, {} s, {terminated} backends terminated", seconds(4)));
@@ -57,7 +59,8 @@ fn undisturbed(owner: Owner, processes: usize, level: Level, bears: Bears) -> Ou
     let scratch = Scratch::new();
     let place = Place::Postgres(Database { url: url(), schema: scratch.0.to_string(), level, owner });
     let seconds = seconds(3).min(10);
-    let outcome = run(Trial { place, processes, seconds, mood: Mood::Calm, bears, disturb: &mut |_| {} });
+    let outcome =
+        run(Trial { place, processes, seconds, mood: Mood::Calm, bears, pause: 0, disturb: &mut |_| {} });
     outcome.print(&format!("{level:?}, transactions of {owner:?}: {processes} processes"));
     outcome
 }

@@ -24,7 +24,9 @@ pub struct Trial<'a> {
     pub seconds: u64,
     pub mood: Mood,
     pub bears: Bears,
-    /// Called between kills in a wild mood, for trouble of another kind.
+    /// About how long it is from kill to kill in a wild mood, in milliseconds.
+    pub pause: u64,
+    /// Called before each kill, for trouble of another kind.
     pub disturb: &'a mut dyn FnMut(&mut Random),
 }
 
@@ -92,7 +94,7 @@ pub fn history() -> History {
 /// Runs the processes for the test's time. In a wild mood, kills one at random every now and then and puts another in
 /// its place.
 pub fn run(trial: Trial<'_>) -> Outcome {
-    let Trial { place, processes, seconds, mood, bears, disturb } = trial;
+    let Trial { place, processes, seconds, mood, bears, pause, disturb } = trial;
     let store = place.open(Commits::Quick);
     let pools = POOLS.map(|(name, slots)| PoolSpec::new(name, Slots::Limited(slots)).unwrap());
     store.write(|tx| Ok(tx.put_pools(&pools)?)).unwrap();
@@ -117,7 +119,7 @@ pub fn run(trial: Trial<'_>) -> Outcome {
     let mut random = Random(u64::from(std::process::id()));
     let mut outcome = Outcome { grants: vec![0; processes], ..Outcome::default() };
     while mood == Mood::Wild && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(20 + random.below(120)));
+        std::thread::sleep(Duration::from_millis(pause / 4 + random.below(pause * 3 / 2)));
         disturb(&mut random);
         let place = random.below(processes as u64) as usize;
         let next = spawn(end.saturating_duration_since(Instant::now()));

@@ -7,7 +7,15 @@ use crate::worker::{Bears, Mood};
 fn run_on_a_file(processes: usize, mood: Mood) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let place = Place::Sqlite(dir.path().join("contention.db"));
-    run(Trial { place, processes, seconds: seconds(10), mood, bears: Bears::Nothing, disturb: &mut |_| {} })
+    run(Trial {
+        place,
+        processes,
+        seconds: seconds(10),
+        mood,
+        bears: Bears::Nothing,
+        pause: 80,
+        disturb: &mut |_| {},
+    })
 }
 
 #[test]

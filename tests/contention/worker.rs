@@ -272,7 +272,12 @@ fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
 }
 
 pub fn work(orders: Orders) {
-    let store = orders.place.open(Commits::Quick);
+    let store = loop {
+        match orders.place.try_open(Commits::Quick) {
+            Ok(store) => break store,
+            Err(error) => assert!(orders.bears.bears(&error), "{error:?}"),
+        }
+    };
     let options = AdmitterOptions::default().lease(orders.mood.lease());
     let name = orders.name.as_str().try_into().unwrap();
     let mut worker = Worker {

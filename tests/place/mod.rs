@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use stationmaster::error::Result;
 use stationmaster::store::Store;
 #[cfg(feature = "sqlite")]
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
@@ -29,6 +30,10 @@ pub enum Place {
 impl Place {
     /// Opens the store; makes its tables if need be.
     pub fn open(&self, commits: Commits) -> Arc<dyn Store> {
+        self.try_open(commits).unwrap()
+    }
+
+    pub fn try_open(&self, commits: Commits) -> Result<Arc<dyn Store>> {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(path) => {
@@ -36,7 +41,7 @@ impl Place {
                     Commits::Durable => Synchronous::Full,
                     Commits::Quick => Synchronous::Normal,
                 };
-                Arc::new(SqliteStore::open(path, SqliteOptions::new().synchronous(synchronous)).unwrap())
+                Ok(Arc::new(SqliteStore::open(path, SqliteOptions::new().synchronous(synchronous))?))
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.open(commits),

@@ -60,17 +60,17 @@ impl Database {
         PostgresOptions::new().schema(schema).isolation(self.level.isolation())
     }
 
-    pub fn open(&self, commits: Commits) -> Arc<dyn Store> {
+    pub fn open(&self, commits: Commits) -> Result<Arc<dyn Store>> {
         let commit = match commits {
             Commits::Durable => SynchronousCommit::On,
             Commits::Quick => SynchronousCommit::Off,
         };
         let options = self.options().synchronous_commit(commit);
-        let store = PostgresStore::connect(&self.url, options).unwrap();
-        match self.owner {
+        let store = PostgresStore::connect(&self.url, options)?;
+        Ok(match self.owner {
             Owner::Store => Arc::new(store),
             Owner::Host | Owner::HostThatLooks => Arc::new(Host::new(self, commits)),
-        }
+        })
     }
 }
 
