@@ -26,6 +26,8 @@ use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 
 mod faults;
+#[cfg(feature = "postgres")]
+mod scratch;
 
 use faults::failing;
 
@@ -52,6 +54,8 @@ fn on_every_store(test: impl Fn(Arc<dyn Store>)) {
         stationmaster::store::SqliteStore::in_memory(stationmaster::store::sqlite::SqliteOptions::default())
             .unwrap(),
     ));
+    #[cfg(feature = "postgres")]
+    test(Arc::new(scratch::ScratchStore::open(|options| options)));
 }
 
 /// A running task of this key, as the sensor that it will be.
