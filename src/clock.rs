@@ -1,4 +1,56 @@
 //! Where services get the time from. Everything below the services takes `now` as an argument.
+//!
+//! # Testing with a clock of your own
+//!
+//! Services keep no time. Tick them with the instants of a [`ManualClock`], and jump to whatever is due next: what your calendar
+//! holds, and the `next_due` of each report. Nothing sleeps, a day takes seconds, and the same input makes the same day.
+//! `examples/simulate_a_day` does so for 200 workflows with retries, sensors and crashes.
+//!
+//! Only a [`Poker`](crate::service::Poker) looks at the machine's clock, because it waits for the host's pokes: how long a tick waits
+//! (`patience`), how long a poke may take (`poke_timeout`, also that of a sensor's settings), and, within its `lease`, until when pokes
+//! may begin. Make these much longer than the test takes, and each tick takes up the answers to all its pokes, on a busy machine, too.
+//! With pokes that answer by [`PokeRequest::now`](crate::service::PokeRequest::now) and the context, what a tick does then follows from
+//! its instant. (With more than one thread the order in which a [`PokeLog`](crate::service::PokeLog) hears of them does not.)
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use stationmaster::clock::{Clock, ManualClock};
+//! use stationmaster::sensor::Settings;
+//! use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
+//! use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service, lifecycle};
+//! use stationmaster::store::{MemoryStore, StoreExt};
+//! use stationmaster::time::{add, from_micros};
+//! use stationmaster::{NewTask, TaskKey};
+//!
+//! let hours = |n: u64| Duration::from_secs(n * 3600);
+//! let (clock, store) = (ManualClock::new(from_micros(0)), Arc::new(MemoryStore::new()));
+//! let options = PokerOptions::default().patience(hours(1)).poke_timeout(hours(1)).lease(hours(12));
+//! let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?.kind(TimeReached::kind()?, time_reached);
+//! let mut admitter = Admitter::new(store.clone(), "worker".try_into()?, AdmitterOptions::default())?;
+//!
+//! // A task that may start at one o'clock, and then waits as a sensor until nine.
+//! let key = TaskKey::new("prod", "nightly", "r1", "wait")?;
+//! let task = NewTask::new(key).not_before(add(clock.now(), hours(1)));
+//! store.write(|tx| lifecycle::enqueue(tx, clock.now(), std::slice::from_ref(&task)))?;
+//! clock.set(admitter.tick(clock.now())?.next_due.expect("one o'clock"));
+//! let lease = admitter.tick(clock.now())?.granted[0].lease_ref();
+//! let settings = Settings::new(Duration::from_secs(600), hours(24))?;
+//! let sensor = TimeReached::new(add(clock.now(), hours(8))).sensor(lease, settings)?;
+//! store.write(|tx| {
+//!     lifecycle::start(tx, clock.now(), &[lease])?;
+//!     lifecycle::register(tx, clock.now(), std::slice::from_ref(&sensor))
+//! })?;
+//!
+//! while {
+//!     let report = poker.tick(clock.now())?;
+//!     clock.set(report.next_due.expect("a poker is always due again").max(clock.now()));
+//!     report.landed == 0
+//! } {}
+//! let waited = stationmaster::time::since(clock.now(), from_micros(0));
+//! assert!(waited >= hours(9) && waited < hours(9) + Duration::from_secs(1200), "seen within an interval");
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -24,6 +24,15 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Leases were given up for lost: roll back and stop that work, somebody else may be at it. Only
+    /// [`fenced`](crate::service::lifecycle::Fenced::fenced) says so; else a stale lease is an answer.
+    #[error("{} of {of} leases are stale, the first is number {} of them: roll back, and stop that work", stale.len(), stale.first().map_or(0, |at| at + 1))]
+    Stale {
+        /// The places of the stale ones in what was asked, from 0, rising.
+        stale: Vec<usize>,
+        /// How many were asked for.
+        of: usize,
+    },
     /// A name was refused.
     #[error(transparent)]
     Id(#[from] IdError),
@@ -33,6 +42,10 @@ pub enum Error {
     /// A value was refused when it was built: a retry policy, a poke context.
     #[error(transparent)]
     Refused(Box<dyn StdError + Send + Sync>),
+    /// There is no async runtime that could do the work: nothing was done.
+    #[cfg(feature = "tokio")]
+    #[error(transparent)]
+    Runtime(#[from] NoRuntime),
     /// The body of a transaction gave up with an error of its own; everything was rolled back.
     #[error("the transaction was rolled back by its caller: {0}")]
     Aborted(#[source] Box<dyn StdError + Send + Sync>),
@@ -53,6 +66,19 @@ impl Error {
     pub fn is_indeterminate(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_indeterminate())
     }
+}
+
+/// There is no async runtime that could do the work. Nothing was done.
+#[cfg(feature = "tokio")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoRuntime {
+    /// The future was not polled by a tokio runtime.
+    #[error("there is no tokio runtime here: await this in one of its tasks, or enter its handle first")]
+    Outside,
+    /// The runtime was shut down before the work began.
+    #[error("the tokio runtime was shut down before the work began: nothing was done")]
+    ShutDown,
 }
 
 /// An argument that no store state could make right. Nothing was changed.
@@ -185,6 +211,23 @@ pub enum StoreErrorKind {
     Indeterminate,
     /// Anything else: see the source.
     Backend,
+}
+
+impl StoreErrorKind {
+    /// The name, which also serves as a label of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Conflict => "conflict",
+            Self::Full => "full",
+            Self::Io => "io",
+            Self::Corrupt => "corrupt",
+            Self::Schema => "schema",
+            Self::ReadOnly => "read_only",
+            Self::Indeterminate => "indeterminate",
+            Self::Backend => "backend",
+        }
+    }
 }
 
 /// A store operation failed.

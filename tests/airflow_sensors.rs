@@ -22,14 +22,12 @@ use stationmaster::service::lifecycle::{
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::shard::ShardLimit;
 use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
+use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 
-mod faults;
 #[cfg(feature = "postgres")]
 mod scratch;
-
-use faults::failing;
 
 fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
@@ -433,17 +431,18 @@ fn no_s12_a_hot_target_costs_one_poke() {
 #[test]
 fn no_s13_a_landing_that_could_not_be_written_is_written_by_the_next_cycle() {
     on_every_store(|inner| {
-        let (store, faults) = failing(inner, TxMode::Write);
+        let faults = Arc::new(FaultStore::new(inner));
+        let store: Arc<dyn Store> = faults.clone();
         sense(&store, 0, "t", "{}", waits(3_600, 100_000));
         let (breaks, first) = (faults.clone(), AtomicBool::new(true));
         let mut poker = poker(&store, &Seen::default(), move |_| {
             let fails = if first.swap(false, Ordering::SeqCst) { u32::MAX } else { 0 };
-            breaks.store(fails, Ordering::SeqCst);
+            breaks.refuse(TxMode::Write, fails);
             Poked::Landed(Some("7".into()))
         });
         assert!(poker.tick(at(0)).is_err());
         assert_eq!(state(&store, "t"), TaskState::Sensing);
-        faults.store(0, Ordering::SeqCst);
+        faults.refuse(TxMode::Write, 0);
         assert_eq!(poker.tick(at(1)).unwrap().landed, 1);
         let task = task(&store, &key("t"));
         assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("7")));

@@ -28,7 +28,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("storage", &["store"]),
-    ("services", &["service"]),
+    ("services", &["service", "tokio"]),
     ("test support", &["conformance", "testing"]),
 ];
 
@@ -206,14 +206,15 @@ fn root(source: &str) -> (Vec<String>, BTreeMap<String, String>) {
     let is = |token: &TokenTree, wanted: char| matches!(token, TokenTree::Punct(p) if p.as_char() == wanted);
     let bracket =
         |token: &TokenTree| matches!(token, TokenTree::Group(g) if g.delimiter() == Delimiter::Bracket);
-    for item in tokens.split(|token| is(token, ';')) {
+    // A module without content carries documentation, and needs no semicolon.
+    let empty = |token: &TokenTree| matches!(token, TokenTree::Group(g) if g.delimiter() == Delimiter::Brace && g.stream().is_empty());
+    for item in tokens.split(|token| is(token, ';') || empty(token)) {
         let start = item.iter().position(|token| !is(token, '#') && !is(token, '!') && !bracket(token));
         let item: Vec<TokenTree> = item[start.unwrap_or(item.len())..].to_vec();
         let words: Vec<String> = item.iter().map(ToString::to_string).filter(|word| word != "pub").collect();
         match words.first().map(String::as_str) {
             None => {}
-            // An empty one carries documentation.
-            Some("mod") if words.len() == 2 || words[2..] == ["{ }"] => {}
+            Some("mod") if words.len() == 2 => {}
             Some("use") => {
                 let mut found = BTreeSet::new();
                 let at = item.iter().position(|token| token.to_string() == "use").unwrap_or(0);
@@ -348,6 +349,7 @@ fn the_root_has_no_logic() {
     assert!(found.is_empty(), "{found:?}");
     assert_eq!(reexports.get("A").map(String::as_str), Some("id"));
     assert_eq!(reexports.get("D").map(String::as_str), Some("b"));
+    assert!(root("#[cfg(doc)]\n#[doc = \"a\"]\npub mod _a {}\n#[cfg(doc)]\nmod _b {}").0.is_empty());
     for source in ["fn f() {}", "pub const A: u8 = 1;", "mod a { fn f() {} }", "pub mod id; struct A;"] {
         assert!(!root(source).0.is_empty(), "{source}");
     }

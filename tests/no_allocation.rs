@@ -1,17 +1,21 @@
-//! Decisions allocate nothing. A test file of its own, since it counts through the global allocator.
+//! Decisions and observers allocate nothing. A test file of its own, since it counts through the global allocator.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
-use stationmaster::TaskKey;
 use stationmaster::backoff::{
     AirflowVersion, History, Jitter, RetryKey, RetryPolicy, decide, delay, preview,
 };
 use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
+use stationmaster::service::lifecycle::enqueue;
+use stationmaster::service::{Admitter, AdmitterOptions, Observer, Reaper, ReaperOptions, Service};
 use stationmaster::shard::{ShardLimit, owner};
+use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::time::from_micros;
+use stationmaster::{NewTask, TaskKey};
 
 fn allocations(work: impl FnOnce()) -> u64 {
     allocation_counter::measure(work).count_total
@@ -67,4 +71,33 @@ fn fingerprints_and_codes_allocate_nothing() {
         black_box(owner(code, limit, std::num::NonZeroU32::MIN));
     });
     assert_eq!(count, 0);
+}
+
+struct Idle;
+
+impl Observer for Idle {}
+
+/// Observed or not, with feature `tracing` or without it: what the ticks allocate is their own.
+#[test]
+fn observers_and_spans_allocate_nothing() {
+    let count = |observed: bool| {
+        let store = Arc::new(MemoryStore::new());
+        let tasks: Vec<NewTask> = (0..200)
+            .map(|n| NewTask::new(TaskKey::new("ns", "w", "r", format!("t{n:03}")).unwrap()))
+            .collect();
+        store.write(|tx| enqueue(tx, from_micros(0), &tasks)).unwrap();
+        let options = AdmitterOptions::default();
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+        let mut reaper = Reaper::new(store, ReaperOptions::default());
+        if observed {
+            admitter = admitter.observed_by(Arc::new(Idle));
+            reaper = reaper.observed_by(Arc::new(Idle));
+        }
+        let admission = allocations(|| assert_eq!(admitter.tick(from_micros(0)).unwrap().granted.len(), 128));
+        let expired = from_micros(1_000_000_000);
+        (admission, allocations(|| assert_eq!(reaper.tick(expired).unwrap().reaped.len(), 128)))
+    };
+    let (admission, reaping) = count(false);
+    assert!(admission > 128 && reaping > 128, "the counter sees what the ticks take");
+    assert_eq!(count(true), (admission, reaping));
 }

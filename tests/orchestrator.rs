@@ -170,7 +170,8 @@ fn a_run_in_a_postgres_schema_is_killed_and_resumed() {
     let again = end_of(spawn());
     assert!(again.verdict().starts_with("run flow-0002: success"), "{again:?}");
 
-    let refused = end_of(self::spawn(place.command().args(["--db", "postgres://nobody@127.0.0.1:none/none"])));
+    let refused =
+        end_of(self::spawn(place.command().args(["--db", "postgres://nobody@127.0.0.1:none/none"])));
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("cannot use the PostgreSQL database"), "{refused:?}");
 }

@@ -13,14 +13,12 @@ use stationmaster::sensor::{EndReason, NewSensor, Poked, SensorRecord, Settings}
 use stationmaster::service::lifecycle::{Mark, enqueue, mark, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 
-mod faults;
 #[cfg(feature = "postgres")]
 mod scratch;
-
-use faults::failing;
 
 fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
@@ -315,12 +313,13 @@ fn a_quiet_cycle_reads_the_change_counter_only() {
 #[test]
 fn sensors_of_shards_whose_load_failed_are_loaded_later() {
     for store in stores() {
-        let (store, faults) = failing(store, TxMode::Read);
+        let faults = Arc::new(FaultStore::new(store));
+        let store: Arc<dyn Store> = faults.clone();
         sense(&store, 0, &["t"], waits(10, 10_000));
         let asked = Arc::new(AtomicUsize::new(0));
         let mut poker = poker(&store, "p", &asked, Poked::NotYet);
         // Fails the first transaction that reads: the load, after the shards were taken.
-        faults.store(1, Ordering::SeqCst);
+        faults.refuse(TxMode::Read, 1);
         assert!(poker.tick(at(0)).is_err());
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.sensors, report.poked), (1, 1));

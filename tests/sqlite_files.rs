@@ -185,7 +185,7 @@ fn the_info_tells_what_a_commit_survives() {
     assert_eq!(durability("full.db", Synchronous::Full), Durability::Power);
     assert_eq!(durability("normal.db", Synchronous::Normal), Durability::Process);
     let memory = SqliteStore::in_memory(SqliteOptions::new()).unwrap().info();
-    assert_eq!((memory.durability, memory.schema), (Durability::None, 1));
+    assert_eq!((memory.durability, memory.schema), (Durability::None, 2));
 }
 
 #[test]

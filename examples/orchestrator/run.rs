@@ -266,5 +266,5 @@ fn define_capacity(tx: &mut dyn StoreTx, workflow: &Workflow) -> Result<()> {
 }
 
 fn workflow_limit(workflow: &Workflow) -> Result<LimitKey> {
-    Ok(limits::workflow(&TaskKey::new(NAMESPACE, &workflow.name, "any", "any")?)?)
+    Ok(limits::workflow_named(&NAMESPACE.try_into()?, &workflow.name.as_str().try_into()?)?)
 }

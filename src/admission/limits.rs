@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
-use crate::id::{IdError, LimitKey, TaskKey};
+use crate::id::{IdError, LimitKey, Namespace, TaskKey, WorkflowId};
 
 /// Counts the tasks of a workflow, over all its runs.
 ///
@@ -30,7 +30,26 @@ use crate::id::{IdError, LimitKey, TaskKey};
 /// # Ok::<(), stationmaster::id::IdError>(())
 /// ```
 pub fn workflow(key: &TaskKey) -> Result<LimitKey, IdError> {
-    named("workflow", &[key.namespace.as_str(), key.workflow.as_str()])
+    workflow_named(&key.namespace, &key.workflow)
+}
+
+/// [`workflow`], where there is no task at hand: to define the limit.
+///
+/// # Errors
+///
+/// As [`workflow`].
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::{TaskKey, admission::limits};
+/// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?;
+/// let defined = limits::LimitSpec::new(limits::workflow_named(&"prod".try_into()?, &"nightly".try_into()?)?, 4)?;
+/// assert_eq!(defined.key, limits::workflow(&key)?, "what the workflow's tasks carry");
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn workflow_named(namespace: &Namespace, workflow: &WorkflowId) -> Result<LimitKey, IdError> {
+    named("workflow", &[namespace.as_str(), workflow.as_str()])
 }
 
 /// Counts the tasks of one run.

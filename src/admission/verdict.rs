@@ -138,6 +138,18 @@ pub enum ReasonKind {
 }
 
 impl ReasonKind {
+    /// Every kind.
+    pub const ALL: [Self; 8] = [
+        Self::PoolUnknown,
+        Self::NeverFits,
+        Self::PoolFull,
+        Self::LimitReached,
+        Self::WorkflowMissing,
+        Self::Reserved,
+        Self::OutsideWindow,
+        Self::BudgetSpent,
+    ];
+
     /// The name in JSON, which also serves as a label of metrics.
     pub fn as_str(self) -> &'static str {
         match self {

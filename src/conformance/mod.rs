@@ -63,6 +63,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use model::{check as model, compare};
+pub use snapshot::{Snapshot, Watch};
 
 use crate::store::{Store, StoreExt};
 

@@ -17,16 +17,20 @@ use crate::task::TaskRecord;
 use super::steps::Steps;
 use super::world::ends_of_time;
 
-/// The names that a snapshot looks for; all else it finds by itself.
+/// The names that a [`Snapshot`] looks for; all else it finds by itself.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Watch {
-    pub(super) tasks: Vec<TaskKey>,
-    pub(super) limits: Vec<LimitKey>,
-    pub(super) requests: Vec<RequestId>,
+pub struct Watch {
+    /// Tasks, and with them their sensors.
+    pub tasks: Vec<TaskKey>,
+    /// Limits, also those that only tasks made known.
+    pub limits: Vec<LimitKey>,
+    /// Ticks that granted something.
+    pub requests: Vec<RequestId>,
 }
 
+/// Everything that can be seen of a store. Two are equal if no call could tell the states apart.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Snapshot {
+pub struct Snapshot {
     pub(super) tasks: Vec<Option<TaskRecord>>,
     pub(super) lanes: Vec<Lane>,
     pub(super) candidates: Vec<Candidate>,
@@ -68,7 +72,31 @@ pub(super) fn silent(tx: &mut dyn StoreTx, before: DateTime<Utc>) -> StoreResult
 }
 
 impl Snapshot {
-    pub(super) fn take(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
+    /// What the audit found; a sound store has nothing here.
+    pub fn audit(&self) -> &[Discrepancy] {
+        &self.audit
+    }
+
+    /// The tasks that were watched.
+    pub fn tasks(&self) -> &[Option<TaskRecord>] {
+        &self.tasks
+    }
+
+    /// All pools.
+    pub fn pools(&self) -> &[PoolRecord] {
+        &self.pools
+    }
+
+    /// Looks at everything in this transaction.
+    ///
+    /// # Errors
+    ///
+    /// What the store answers.
+    ///
+    /// # Panics
+    ///
+    /// If silent runs come in another order than the promised one.
+    pub fn take(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
         let (first, last) = ends_of_time();
         let survey = tx.survey(&SurveyQuery::new())?;
         let lanes = survey.lanes;

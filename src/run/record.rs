@@ -1,5 +1,7 @@
 //! Run records, and how they change.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +72,36 @@ pub enum RunStatus {
     Killed,
     /// Never let in.
     Rejected,
+}
+
+impl RunStatus {
+    /// The name in JSON, which also serves in logs and as a label of metrics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::run::RunStatus;
+    /// assert_eq!(RunStatus::Completed.to_string(), "completed");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Resuming => "resuming",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Killed => "killed",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// Who started a run.
@@ -329,5 +361,18 @@ impl RunBeat {
     /// The run was alive at this instant.
     pub fn new(key: RunKey, at: DateTime<Utc>) -> Self {
         Self { key, at: time::truncate(at) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_shown_as_json_names_them() {
+        use RunStatus::*;
+        for status in [Pending, Starting, Running, Suspended, Resuming, Completed, Failed, Killed, Rejected] {
+            assert_eq!(serde_json::to_string(&status).unwrap(), format!("\"{status}\""));
+        }
     }
 }

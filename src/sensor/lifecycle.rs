@@ -1,5 +1,7 @@
 //! What a poke answers, and what that does to the sensors that share it.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +55,33 @@ pub enum EndReason {
     Failed,
     /// The host took the task away from it.
     Cancelled,
+}
+
+impl EndReason {
+    /// The name in JSON, which also serves in logs and as a label of metrics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::sensor::EndReason;
+    /// assert_eq!(EndReason::TimedOut.to_string(), "timed_out");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Landed => "landed",
+            Self::TimedOut => "timed_out",
+            Self::ExecutionTimedOut => "execution_timed_out",
+            Self::Unreachable => "unreachable",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// What a sensor's end does to its task.
@@ -199,5 +228,18 @@ pub fn settle(terms: &Terms, poked: &Poked, now: DateTime<Utc>) -> Option<Ending
             Some(Ending::new(reason, terms.missed()).message(Some(message)))
         }
         Poked::NotYet | Poked::Unreachable(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_shown_as_json_names_them() {
+        use EndReason::*;
+        for reason in [Landed, TimedOut, ExecutionTimedOut, Unreachable, Failed, Cancelled] {
+            assert_eq!(serde_json::to_string(&reason).unwrap(), format!("\"{reason}\""));
+        }
     }
 }

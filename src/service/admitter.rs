@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::lifecycle::{Admission, AdmitOrder, admit};
+use super::lifecycle::{Admission, AdmitOrder, Finish, admit, finish};
+use super::observer::{Observer, Tick, Watch};
 use super::run::{Report, Service};
 use crate::admission::Policy;
 use crate::error::{Invalid, Result};
@@ -100,6 +101,7 @@ pub struct Admitter {
     store: Arc<dyn Store>,
     holder: Holder,
     options: AdmitterOptions,
+    watch: Watch,
 }
 
 /// Counts the ticks of all admitters of this process.
@@ -115,7 +117,14 @@ impl Admitter {
         if options.lease < Duration::from_millis(1) {
             return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
         }
-        Ok(Self { store, holder, options })
+        Ok(Self { store, holder, options, watch: Watch::default() })
+    }
+
+    /// Tells this observer what it counts and measures.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.watch = observer.into();
+        self
     }
 
     /// Admits at most `free` tasks, and at most as many as the options say: the free places of the executor.
@@ -128,12 +137,23 @@ impl Admitter {
     /// [`crate::Error::Store`] if the store fails.
     pub fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
         let now = time::truncate(now);
-        let request = self.request(now)?;
         let budget = self.options.budget.min(free);
+        let (tick, mut runs) = (Tick::admitter(&self.holder, budget), 0);
+        let answer = self.admit_within(budget, now, &mut runs);
+        self.watch.admitted(tick, now, runs.saturating_sub(1), &answer);
+        answer
+    }
+
+    /// Counts how often it decided.
+    fn admit_within(&self, budget: usize, now: DateTime<Utc>, runs: &mut usize) -> Result<Admission> {
+        let request = self.request(now)?;
         let order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease)
             .policy(self.options.policy.clone())
             .forget_before(time::sub(now, self.options.remember));
-        match self.store.write(|tx| admit(tx, now, &order)) {
+        match self.store.write(|tx| {
+            *runs += 1;
+            admit(tx, now, &order)
+        }) {
             Err(unknown) if unknown.is_indeterminate() => {
                 let query = SurveyQuery::new().request(order.request.clone());
                 let survey = self.store.read(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
@@ -168,6 +188,16 @@ impl Service for Admitter {
             admission.next_due = Some(time::truncate(now));
         }
         Ok(admission)
+    }
+
+    /// Gives back what was granted.
+    fn undelivered(&mut self, now: DateTime<Utc>, report: Admission) -> Result<()> {
+        let back: Vec<Finish> =
+            report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
+        if !back.is_empty() {
+            self.store.write(|tx| finish(tx, now, &back))?;
+        }
+        Ok(())
     }
 }
 

@@ -11,8 +11,10 @@
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
 //! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
+//! Programs on a tokio runtime find all of it awaited in the module `tokio` (feature `tokio`).
+//!
 //! What a host does with a task in between (start, renew, finish, register as a sensor) are the [`lifecycle`] operations.
-//! What it records of runs goes through the door in [`runs`].
+//! What it records of runs goes through the door in [`runs`]. Numbers for its metrics come from [`observer`].
 
 mod admitter;
 mod config;
@@ -20,16 +22,26 @@ mod events;
 mod file_log;
 pub mod kinds;
 pub mod lifecycle;
+pub mod observer;
 mod poker;
 mod reaper;
 mod run;
 pub mod runs;
+mod tap;
 mod waking;
+mod woken;
 
 pub use admitter::{Admitter, AdmitterOptions};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::{FileLog, LogFailures, TemplateError};
+pub use observer::{ObservedStore, Observer};
+#[cfg(feature = "tokio")]
+pub use poker::OwnedPokeRequest;
+#[cfg(feature = "tokio")]
+pub(crate) use poker::{AsyncProbe, BoxFuture};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
+#[cfg(feature = "tokio")]
+pub(crate) use run::pause;
 pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};
 pub use waking::WakingStore;

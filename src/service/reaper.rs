@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::lifecycle::{Reaped, reap};
+use super::observer::{Observer, Tick, Watch};
 use super::run::{Report, Service};
 use crate::error::Result;
 use crate::store::{Store, StoreExt};
@@ -88,12 +89,20 @@ pub struct ReapReport {
 pub struct Reaper {
     store: Arc<dyn Store>,
     options: ReaperOptions,
+    watch: Watch,
 }
 
 impl Reaper {
     /// A reaper of this store.
     pub fn new(store: Arc<dyn Store>, options: ReaperOptions) -> Self {
-        Self { store, options }
+        Self { store, options, watch: Watch::default() }
+    }
+
+    /// Tells this observer what it counts and measures.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.watch = observer.into();
+        self
     }
 }
 
@@ -101,8 +110,8 @@ impl Service for Reaper {
     type Report = ReapReport;
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<ReapReport> {
-        let options = &self.options;
-        self.store.write(|tx| {
+        let (options, tick) = (&self.options, Tick::reaper());
+        let answer = self.store.write(|tx| {
             let reaped = reap(tx, now, options.limit)?;
             let forgotten = match options.keep_ended {
                 Some(length) => tx.forget_ended(time::sub(now, length), options.limit)?,
@@ -111,7 +120,9 @@ impl Service for Reaper {
             let more = reaped.len().max(forgotten) >= options.limit.max(1);
             let next_due = if more { Some(time::truncate(now)) } else { tx.next_expiry()? };
             Ok(ReapReport { reaped, forgotten, next_due })
-        })
+        });
+        self.watch.reaped(tick, &answer);
+        answer
     }
 }
 

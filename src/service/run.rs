@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::woken::{Change, Waiters};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::time;
@@ -27,6 +28,17 @@ pub trait Service {
     /// The loop that takes the steps is woken by this handle: a service that has work between them may wake it.
     fn woken_by(&mut self, handle: &LoopHandle) {
         let _ = handle;
+    }
+
+    /// Nobody will read this report of the tick of that instant, for instance because the future that waited for it was
+    /// dropped: takes back what it would have handed to its reader. Most services hand over nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error`] if the store failed.
+    fn undelivered(&mut self, now: DateTime<Utc>, report: Self::Report) -> Result<()> {
+        let _ = (now, report);
+        Ok(())
     }
 }
 
@@ -59,10 +71,19 @@ struct Inner {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     stopped: bool,
     /// Counts the calls of `wake`.
     wakes: u64,
+    /// Futures that wait for a change.
+    pub(super) waiters: Waiters,
+}
+
+impl State {
+    /// True if a loop that saw so many wakes is to look again, or, for none, if it is to end.
+    pub(super) fn calls(&self, seen: Option<Wakes>) -> bool {
+        self.stopped || seen.is_some_and(|seen| seen.0 != self.wakes)
+    }
 }
 
 /// How often a [`LoopHandle`] was woken.
@@ -77,15 +98,21 @@ impl LoopHandle {
 
     /// Asks all loops of this handle to end; those that sleep wake at once.
     pub fn stop(&self) {
-        self.0.state.lock().stopped = true;
-        self.0.changed.notify_all();
+        self.change(|state| state.stopped = true);
     }
 
     /// Makes all loops of this handle tick at once: there may be work.
     pub fn wake(&self) {
+        self.change(|state| state.wakes = state.wakes.wrapping_add(1));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.0.state.lock();
-        state.wakes = state.wakes.wrapping_add(1);
+        change(&mut state);
         self.0.changed.notify_all();
+        let waiters = state.waiters.take();
+        drop(state);
+        waiters.wake();
     }
 
     /// True after [`Self::stop`].
@@ -106,8 +133,39 @@ impl LoopHandle {
     /// Sleeps this long, unless a wake came since `seen` was read: a loop of the host's own misses none.
     pub fn wait_since(&self, seen: Wakes, length: Duration) {
         let mut state = self.0.state.lock();
-        let idle = |state: &mut State| !state.stopped && state.wakes == seen.0;
+        let idle = |state: &mut State| !state.calls(Some(seen));
         self.0.changed.wait_while_for(&mut state, idle, length);
+    }
+
+    /// A future that is ready after [`Self::stop`], or after a wake that came since `seen` was read. It spawns nothing and
+    /// keeps no time, so it suits every async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::future::Future;
+    /// use std::pin::pin;
+    /// use std::task::{Context, Waker};
+    /// use stationmaster::service::LoopHandle;
+    ///
+    /// let handle = LoopHandle::new();
+    /// let mut woken = pin!(handle.woken_since(handle.seen()));
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(woken.as_mut().poll(&mut context).is_pending());
+    /// handle.wake();
+    /// assert!(woken.as_mut().poll(&mut context).is_ready());
+    /// ```
+    pub fn woken_since(&self, seen: Wakes) -> impl Future<Output = ()> + Send + use<> {
+        Change::new(self.clone(), Some(seen))
+    }
+
+    /// A future that is ready after [`Self::stop`], whoever wakes the loops meanwhile.
+    pub fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        Change::new(self.clone(), None)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock()
     }
 }
 
@@ -155,14 +213,23 @@ pub fn run_blocking<S: Service>(
         if each(report).is_break() {
             return;
         }
-        let pause = match due {
-            _ if failures > 0 => Duration::from_millis(5 << failures.min(20)),
-            Some(due) => time::since(due, clock.now()),
-            None => longest,
-        };
-        let pause = pause.min(longest);
-        handle.wait_since(seen, pause.max(Duration::from_millis(1)));
+        handle.wait_since(seen, pause(failures, due, clock, longest));
     }
+}
+
+/// How long a loop sleeps after so many failures in a row, or until it is due.
+pub(crate) fn pause(
+    failures: u32,
+    due: Option<DateTime<Utc>>,
+    clock: &dyn Clock,
+    longest: Duration,
+) -> Duration {
+    let pause = match due {
+        _ if failures > 0 => Duration::from_millis(5 << failures.min(20)),
+        Some(due) => time::since(due, clock.now()),
+        None => longest,
+    };
+    pause.min(longest).max(Duration::from_millis(1))
 }
 
 #[cfg(test)]

@@ -65,6 +65,16 @@ pub enum TxMode {
     Write,
 }
 
+impl TxMode {
+    /// The name, which also serves as a label of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 /// What a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -10,9 +10,11 @@ mod scratch;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+use std::sync::Arc;
+
 use bent::{Bent, Fault};
 use stationmaster::conformance::{self, Capabilities};
-use stationmaster::service::{LoopHandle, WakingStore};
+use stationmaster::service::{LoopHandle, ObservedStore, Observer, WakingStore};
 use stationmaster::store::{MemoryStore, Store};
 
 fn memory() -> Box<dyn Store> {
@@ -33,6 +35,14 @@ fn memory_store_behind_a_decorator() {
 fn a_store_that_wakes() {
     let waking = || WakingStore::new(stationmaster::store::MemoryStore::new(), LoopHandle::new());
     conformance::run(&|| Box::new(waking()));
+}
+
+#[test]
+fn a_store_that_is_observed() {
+    struct Nobody;
+    impl Observer for Nobody {}
+    let observed = || ObservedStore::new(stationmaster::store::MemoryStore::new(), Arc::new(Nobody));
+    conformance::run(&|| Box::new(observed()));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use stationmaster::TaskState;
 use stationmaster::clock::SystemClock;
 use stationmaster::sensor::Poked;
 use stationmaster::service::{LoopHandle, PokeRequest, Poker, Service, run_blocking};
+use stationmaster::store::TxMode;
 
 use crate::scene::*;
 
@@ -149,7 +150,7 @@ fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
     let counted = pokes.clone();
     let poke = move |_: &PokeRequest<'_>| {
         counted.fetch_add(1, Ordering::SeqCst);
-        switch.store(2, Ordering::SeqCst);
+        switch.refuse(TxMode::Write, 2);
         Poked::Landed(Some("kept".into()))
     };
     let mut poker: Poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
@@ -194,12 +195,12 @@ fn ends_that_the_store_refuses_for_long_make_no_target_poked_more_often_than_the
         let options = patient().floor(secs(10)).retry_window(window).breaker(secs(30));
         let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
         poker.tick(at(0)).unwrap();
-        faults.store(u32::MAX, Ordering::SeqCst);
+        faults.refuse(TxMode::Write, u32::MAX);
         let failed = (1..=200).filter(|now| poker.tick(at(*now)).is_err()).count();
         assert!(failed >= 100, "{failed}");
         let pokes = pokes.load(Ordering::SeqCst);
         assert!((2..=20).contains(&pokes), "{answer:?}: {pokes}");
-        faults.store(0, Ordering::SeqCst);
+        faults.refuse(TxMode::Write, 0);
         let report = poker.tick(at(201)).unwrap();
         assert_eq!(report.timed_out + report.gave_up, 1);
     }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use stationmaster::sensor::Poked;
 use stationmaster::service::{PokeRequest, Poker, Service};
-use stationmaster::store::Store;
+use stationmaster::store::{Store, TxMode};
 use stationmaster::time::micros;
 
 use crate::scene::*;
@@ -36,7 +35,7 @@ fn a_worker_whose_renewal_fails_until_its_leases_lapse_forgets_their_sensors() {
     let (mut a, mut b) = (worker(&shaky, "a", &pokes), worker(&store, "b", &pokes));
     assert_eq!(a.tick(at(0)).unwrap().sensors, 64);
 
-    faults.store(1, Ordering::SeqCst);
+    faults.refuse(TxMode::Write, 1);
     assert!(a.tick(at(31)).is_err());
     assert_eq!(b.tick(at(31)).unwrap().shards, 4);
     for now in 32..100 {

@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod batches;
-#[path = "../faults/mod.rs"]
-mod faults;
 mod hangs;
 mod late;
 mod leases;

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -12,7 +11,8 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
 use stationmaster::service::lifecycle::{Cleared, Mark, clear, enqueue, mark, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeReport, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 
@@ -142,7 +142,8 @@ impl Gate {
     }
 }
 
-/// A store over this one that fails transactions that write, as many as the counter is set to.
-pub fn refusing(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<AtomicU32>) {
-    crate::faults::failing(store.clone(), TxMode::Write)
+/// A store over this one, and what makes it fail transactions that write.
+pub fn refusing(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<FaultStore>) {
+    let faults = Arc::new(FaultStore::new(store.clone()));
+    (faults.clone(), faults)
 }

@@ -67,7 +67,7 @@ pub(crate) fn pool_name(name: &str) -> Result<PoolName> {
 
 /// The key of a whole DAG.
 pub(crate) fn dag_key(dag_id: &str) -> Result<LimitKey> {
-    Ok(limits::workflow(&TaskKey::new("airflow", dag_id, "any", "any")?)?)
+    Ok(limits::workflow_named(&"airflow".try_into()?, &dag_id.try_into()?)?)
 }
 
 /// The place in `tis` that a task carries as its payload.

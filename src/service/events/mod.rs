@@ -13,6 +13,7 @@ use chrono::{DateTime, Utc};
 
 pub use callbacks::Callbacks;
 
+use super::observer::{Observer, Tick, Watch};
 use super::run::{Report, Service};
 use crate::error::Result;
 use crate::id::TaskKey;
@@ -84,6 +85,7 @@ pub struct Delivery {
     after: u64,
     /// Tasks one of whose events was not taken in this round.
     waiting: HashSet<TaskKey>,
+    watch: Watch,
 }
 
 /// The numbers of one tick of a [`Delivery`].
@@ -125,13 +127,21 @@ impl Delivery {
     ) -> Self {
         let (after, waiting) = (0, HashSet::new());
         let follow = Duration::from_secs(1);
-        Self { store, limit: limit.max(1), follow, callback: Box::new(callback), after, waiting }
+        let (callback, watch) = (Box::new(callback), Watch::default());
+        Self { store, limit: limit.max(1), follow, callback, after, waiting, watch }
     }
 
     /// Sets how often it looks for new events: so late a callback may come, for one read of the store. Default: one second.
     #[must_use]
     pub fn follow(mut self, interval: Duration) -> Self {
         self.follow = interval;
+        self
+    }
+
+    /// Tells this observer what it counts and measures.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.watch = observer.into();
         self
     }
 
@@ -152,12 +162,8 @@ impl Delivery {
         self.after = 0;
         self.waiting.clear();
     }
-}
 
-impl Service for Delivery {
-    type Report = DeliveryReport;
-
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
+    fn go_on(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
         let (after, limit) = (self.after, self.limit);
         let events = self.store.read(|tx| Ok(tx.events(after, limit)?))?;
         let mut report = DeliveryReport::default();
@@ -195,5 +201,16 @@ impl Service for Delivery {
         };
         report.next_due = Some(time::add(now, pause));
         Ok(report)
+    }
+}
+
+impl Service for Delivery {
+    type Report = DeliveryReport;
+
+    fn tick(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
+        let tick = Tick::delivery();
+        let answer = self.go_on(now);
+        self.watch.delivered(tick, &answer);
+        answer
     }
 }

@@ -4,6 +4,8 @@
 //! transaction of the store's ([`crate::store::StoreExt::write`]) and in one that the host owns, so that the host's own rows
 //! and these commit or vanish together. What cannot be done for an item because the world moved on (a stale lease, a
 //! task that ended) is an answer; an `Err` means that the transaction must be rolled back.
+//!
+//! A host whose own rows stand or fall with a lease wants the stale answer to be an error, too: [`Fenced::fenced`].
 
 mod admit;
 mod attempt;
@@ -11,6 +13,7 @@ mod capacity;
 mod clear;
 mod enqueue;
 mod explain;
+mod fenced;
 mod hand_over;
 mod leave;
 mod mark;
@@ -22,6 +25,7 @@ pub use attempt::{Finish, Finished, Outcome, RetryAdvice, finish, renew, start};
 pub use clear::{Cleared, clear};
 pub use enqueue::{EnqueueOptions, enqueue, enqueue_with};
 pub use explain::{Explanation, explain};
+pub use fenced::{Fenced, UnderLease};
 pub use hand_over::{hand_over, register_with};
 pub use mark::{Mark, Marked, mark};
 pub use reap::{Reaped, reap};

@@ -11,6 +11,7 @@ use super::options::PokerOptions;
 use super::report::PokeReport;
 use super::worker::{Pending, Poker};
 use crate::error::Result;
+use crate::service::observer::Tick;
 use crate::service::run::{LoopHandle, Service};
 use crate::time;
 
@@ -57,6 +58,7 @@ impl Poker {
         let mut unknown = Vec::new();
         while let Some(group) = self.groups.next_due(now, rules) {
             let Some(found) = self.groups.get(group) else { continue };
+            report.due += 1;
             let kind = found.kind;
             if found.phase == Phase::Hung {
                 hung.push(group);
@@ -123,8 +125,8 @@ impl Poker {
         let mut crew = Crew::new(self.options.threads, self.options.max_hung, former);
         self.pending.clear();
         for (number, name, kind) in self.kinds.known() {
-            if let Some(probe) = &kind.probe {
-                crew.add_kind(name.clone(), probe.clone(), kind.at_once);
+            if let Some(way) = &kind.way {
+                crew.add_kind(name.clone(), way.clone(), kind.at_once);
                 self.pending.push(Pending { kind: number, groups: VecDeque::new() });
             }
         }
@@ -214,13 +216,11 @@ impl Poker {
     }
 }
 
-impl Service for Poker {
-    type Report = PokeReport;
-
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<PokeReport> {
+impl Poker {
+    /// One tick, up to where it fails.
+    fn cycle(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
         let began = Instant::now();
         let now = time::truncate(now);
-        let mut report = PokeReport::default();
         if self.last.is_some_and(|last| now < last) {
             // Due times and leases lie in a future that may never come.
             self.forget_all();
@@ -228,6 +228,7 @@ impl Service for Poker {
         self.last = Some(now);
         self.ticks += 1;
         let gained = self.hold_shards(now)?;
+        report.gained = gained.len();
         report.loaded = match self.follow(now, &gained) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -244,11 +245,11 @@ impl Service for Poker {
         if self.groups.deserted() > 0 {
             self.withdraw();
         }
-        self.take_due(now, &mut report);
-        self.poke(now, began, &mut report);
+        self.take_due(now, report);
+        self.poke(now, began, report);
         self.take_back();
         self.end_overdue(now);
-        self.store_ends(now, &mut report)?;
+        self.store_ends(now, report)?;
 
         let standing = self.crew.as_ref().map(Crew::standing).unwrap_or_default();
         let pending: usize = self.pending.iter().map(|kind| kind.groups.len()).sum();
@@ -261,7 +262,18 @@ impl Service for Poker {
         report.groups = self.groups.len();
         report.next_due = self.due_next(now, standing, report.waiting);
         report.duration = began.elapsed();
-        Ok(report)
+        Ok(())
+    }
+}
+
+impl Service for Poker {
+    type Report = PokeReport;
+
+    fn tick(&mut self, now: DateTime<Utc>) -> Result<PokeReport> {
+        let (tick, mut report) = (Tick::poker(&self.name), PokeReport::default());
+        let answer = self.cycle(now, &mut report);
+        self.watch.poked(tick, &report, &mut self.tally, &answer);
+        answer.map(|()| report)
     }
 
     fn woken_by(&mut self, handle: &LoopHandle) {

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Outage, Poked, SensorRecord, give_up, settle};
 use crate::service::lifecycle::end_sensors;
+use crate::service::observer::PokeOutcome;
 use crate::store::{Moved, StoreExt};
 use crate::time;
 
@@ -25,21 +26,31 @@ const END_BYTES: usize = 64 << 20;
 impl Poker {
     /// Takes up what the threads gave back.
     pub(super) fn take_up(&mut self, haul: &mut Haul, now: DateTime<Utc>, report: &mut PokeReport) {
-        for Answer { group, knew, outcome, .. } in haul.answers.drain(..) {
+        for Answer { group, knew, outcome, took, .. } in haul.answers.drain(..) {
             report.poked += 1;
             if let Some(found) = self.groups.get(group) {
                 report.saved += (found.members as usize).saturating_sub(1);
+                if let Some(kind) = self.kinds.name(found.kind) {
+                    let outcome = match &outcome {
+                        Outcome::Answered(poked) => PokeOutcome::from(poked),
+                        Outcome::Overran { .. } => PokeOutcome::Overran,
+                    };
+                    self.tally.count(&self.watch, kind, outcome, took);
+                }
             }
             match outcome {
                 Outcome::Answered(poked) => {
                     self.answer(group, &poked, knew, now, report);
                     self.groups.rest(group, now, self.rules());
                 }
-                Outcome::Overran(timeout) => {
+                Outcome::Overran { timeout, hangs } => {
                     report.overran += 1;
                     let text = format!("the poke took longer than {:.3} s", timeout.as_secs_f64());
                     self.answer(group, &Poked::Unreachable(text), knew, now, report);
-                    self.groups.hangs(group, now, self.rules());
+                    match hangs {
+                        true => self.groups.hangs(group, now, self.rules()),
+                        false => self.groups.rest(group, now, self.rules()),
+                    }
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use super::probe::Probe;
+use super::distant::Way;
 use crate::id::SensorKind;
 
 /// Kinds by number.
@@ -11,13 +11,14 @@ use crate::id::SensorKind;
 pub(super) struct Kinds {
     numbers: HashMap<SensorKind, u32>,
     kinds: Vec<Kind>,
+    names: Vec<SensorKind>,
 }
 
 /// One kind.
 #[derive(Default)]
 pub(super) struct Kind {
     /// How it is poked; none if this worker does not know how.
-    pub(super) probe: Option<Probe>,
+    pub(super) way: Option<Way>,
     pub(super) at_once: Option<NonZeroUsize>,
 }
 
@@ -29,6 +30,7 @@ impl Kinds {
         }
         let number = u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
         self.kinds.push(Kind::default());
+        self.names.push(name.clone());
         self.numbers.insert(name.clone(), number);
         number
     }
@@ -38,8 +40,13 @@ impl Kinds {
         self.kinds.get_mut(number as usize)
     }
 
+    /// The name of the kind of this number.
+    pub(super) fn name(&self, number: u32) -> Option<&SensorKind> {
+        self.names.get(number as usize)
+    }
+
     pub(super) fn is_known(&self, number: u32) -> bool {
-        self.kinds.get(number as usize).is_some_and(|kind| kind.probe.is_some())
+        self.kinds.get(number as usize).is_some_and(|kind| kind.way.is_some())
     }
 
     /// The kinds that this worker can poke, with their numbers.
@@ -48,6 +55,6 @@ impl Kinds {
             .numbers
             .iter()
             .filter_map(|(name, number)| Some((*number, name, self.kinds.get(*number as usize)?)));
-        known.filter(|(_, _, kind)| kind.probe.is_some())
+        known.filter(|(_, _, kind)| kind.way.is_some())
     }
 }

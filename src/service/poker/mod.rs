@@ -2,6 +2,8 @@
 
 mod crew;
 mod cycle;
+#[cfg_attr(not(feature = "tokio"), allow(dead_code, unreachable_pub))]
+mod distant;
 mod ends;
 mod follow;
 mod group;
@@ -15,6 +17,10 @@ mod shards;
 mod slab;
 mod worker;
 
+#[cfg(feature = "tokio")]
+pub use distant::OwnedPokeRequest;
+#[cfg(feature = "tokio")]
+pub(crate) use distant::{AsyncProbe, BoxFuture};
 pub use options::PokerOptions;
 pub use probe::{Poke, PokeLog, PokeMany, PokeRequest};
 pub use report::PokeReport;

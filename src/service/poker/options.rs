@@ -31,6 +31,7 @@ pub struct PokerOptions {
     /// No group is poked more often than this.
     pub floor: Duration,
     /// How many pokes are made at once, at most; 0 counts as 1. The threads are the poker's own, made when they are needed.
+    /// Async pokes (feature `tokio`) need none, and do not count.
     pub threads: usize,
     /// How many sensors are read at once.
     pub page: usize,

@@ -137,7 +137,7 @@ pub trait PokeLog: Send + Sync {
     fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked);
 }
 
-/// How a kind is poked.
+/// How a kind is poked on threads.
 #[derive(Clone)]
 pub(super) enum Probe {
     One(Arc<dyn Poke>),
@@ -160,16 +160,20 @@ pub(super) fn look(poke: &dyn Poke, request: &PokeRequest<'_>) -> Poked {
 }
 
 fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
-    let wrong = match catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))) {
-        Ok(answers) if answers.len() == requests.len() => return answers.into_iter().map(bounded).collect(),
+    checked(catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))), requests.len())
+}
+
+/// The answers to so many requests, as the store takes them.
+pub(super) fn checked(answers: std::thread::Result<Vec<Poked>>, requests: usize) -> Vec<Poked> {
+    let wrong = match answers {
+        Ok(answers) if answers.len() == requests => return answers.into_iter().map(bounded).collect(),
         Ok(answers) => Poked::Unreachable(format!(
-            "the poke answered {} of {} requests: poke_many must answer each",
+            "the poke answered {} of {requests} requests: poke_many must answer each",
             answers.len(),
-            requests.len()
         )),
         Err(panic) => panicked(&*panic),
     };
-    vec![wrong; requests.len()]
+    vec![wrong; requests]
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Poked {

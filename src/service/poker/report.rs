@@ -17,8 +17,12 @@ pub struct PokeReport {
     pub sensors: usize,
     /// Poke groups, that is distinct targets, that it holds in memory.
     pub groups: usize,
+    /// Shards that it took in this tick: at its start, or from a worker that left or died.
+    pub gained: usize,
     /// Sensors read from the store: registered, changed or ended since the last tick, or taken over.
     pub loaded: usize,
+    /// Groups that came due in this tick.
+    pub due: usize,
     /// Pokes whose answers were taken up, those that passed their deadline among them.
     pub poked: usize,
     /// Pokes that were not needed, because sensors share them.
@@ -48,11 +52,12 @@ pub struct PokeReport {
     pub backed_off: usize,
     /// How often the log panicked ([`PokeLog`](super::PokeLog)).
     pub log_panics: usize,
-    /// Groups that are due and wait for a thread, now that the tick is over.
+    /// Groups that are due and wait for a thread, or for a place among the calls of their kind, now that the tick is over.
     pub waiting: usize,
     /// Groups whose poke was begun and has neither answered nor passed its deadline, now that the tick is over.
     pub in_flight: usize,
-    /// Threads whose poke passed its deadline and has not returned.
+    /// Calls that passed their deadline and have not returned: each holds a thread; of async pokes, only those that block
+    /// their runtime.
     pub hung: usize,
     /// Threads that may poke: [`PokerOptions::threads`](super::PokerOptions::threads), less those hung beyond
     /// [`max_hung`](super::PokerOptions::max_hung). At 0 nothing is poked; sensors time out only.

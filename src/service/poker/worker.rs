@@ -9,6 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::crew::{Crew, Former, Haul};
+use super::distant::Way;
 use super::group::GroupRef;
 use super::groups::Groups;
 use super::kinds::Kinds;
@@ -19,6 +20,7 @@ use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::Ending;
+use crate::service::observer::{Observer, PokeTally, Watch};
 use crate::service::run::LoopHandle;
 use crate::store::{Store, StoreExt};
 
@@ -43,6 +45,8 @@ use crate::store::{Store, StoreExt};
 ///
 /// * *Threads* are the poker's own, made when there is work for them, at most [`threads`](PokerOptions::threads) that do not
 ///   hang. Kinds take turns; a kind may have a limit of calls at once ([`Self::at_once`]), and does not hold up the others.
+/// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the same deadlines, fences
+///   and limits by kind; past its deadline a future is dropped, so that nothing hangs, unless it blocks its runtime.
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its members, else that of
 ///   the options. Then it counts as [`Poked::Unreachable`](crate::sensor::Poked::Unreachable), its thread as hung, and another
 ///   takes its place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke hangs, its
@@ -64,7 +68,7 @@ use crate::store::{Store, StoreExt};
 ///
 /// When the clock is set back, the worker begins anew, as after a restart.
 ///
-/// [`Self::leave`] and dropping the poker wait for pokes that run, each until its deadline at most.
+/// [`Self::leave`] and dropping the poker wait for pokes that run on threads, each until its deadline at most, and drop async ones.
 ///
 /// # Examples
 ///
@@ -127,6 +131,9 @@ pub struct Poker {
     pub(super) handle: Option<LoopHandle>,
     /// Due groups that wait for a place in the crew's queue, by kind.
     pub(super) pending: Vec<Pending>,
+    pub(super) watch: Watch,
+    /// Answers that the observer was not told of yet.
+    pub(super) tally: PokeTally,
 }
 
 /// The due groups of a kind that this worker can poke.
@@ -174,7 +181,16 @@ impl Poker {
             former: Former::default(),
             handle: None,
             pending: Vec::new(),
+            watch: Watch::default(),
+            tally: PokeTally::default(),
         })
+    }
+
+    /// Tells this observer what it counts and measures.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.watch = observer.into();
+        self
     }
 
     /// Answers for this kind with this poke.
@@ -183,7 +199,7 @@ impl Poker {
     /// not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
-        self.probe(&kind, Probe::One(Arc::new(poke)))
+        self.way(&kind, Way::Threads(Probe::One(Arc::new(poke))))
     }
 
     /// Answers for this kind with this poke, at most `at_most` targets in one call.
@@ -209,18 +225,19 @@ impl Poker {
     /// ```
     #[must_use]
     pub fn kind_many(self, kind: SensorKind, at_most: NonZeroUsize, poke: impl PokeMany + 'static) -> Self {
-        self.probe(&kind, Probe::Many(Arc::new(poke), at_most.get()))
+        self.way(&kind, Way::Threads(Probe::Many(Arc::new(poke), at_most.get())))
     }
 
-    fn probe(mut self, kind: &SensorKind, probe: Probe) -> Self {
+    pub(super) fn way(mut self, kind: &SensorKind, way: Way) -> Self {
         self.begin_anew();
         if let Some(kind) = self.kinds.kind_mut(kind) {
-            kind.probe = Some(probe);
+            kind.way = Some(way);
         }
         self
     }
 
-    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count.
+    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count. Without it, blocking
+    /// pokes are limited by their threads alone, and async ones to 1,000 of a kind.
     #[must_use]
     pub fn at_once(mut self, kind: SensorKind, calls: NonZeroUsize) -> Self {
         self.begin_anew();
@@ -238,7 +255,7 @@ impl Poker {
         self
     }
 
-    /// Waits for the pokes that run, each until its deadline at most, and releases the shards, so that other workers take them
+    /// Waits for the pokes that run on threads, each until its deadline at most, drops async ones, and releases the shards, so that other workers take them
     /// over at once. What the pokes answered counts. Threads that hang stay until their pokes return; if the poker ticks again, they
     /// count against [`max_hung`](PokerOptions::max_hung) as before.
     ///
@@ -259,7 +276,9 @@ impl Poker {
         let (mut haul, mut report) = (Haul::default(), PokeReport::default());
         self.former = crew.disband(&mut haul);
         self.take_up(&mut haul, now, &mut report);
-        self.store_ends(now, &mut report)
+        let settled = self.store_ends(now, &mut report);
+        self.watch.poke_answers(&report, &mut self.tally);
+        settled
     }
 
     /// Forgets all that it holds, and its threads.

@@ -58,6 +58,7 @@ impl Line {
 
     /// A line to a database that is created or brought up to date, if need be.
     pub(super) fn create(place: Place, options: SqliteOptions) -> StoreResult<Self> {
+        check_library(rusqlite::version_number())?;
         let conn = match &place {
             Place::File(path) => {
                 probe::look(path, &options.prefix)?;
@@ -171,6 +172,20 @@ fn connect(path: &Path, create: OpenFlags, options: &SqliteOptions) -> StoreResu
     Ok(conn)
 }
 
+/// The oldest SQLite whose SQL is that of the statements: 3.38.0.
+const OLDEST: i32 = 3_038_000;
+
+/// Refuses a library that is too old. Only one that was linked from the system can be.
+fn check_library(version: i32) -> StoreResult<()> {
+    if version >= OLDEST {
+        return Ok(());
+    }
+    let (major, minor) = (version / 1_000_000, version / 1_000 % 1_000);
+    let text =
+        format!("SQLite {major}.{minor} is older than 3.38: update it, or build with the feature `bundled`");
+    Err(StoreError::new(StoreErrorKind::Backend, text))
+}
+
 /// Sets what touches the connection, not the file.
 fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -229,6 +244,7 @@ fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn migrate(conn: &Connection, prefix: &super::Prefix) -> StoreResult<()> {
+    check_library(rusqlite::version_number())?;
     if schema::inspect(conn, prefix)? == Found::Current {
         return Ok(());
     }
@@ -249,4 +265,17 @@ pub fn migrate(conn: &Connection, prefix: &super::Prefix) -> StoreResult<()> {
         let _ = conn.execute_batch(undo);
     }
     done.map_err(|fault: super::error::Fault| fault.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_too_old_is_named() {
+        assert!(
+            check_library(3_037_002).unwrap_err().to_string().starts_with("SQLite 3.37 is older than 3.38")
+        );
+        assert!(check_library(OLDEST).is_ok());
+    }
 }

@@ -65,18 +65,30 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// The error of one statement.
-pub(super) fn store_error(error: rusqlite::Error) -> StoreError {
+/// What an error of the driver means: for hosts that run statements of their own beside the store's.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::error::StoreErrorKind;
+/// use stationmaster::store::sqlite::{rusqlite::Connection, store_error};
+/// let conn = Connection::open_in_memory()?;
+/// conn.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY); INSERT INTO orders VALUES (1)")?;
+/// let error = conn.execute("INSERT INTO orders VALUES (1)", []).map_err(store_error).unwrap_err();
+/// assert_eq!(error.kind(), StoreErrorKind::Conflict);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn store_error(error: rusqlite::Error) -> StoreError {
     let (kind, what) = classify(&error);
     StoreError::new(kind, format!("{what} ({error})")).with_source(error)
 }
 
-/// The error of a COMMIT after which SQLite is out of the transaction.
+/// What an error of COMMIT means, for hosts whose transactions the store took part in.
 ///
-/// A full medium is known to have stopped the commit before its last frame. Of any other error it is not known whether
-/// it came before or after the commit took effect.
-pub(super) fn commit_error(error: rusqlite::Error) -> StoreError {
-    if classify(&error).0 == StoreErrorKind::Full {
+/// A full medium is known to have stopped the commit before its last frame, and other connections before its first. Of any other error it
+/// is not known whether it came before or after the commit took effect: [`StoreErrorKind::Indeterminate`].
+pub fn commit_error(error: rusqlite::Error) -> StoreError {
+    if matches!(classify(&error).0, StoreErrorKind::Full | StoreErrorKind::Busy) {
         return store_error(error);
     }
     let text =
@@ -106,6 +118,11 @@ fn classify(error: &rusqlite::Error) -> (StoreErrorKind, &'static str) {
 
 fn classify_code(error: ffi::Error, message: &str) -> (StoreErrorKind, &'static str) {
     match error.code {
+        _ if error.extended_code == ffi::SQLITE_BUSY_SNAPSHOT => (
+            StoreErrorKind::Busy,
+            "another writer came between the first read of this transaction and its first write: \
+             roll back, and begin it with BEGIN IMMEDIATE",
+        ),
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
             (StoreErrorKind::Busy, "another writer holds the database: call again, or raise the busy timeout")
         }
@@ -168,9 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_commit_is_open_unless_the_medium_was_full() {
+    fn a_failed_commit_is_open_unless_the_medium_was_full_or_locked() {
         let of = |code| commit_error(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind();
         assert_eq!(of(ffi::SQLITE_FULL), StoreErrorKind::Full);
+        assert_eq!(of(ffi::SQLITE_BUSY), StoreErrorKind::Busy);
         assert_eq!(of(ffi::SQLITE_IOERR_FSYNC), StoreErrorKind::Indeterminate);
         assert_eq!(of(ffi::SQLITE_INTERRUPT), StoreErrorKind::Indeterminate);
     }

@@ -7,6 +7,8 @@
 //! * [`SqliteTx::attach`] does the same work inside a transaction that the host owns, so that rows of the host and of the
 //!   store commit together or not at all. It begins nothing, commits nothing and touches no pragma.
 //!
+//! A host whose driver is not `rusqlite` inserts into views: `docs/sql.md`.
+//!
 //! Both work beside the host's tables: every table and index begins with the [`Prefix`], and the record of migrations
 //! is a table like the others; `user_version` stays the host's.
 //!
@@ -46,22 +48,23 @@
 
 mod conn;
 mod error;
-#[cfg(test)]
-mod healing;
 mod options;
 mod prefix;
 mod probe;
 mod schema;
+#[cfg(test)]
+mod tests;
 mod tx;
 
 use std::path::Path;
 
 pub use conn::migrate;
+pub use error::{commit_error, store_error};
 pub use options::{SqliteOptions, Synchronous};
 pub use prefix::Prefix;
 /// The driver, in the version the crate was built with: for hosts that hand in their own transactions.
 pub use rusqlite;
-pub use schema::migrations_sql;
+pub use schema::{migrations_sql, migrations_sql_from};
 pub use tx::SqliteTx;
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};

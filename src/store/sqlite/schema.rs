@@ -18,8 +18,10 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") },
+    Migration { name: "0002_contract", sql: include_str!("migrations/0002_contract.sql") },
+];
 
 const LEDGER: &str = "CREATE TABLE sm_migration (
     version    INTEGER PRIMARY KEY,
@@ -162,7 +164,7 @@ pub(super) fn migrate_inside(conn: &Connection, prefix: &Prefix) -> Outcome<()> 
 
 /// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations themselves.
 ///
-/// Apply it in one transaction, once. Later versions of the crate bring an older schema up to date with
+/// Apply it in one transaction, once. What later versions of the crate add is [`migrations_sql_from`], or done by
 /// [`super::migrate`].
 ///
 /// # Examples
@@ -174,8 +176,27 @@ pub(super) fn migrate_inside(conn: &Connection, prefix: &Prefix) -> Outcome<()> 
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 pub fn migrations_sql(prefix: &Prefix) -> String {
-    let mut sql = prefix.apply(LEDGER);
-    for (at, migration) in MIGRATIONS.iter().enumerate() {
+    migrations_sql_from(prefix, 0)
+}
+
+/// The SQL that brings a schema of this version up to date; version 0 is none. Empty if there is nothing to do.
+///
+/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that this version of the crate needs: a host keeps one file per
+/// step, and makes the next one when that number rises.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::sqlite::{Prefix, migrate, migrations_sql_from, rusqlite::Connection};
+/// let (conn, prefix) = (Connection::open_in_memory()?, Prefix::default());
+/// conn.execute_batch(&migrations_sql_from(&prefix, 0))?;
+/// migrate(&conn, &prefix)?;
+/// assert_eq!(migrations_sql_from(&prefix, 1_000), "");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn migrations_sql_from(prefix: &Prefix, version: u32) -> String {
+    let mut sql = if version == 0 { prefix.apply(LEDGER) } else { String::new() };
+    for (at, migration) in MIGRATIONS.iter().enumerate().skip(version as usize) {
         let note = NOTE
             .replace("?1", &(at + 1).to_string())
             .replace("?2", &format!("'{}'", migration.name))
@@ -214,6 +235,31 @@ mod tests {
     }
 
     #[test]
+    fn each_step_of_the_text_for_hosts_leads_to_the_current_schema() {
+        let prefix = Prefix::default();
+        for version in 1..=MIGRATIONS.len() {
+            let conn = Connection::open_in_memory().unwrap();
+            let whole = migrations_sql(&prefix);
+            let rest = migrations_sql_from(&prefix, version as u32);
+            conn.execute_batch(whole.strip_suffix(&rest).unwrap()).unwrap();
+            let older = if rest.is_empty() { Found::Current } else { Found::Older(version) };
+            assert_eq!(inspect(&conn, &prefix).unwrap(), older);
+            conn.execute_batch(&rest).unwrap();
+            assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Current);
+        }
+    }
+
+    #[test]
+    fn an_older_schema_is_brought_up_to_date() {
+        let (conn, prefix) = (Connection::open_in_memory().unwrap(), Prefix::default());
+        let whole = migrations_sql(&prefix);
+        let first = whole.strip_suffix(&migrations_sql_from(&prefix, 1)).unwrap();
+        conn.execute_batch(first).unwrap();
+        migrate_inside(&conn, &prefix).unwrap();
+        assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Current);
+    }
+
+    #[test]
     fn stores_with_nested_prefixes_live_side_by_side() {
         let conn = Connection::open_in_memory().unwrap();
         migrate_inside(&conn, &Prefix::new("sm_b_").unwrap()).unwrap();
@@ -230,7 +276,7 @@ mod tests {
             "CREATE VIEW SM_anything AS SELECT 1",
             "CREATE TABLE sm_migration (id)",
             &format!("{ours} UPDATE sm_migration SET checksum = 'x'"),
-            &format!("{ours} INSERT INTO sm_migration VALUES (2, '0002_later', 'x', 0)"),
+            &format!("{ours} INSERT INTO sm_migration VALUES ({}, 'later', 'x', 0)", VERSION + 1),
             &format!("{ours} DROP TABLE sm_task"),
         ] {
             let conn = Connection::open_in_memory().unwrap();

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::flights::Air;
 use super::job::Job;
 use crate::id::SensorKind;
+use crate::service::poker::distant::{AsyncProbe, Way};
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::Probe;
 use crate::service::run::LoopHandle;
@@ -49,6 +51,8 @@ pub(super) struct Board {
     /// How many hung threads are replaced.
     pub(super) max_hung: usize,
     pub(super) closing: bool,
+    /// Pokes that are futures.
+    pub(super) air: Air,
     /// Groups whose hung poke has returned.
     pub(super) returned: Vec<GroupRef>,
     /// Counts what threads told of.
@@ -63,7 +67,7 @@ pub(super) struct Board {
 /// The work of one kind.
 pub(super) struct KindQueue {
     pub(super) name: SensorKind,
-    pub(super) probe: Probe,
+    pub(super) way: Way,
     pub(super) jobs: VecDeque<Job>,
     /// Calls that run and do not hang.
     pub(super) running: usize,
@@ -147,6 +151,17 @@ impl Board {
         Hanging { hung: self.hung_in_all(), max_hung: self.max_hung }
     }
 
+    /// The futures of this kind, and the jobs of one of them, if it may have one more.
+    pub(super) fn take_futures(&mut self, kind: usize) -> Option<(Arc<dyn AsyncProbe>, Vec<Job>)> {
+        let hanging = self.hanging();
+        let kind = self.kinds.get_mut(kind).filter(|kind| kind.has_work(hanging))?;
+        let Way::Futures(probe, most) = &kind.way else { return None };
+        let (probe, most) = (Arc::clone(probe), *most);
+        kind.running += 1;
+        let length = most.clamp(1, kind.jobs.len());
+        Some((probe, kind.jobs.drain(..length).collect()))
+    }
+
     /// True if so many calls of this kind hang that none more is begun.
     pub(super) fn is_held_back(&self, kind: usize) -> bool {
         self.kinds.get(kind).is_some_and(|kind| kind.is_held_back(self.hanging()))
@@ -158,16 +173,17 @@ impl Board {
         for step in 0..kinds {
             let at = (self.turn + step) % kinds;
             let Some(kind) = self.kinds.get_mut(at).filter(|kind| kind.has_work(hanging)) else { continue };
+            let Way::Threads(probe) = kind.way.clone() else { continue };
             let fair = kind.jobs.len().div_ceil(active.min(kind.at_once - kind.running));
             let most = kind.stint();
-            let length = if matches!(kind.probe, Probe::One(_)) { most.min(fair) } else { most };
+            let length = if matches!(probe, Probe::One(_)) { most.min(fair) } else { most };
             let length = length.clamp(1, kind.jobs.len());
             kind.running += 1;
             self.turn = at + 1;
             return Some(Stint {
                 kind: at,
                 name: kind.name.clone(),
-                probe: kind.probe.clone(),
+                probe,
                 jobs: kind.jobs.drain(..length).collect(),
             });
         }
@@ -177,7 +193,7 @@ impl Board {
     /// How many threads the queued work is for.
     pub(super) fn wanted(&self) -> usize {
         let hanging = self.hanging();
-        let of = |kind: &KindQueue| match kind.is_held_back(hanging) {
+        let of = |kind: &KindQueue| match kind.is_held_back(hanging) || !kind.needs_threads() {
             true => 0,
             false => kind.jobs.len().div_ceil(kind.stint()).min(kind.at_once.saturating_sub(kind.running)),
         };
@@ -186,6 +202,14 @@ impl Board {
 }
 
 impl KindQueue {
+    pub(super) fn new(name: SensorKind, way: Way, at_once: usize) -> Self {
+        Self { name, way, jobs: VecDeque::new(), running: 0, hung: 0, at_once, pace: None }
+    }
+
+    fn needs_threads(&self) -> bool {
+        matches!(self.way, Way::Threads(_))
+    }
+
     fn has_work(&self, hanging: Hanging) -> bool {
         !self.jobs.is_empty() && self.running < self.at_once && !self.is_held_back(hanging)
     }
@@ -198,10 +222,10 @@ impl KindQueue {
 
     /// How many jobs a thread takes at once.
     fn stint(&self) -> usize {
-        match (&self.probe, self.pace) {
-            (Probe::Many(_, most), _) => *most,
-            (Probe::One(_), None) => 1,
-            (Probe::One(_), Some(pace)) => {
+        match (&self.way, self.pace) {
+            (Way::Threads(Probe::Many(_, most)) | Way::Futures(_, most), _) => *most,
+            (Way::Threads(Probe::One(_)), None) => 1,
+            (Way::Threads(Probe::One(_)), Some(pace)) => {
                 let fit = u64::try_from(STINT.as_nanos()).unwrap_or(u64::MAX) / pace.max(1);
                 usize::try_from(fit.clamp(1, LONGEST_STINT)).unwrap_or(1)
             }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::board::{Shared, Stint};
 use super::job::{Answer, Job, Outcome};
 use crate::sensor::Poked;
+use crate::service::observer::spans;
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
 
@@ -47,6 +48,44 @@ struct Asked {
 }
 
 impl Call {
+    /// None for no jobs.
+    pub(super) fn new<'a>(
+        began: Instant,
+        knew: u64,
+        jobs: impl Iterator<Item = &'a Job> + Clone,
+    ) -> Option<Self> {
+        let timeout = jobs.clone().map(|job| job.timeout).min()?;
+        let mut asked = jobs.map(|job| Asked { group: job.group, tick: job.tick });
+        let first = asked.next()?;
+        Some(Self { began, timeout, knew, first, more: asked.collect() })
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = GroupRef> {
+        self.asked().map(|asked| asked.group)
+    }
+
+    /// What it was answered.
+    pub(super) fn answered(&self, answers: Vec<Poked>) -> impl Iterator<Item = Answer> {
+        self.answers(self.began.elapsed(), answers.into_iter().map(Outcome::Answered))
+    }
+
+    /// One answer for each group; the first says how long the call took.
+    fn answers(
+        &self,
+        took: Duration,
+        outcomes: impl Iterator<Item = Outcome>,
+    ) -> impl Iterator<Item = Answer> {
+        let mut took = Some(took);
+        let answer = move |(Asked { group, tick }, outcome)| Answer {
+            group,
+            tick,
+            knew: self.knew,
+            outcome,
+            took: took.take(),
+        };
+        self.asked().zip(outcomes).map(answer)
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.began.checked_add(self.timeout)
     }
@@ -63,14 +102,10 @@ impl Call {
         std::iter::once(self.first).chain(self.more.iter().copied())
     }
 
-    /// What to say of it when it has passed its deadline.
-    pub(super) fn overran(&self) -> impl Iterator<Item = Answer> {
-        self.asked().map(|Asked { group, tick }| Answer {
-            group,
-            tick,
-            knew: self.knew,
-            outcome: Outcome::Overran(self.timeout),
-        })
+    /// What to say of it when it has passed its deadline, and, if it does not hang, has ended for that.
+    pub(super) fn overran(&self, hangs: bool) -> impl Iterator<Item = Answer> {
+        let outcome = move |_| Outcome::Overran { timeout: self.timeout, hangs };
+        self.answers(self.timeout, self.asked().map(outcome))
     }
 }
 
@@ -100,6 +135,7 @@ impl Desk {
                 };
             }
             made += batch.len();
+            let _span = spans::poke(&name, batch.len());
             let request = |job: &'_ Job| (job.sensors as usize, job.now);
             if let (Probe::One(poke), [(job, _)]) = (&probe, batch.as_slice()) {
                 let (sensors, now) = request(job);
@@ -134,10 +170,10 @@ impl Desk {
         if work.taken {
             return false;
         }
-        work.call = None;
+        let mut took = work.call.take().map(|call| now.saturating_duration_since(call.began));
         for ((job, knew), poked) in batch.drain(..).zip(answers.drain(..)) {
             let outcome = Outcome::Answered(poked);
-            work.done.push(Answer { group: job.group, tick: job.tick, knew, outcome });
+            work.done.push(Answer { group: job.group, tick: job.tick, knew, outcome, took: took.take() });
         }
         if !shared.may_begin(now) {
             return false;
@@ -149,11 +185,7 @@ impl Desk {
         let knew = shared.followed.load(Ordering::Acquire);
         let length = work.todo.len().min(most);
         batch.extend(work.todo.drain(..length).map(|job| (job, knew)));
-        let mut asked = batch.iter().map(|(job, _)| Asked { group: job.group, tick: job.tick });
-        let Some(first) = asked.next() else { return false };
-        let more = asked.collect();
-        let timeout = batch.iter().map(|(job, _)| job.timeout).min().unwrap_or_default();
-        work.call = Some(Call { began: now, timeout, knew, first, more });
-        true
+        work.call = Call::new(now, knew, batch.iter().map(|(job, _)| job));
+        work.call.is_some()
     }
 }

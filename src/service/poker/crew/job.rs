@@ -31,12 +31,19 @@ pub(in crate::service::poker) struct Answer {
     /// The last tick that had read the store when the poke began.
     pub(in crate::service::poker) knew: u64,
     pub(in crate::service::poker) outcome: Outcome,
+    /// How long its call took, or its deadline if that passed. The first of the answers to a call says so.
+    pub(in crate::service::poker) took: Option<Duration>,
 }
 
 /// How a poke went.
 #[derive(Debug)]
 pub(in crate::service::poker) enum Outcome {
     Answered(Poked),
-    /// It passed its deadline, which was so long.
-    Overran(Duration),
+    /// It passed its deadline.
+    Overran {
+        /// How long it might have taken.
+        timeout: Duration,
+        /// It has not returned.
+        hangs: bool,
+    },
 }

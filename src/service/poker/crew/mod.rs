@@ -1,12 +1,13 @@
-//! The threads that poke.
+//! The threads that poke, and the pokes that need none.
 //!
 //! The poker hands out jobs; threads take them from queues by kind, a few at once where pokes are quick, and lay their answers
 //! on a desk each. The tick collects from the desks. A call that passes its deadline loses its desk to the tick: its jobs are
 //! answered for it, what else lay there goes back to the queue, and another thread takes its place. What the call answers when
-//! it returns after all is dropped, and the thread ends.
+//! it returns after all is dropped, and the thread ends. Pokes that are futures fly instead: see [`flights`].
 
 mod board;
 mod desk;
+mod flights;
 mod job;
 mod thread;
 
@@ -20,8 +21,8 @@ use board::{KindQueue, Shared};
 use desk::Desk;
 pub(super) use job::{Answer, Job, Outcome};
 
+use super::distant::Way;
 use super::group::GroupRef;
-use super::probe::Probe;
 use crate::id::SensorKind;
 use crate::service::run::LoopHandle;
 
@@ -89,11 +90,9 @@ impl Crew {
     }
 
     /// Makes a kind known, as the next number.
-    pub(super) fn add_kind(&mut self, name: SensorKind, probe: Probe, at_once: Option<NonZeroUsize>) {
-        let at_once = at_once.map_or(usize::MAX, NonZeroUsize::get);
-        let queue =
-            KindQueue { name, probe, jobs: Default::default(), running: 0, hung: 0, at_once, pace: None };
-        self.shared.board.lock().kinds.push(queue);
+    pub(super) fn add_kind(&mut self, name: SensorKind, way: Way, at_once: Option<NonZeroUsize>) {
+        let at_once = at_once.map_or_else(|| way.usual_at_once(), NonZeroUsize::get);
+        self.shared.board.lock().kinds.push(KindQueue::new(name, way, at_once));
     }
 
     /// Wakes this loop when answers come that no tick waits for.
@@ -103,6 +102,7 @@ impl Crew {
 
     pub(super) fn begin_until(&self, until: Option<Instant>) {
         self.shared.begin_until(until);
+        self.shared.launch_all();
     }
 
     pub(super) fn may_begin(&self) -> bool {
@@ -131,6 +131,7 @@ impl Crew {
         }
         drop(board);
         self.staff();
+        self.shared.launch(kind);
     }
 
     /// Wakes or makes as many threads as the queued work is for.
@@ -172,7 +173,7 @@ impl Crew {
             let Some(call) = work.call.as_ref() else { return true };
             let overran = call.deadline().is_some_and(|deadline| deadline <= now);
             if overran {
-                haul.answers.extend(call.overran());
+                haul.answers.extend(call.overran(true));
             }
             let stuck = now.saturating_duration_since(call.began()) >= STUCK;
             let kind = work.kind;
@@ -199,8 +200,12 @@ impl Crew {
             }
             !overran
         });
+        let overdue = board.take_overdue(now);
+        haul.answers.append(&mut board.air.answers);
         haul.returned.append(&mut board.returned);
         drop(board);
+        haul.answers.extend(self.shared.ground(overdue));
+        self.shared.launch_all();
         if freed || !haul.returned.is_empty() || self.threads.is_empty() {
             self.staff();
         }
@@ -227,7 +232,9 @@ impl Crew {
         }
         let board = self.shared.board.lock();
         standing.queued += board.queued();
-        standing.hung = board.hung_in_all();
+        standing.running += board.air.pokes();
+        standing.deadline = standing.deadline.into_iter().chain(board.air.deadline()).min();
+        standing.hung = board.hung_in_all() + board.air.hung();
         standing
     }
 
@@ -263,7 +270,7 @@ impl Crew {
         former
     }
 
-    /// Begins no more pokes, and waits for those that run, each until its deadline at most.
+    /// Begins no more pokes, drops those that are futures, and waits for those on threads, each until its deadline at most.
     fn close(&mut self, haul: &mut Haul) {
         self.begin_until(None);
         {
@@ -271,6 +278,10 @@ impl Crew {
             board.closing = true;
             board.kinds.iter_mut().for_each(|kind| kind.jobs.clear());
             self.shared.work.notify_all();
+            let flying = board.take_flying();
+            drop(board);
+            // Nobody waits for them, so nobody hears of them.
+            self.shared.ground(flying).for_each(drop);
         }
         loop {
             let active = self.shared.board.lock().active;
@@ -290,7 +301,7 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
+        if !self.threads.is_empty() || self.shared.board.lock().air.pokes() > 0 {
             self.close(&mut Haul::default());
         }
     }

@@ -74,12 +74,23 @@ pub(super) struct Db<'c> {
 
 impl<'c> SqliteTx<'c> {
     /// Works in a transaction that the host began and will commit or roll back: its rows and the store's become visible
-    /// together.
+    /// together. All of [`crate::service::lifecycle`] and [`crate::service::runs`] runs in it. The tables must be there: see
+    /// [`super::migrate`].
     ///
-    /// Begin it with [`Immediate`](rusqlite::TransactionBehavior::Immediate) if it writes: a deferred one that read
-    /// before its first write is refused as busy when another writer came between. The tables must be there: see
-    /// [`super::migrate`]. If an operation fails, roll back. After a rollback to a savepoint, attach anew: what was read of
-    /// lanes is remembered here.
+    /// * **Begin it with [`Immediate`](rusqlite::TransactionBehavior::Immediate) if it writes.** A deferred one that read
+    ///   before its first write is refused when another writer came between, whatever the busy timeout:
+    ///   [`StoreErrorKind::Busy`], which [is retryable](StoreError::is_retryable). Roll back, and begin the whole transaction again.
+    /// * **If an operation answers an error, roll back**: the store does not do it for you, and part of the work may be done.
+    /// * **A stale lease is an answer, not an error**, unless you ask with
+    ///   [`fenced`](crate::service::lifecycle::Fenced::fenced): then `?` leaves your function, and the dropped transaction rolls
+    ///   your rows back.
+    /// * After a rollback to a savepoint, attach anew: what was read of lanes is remembered here.
+    ///
+    /// The connection stays the host's. No pragma, no handler and no limit of it is touched. What is used of it: its cache of prepared
+    /// statements, whose capacity stays what it is (rusqlite's default is 16; operations use about a dozen each, so a host that calls
+    /// often gains by [`set_prepared_statement_cache_capacity(128)`](Connection::set_prepared_statement_cache_capacity), and with 0 each is
+    /// prepared anew); `last_insert_rowid` and `changes`, so read yours before you call; and its hooks and authorizer, which see the
+    /// statements.
     ///
     /// # Errors
     ///

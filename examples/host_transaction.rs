@@ -1,0 +1,95 @@
+//! A shop's order and the task that ships it, in one transaction of the shop's own: both are there, or neither is.
+//!
+//! ```sh
+//! cargo run --example host_transaction
+//! ```
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
+use stationmaster::service::lifecycle::{Fenced, Finish, enqueue, finish, start};
+use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, rusqlite};
+use stationmaster::store::{SqliteStore, StoreExt};
+use stationmaster::task::LeaseLoss;
+use stationmaster::{LeaseRef, NewTask, TaskKey};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Takes an order, and asks for its shipment. Whatever fails, the caller's transaction is dropped, and nothing was done.
+fn take_order(tx: &Transaction<'_>, prefix: &Prefix, now: DateTime<Utc>, id: i64, goods: &str) -> Result<()> {
+    let task = NewTask::new(TaskKey::new("shop", "orders", id.to_string(), "ship")?)
+        .lease_loss(LeaseLoss::Requeue { at_most: 3 })
+        .payload(goods);
+    // The task goes first, to show that the order takes it along.
+    enqueue(&mut SqliteTx::attach(tx, prefix)?, now, &[task])?;
+    tx.execute("INSERT INTO orders (id, goods, state) VALUES (?1, ?2, 'taken')", (id, goods))?;
+    Ok(())
+}
+
+/// Notes that an order was shipped, and ends the task: only if the lease still holds.
+fn shipped(db: &mut Connection, prefix: &Prefix, now: DateTime<Utc>, id: i64, lease: LeaseRef) -> Result<()> {
+    let tx = db.transaction_with_behavior(Immediate)?;
+    tx.execute("UPDATE orders SET state = 'shipped', parcels = parcels + 1 WHERE id = ?1", [id])?;
+    finish(&mut SqliteTx::attach(&tx, prefix)?, now, &[Finish::success(lease)])?.fenced()?;
+    Ok(tx.commit()?)
+}
+
+fn order(db: &Connection, id: i64) -> Result<(String, i64)> {
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    Ok(db.query_row("SELECT state, parcels FROM orders WHERE id = ?1", [id], row)?)
+}
+
+fn main() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("shop.db");
+    let (prefix, now) = (Prefix::default(), Utc::now());
+
+    // The shop's own connection and table. The store adds its tables to the same file, under its prefix.
+    let mut db = Connection::open(&path)?;
+    db.busy_timeout(Duration::from_secs(5))?;
+    db.execute_batch(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, goods TEXT NOT NULL CHECK (goods <> 'gold'), state TEXT NOT NULL,
+             parcels INTEGER NOT NULL DEFAULT 0)",
+    )?;
+    let store = Arc::new(SqliteStore::open(&path, SqliteOptions::new().prefix(prefix.clone()))?);
+
+    // An order that the shop refuses leaves no task behind.
+    let tx = db.transaction_with_behavior(Immediate)?;
+    assert!(take_order(&tx, &prefix, now, 1, "gold").is_err());
+    tx.rollback()?;
+    let tx = db.transaction_with_behavior(Immediate)?;
+    take_order(&tx, &prefix, now, 2, "books")?;
+    tx.commit()?;
+
+    // A packer is given the one task there is, starts it, and is not heard of any more.
+    let mut admitter = Admitter::new(store.clone(), "packer".try_into()?, AdmitterOptions::default())?;
+    let granted = admitter.tick(now)?.granted;
+    assert_eq!(granted.iter().map(|task| task.payload.as_str()).collect::<Vec<_>>(), ["books"]);
+    let lost = granted[0].lease_ref();
+    store.write(|tx| start(tx, now, &[lost])?.fenced())?;
+    println!("order 2 is being packed under epoch {}", lost.epoch);
+
+    // Its lease expires, and the task is given to another one.
+    let later = now + TimeDelta::hours(1);
+    assert_eq!(Reaper::new(store.clone(), ReaperOptions::default()).tick(later)?.reaped.len(), 1);
+    let mut second = Admitter::new(store.clone(), "second packer".try_into()?, AdmitterOptions::default())?;
+    let lease = second.tick(later)?.granted[0].lease_ref();
+
+    // The first one comes back: its transaction fails, and the parcel that it would have counted is not counted.
+    let refused = shipped(&mut db, &prefix, later, 2, lost).expect_err("the lease is stale");
+    println!("the first packer was told: {refused}");
+    assert_eq!(order(&db, 2)?, ("taken".to_owned(), 0));
+
+    shipped(&mut db, &prefix, later, 2, lease)?;
+    assert_eq!(order(&db, 2)?, ("shipped".to_owned(), 1));
+    store.read(|tx| {
+        assert_eq!(tx.audit()?, []);
+        Ok(())
+    })?;
+    println!("order 2 was shipped once, under epoch {}", lease.epoch);
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Exports a host's metrics to Prometheus: `cargo run --example prometheus`.
+//!
+//! It runs a few tasks and sensors with an observer, serves `GET /metrics`, scrapes itself, and checks that the page says what the
+//! run did. With `--serve` it goes on and serves the page until it is stopped.
+
+#[path = "../../tests/exposition/mod.rs"]
+mod exposition;
+mod registry;
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use registry::Registry;
+use stationmaster::backoff::RetryPolicy;
+use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::service::lifecycle::{Finish, enqueue, finish, register, start};
+use stationmaster::service::observer::{self, Observer};
+use stationmaster::service::{
+    Admitter, AdmitterOptions, ObservedStore, PokeRequest, Poker, PokerOptions, Service,
+};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::{NewTask, TaskKey};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let registry = Arc::new(Registry::default());
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let served = registry.clone();
+    let server = std::thread::spawn(move || serve(&listener, &served));
+
+    run(registry)?;
+
+    let page = scrape(address)?;
+    print!("{page}");
+    let page = exposition::parse(&page)?;
+    let value = |series: &str| page.value(series).ok_or(format!("no {series}"));
+    assert_eq!(value("stationmaster_granted_total")?, 6.0);
+    assert_eq!(value(r#"stationmaster_deferred{reason="pool_full"}"#)?, 0.0);
+    assert_eq!(value(r#"stationmaster_finished_total{became="success"}"#)?, 3.0);
+    assert_eq!(value(r#"stationmaster_finished_total{became="retry"}"#)?, 1.0);
+    assert_eq!(value("stationmaster_pokes_saved_total")?, 1.0, "two sensors shared a poke");
+    assert_eq!(value(r#"stationmaster_pokes_total{kind="a \"file\"\\\n",outcome="landed"}"#)?, 1.0);
+    assert_eq!(value(r#"stationmaster_task_moves_total{to="success"}"#)?, 5.0);
+    assert_eq!(value("stationmaster_wait_seconds_count")?, 6.0);
+    println!("# the page says what the run did; it is served at http://{address}/metrics");
+    if std::env::args().any(|argument| argument == "--serve") {
+        server.join().map_err(|_| "the server panicked")?;
+    }
+    Ok(())
+}
+
+/// Six tasks: three succeed, one fails and will be retried, two wait for the same target, which is there.
+fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
+    let observer: Arc<dyn Observer> = registry;
+    let store: Arc<dyn Store> = Arc::new(ObservedStore::new(MemoryStore::new(), observer.clone()));
+    let retry = RetryPolicy::exponential(Duration::from_secs(30)).max_attempts(3).build()?;
+    let key = |n| TaskKey::new("prod", "nightly", "2026-01-01", format!("task-{n}"));
+    let tasks = (0..6).map(|n| Ok(NewTask::new(key(n)?).retry(retry.clone())));
+    let tasks: Vec<NewTask> = tasks.collect::<Result<_, stationmaster::Error>>()?;
+    let now = SystemClock.now();
+    store.write(|tx| enqueue(tx, now, &tasks))?;
+
+    let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+    let granted = admitter.observed_by(observer.clone()).tick(now)?.granted;
+    let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
+    store.write(|tx| start(tx, now, &leases))?;
+    let ends: Vec<Finish> = leases[..4]
+        .iter()
+        .enumerate()
+        .map(|(n, lease)| if n == 3 { Finish::failed(*lease, "no route") } else { Finish::success(*lease) })
+        .collect();
+    observer::finished(&*observer, &store.write(|tx| finish(tx, now, &ends))?);
+
+    // Prometheus takes any text as a label, also this name of a kind.
+    let kind: stationmaster::id::SensorKind = "a \"file\"\\\n".try_into()?;
+    let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
+    let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
+    let sensor = |lease: &_| NewSensor::new(*lease, kind.clone(), context.clone(), settings);
+    let sensors: Vec<NewSensor> = leases[4..].iter().map(sensor).collect();
+    observer::registered(&*observer, &store.write(|tx| register(tx, now, &sensors))?);
+    let poker = Poker::new(store, "poker-1".try_into()?, PokerOptions::default().patience(Duration::MAX))?;
+    let landed = |_: &PokeRequest<'_>| Poked::Landed(None);
+    poker.kind(kind.clone(), landed).observed_by(observer).tick(now)?;
+    Ok(())
+}
+
+/// Answers every request with the page: enough for a scraper in the same network.
+fn serve(listener: &TcpListener, registry: &Registry) {
+    for stream in listener.incoming().flatten() {
+        // Whoever hangs up is asked again by its next scrape.
+        let _ = answer(stream, registry);
+    }
+}
+
+fn answer(mut stream: TcpStream, registry: &Registry) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let request =
+        BufReader::new(&stream).lines().take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty()));
+    request.for_each(drop);
+    let page = registry.render();
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nConnection: close";
+    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{page}", page.len())
+}
+
+fn scrape(address: SocketAddr) -> Result<String, Box<dyn Error>> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (_, page) = answer.split_once("\r\n\r\n").ok_or("no body")?;
+    Ok(page.to_owned())
+}

@@ -1,0 +1,108 @@
+//! Who works: admission, and what a worker does with what it was granted.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::admission::{Deferral, ReasonKind};
+use stationmaster::service::lifecycle::start;
+use stationmaster::store::StoreExt;
+use stationmaster::{LeaseRef, TaskRecord, time};
+
+use super::{Day, Event};
+use crate::trouble::Trouble;
+
+impl Day<'_> {
+    /// Lets workers admit, those with most free places first, until nothing more can start.
+    pub(super) fn admit(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let seen = self.news.seen();
+        if self.heard == Some(seen) && self.admit_at.is_none_or(|at| at > now) {
+            return self.expect_nothing_fits(now);
+        }
+        loop {
+            let seen = self.news.seen();
+            let live = self.workers.iter_mut().enumerate();
+            let live = live.filter_map(|(at, worker)| Some((at, worker.process.as_mut()?)));
+            // Of equals the first.
+            let most = live.min_by_key(|(at, process)| (usize::MAX - process.free(), *at));
+            let most = most.filter(|(_, process)| process.free() > 0);
+            let (worker, admission, free) = match most {
+                Some((worker, process)) => {
+                    let free = process.free();
+                    (worker, process.admitter.admit(now, free)?, free)
+                }
+                None => (0, self.asker.admit(now, 0)?, 0),
+            };
+            let admitted = admission.granted.len();
+            self.grant(worker, admission.granted, now)?;
+            if admitted == 0 || admitted < free && self.news.seen() == seen {
+                self.heard = Some(self.news.seen());
+                self.admit_at = admission.next_due;
+                self.ledger.defer(&admission.deferrals);
+                return Ok(());
+            }
+        }
+    }
+
+    /// The store told of no news: then no task may fit that did not fit before.
+    pub(super) fn expect_nothing_fits(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        if self.workers.iter().filter_map(|worker| worker.process.as_ref()).all(|process| process.free() == 0)
+        {
+            return Ok(());
+        }
+        let would_fit = |deferral: &Deferral| deferral.reason.kind() == ReasonKind::BudgetSpent;
+        if self.asker.admit(now, 0)?.deferrals.iter().any(would_fit) {
+            self.ledger.violation(now, "a task fits, and no admitter was told".into());
+        }
+        Ok(())
+    }
+
+    /// What a worker does with the tasks it was granted: it starts them, and hands over those that are to wait.
+    pub(super) fn grant(
+        &mut self,
+        worker: usize,
+        granted: Vec<TaskRecord>,
+        now: DateTime<Utc>,
+    ) -> Result<(), Trouble> {
+        if granted.is_empty() {
+            return Ok(());
+        }
+        for task in &granted {
+            let since = self.lost_at.remove(&task.no).unwrap_or(task.ready_at);
+            self.ledger.waited(&task.lane.pool, since, now);
+            self.ledger.take(&task.lane.pool, task.held_slots);
+            let waited = time::since(now, since).as_secs_f64();
+            let attempt = task.attempt;
+            let what = format_args!("admitted {} attempt {attempt} after {waited:.6}", task.key);
+            self.trace.note(now, what)?;
+        }
+        self.counts.attempts += granted.len();
+        let pools = self.store.read(|tx| Ok(tx.all_pools()?))?;
+        self.ledger.compare(now, &pools);
+        if self.reap_at.is_none() {
+            self.reap_at = Some(time::add(now, self.workload.workers.lease_s));
+        }
+
+        let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
+        self.store.write(|tx| start(tx, now, &leases))?;
+        let mut sensors = Vec::new();
+        for task in granted {
+            match self.sensor_of(&task, now)? {
+                Some(sensor) => sensors.push((sensor, task)),
+                None => self.work(worker, task, now),
+            }
+        }
+        if sensors.is_empty() { Ok(()) } else { self.hand_over(&sensors, now) }
+    }
+
+    /// The worker sits down to an attempt.
+    pub(super) fn work(&mut self, worker: usize, task: TaskRecord, now: DateTime<Utc>) {
+        let (lease, name) = (task.lease_ref(), task.key.to_string());
+        let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);
+        let roll = self.dice.roll("takes", &name, u64::from(task.attempt));
+        let takes = takes.map_or(Duration::ZERO, |takes| takes.at(roll));
+        self.calendar.put(time::add(now, takes), Event::WorkEnds { worker, lease });
+        if let Some(process) = &mut self.workers[worker].process {
+            process.at_work.insert(lease, task);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! How attempts end, and what follows from it.
+
+use chrono::{DateTime, Utc};
+use stationmaster::run::{RunClose, RunStatus};
+use stationmaster::service::Service;
+use stationmaster::service::lifecycle::{Finish, Finished, enqueue, finish};
+use stationmaster::store::StoreExt;
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, time};
+
+use super::Day;
+use crate::trouble::Trouble;
+
+impl Day<'_> {
+    pub(super) fn end_work(
+        &mut self,
+        worker: usize,
+        lease: LeaseRef,
+        now: DateTime<Utc>,
+    ) -> Result<(), Trouble> {
+        let process = self.workers[worker].process.as_mut();
+        // A crashed worker ends nothing.
+        let Some(task) = process.and_then(|process| process.at_work.remove(&lease)) else { return Ok(()) };
+        let Some(place) = self.runs.place(&task.key) else { return Ok(()) };
+        let (name, attempt) = (task.key.to_string(), u64::from(task.attempt));
+        let finish_ = match self.dice.happens(self.runs.spec(place).fails, "fails", &name, attempt) {
+            true => Finish::failed(lease, "simulated"),
+            false => Finish::success(lease),
+        };
+        self.ledger.give_back(&task.lane.pool, task.held_slots);
+        let finished = self.store.write(|tx| finish(tx, now, std::slice::from_ref(&finish_)))?;
+        match finished.first() {
+            Some(became) if *became != Finished::Stale => self.became(&task, *became, now),
+            _ => {
+                self.ledger.violation(now, format!("{name}: its worker lives, and its lease is stale"));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn became(
+        &mut self,
+        task: &TaskRecord,
+        became: Finished,
+        now: DateTime<Utc>,
+    ) -> Result<(), Trouble> {
+        match became {
+            Finished::Ended(state) => self.ended(&task.key, state, now),
+            Finished::RetryAt(at) => {
+                self.counts.retries += 1;
+                let after = time::since(at, now).as_secs_f64();
+                Ok(self.trace.note(now, format_args!("retry {} after {after:.6}", task.key))?)
+            }
+            other => Ok(self.trace.note(now, format_args!("{other:?} {}", task.key))?),
+        }
+    }
+
+    pub(super) fn ended(
+        &mut self,
+        key: &TaskKey,
+        state: TaskState,
+        now: DateTime<Utc>,
+    ) -> Result<(), Trouble> {
+        self.trace.note(now, format_args!("{state} {key}"))?;
+        self.counts.failed_tasks += usize::from(state == TaskState::Failed);
+        let Some(place) = self.runs.place(key) else { return Ok(()) };
+        self.runs.end(place, state);
+        self.advance(place.run, now)
+    }
+
+    /// Enqueues what may run next, and closes the run when nothing is left.
+    pub(super) fn advance(&mut self, run: usize, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let ready = self.runs.advance(run)?;
+        for NewTask { key, pool, .. } in &ready {
+            self.trace.note(now, format_args!("enqueued {key}"))?;
+            if let Some(account) = self.ledger.accounts.get_mut(pool) {
+                account.tasks += 1;
+            }
+        }
+        self.counts.tasks += ready.len();
+        if !ready.is_empty() {
+            self.store.write(|tx| enqueue(tx, now, &ready))?;
+        }
+        if let Some(state) = self.runs.ended(run) {
+            let status = if state == TaskState::Failed { RunStatus::Failed } else { RunStatus::Completed };
+            let close = RunClose::new(self.runs.runs[run].key.clone(), now, status);
+            self.store.write(|tx| Ok(tx.close_runs_if_open(std::slice::from_ref(&close))?))?;
+            self.open_runs -= 1;
+            self.trace.note(now, format_args!("over {}: {state}", close.key.id))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn reap(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let report = self.reaper.tick(now)?;
+        self.reap_at = report.next_due;
+        for reaped in report.reaped {
+            let task = &reaped.task;
+            self.trace.note(now, format_args!("lost {}", task.key))?;
+            self.counts.lost_leases += 1;
+            self.ledger.give_back(&task.lane.pool, task.held_slots);
+            if !self.orphans.remove(&task.lease_ref()) {
+                self.ledger.violation(now, format!("{}: its worker lives, and it was reaped", task.key));
+            }
+            if reaped.became == Finished::Ready {
+                self.lost_at.insert(task.no, now);
+            }
+            self.became(task, reaped.became, now)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! The simulation: services of the crate, a host around them, and a clock that jumps to whatever is due next.
+//!
+//! Nothing here waits. All work of an instant is done at that instant, in a fixed order; then the clock is set to the earliest of
+//! what the calendar holds and what the services say they are due for. Every decision (who is admitted, when a retry is due, whose
+//! lease has expired, which sensors have landed) is taken by the services of the crate, over a store of the crate.
+
+mod admission;
+mod ends;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::clock::{Clock, ManualClock};
+use stationmaster::id::Holder;
+use stationmaster::pool::{Deferred, PoolSpec};
+use stationmaster::service::kinds::Condition;
+use stationmaster::service::lifecycle::renew;
+use stationmaster::service::{
+    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, Wakes, WakingStore,
+};
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
+use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
+
+use crate::calendar::Calendar;
+use crate::graph::{NAMESPACE, Runs};
+use crate::landing::{Instance, Landings};
+use crate::ledger::Ledger;
+use crate::spread::Dice;
+use crate::trace::Trace;
+use crate::trouble::Trouble;
+use crate::worker::Worker;
+use crate::workload::Workload;
+
+/// Longer than any real time that a day takes. A poker measures three of its lengths by the machine's clock: how long a tick waits for
+/// answers, how long a poke may take, and, within its lease, until when pokes may begin. With these, every tick takes up the
+/// answers to all its pokes, however busy the machine is, and what it does follows from its instant alone.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+const POKER_LEASE: Duration = Duration::from_secs(12 * 3_600);
+
+/// The most times that one instant is gone through.
+const REPEATS: usize = 10_000;
+
+/// A day that has not ended this long after its last start never will.
+const DRAIN: Duration = Duration::from_secs(30 * 86_400);
+
+/// What the calendar holds. The rest is due when the services say so.
+#[derive(Debug)]
+enum Event {
+    RunStarts {
+        workflow: usize,
+    },
+    /// A worker comes to the end of an attempt, unless it crashed.
+    WorkEnds {
+        worker: usize,
+        lease: LeaseRef,
+    },
+    Renewal {
+        worker: usize,
+        life: u32,
+    },
+    Crash {
+        worker: usize,
+        back_after: Duration,
+    },
+    Back {
+        worker: usize,
+    },
+}
+
+#[derive(Debug, Default, Clone, Copy, serde::Serialize)]
+pub(crate) struct Counts {
+    pub(crate) runs: usize,
+    pub(crate) tasks: usize,
+    pub(crate) attempts: usize,
+    pub(crate) retries: usize,
+    pub(crate) failed_tasks: usize,
+    pub(crate) crashes: usize,
+    pub(crate) lost_leases: usize,
+    pub(crate) sensors: usize,
+    pub(crate) landed: usize,
+    pub(crate) pokes: usize,
+    pub(crate) pokes_saved: usize,
+    /// Instants at which something happened.
+    pub(crate) instants: usize,
+}
+
+/// What became of the day. [`crate::verify`] looks whether it may be so.
+pub(crate) struct Outcome {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) keys: Vec<TaskKey>,
+    pub(crate) open_runs: usize,
+    /// Leases of crashed workers that were not reaped.
+    pub(crate) orphans: usize,
+    /// Tasks that crashed workers worked on.
+    pub(crate) abandoned: usize,
+    pub(crate) ledger: Ledger,
+    pub(crate) counts: Counts,
+    pub(crate) trace: u64,
+}
+
+pub(crate) struct Day<'a> {
+    workload: &'a Workload,
+    dice: Dice,
+    landings: Landings,
+    clock: ManualClock,
+    store: Arc<dyn Store>,
+    /// Woken by the store when there may be work for an admitter.
+    news: LoopHandle,
+    heard: Option<Wakes>,
+    calendar: Calendar<Event>,
+    workers: Vec<Worker>,
+    /// Asks why tasks wait, and admits nothing.
+    asker: Admitter,
+    reaper: Reaper,
+    poker: Poker,
+    admit_at: Option<DateTime<Utc>>,
+    reap_at: Option<DateTime<Utc>>,
+    poke_at: Option<DateTime<Utc>>,
+    runs: Runs<'a>,
+    /// Pools whose sensing tasks keep their slots.
+    keeping: BTreeSet<&'a str>,
+    orphans: BTreeSet<LeaseRef>,
+    /// Since when tasks that were lost with their worker wait again.
+    lost_at: BTreeMap<TaskNo, DateTime<Utc>>,
+    /// The latest instant at which a sensor's landing may be seen.
+    seen_by: BTreeMap<TaskNo, DateTime<Utc>>,
+    abandoned: usize,
+    starts_left: usize,
+    open_runs: usize,
+    give_up_at: DateTime<Utc>,
+    ledger: Ledger,
+    counts: Counts,
+    trace: Trace,
+}
+
+impl<'a> Day<'a> {
+    /// Sets the scene for so many hours of this workload, with these pools.
+    pub(crate) fn new(
+        workload: &'a Workload,
+        pools: &'a [PoolSpec],
+        seed: u64,
+        hours: u32,
+        trace: Trace,
+    ) -> Result<Self, Trouble> {
+        let (begin, dice, news) = (workload.begin, Dice(seed), LoopHandle::new());
+        let end = time::add(begin, Duration::from_secs(u64::from(hours) * 3_600));
+        let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
+        let limits = limits_of(workload)?;
+        store.write(|tx| {
+            tx.put_pools(pools)?;
+            Ok(tx.put_limits(&limits)?)
+        })?;
+
+        let mut calendar = Calendar::default();
+        for crash in &workload.crashes {
+            let event = Event::Crash { worker: crash.worker - 1, back_after: crash.back_after_s };
+            calendar.put(time::add(begin, crash.at_s), event);
+        }
+        (0..workload.workers.count).for_each(|worker| calendar.put(begin, Event::Back { worker }));
+        let mut starts_left = 0;
+        for (workflow, spec) in workload.workflows.iter().enumerate() {
+            for at in spec.starts.instants(begin, end) {
+                calendar.put(at, Event::RunStarts { workflow });
+                starts_left += 1;
+            }
+        }
+
+        let landings = Landings::new(dice, &workload.targets);
+        let options = PokerOptions::default().patience(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
+        // Registrations are told to it; nobody else pokes, so there is nothing to share.
+        let options = options.follow(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
+        let poker = Poker::new(store.clone(), holder("poker")?, options)?;
+        Ok(Self {
+            workload,
+            dice,
+            poker: poker.kind(Instance::kind()?, landings.clone()),
+            landings,
+            clock: ManualClock::new(begin),
+            news,
+            heard: None,
+            calendar,
+            workers: (1..=workload.workers.count).map(Worker::new).collect(),
+            asker: Admitter::new(store.clone(), holder("asker")?, AdmitterOptions::default())?,
+            reaper: Reaper::new(store.clone(), ReaperOptions::default()),
+            store,
+            admit_at: None,
+            reap_at: None,
+            poke_at: None,
+            runs: Runs::new(workload),
+            keeping: pools
+                .iter()
+                .filter(|pool| pool.deferred == Deferred::Keep)
+                .map(|pool| pool.name.as_str())
+                .collect(),
+            orphans: BTreeSet::new(),
+            lost_at: BTreeMap::new(),
+            seen_by: BTreeMap::new(),
+            abandoned: 0,
+            starts_left,
+            open_runs: 0,
+            give_up_at: time::add(end, DRAIN),
+            ledger: Ledger::new(pools, begin, end),
+            counts: Counts::default(),
+            trace,
+        })
+    }
+
+    /// Runs until every run has ended, and no crashed worker holds a lease.
+    pub(crate) fn run(mut self) -> Result<Outcome, Trouble> {
+        let mut repeats = 0;
+        while let Some(next) = self.next_instant() {
+            // A service may ask for another tick at once, but not for ever.
+            repeats = if next > self.clock.now() { 0 } else { repeats + 1 };
+            if repeats > REPEATS {
+                self.ledger.violation(next, "services are due again and again, and time stands still".into());
+                break;
+            }
+            self.clock.set(next.max(self.clock.now()));
+            self.instant()?;
+        }
+        Ok(Outcome {
+            now: self.clock.now(),
+            store: self.store,
+            keys: self.runs.keys(),
+            open_runs: self.starts_left + self.open_runs,
+            orphans: self.orphans.len(),
+            abandoned: self.abandoned,
+            ledger: self.ledger,
+            counts: self.counts,
+            trace: self.trace.finish()?,
+        })
+    }
+
+    /// The earliest of what is due; none when the day is over.
+    fn next_instant(&self) -> Option<DateTime<Utc>> {
+        let is_over = self.starts_left == 0 && self.open_runs == 0 && self.orphans.is_empty();
+        let due = [self.calendar.next(), self.admit_at, self.reap_at, self.poke_at];
+        due.into_iter().flatten().min().filter(|at| !is_over && *at < self.give_up_at)
+    }
+
+    fn instant(&mut self) -> Result<(), Trouble> {
+        let now = self.clock.now();
+        self.counts.instants += 1;
+        self.ledger.pass(now);
+        while let Some(event) = self.calendar.take(now) {
+            self.happen(event, now)?;
+        }
+        if self.reap_at.is_some_and(|at| at <= now) {
+            self.reap(now)?;
+        }
+        loop {
+            if self.poke_at.is_some_and(|at| at <= now) {
+                self.poke(now)?;
+            }
+            let before = self.counts.sensors;
+            self.admit(now)?;
+            // Sensors that were handed over are looked at in the same instant.
+            if self.counts.sensors == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event, now: DateTime<Utc>) -> Result<(), Trouble> {
+        match event {
+            Event::RunStarts { workflow } => {
+                let (run, record) = self.runs.begin(workflow, now)?;
+                self.counts.runs += 1;
+                self.starts_left -= 1;
+                self.open_runs += 1;
+                self.trace.note(now, format_args!("begins {}", record.key.id))?;
+                self.store.write(|tx| Ok(tx.put_runs(std::slice::from_ref(&record))?))?;
+                self.advance(run, now)
+            }
+            Event::WorkEnds { worker, lease } => self.end_work(worker, lease, now),
+            Event::Renewal { worker, life } => self.renew(worker, life, now),
+            Event::Crash { worker, back_after } => {
+                self.calendar.put(time::add(now, back_after), Event::Back { worker });
+                let Some(process) = self.workers[worker].process.take() else { return Ok(()) };
+                self.counts.crashes += 1;
+                self.abandoned += process.at_work.len();
+                self.orphans.extend(process.leases());
+                self.trace
+                    .note(now, format_args!("crash {}, {} at work", process.name, process.at_work.len()))?;
+                process.keys().try_for_each(|key| self.trace.note(now, format_args!("abandoned {key}")))
+            }
+            Event::Back { worker } => {
+                let process = self.workers[worker].start(&self.store, self.workload.workers)?;
+                self.trace.note(now, format_args!("up {}", process.name))?;
+                let life = self.workers[worker].lives;
+                self.calendar
+                    .put(time::add(now, self.workload.workers.lease_s / 3), Event::Renewal { worker, life });
+                // Its places are news that no store tells.
+                self.news.wake();
+                Ok(())
+            }
+        }
+    }
+
+    /// A worker's heartbeat, for as long as it lives.
+    fn renew(&mut self, worker: usize, life: u32, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let lease = self.workload.workers.lease_s;
+        let Some(process) =
+            self.workers[worker].process.as_ref().filter(|_| self.workers[worker].lives == life)
+        else {
+            return Ok(());
+        };
+        let leases = process.leases();
+        let renewed = self.store.write(|tx| renew(tx, now, lease, &leases))?;
+        if renewed.contains(&Moved::No) {
+            let name = process.name.clone();
+            self.ledger.violation(now, format!("{name} lives, and lost a lease"));
+        }
+        self.calendar.put(time::add(now, lease / 3), Event::Renewal { worker, life });
+        Ok(())
+    }
+}
+
+fn holder(name: &str) -> Result<Holder> {
+    Ok(Holder::new(name)?)
+}
+
+fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>> {
+    let mut specs = Vec::new();
+    for limit in &workload.limits {
+        specs
+            .push(LimitSpec::new(limits::free(&limit.name)?, limit.max).map_err(stationmaster::Error::from)?);
+    }
+    for workflow in &workload.workflows {
+        if let Some(max) = workflow.max_active_tasks {
+            let key = limits::workflow_named(&NAMESPACE.try_into()?, &workflow.name.as_str().try_into()?)?;
+            specs.push(LimitSpec::new(key, max)?);
+        }
+    }
+    Ok(specs)
+}

@@ -1,0 +1,97 @@
+//! Who waits: tasks become sensors, the poker looks, and landed ones go on.
+
+use chrono::{DateTime, Utc};
+use stationmaster::id::PoolName;
+use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Settings};
+use stationmaster::service::Service;
+use stationmaster::service::kinds::Condition;
+use stationmaster::service::lifecycle::{Registered, register};
+use stationmaster::store::StoreExt;
+use stationmaster::{Result, TaskKey, TaskRecord, time};
+
+use super::Day;
+use crate::trouble::Trouble;
+
+/// How many events are read at once.
+const EVENTS: usize = 10_000;
+
+impl Day<'_> {
+    /// One cycle of the poker, and what its ends mean to the runs.
+    pub(super) fn poke(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+        let report = self.poker.tick(now)?;
+        self.poke_at = report.next_due;
+        self.counts.pokes += report.poked;
+        self.counts.pokes_saved += report.saved;
+        if report.poked > 0 {
+            self.trace.note(now, format_args!("poked {}, saved {}", report.poked, report.saved))?;
+        }
+        let events = self.store.read(|tx| Ok(tx.events(0, EVENTS)?))?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+        self.store.write(|tx| Ok(tx.acknowledge_events(&seqs)?))?;
+        for event in events {
+            let by = self.seen_by.remove(&event.no);
+            self.trace.note(now, format_args!("{} {}", event.ending.reason, event.task))?;
+            if event.ending.reason == EndReason::Landed {
+                self.counts.landed += 1;
+                if by.is_none_or(|by| now > by) {
+                    self.ledger.violation(now, format!("{}: its landing was seen late", event.task));
+                }
+            }
+            if let Some((pool, slots)) = self.kept_slots(&event.task) {
+                self.ledger.give_back(&pool, slots);
+            }
+            // Otherwise it waits for slots again: landed and resumed, or to be retried.
+            if event.ending.to.is_end() {
+                self.ended(&event.task, event.ending.to, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a sensing task holds, if its pool lets it.
+    pub(super) fn kept_slots(&self, key: &TaskKey) -> Option<(PoolName, u32)> {
+        let spec = self.runs.spec(self.runs.place(key)?);
+        self.keeping.contains(spec.pool.as_str()).then(|| (spec.pool.clone(), spec.pool_slots))
+    }
+
+    /// The sensor of a task that is to wait first. A task that comes back from waiting has the landed value.
+    pub(super) fn sensor_of(&mut self, task: &TaskRecord, now: DateTime<Utc>) -> Result<Option<NewSensor>> {
+        let Some(place) = self.runs.place(&task.key) else { return Ok(None) };
+        let spec = self.runs.spec(place);
+        let Some(wait) = spec.wait_for.as_ref().filter(|_| task.value.is_none()) else { return Ok(None) };
+        let Some(instance) = self.landings.instance(&wait.target, self.runs.runs[place.run].date) else {
+            return Ok(None);
+        };
+        let lands = self.landings.lands_at(&instance).unwrap_or(now);
+        self.seen_by.insert(task.no, time::add(lands.max(now), wait.interval_s));
+        let then = if spec.takes_s.is_some() { OnLanded::Resume } else { OnLanded::Succeed };
+        let missed = if wait.soft_fail { OnMissed::Skip } else { OnMissed::Fail };
+        let settings = Settings::new(wait.interval_s, wait.timeout_s)?.on_landed(then).on_missed(missed);
+        Ok(Some(instance.sensor(task.lease_ref(), settings)?))
+    }
+
+    pub(super) fn hand_over(
+        &mut self,
+        sensors: &[(NewSensor, TaskRecord)],
+        now: DateTime<Utc>,
+    ) -> Result<(), Trouble> {
+        let new: Vec<NewSensor> = sensors.iter().map(|(sensor, _)| sensor.clone()).collect();
+        let registered = self.store.write(|tx| register(tx, now, &new))?;
+        for ((sensor, task), registered) in sensors.iter().zip(registered) {
+            self.trace.note(now, format_args!("waits {} for {}", task.key, sensor.context))?;
+            if !matches!(registered, Registered::Waiting(_)) {
+                self.ledger.violation(now, format!("{} could not register: {registered:?}", task.key));
+            }
+            if !self.keeping.contains(task.lane.pool.as_str()) {
+                self.ledger.give_back(&task.lane.pool, task.held_slots);
+            }
+        }
+        self.counts.sensors += sensors.len();
+        // As a host wakes the loop of its poker.
+        self.poke_at = Some(now);
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! What sensors wait for: when an instance of a target lands, and the poke that looks whether it has.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use stationmaster::sensor::Poked;
+use stationmaster::service::kinds::Condition;
+use stationmaster::service::{Poke, PokeRequest};
+use stationmaster::time;
+
+use crate::spread::Dice;
+use crate::workload::Target;
+
+/// The poke context: one instance of a target. All tasks that wait for it share its pokes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Instance {
+    pub(crate) target: String,
+    /// The beginning of its period.
+    pub(crate) period: DateTime<Utc>,
+}
+
+impl Condition for Instance {
+    const KIND: &'static str = "target_landed";
+    const EXAMPLE: &'static str = r#"{"target": "orders", "period": "2026-01-05T03:00:00Z"}"#;
+}
+
+/// The world outside: a pure function of seed, target and time.
+#[derive(Debug, Clone)]
+pub(crate) struct Landings {
+    dice: Dice,
+    targets: Vec<Target>,
+}
+
+impl Landings {
+    pub(crate) fn new(dice: Dice, targets: &[Target]) -> Self {
+        Self { dice, targets: targets.to_vec() }
+    }
+
+    /// The instance for a run of this date.
+    pub(crate) fn instance(&self, target: &str, date: DateTime<Utc>) -> Option<Instance> {
+        let every = time::duration_micros(self.find(target)?.every_s);
+        let date = time::micros(date);
+        let period = time::from_micros(date - date.rem_euclid(every));
+        Some(Instance { target: target.to_owned(), period })
+    }
+
+    /// When it lands.
+    pub(crate) fn lands_at(&self, instance: &Instance) -> Option<DateTime<Utc>> {
+        let target = self.find(&instance.target)?;
+        let roll = self.dice.roll("lands", &target.name, time::micros(instance.period).unsigned_abs());
+        Some(time::add(instance.period, target.lands_after_s.at(roll)))
+    }
+
+    fn find(&self, name: &str) -> Option<&Target> {
+        self.targets.iter().find(|target| target.name == name)
+    }
+}
+
+/// It runs on a thread of the poker's, and asks no clock: the tick's instant comes with the request.
+impl Poke for Landings {
+    fn poke(&self, request: &PokeRequest<'_>) -> Poked {
+        match Instance::read(request.context).map(|instance| self.lands_at(&instance)) {
+            Ok(Some(at)) if at <= request.now => Poked::Landed(Some(at.to_rfc3339())),
+            Ok(Some(_)) => Poked::NotYet,
+            Ok(None) => Poked::Failed(format!("{} is of no target", request.context)),
+            Err(wrong) => wrong,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The books: what each pool was used for, who waited for it, and why. Kept apart from the store's counters, and compared with
+//! them.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use stationmaster::admission::{Deferral, ReasonKind};
+use stationmaster::id::PoolName;
+use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
+use stationmaster::time;
+
+/// The books of one pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Account {
+    pub(crate) slots: Slots,
+    pub(crate) tasks: usize,
+    held: i64,
+    pub(crate) peak: i64,
+    /// Slots times microseconds, within the hours asked for.
+    slot_micros: i128,
+    /// How long each attempt waited for admission, in microseconds.
+    pub(crate) waits: Vec<i64>,
+    pub(crate) deferred: BTreeMap<ReasonKind, Deferred>,
+}
+
+/// Tasks that ticks left waiting, for one reason.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Deferred {
+    now: u64,
+    /// The most at once.
+    pub(crate) most: u64,
+    /// Tasks times microseconds.
+    pub(crate) task_micros: i128,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) accounts: BTreeMap<PoolName, Account>,
+    last: DateTime<Utc>,
+    begin: DateTime<Utc>,
+    /// The end of the hours asked for.
+    end: DateTime<Utc>,
+    pub(crate) violations: Vec<String>,
+}
+
+impl Ledger {
+    pub(crate) fn new(pools: &[PoolSpec], begin: DateTime<Utc>, end: DateTime<Utc>) -> Self {
+        let account = |pool: &PoolSpec| Account {
+            slots: pool.slots,
+            tasks: 0,
+            held: 0,
+            peak: 0,
+            slot_micros: 0,
+            waits: Vec::new(),
+            deferred: BTreeMap::new(),
+        };
+        let accounts = pools.iter().map(|pool| (pool.name.clone(), account(pool))).collect();
+        Self { accounts, last: begin, begin, end, violations: Vec::new() }
+    }
+
+    /// Time passes: what is held and who waits stays as it is until `now`.
+    pub(crate) fn pass(&mut self, now: DateTime<Utc>) {
+        let micros = |until: DateTime<Utc>| i128::from(time::micros(until) - time::micros(self.last));
+        let (whole, within) = (micros(now), micros(now.min(self.end)).max(0));
+        for account in self.accounts.values_mut() {
+            account.slot_micros += i128::from(account.held) * within;
+            for deferred in account.deferred.values_mut() {
+                deferred.task_micros += i128::from(deferred.now) * whole;
+            }
+        }
+        self.last = now;
+    }
+
+    pub(crate) fn take(&mut self, pool: &PoolName, slots: u32) {
+        if let Some(account) = self.accounts.get_mut(pool) {
+            account.held += i64::from(slots);
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, pool: &PoolName, slots: u32) {
+        if let Some(account) = self.accounts.get_mut(pool) {
+            account.held -= i64::from(slots);
+        }
+    }
+
+    pub(crate) fn waited(&mut self, pool: &PoolName, since: DateTime<Utc>, now: DateTime<Utc>) {
+        if let Some(account) = self.accounts.get_mut(pool) {
+            account.waits.push(time::micros(now) - time::micros(since));
+        }
+    }
+
+    /// What the last tick left waiting.
+    pub(crate) fn defer(&mut self, deferrals: &[Deferral]) {
+        for deferred in self.accounts.values_mut().flat_map(|account| account.deferred.values_mut()) {
+            deferred.now = 0;
+        }
+        for deferral in deferrals {
+            if let Some(account) = self.accounts.get_mut(&deferral.lane.pool) {
+                let deferred = account.deferred.entry(deferral.reason.kind()).or_default();
+                deferred.now += deferral.tasks;
+                deferred.most = deferred.most.max(deferred.now);
+            }
+        }
+    }
+
+    /// Compares the store's pools with these books, and with their sizes.
+    pub(crate) fn compare(&mut self, now: DateTime<Utc>, pools: &[PoolRecord]) {
+        for pool in pools {
+            let Some(account) = self.accounts.get_mut(&pool.spec.name) else { continue };
+            account.peak = account.peak.max(account.held);
+            let (name, held, used) = (&pool.spec.name, account.held, pool.used);
+            if account.slots.open(held).is_some_and(|open| open < 0) {
+                self.violations.push(format!(
+                    "{now}: tasks hold {held} slots of pool {name}, which has {}",
+                    account.slots
+                ));
+            }
+            if used != held {
+                self.violations
+                    .push(format!("{now}: pool {name} says {used} slots are used, tasks hold {held}"));
+            }
+        }
+    }
+
+    pub(crate) fn violation(&mut self, now: DateTime<Utc>, what: String) {
+        self.violations.push(format!("{now}: {what}"));
+    }
+}
+
+impl Account {
+    /// Slots in use on average.
+    pub(crate) fn mean(&self, ledger: &Ledger) -> f64 {
+        let micros = time::micros(ledger.end) - time::micros(ledger.begin);
+        self.slot_micros as f64 / micros as f64
+    }
+
+    /// The wait that this percentage of the attempts did not exceed, in microseconds: the smallest for which that holds.
+    pub(crate) fn percentile(&self, percentage: f64) -> i64 {
+        let mut waits = self.waits.clone();
+        waits.sort_unstable();
+        let rank = (percentage * waits.len() as f64 / 100.0).ceil() as usize;
+        waits.get(rank.clamp(1, waits.len().max(1)) - 1).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,190 @@
+//! The planner: the smallest size of each pool with which its tasks would not have waited longer than they may.
+//!
+//! It finds sizes by simulating the same day with them, pool after pool, by bisection: of one pool the size changes, the others
+//! stay as the plan has them so far. When every pool had its turn, all get another one, because a wider pool sends more work to
+//! the next one, until a whole round changes nothing. So the sizes of a settled plan meet the target *together*, and with one
+//! slot less in any one pool, the others as planned, that pool misses it; both were simulated.
+//!
+//! Assumed: the same runs, durations, failures, landings and crashes, which do not depend on sizes; the same workers and limits.
+//! Waiting that no slot would shorten (limits, workers without a free place) is told apart: with unlimited slots the pool misses
+//! the target, too, and keeps its size.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+use stationmaster::id::PoolName;
+use stationmaster::pool::{PoolSpec, Slots};
+
+use crate::day::Day;
+use crate::report::in_seconds;
+use crate::trace::Trace;
+use crate::trouble::Trouble;
+use crate::workload::Workload;
+
+/// After so many rounds the plan is as good as it gets: sizes go in circles.
+const ROUNDS: usize = 6;
+
+/// Tasks are to wait at most this long, of a hundred at least so many.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Goal {
+    pub(crate) wait_s: f64,
+    pub(crate) percentile: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Plan {
+    pub(crate) goal: Goal,
+    /// A whole round changed nothing.
+    pub(crate) settled: bool,
+    /// How many days were simulated for it.
+    pub(crate) days: usize,
+    pub(crate) pools: Vec<Planned>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Planned {
+    pub(crate) name: PoolName,
+    pub(crate) slots: Slots,
+    /// The size that meets the goal; none if no size does.
+    pub(crate) size: Option<u32>,
+    /// The percentile of waits now, with all planned sizes, and with one slot less here. None if a task needs every slot of it.
+    pub(crate) wait_now_s: f64,
+    pub(crate) wait_then_s: f64,
+    pub(crate) wait_with_one_less_s: Option<f64>,
+}
+
+/// What a day tells the planner of a pool.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// The percentile of waits, in microseconds.
+    wait: i64,
+    peak: u32,
+}
+
+type Sizes = Vec<Slots>;
+
+struct Planner<'a> {
+    workload: &'a Workload,
+    seed: u64,
+    hours: u32,
+    goal: Goal,
+    /// By sizes: a day is simulated once.
+    days: HashMap<Sizes, Vec<Told>>,
+}
+
+pub(crate) fn plan(workload: &Workload, seed: u64, hours: u32, goal: Goal) -> Result<Plan, Trouble> {
+    let mut planner = Planner { workload, seed, hours, goal, days: HashMap::new() };
+    let given: Sizes = workload.pools.iter().map(|pool| pool.slots).collect();
+    let (mut sizes, mut met) = (given.clone(), vec![true; given.len()]);
+    let mut settled = false;
+    for _ in 0..ROUNDS {
+        let before = sizes.clone();
+        for at in 0..sizes.len() {
+            if given[at] == Slots::Unlimited {
+                continue;
+            }
+            let smallest = planner.smallest(&sizes, at)?;
+            met[at] = smallest.is_some();
+            sizes[at] = smallest.map_or(given[at], Slots::Limited);
+        }
+        settled = sizes == before;
+        if settled {
+            break;
+        }
+    }
+    let (now, then) = (planner.day(&given)?, planner.day(&sizes)?);
+    let mut pools = Vec::new();
+    for (at, pool) in workload.pools.iter().enumerate().filter(|(at, _)| given[*at] != Slots::Unlimited) {
+        let size = sizes[at].total().filter(|_| met[at]);
+        let one_less = match size {
+            Some(size) if size > planner.needs(at) => Some(planner.with(&sizes, at, size - 1)?.wait),
+            _ => None,
+        };
+        pools.push(Planned {
+            name: pool.name.clone(),
+            slots: pool.slots,
+            size,
+            wait_now_s: in_seconds(now[at].wait),
+            wait_then_s: in_seconds(then[at].wait),
+            wait_with_one_less_s: one_less.map(in_seconds),
+        });
+    }
+    Ok(Plan { goal, settled, days: planner.days.len(), pools })
+}
+
+impl Planner<'_> {
+    /// The smallest size of one pool that meets the goal with the others as they are; none if no size does.
+    fn smallest(&mut self, sizes: &Sizes, at: usize) -> Result<Option<u32>, Trouble> {
+        let least = self.needs(at);
+        // After the first round it is mostly the size that the plan has.
+        if let Some(size) = sizes[at].total().filter(|size| *size > least) {
+            let (planned, one_less) = (self.with(sizes, at, size)?, self.with(sizes, at, size - 1)?);
+            if self.meets(planned) && !self.meets(one_less) {
+                return Ok(Some(size));
+            }
+        }
+        // With as many slots as were ever used of unlimited ones, the day is the same.
+        let unlimited = self.day(&replaced(sizes, at, Slots::Unlimited))?[at];
+        if !self.meets(unlimited) {
+            return Ok(None);
+        }
+        let (mut enough, mut too_few) = (unlimited.peak.max(least), least - 1);
+        while enough - too_few > 1 {
+            let middle = too_few + (enough - too_few) / 2;
+            let met = self.with(sizes, at, middle)?;
+            if self.meets(met) { enough = middle } else { too_few = middle }
+        }
+        Ok(Some(enough))
+    }
+
+    fn meets(&self, told: Told) -> bool {
+        in_seconds(told.wait) <= self.goal.wait_s
+    }
+
+    /// The most slots that a task needs of this pool: with fewer it would never run.
+    fn needs(&self, at: usize) -> u32 {
+        let pool = &self.workload.pools[at].name;
+        let tasks = self.workload.workflows.iter().flat_map(|workflow| &workflow.tasks);
+        tasks.filter(|task| task.pool == *pool).map(|task| task.pool_slots).max().unwrap_or(1)
+    }
+
+    fn with(&mut self, sizes: &Sizes, at: usize, size: u32) -> Result<Told, Trouble> {
+        Ok(self.day(&replaced(sizes, at, Slots::Limited(size)))?[at])
+    }
+
+    fn day(&mut self, sizes: &Sizes) -> Result<Vec<Told>, Trouble> {
+        if let Some(known) = self.days.get(sizes) {
+            return Ok(known.clone());
+        }
+        let mut pools: Vec<PoolSpec> = self.workload.pools.clone();
+        pools.iter_mut().zip(sizes).for_each(|(pool, slots)| pool.slots = *slots);
+        let trace = Trace::new(self.workload.begin, None)?;
+        let day = Day::new(self.workload, &pools, self.seed, self.hours, trace)?.run()?;
+        let told = |pool: &PoolSpec| {
+            let account = day.ledger.accounts.get(&pool.name);
+            account.map_or(Told { wait: 0, peak: 0 }, |account| Told {
+                wait: account.percentile(self.goal.percentile),
+                peak: u32::try_from(account.peak).unwrap_or(u32::MAX),
+            })
+        };
+        let told: Vec<Told> = pools.iter().map(told).collect();
+        self.days.insert(sizes.clone(), told.clone());
+        Ok(told)
+    }
+}
+
+fn replaced(sizes: &Sizes, at: usize, slots: Slots) -> Sizes {
+    let mut sizes = sizes.clone();
+    sizes[at] = slots;
+    sizes
+}
+
+/// The planned sizes by pool, for the command line.
+impl Plan {
+    pub(crate) fn options(&self) -> String {
+        let sizes: BTreeMap<&PoolName, u32> =
+            self.pools.iter().filter_map(|pool| Some((&pool.name, pool.size?))).collect();
+        let options: Vec<String> = sizes.iter().map(|(name, size)| format!("--pool {name}={size}")).collect();
+        options.join(" ")
+    }
+}

@@ -1,0 +1,120 @@
+//! A tokio program as the host: services are futures beside a cancellation, tasks are tokio tasks, pokes need no thread.
+//!
+//! ```sh
+//! cargo run --example tokio_host --features tokio              # until all is done
+//! cargo run --example tokio_host --features tokio -- 30        # stops after 30 ms; so does Ctrl-C
+//! ```
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::service::lifecycle::{Admission, Finish};
+use stationmaster::service::{Admitter, LoopHandle, Poker, PokerOptions, Reaper, WakingStore};
+use stationmaster::store::MemoryStore;
+use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
+use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const LEASE: Duration = Duration::from_secs(60); // the admitter's
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Works on one task under its lease; hands it back when the program is to stop.
+async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) -> Result<()> {
+    let lease = task.lease_ref();
+    store.start(SystemClock.now(), [lease]).await?;
+    if task.key.task.as_str().starts_with("wait") {
+        let context = PokeContext::from_json(&format!(r#"{{"url": "https://data/{}"}}"#, task.key.task))?;
+        let settings = Settings::new(Duration::from_secs(1), HOUR)?;
+        let sensor = NewSensor::new(lease, "http".try_into()?, context, settings);
+        return store.register(SystemClock.now(), [sensor]).await.map(drop);
+    }
+    let mut work = std::pin::pin!(sleep(Duration::from_millis(10))); // in truth, something useful
+    let end = loop {
+        tokio::select! {
+            () = &mut work => break Finish::success(lease),
+            () = stop.stopped() => break Finish::given_back(lease),
+            () = sleep(LEASE / 3) => drop(store.renew(SystemClock.now(), LEASE, [lease]).await?),
+        }
+    };
+    store.finish(SystemClock.now(), [end]).await.map(drop)
+}
+
+/// An HTTP request, in a program that makes some.
+async fn look(_: OwnedPokeRequest) -> Poked {
+    sleep(Duration::from_millis(20)).await;
+    Poked::Landed(None)
+}
+
+/// How many of these tasks succeeded, wait as sensors, wait for slots.
+async fn count(store: &AsyncStore, keys: &[TaskKey]) -> Result<[usize; 3]> {
+    let keys = keys.to_vec();
+    let tasks = store.read(move |tx| Ok(tx.tasks(&keys)?)).await?;
+    let of = |state| tasks.iter().flatten().filter(|task| task.state == state).count();
+    Ok([TaskState::Success, TaskState::Sensing, TaskState::Scheduled].map(of))
+}
+
+async fn until_all_succeeded(store: &AsyncStore, keys: &[TaskKey]) -> Result<()> {
+    while count(store, keys).await?[0] < keys.len() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let stop = LoopHandle::new();
+    let store = AsyncStore::new(Arc::new(WakingStore::new(MemoryStore::new(), stop.clone())));
+    let name = |n: usize| format!("{}-{n}", ["wait", "load"][n % 2]);
+    let keys =
+        (0..200).map(|n| TaskKey::new("ns", "nightly", "r1", name(n))).collect::<Result<Vec<_>, _>>()?;
+    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(8))?])?)).await?;
+    store.enqueue(SystemClock.now(), keys.iter().cloned().map(NewTask::new).collect::<Vec<_>>()).await?;
+
+    let (shared, options) = (store.store(), PokerOptions::default().follow(Duration::from_millis(10)));
+    let admitter = Admitter::new(shared.clone(), "host".try_into()?, Default::default())?;
+    let mut admitter = AsyncAdmitter::new(admitter);
+    let mut reaper = AsyncService::new(Reaper::new(shared.clone(), Default::default()));
+    let poker = Poker::new(shared.clone(), "host".try_into()?, options)?;
+    let mut poker = AsyncService::new(poker.kind_async("http".try_into()?, &Handle::current(), look));
+
+    let cancel = stop.clone();
+    ctrlc::set_handler(move || cancel.stop())?;
+    let millis = std::env::args().nth(1).map(|millis| millis.parse()).transpose()?;
+    let mut working = JoinSet::new();
+    let admitted = |admission: Result<Admission>| {
+        for task in admission.into_iter().flat_map(|admission| admission.granted) {
+            working.spawn(work(store.clone(), stop.clone(), task));
+        }
+        ControlFlow::Continue(())
+    };
+    let admit = run(&mut admitter, &SystemClock, &stop, HOUR, admitted);
+    let reap = run(&mut reaper, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
+    let poke = run(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
+    // Whatever ends first drops the others where they are.
+    let all_done = tokio::select! {
+        ended = async { tokio::try_join!(admit, reap, poke) } => ended.map(|_| false)?,
+        done = until_all_succeeded(&store, &keys) => done.map(|()| true)?,
+        () = sleep(millis.map_or(HOUR, Duration::from_millis)) => false,
+    };
+    stop.stop();
+    for task in admitter.undelivered().await.into_iter().flatten().flat_map(|admission| admission.granted) {
+        store.finish(SystemClock.now(), [Finish::given_back(task.lease_ref())]).await?;
+    }
+    while let Some(worked) = working.join_next().await {
+        worked??;
+    }
+    poker.with(|poker| poker.leave()).await??;
+
+    let [success, sensing, waiting] = count(&store, &keys).await?;
+    println!("{success} succeeded, {sensing} wait for their target, {waiting} for a slot");
+    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).await?[0].used, 0, "nobody holds a slot");
+    assert_eq!(success + if all_done { 0 } else { sensing + waiting }, 200, "nor a lease");
+    Ok(())
+}

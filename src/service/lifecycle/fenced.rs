@@ -1,0 +1,88 @@
+//! Stale answers as errors, for hosts whose own rows must not outlive a lease.
+
+use super::attempt::Finished;
+use super::sense::Registered;
+use crate::error::{Error, Result};
+use crate::store::Moved;
+
+/// The answer for one lease.
+pub trait UnderLease {
+    /// True if the lease was stale, so that nothing was done under it.
+    fn is_stale(&self) -> bool;
+}
+
+impl UnderLease for Finished {
+    fn is_stale(&self) -> bool {
+        *self == Self::Stale
+    }
+}
+
+/// Of [`super::start`], [`super::renew`] and [`super::end_sensors`].
+impl UnderLease for Moved {
+    fn is_stale(&self) -> bool {
+        *self == Self::No
+    }
+}
+
+/// Only [`Registered::Stale`]: a task that was not started, or may not be a sensor, is still the caller's.
+impl UnderLease for Registered {
+    fn is_stale(&self) -> bool {
+        *self == Self::Stale
+    }
+}
+
+/// Answers that must all have been given under leases that hold.
+pub trait Fenced: Sized {
+    /// The same answers, or an error if a lease was stale: with `?` it leaves the body of the transaction, and with it go the host's
+    /// rows and what was done under the other leases.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`]. The transaction must be rolled back; a store does so by itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::service::lifecycle::{AdmitOrder, Fenced, Finish, admit, enqueue, finish};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{Error, NewTask, TaskKey};
+    ///
+    /// let (store, now) = (MemoryStore::new(), from_micros(0));
+    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    /// let lease = store.write(|tx| {
+    ///     enqueue(tx, now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?)])?;
+    ///     Ok(admit(tx, now, &order)?.granted[0].lease_ref())
+    /// })?;
+    /// let finish_it = || store.write(|tx| finish(tx, now, &[Finish::success(lease)])?.fenced());
+    /// assert!(finish_it().is_ok());
+    /// assert!(matches!(finish_it(), Err(Error::Stale { .. })), "the lease has ended");
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    fn fenced(self) -> Result<Self>;
+}
+
+impl<A: UnderLease> Fenced for Vec<A> {
+    fn fenced(self) -> Result<Self> {
+        let stale: Vec<usize> =
+            self.iter().enumerate().filter(|(_, answer)| answer.is_stale()).map(|(at, _)| at).collect();
+        if stale.is_empty() { Ok(self) } else { Err(Error::Stale { stale, of: self.len() }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_the_stale_ones_are_told() {
+        assert_eq!(vec![Moved::Yes, Moved::Yes].fenced().unwrap().len(), 2);
+        let error = vec![Moved::Yes, Moved::No, Moved::No].fenced().unwrap_err();
+        assert!(!error.is_retryable());
+        let text = "2 of 3 leases are stale, the first is number 2 of them: roll back, and stop that work";
+        assert_eq!(error.to_string(), text);
+        assert!(vec![Registered::NotRunning, Registered::Failed("x".into())].fenced().is_ok());
+        assert!(vec![Registered::Stale].fenced().is_err() && vec![Finished::Stale].fenced().is_err());
+    }
+}

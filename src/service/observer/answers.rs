@@ -1,0 +1,58 @@
+//! What only the caller of an operation sees.
+
+use super::metrics::{FINISHED, REGISTERED};
+use super::watch::became;
+use super::{Metric, Observer};
+use crate::service::lifecycle::{Finished, Registered};
+
+/// Tells of the answers to [`finish`](crate::service::lifecycle::finish), after its transaction was committed.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::TaskState;
+/// use stationmaster::service::lifecycle::Finished;
+/// use stationmaster::service::observer::{Metric, Observer, finished};
+///
+/// struct Print;
+/// impl Observer for Print {
+///     fn counter(&self, metric: &'static Metric, labels: &[(&'static str, &str)], more: u64) {
+///         println!("{} {labels:?} +{more}", metric.name);
+///     }
+/// }
+/// finished(&Print, &[Finished::Ended(TaskState::Success), Finished::Stale]);
+/// ```
+pub fn finished(observer: &dyn Observer, answers: &[Finished]) {
+    count(observer, &FINISHED, "became", answers.iter().copied().map(became));
+}
+
+/// Tells of the answers to [`register`](crate::service::lifecycle::register) and its like, after the transaction was committed.
+pub fn registered(observer: &dyn Observer, answers: &[Registered]) {
+    let word = |answer: &Registered| match answer {
+        Registered::Waiting(_) => "waiting",
+        Registered::NotRunning => "not_running",
+        Registered::Stale => "stale",
+        Registered::Ineligible(_) => "ineligible",
+        Registered::Failed(_) => "failed",
+    };
+    count(observer, &REGISTERED, "answer", answers.iter().map(word));
+}
+
+/// Tells of each word once, in the order in which they come first.
+fn count(
+    observer: &dyn Observer,
+    metric: &'static Metric,
+    label: &'static str,
+    words: impl Iterator<Item = &'static str>,
+) {
+    let mut counts: Vec<(&'static str, u64)> = Vec::new();
+    for word in words {
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
+        }
+    }
+    for (word, count) in counts {
+        super::watch::safely(|| observer.counter(metric, &[(label, word)], count));
+    }
+}

@@ -1,0 +1,133 @@
+//! Every metric there is.
+//!
+//! | label | values |
+//! |---|---|
+//! | `service` | `admitter`, `reaper`, `poker`, `delivery` |
+//! | `result` of a tick | `ok`, or as of a transaction |
+//! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio |
+//! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
+//! | `mode` | `read`, `write` |
+//! | `reason` of a deferral | [`ReasonKind::as_str`](crate::admission::ReasonKind::as_str) |
+//! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
+//! | `became` | `success`, `failed`, `skipped`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `stale`: it was not the caller's any more |
+//! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |
+//! | `call` | `start`, `renew`, `move` (whatever takes a task out of its state) |
+//! | `answer` to a registration | `waiting`, `not_running`, `stale`, `ineligible`, `failed` |
+//! | `kind` | the kind of the sensors |
+//! | `outcome` of a poke | `landed`, `not_yet`, `failed`, `unreachable`, `overran` (its deadline) |
+
+use super::metric::{Metric, MetricKind};
+
+/// For ticks, transactions and pokes: 0.1 ms to 30 s.
+const WORK: &[f64] =
+    &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// For tasks that wait: 10 ms to a day.
+const WAITING: &[f64] =
+    &[0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0];
+
+macro_rules! metrics {
+    ($(
+        $metric:ident: $kind:ident $name:literal [$($first:literal $(, $label:literal)*)?] $(in $buckets:ident)?, $help:literal;
+    )+) => {
+        $(
+            #[doc = concat!(
+                $help, "\n\n", stringify!($kind), " `", $name, "`"
+                $(, "; labels `", $first, "`" $(, ", `", $label, "`")*)?, "."
+            )]
+            pub static $metric: Metric = Metric {
+                name: $name,
+                kind: MetricKind::$kind,
+                help: $help,
+                labels: &[$($first $(, $label)*)?],
+                buckets: metrics!(@buckets $($buckets)?),
+            };
+        )+
+
+        /// Every metric, for exporters that want to know them beforehand.
+        pub static ALL: &[&Metric] = &[$(&$metric),+];
+    };
+    (@buckets) => { &[] };
+    (@buckets $buckets:ident) => { $buckets };
+}
+
+metrics! {
+    TICKS: Counter "stationmaster_ticks_total" ["service", "result"],
+        "Ticks of a service, by how they ended.";
+    TICK_SECONDS: Histogram "stationmaster_tick_duration_seconds" ["service"] in WORK,
+        "How long a tick took.";
+
+    GRANTED: Counter "stationmaster_granted_total" [],
+        "Tasks that were admitted.";
+    WAIT_SECONDS: Histogram "stationmaster_wait_seconds" [] in WAITING,
+        "How long an admitted task had been ready.";
+    PROMOTED: Counter "stationmaster_promoted_total" [],
+        "Tasks that came due: their instant came, or their retry did.";
+    DEFERRED: Gauge "stationmaster_deferred" ["reason"],
+        "Ready tasks that the last tick left waiting, by reason.";
+    ADMISSION_CONFLICTS: Counter "stationmaster_admission_conflicts_total" [],
+        "Admissions that were decided again because another writer came between.";
+
+    REAPED: Counter "stationmaster_reaped_total" ["became"],
+        "Leases that expired, by what became of their tasks.";
+    FORGOTTEN: Counter "stationmaster_forgotten_total" [],
+        "Ended tasks that were deleted.";
+
+    POKES: Counter "stationmaster_pokes_total" ["kind", "outcome"],
+        "Pokes whose answers were taken up.";
+    POKE_SECONDS: Histogram "stationmaster_poke_duration_seconds" ["kind"] in WORK,
+        "How long a call of a poke took; one that passed its deadline counts with that.";
+    POKES_SAVED: Counter "stationmaster_pokes_saved_total" [],
+        "Pokes that were not needed, because sensors share them.";
+    POKES_LATE: Counter "stationmaster_pokes_late_total" [],
+        "Answers that came after their deadline and changed nothing.";
+    POKES_HELD_BACK: Counter "stationmaster_pokes_held_back_total" [],
+        "Due times at which a target was not poked because too many pokes of its kind hang.";
+    GROUPS_DUE: Counter "stationmaster_poke_groups_due_total" [],
+        "Poke groups that came due.";
+    SENSORS_LOADED: Counter "stationmaster_sensors_loaded_total" [],
+        "Sensors that a poker read from the store.";
+    SENSORS_ENDED: Counter "stationmaster_sensors_ended_total" ["reason"],
+        "Sensors that a poker ended.";
+    SENSORS_UNKNOWN_KIND: Counter "stationmaster_sensors_unknown_kind_total" [],
+        "Sensors that were due and of a kind that the poker does not know.";
+    SHARDS_GAINED: Counter "stationmaster_shards_gained_total" [],
+        "Shards that a poker took, at its start or from another one that left or died.";
+    LOG_PANICS: Counter "stationmaster_poke_log_panics_total" [],
+        "How often the log of a poker panicked.";
+    SHARDS: Gauge "stationmaster_shards" [],
+        "Shards that a poker holds.";
+    SENSORS: Gauge "stationmaster_sensors" [],
+        "Sensors that a poker holds in memory.";
+    POKE_GROUPS: Gauge "stationmaster_poke_groups" [],
+        "Distinct targets of those sensors.";
+    POKE_GROUPS_WAITING: Gauge "stationmaster_poke_groups_waiting" [],
+        "Poke groups that are due and wait for a thread.";
+    POKES_IN_FLIGHT: Gauge "stationmaster_pokes_in_flight" [],
+        "Pokes that run.";
+    POKE_THREADS: Gauge "stationmaster_poke_threads" [],
+        "Threads that may poke.";
+    POKE_THREADS_HUNG: Gauge "stationmaster_poke_threads_hung" [],
+        "Threads whose poke passed its deadline and has not returned.";
+    OUTAGES: Gauge "stationmaster_poke_outages" [],
+        "Poke groups whose target could not be looked at last time.";
+
+    EVENTS: Counter "stationmaster_events_total" ["result"],
+        "Events of sensors that were given to a callback.";
+
+    TRANSACTIONS: Counter "stationmaster_transactions_total" ["mode", "result"],
+        "Transactions of the store, by how they ended.";
+    TRANSACTION_SECONDS: Histogram "stationmaster_transaction_duration_seconds" ["mode"] in WORK,
+        "How long a transaction took, waiting for its turn included.";
+    ENQUEUED: Counter "stationmaster_tasks_enqueued_total" [],
+        "Tasks that are new to the store.";
+    TASK_MOVES: Counter "stationmaster_task_moves_total" ["to"],
+        "Changes of the state of tasks, except that a waiting task came due.";
+    STALE_CALLS: Counter "stationmaster_stale_calls_total" ["call"],
+        "Items of a call that changed nothing, because the lease or the state was another one.";
+
+    FINISHED: Counter "stationmaster_finished_total" ["became"],
+        "Attempts that the host finished, by what became of their tasks.";
+    REGISTERED: Counter "stationmaster_registered_total" ["answer"],
+        "Running tasks that asked to wait as sensors, by the answer.";
+}

@@ -1,0 +1,299 @@
+//! Pokes that are futures.
+//!
+//! Each call is a task of the host's runtime, in a list on the board. When it is ready it lays its answers down there, tells
+//! the tick, and launches what is queued, as a thread would take its next work. The tick takes calls past their deadline
+//! from the list, answers for them and drops their futures. One that is being polled at that instant is dropped by its task
+//! after that; until then it counts as hung. So a future answers once: by itself, by the tick, or, when its runtime dropped
+//! the task, by the task's end.
+//!
+//! No code of the host's runs under the board's lock.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::board::{Board, Shared};
+use super::desk::Call;
+use super::job::{Answer, Job};
+use crate::sensor::Poked;
+use crate::service::poker::distant::{AsyncProbe, BoxFuture, OwnedPokeRequest};
+use crate::service::poker::group::GroupRef;
+use crate::service::poker::probe::checked;
+
+/// The calls that fly, by number.
+#[derive(Default)]
+pub(super) struct Air {
+    calls: HashMap<u64, Airborne>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// Calls past their deadline whose future is not dropped yet: their kinds and groups.
+    hung: BTreeMap<u64, (usize, Vec<GroupRef>)>,
+    launched: u64,
+    pokes: usize,
+    /// What the tick has not collected.
+    pub(super) answers: Vec<Answer>,
+}
+
+/// A call that flies.
+struct Airborne {
+    kind: usize,
+    call: Call,
+    flight: Arc<Flight>,
+}
+
+/// A call that was taken from the list.
+pub(super) struct Overdue {
+    number: u64,
+    airborne: Airborne,
+}
+
+/// A future, to be polled by its task and to be dropped by either side.
+struct Flight {
+    probe: Arc<dyn AsyncProbe>,
+    future: Mutex<Option<BoxFuture<Vec<Poked>>>>,
+    waker: Mutex<Option<Waker>>,
+    /// The tick has given it up.
+    given_up: AtomicBool,
+}
+
+impl Air {
+    /// How many groups are being poked.
+    pub(super) fn pokes(&self) -> usize {
+        self.pokes
+    }
+
+    pub(super) fn hung(&self) -> usize {
+        self.hung.len()
+    }
+
+    /// The earliest of all calls.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn add(&mut self, airborne: Airborne) -> u64 {
+        self.launched += 1;
+        let number = self.launched;
+        self.pokes += airborne.call.pokes();
+        self.deadlines.extend(airborne.call.deadline().map(|deadline| (deadline, number)));
+        self.calls.insert(number, airborne);
+        number
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Airborne> {
+        let airborne = self.calls.remove(&number)?;
+        self.pokes -= airborne.call.pokes();
+        if let Some(deadline) = airborne.call.deadline() {
+            self.deadlines.remove(&(deadline, number));
+        }
+        Some(airborne)
+    }
+}
+
+impl Board {
+    /// Takes the calls that have passed their deadline.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Vec<Overdue> {
+        let passed = self.air.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        let passed: Vec<u64> = passed.map(|(_, number)| *number).collect();
+        self.take_calls(passed)
+    }
+
+    /// Takes all calls.
+    pub(super) fn take_flying(&mut self) -> Vec<Overdue> {
+        let all: Vec<u64> = self.air.calls.keys().copied().collect();
+        self.take_calls(all)
+    }
+
+    fn take_calls(&mut self, numbers: Vec<u64>) -> Vec<Overdue> {
+        let mut taken = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let Some(airborne) = self.air.remove(number) else { continue };
+            self.air.hung.insert(number, (airborne.kind, airborne.call.groups().collect()));
+            if let Some(kind) = self.kinds.get_mut(airborne.kind) {
+                kind.running -= 1;
+                kind.hung += 1;
+            }
+            taken.push(Overdue { number, airborne });
+        }
+        taken
+    }
+
+    /// The future of a call that was taken is dropped: answers its groups, unless they were told of before.
+    fn has_returned(&mut self, number: u64) -> Option<Vec<GroupRef>> {
+        let (kind, groups) = self.air.hung.remove(&number)?;
+        if let Some(kind) = self.kinds.get_mut(kind) {
+            kind.hung -= 1;
+        }
+        Some(groups)
+    }
+
+    /// Takes the jobs of one call of this kind and lists it.
+    fn take_off(&mut self, kind: usize, now: Instant, knew: u64) -> Option<(u64, Arc<Flight>)> {
+        let (probe, jobs) = self.take_futures(kind)?;
+        let call = Call::new(now, knew, jobs.iter())?;
+        let name = self.kinds.get(kind)?.name.clone();
+        let request = |Job { context, sensors, now, .. }: Job| OwnedPokeRequest {
+            kind: name.clone(),
+            context,
+            sensors: sensors as usize,
+            now,
+        };
+        let future = probe.look(jobs.into_iter().map(request).collect());
+        let flight = Flight {
+            probe,
+            future: Mutex::new(Some(future)),
+            waker: Mutex::default(),
+            given_up: AtomicBool::new(false),
+        };
+        let flight = Arc::new(flight);
+        let number = self.air.add(Airborne { kind, call, flight: Arc::clone(&flight) });
+        Some((number, flight))
+    }
+}
+
+impl Shared {
+    /// Launches what may begin, of all kinds.
+    pub(super) fn launch_all(self: &Arc<Self>) {
+        let kinds = self.board.lock().kinds.len();
+        (0..kinds).for_each(|kind| self.launch(kind));
+    }
+
+    /// Launches queued calls of this kind, as many as may fly.
+    pub(super) fn launch(self: &Arc<Self>, kind: usize) {
+        loop {
+            let now = Instant::now();
+            if !self.may_begin(now) {
+                return;
+            }
+            let knew = self.followed.load(Ordering::Acquire);
+            let Some((number, flight)) = self.board.lock().take_off(kind, now, knew) else { return };
+            let probe = Arc::clone(&flight.probe);
+            probe.spawn(Box::pin(Task { shared: Arc::clone(self), number, flight }));
+        }
+    }
+
+    /// Drops the futures of calls that were taken from the list, and answers for them.
+    pub(super) fn ground(&self, overdue: Vec<Overdue>) -> impl Iterator<Item = Answer> {
+        let mut answers = Vec::new();
+        for Overdue { number, airborne: Airborne { call, flight, .. } } in overdue {
+            let dropped = flight.ground();
+            let hangs = !dropped || self.board.lock().has_returned(number).is_none();
+            answers.extend(call.overran(hangs));
+        }
+        answers.into_iter()
+    }
+
+    /// A call has answered, or its task ended without.
+    fn landed(&self, number: u64, answers: impl FnOnce(usize) -> Vec<Poked>) -> Option<usize> {
+        let mut board = self.board.lock();
+        let kind = match board.air.remove(number) {
+            Some(Airborne { kind, call, .. }) => {
+                if let Some(kind) = board.kinds.get_mut(kind) {
+                    kind.running -= 1;
+                }
+                let answers = answers(call.pokes());
+                board.air.answers.extend(call.answered(answers));
+                Some(kind)
+            }
+            None => {
+                let returned = board.has_returned(number)?;
+                board.returned.extend(returned);
+                None
+            }
+        };
+        self.tell(&mut board);
+        kind
+    }
+}
+
+impl Flight {
+    /// Drops the future, unless it is being polled; its task then does. True if there is none any more.
+    fn ground(&self) -> bool {
+        // Before the lock is tried: who holds it looks at this when it has let go.
+        self.given_up.store(true, Ordering::SeqCst);
+        let Some(mut future) = self.future.try_lock() else {
+            self.wake();
+            return false;
+        };
+        let future = future.take();
+        let was_there = future.is_some();
+        self.discard(future);
+        self.wake();
+        was_there
+    }
+
+    /// Has the task look once more.
+    fn wake(&self) {
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn discard(&self, future: Option<BoxFuture<Vec<Poked>>>) {
+        let mut future = future;
+        // A destructor of the host's may panic; nobody is left to be told.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.probe.within(&mut || drop(future.take()))));
+    }
+}
+
+/// The task of one call.
+struct Task {
+    shared: Arc<Shared>,
+    number: u64,
+    flight: Arc<Flight>,
+}
+
+impl Task {
+    /// The answers, or what the future panicked with; none if it is gone.
+    fn look(&self, context: &mut Context<'_>) -> Poll<Option<std::thread::Result<Vec<Poked>>>> {
+        *self.flight.waker.lock() = Some(context.waker().clone());
+        let mut place = self.flight.future.lock();
+        let Some(future) = place.as_mut() else { return Poll::Ready(None) };
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        let answers = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(answers)) => Ok(answers),
+            Err(panic) => Err(panic),
+        };
+        let future = place.take();
+        drop(place);
+        self.flight.discard(future);
+        Poll::Ready(Some(answers))
+    }
+}
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Poll::Ready(answers) = self.look(context) else {
+            // If the tick found the future at work when it gave it up, it is dropped with this task.
+            return if self.flight.given_up.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending };
+        };
+        let landed = answers
+            .and_then(|answers| self.shared.landed(self.number, |requests| checked(answers, requests)));
+        if let Some(kind) = landed {
+            self.shared.launch(kind);
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // It was given up while it was polled, or its runtime shuts down.
+        let future = self.flight.future.lock().take();
+        if future.is_none() {
+            return;
+        }
+        self.flight.discard(future);
+        let gone = || Poked::Unreachable("the runtime of its poke was shut down".into());
+        self.shared.landed(self.number, |requests| vec![gone(); requests]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Pokes that are futures: what the poker asks of them, whichever runtime runs them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::probe::{PokeRequest, Probe};
+use crate::canonical::PokeContext;
+use crate::id::SensorKind;
+use crate::sensor::Poked;
+
+/// How many futures of a kind are in flight at once, unless the host says otherwise.
+const FUTURES_AT_ONCE: usize = 1_000;
+
+/// A future of a type that nobody knows.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What an async poke is asked to look at: a [`PokeRequest`](crate::service::PokeRequest) that borrows nothing. Cheap to
+/// clone.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct OwnedPokeRequest {
+    /// The kind.
+    pub kind: SensorKind,
+    /// What to look at, as the sensors said it.
+    pub context: PokeContext,
+    /// How many sensors share the answer.
+    pub sensors: usize,
+    /// The instant of the tick that asked for it.
+    pub now: DateTime<Utc>,
+}
+
+impl OwnedPokeRequest {
+    /// Asks for one sensor, at this instant: for hosts that call a poke themselves.
+    pub fn new(kind: SensorKind, context: PokeContext, now: DateTime<Utc>) -> Self {
+        Self { kind, context, sensors: 1, now }
+    }
+
+    /// The same for a [`Poke`](crate::service::Poke).
+    pub fn as_request(&self) -> PokeRequest<'_> {
+        PokeRequest::new(&self.kind, &self.context, self.now).sensors(self.sensors)
+    }
+}
+
+/// A poke that is a future, and the runtime on which it runs.
+pub(crate) trait AsyncProbe: Send + Sync {
+    /// A future that looks once for each request. This call itself does nothing of the host's.
+    fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<Poked>>;
+
+    /// Has the runtime run a task; drops it, if the runtime was shut down.
+    fn spawn(&self, task: BoxFuture<()>);
+
+    /// Does this within the runtime's context.
+    fn within(&self, work: &mut dyn FnMut());
+}
+
+/// How a kind is poked.
+#[derive(Clone)]
+pub(super) enum Way {
+    /// On threads of the poker.
+    Threads(Probe),
+    /// By futures, each for so many at once, at most.
+    Futures(Arc<dyn AsyncProbe>, usize),
+}
+
+impl Way {
+    /// How many calls are made at once, unless the host says otherwise. Threads limit themselves.
+    pub(super) fn usual_at_once(&self) -> usize {
+        match self {
+            Self::Threads(_) => usize::MAX,
+            Self::Futures(..) => FUTURES_AT_ONCE,
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl super::Poker {
+    /// Answers for this kind with these futures, at most `at_most` targets in one.
+    pub(crate) fn kind_of_futures(
+        self,
+        kind: &SensorKind,
+        probe: Arc<dyn AsyncProbe>,
+        at_most: std::num::NonZeroUsize,
+    ) -> Self {
+        self.way(kind, Way::Futures(probe, at_most.get()))
+    }
+}

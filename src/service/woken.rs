@@ -1,0 +1,118 @@
+//! Futures that wait for a loop's handle.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::run::{LoopHandle, Wakes};
+
+/// Who waits for a change of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    wakers: BTreeMap<u64, Waker>,
+    /// Counts the places that were given.
+    places: u64,
+}
+
+/// Those to be woken.
+pub(super) struct Woken(BTreeMap<u64, Waker>);
+
+impl Waiters {
+    /// Takes all out: who still waits comes back to its place.
+    pub(super) fn take(&mut self) -> Woken {
+        Woken(std::mem::take(&mut self.wakers))
+    }
+}
+
+impl Woken {
+    pub(super) fn wake(self) {
+        self.0.into_values().for_each(Waker::wake);
+    }
+}
+
+/// Ready when the handle calls.
+#[derive(Debug)]
+pub(super) struct Change {
+    handle: LoopHandle,
+    /// For none, only a stop counts.
+    seen: Option<Wakes>,
+    place: Option<u64>,
+}
+
+impl Change {
+    pub(super) fn new(handle: LoopHandle, seen: Option<Wakes>) -> Self {
+        Self { handle, seen, place: None }
+    }
+}
+
+impl Future for Change {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Self { handle, seen, place } = &mut *self;
+        let mut state = handle.state();
+        if state.calls(*seen) {
+            return Poll::Ready(());
+        }
+        let waiters = &mut state.waiters;
+        let place = *place.get_or_insert_with(|| {
+            waiters.places += 1;
+            waiters.places
+        });
+        waiters.wakers.insert(place, context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let mut state = self.handle.state();
+            let waker = state.waiters.wakers.remove(&place);
+            drop(state);
+            drop(waker);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn every_future_that_waits_is_woken_and_one_that_was_dropped_leaves_nothing() {
+        let (handle, count) = (LoopHandle::new(), Arc::new(Count::default()));
+        let waker = Waker::from(count.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut woken = pin!(handle.woken_since(handle.seen()));
+        let mut stopped = pin!(handle.stopped());
+        let mut dropped = Box::pin(handle.stopped());
+        assert!(woken.as_mut().poll(&mut context).is_pending());
+        assert!(stopped.as_mut().poll(&mut context).is_pending());
+        assert!(dropped.as_mut().poll(&mut context).is_pending());
+        drop(dropped);
+
+        handle.wake();
+        assert_eq!(count.0.load(Ordering::SeqCst), 2);
+        assert!(woken.as_mut().poll(&mut context).is_ready());
+        assert!(stopped.as_mut().poll(&mut context).is_pending(), "a wake is no stop");
+        handle.stop();
+        assert_eq!(count.0.load(Ordering::SeqCst), 3);
+        assert!(stopped.as_mut().poll(&mut context).is_ready());
+        assert!(handle.state().waiters.wakers.is_empty());
+    }
+}

@@ -1,0 +1,137 @@
+-- What hosts write and read through drivers of their own, described in docs/sql.md. The checks come first, and cover all that
+-- the tables would refuse: what is inserted is done as a whole or not at all, whatever conflict clause the host uses.
+
+CREATE VIEW sm_status AS
+SELECT t.no, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map_index, -1) AS map_index,
+    CASE t.state
+        WHEN 0 THEN 'scheduled' WHEN 5 THEN 'scheduled' WHEN 1 THEN 'queued' WHEN 2 THEN 'running'
+        WHEN 3 THEN 'up_for_retry' WHEN 4 THEN 'sensing' WHEN 6 THEN 'success' WHEN 7 THEN 'failed' ELSE 'skipped'
+    END AS state,
+    lane.pool, lane.slots, lane.limits, t.priority, t.logical_date, t.due, t.attempt, t.forgiven, t.holder, t.expires_at,
+    t.enqueued_at, t.queued_at, t.first_started_at, t.started_at, t.ended_at, t.retry, t.message, t.value, t.payload
+FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane;
+
+CREATE VIEW sm_enqueue AS
+SELECT NULL AS at, NULL AS namespace, NULL AS workflow, NULL AS run, NULL AS task, NULL AS map_index, NULL AS pool,
+    NULL AS slots, NULL AS limits, NULL AS priority, NULL AS rank, NULL AS logical_date, NULL AS not_before, NULL AS retry,
+    NULL AS lease_losses, NULL AS payload
+WHERE 0;
+
+CREATE TRIGGER sm_enqueue_insert INSTEAD OF INSERT ON sm_enqueue
+WHEN NOT EXISTS (
+    SELECT 1 FROM sm_task WHERE namespace = NEW.namespace AND workflow = NEW.workflow AND run = NEW.run
+        AND task = NEW.task AND map_index = ifnull(NEW.map_index, -1)
+)
+BEGIN
+    SELECT RAISE(ABORT, 'stationmaster: a name is refused: use text of 1 to 512 bytes without NUL')
+    WHERE EXISTS (
+        SELECT 1 FROM (
+            SELECT NEW.namespace AS name UNION ALL SELECT NEW.workflow UNION ALL SELECT NEW.run
+            UNION ALL SELECT NEW.task UNION ALL SELECT NEW.pool
+        )
+        WHERE typeof(name) <> 'text' OR length(CAST(name AS BLOB)) NOT BETWEEN 1 AND 512 OR instr(name, char(0)) > 0
+    );
+    SELECT RAISE(ABORT, 'stationmaster: limits is refused: use a JSON array of at most 16 names without control characters, sorted, each once, no blanks between')
+    WHERE NEW.limits IS NOT (
+            SELECT json_group_array(value)
+            FROM (SELECT DISTINCT value FROM json_each(NEW.limits) WHERE type = 'text' ORDER BY value)
+        )
+        OR (SELECT count(*) FROM json_each(NEW.limits)) > 16
+        OR EXISTS (
+            SELECT 1 FROM json_each(NEW.limits)
+            WHERE length(CAST(value AS BLOB)) NOT BETWEEN 1 AND 512 OR instr(value, char(0)) > 0
+                OR value GLOB '*[' || char(1) || '-' || char(31) || ']*'
+        );
+    SELECT RAISE(ABORT, 'stationmaster: a number is refused: see the ranges in docs/sql.md')
+    WHERE typeof(NEW.at) <> 'integer'
+        OR typeof(NEW.map_index) NOT IN ('null', 'integer') OR NEW.map_index NOT BETWEEN 0 AND 4294967295
+        OR typeof(NEW.slots) <> 'integer' OR NEW.slots NOT BETWEEN 1 AND 2147483647
+        OR typeof(NEW.priority) <> 'integer' OR NEW.priority NOT BETWEEN -2147483648 AND 2147483647
+        OR typeof(NEW.rank) NOT IN ('null', 'integer')
+        OR typeof(NEW.logical_date) NOT IN ('null', 'integer')
+        OR typeof(NEW.not_before) NOT IN ('null', 'integer')
+        OR typeof(NEW.lease_losses) NOT IN ('null', 'integer') OR NEW.lease_losses NOT BETWEEN 0 AND 4294967295;
+    SELECT RAISE(ABORT, 'stationmaster: payload or retry is refused: use text of at most 1048576 bytes, and a policy as JSON or NULL')
+    WHERE typeof(NEW.payload) <> 'text' OR length(CAST(NEW.payload AS BLOB)) > 1048576
+        OR typeof(NEW.retry) NOT IN ('null', 'text') OR NOT ifnull(json_valid(NEW.retry), 1);
+
+    UPDATE sm_counter SET value = value + 1 WHERE name = 'lane'
+        AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
+    INSERT INTO sm_lane (no, pool, slots, limits)
+        SELECT value, NEW.pool, NEW.slots, NEW.limits FROM sm_counter WHERE name = 'lane'
+        AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
+    INSERT INTO sm_cap (key, lanes)
+        SELECT value, 1 FROM json_each(NEW.limits)
+        WHERE (SELECT tasks FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits) = 0
+        ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1;
+    UPDATE sm_counter SET value = value + 1 WHERE name = 'task';
+    INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, enqueued_at,
+            ready_at, namespace, workflow, run, task, retry, payload)
+        SELECT (SELECT value FROM sm_counter WHERE name = 'task'),
+            CASE WHEN NEW.not_before > NEW.at THEN 5 ELSE 0 END,
+            CASE WHEN NEW.not_before > NEW.at THEN NEW.not_before END,
+            no, slots, ifnull(NEW.rank, -NEW.priority), ifnull(NEW.logical_date, NEW.at), ifnull(NEW.map_index, -1),
+            NEW.priority, NEW.lease_losses, NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
+            NEW.workflow, NEW.run, NEW.task, NEW.retry, NEW.payload
+        FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
+    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at)
+        WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
+END;
+
+CREATE VIEW sm_start AS SELECT NULL AS at, NULL AS no, NULL AS epoch WHERE 0;
+
+CREATE TRIGGER sm_start_insert INSTEAD OF INSERT ON sm_start
+BEGIN
+    SELECT RAISE(ABORT, 'stationmaster: stale lease: roll back, and stop the work') WHERE NOT EXISTS (
+        SELECT 1 FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state = 1
+    );
+    SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: start it through the crate')
+        FROM sm_task WHERE no = NEW.no AND attempt_runs <> 0;
+    SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
+        WHERE typeof(NEW.at) <> 'integer';
+    UPDATE sm_task SET state = 2, started_at = NEW.at, first_started_at = coalesce(first_started_at, NEW.at)
+        WHERE no = NEW.no;
+END;
+
+CREATE VIEW sm_finish AS
+SELECT NULL AS at, NULL AS no, NULL AS epoch, NULL AS outcome, NULL AS value, NULL AS message, NULL AS retry_at WHERE 0;
+
+CREATE TRIGGER sm_finish_insert INSTEAD OF INSERT ON sm_finish
+BEGIN
+    SELECT RAISE(ABORT, 'stationmaster: stale lease: roll back, and stop the work') WHERE NOT EXISTS (
+        SELECT 1 FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state IN (1, 2)
+    );
+    SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: finish it through the crate')
+        FROM sm_task WHERE no = NEW.no AND attempt_runs <> 0;
+    SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
+        WHERE typeof(NEW.at) <> 'integer' OR typeof(NEW.retry_at) NOT IN ('null', 'integer');
+    SELECT RAISE(ABORT, 'stationmaster: an outcome is refused: use success, skipped, failed (which may have a retry_at) or given_back')
+        WHERE NEW.outcome IS NULL OR NEW.outcome NOT IN ('success', 'skipped', 'failed', 'given_back')
+            OR (NEW.retry_at IS NOT NULL AND NEW.outcome <> 'failed');
+    SELECT RAISE(ABORT, 'stationmaster: value or message is refused: use text of at most 1048576 bytes, or NULL')
+        WHERE typeof(NEW.value) NOT IN ('null', 'text') OR typeof(NEW.message) NOT IN ('null', 'text')
+            OR length(CAST(NEW.value AS BLOB)) > 1048576 OR length(CAST(NEW.message AS BLOB)) > 1048576;
+
+    UPDATE sm_pool SET used = used - (SELECT held_slots FROM sm_task WHERE no = NEW.no)
+        WHERE name = (SELECT pool FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.no));
+    UPDATE sm_cap SET used = used - 1 WHERE key IN (
+        SELECT value FROM json_each(
+            (SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.no))
+        )
+    );
+    UPDATE sm_lane SET ready = ready + 1
+        WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.no);
+    UPDATE sm_task SET
+            state = CASE NEW.outcome
+                WHEN 'success' THEN 6 WHEN 'skipped' THEN 8 WHEN 'given_back' THEN 0
+                ELSE iif(NEW.retry_at IS NULL, 7, 3)
+            END,
+            due = NEW.retry_at,
+            ready_at = CASE WHEN NEW.outcome = 'given_back' THEN ready_at ELSE ifnull(NEW.retry_at, NEW.at) END,
+            ended_at = iif(NEW.outcome = 'given_back', ended_at, NEW.at),
+            forgiven = iif(NEW.outcome = 'given_back', min(forgiven + 1, 4294967295), forgiven),
+            value = CASE NEW.outcome WHEN 'given_back' THEN value WHEN 'success' THEN NEW.value END,
+            message = CASE NEW.outcome WHEN 'given_back' THEN message WHEN 'success' THEN NULL ELSE NEW.message END,
+            held_slots = 0, holder = NULL, expires_at = NULL
+        WHERE no = NEW.no;
+END;

@@ -1,0 +1,208 @@
+//! A store that fails where a test wants it to.
+
+mod tx;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
+use crate::store::{Store, StoreInfo, StoreTx, TxMode};
+use tx::FaultTx;
+
+/// On which side of its effect a call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum When {
+    /// Nothing was done. After a call in a transaction, its body may go on.
+    Before,
+    /// It was done, and the answer is lost. After a call in a transaction, every further one is refused and the transaction is rolled
+    /// back, as by a store whose statement failed half-way.
+    After,
+}
+
+/// Which call fails, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Fault {
+    /// The first call is 1. Calls are: the begin of each transaction, each method of the four traits, each commit.
+    pub at: u64,
+    /// On which side of the call's effect.
+    pub when: When,
+    /// What the call answers. A commit of a transaction that writes, failing after its effect, answers
+    /// [`StoreErrorKind::Indeterminate`] whatever is said here, as every store must.
+    pub kind: StoreErrorKind,
+}
+
+impl Fault {
+    /// The call with this number, counted from 1, fails like this.
+    pub fn new(at: u64, when: When, kind: StoreErrorKind) -> Self {
+        Self { at, when, kind }
+    }
+}
+
+/// A fault that struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Struck {
+    /// `"begin"`, `"commit"`, or the name of the method.
+    pub call: &'static str,
+    /// On which side of the call's effect.
+    pub when: When,
+}
+
+impl Struck {
+    /// True if the transaction took effect although it was answered with an error.
+    pub fn is_committed(&self) -> bool {
+        self.call == "commit" && self.when == When::After
+    }
+}
+
+/// Passes every call on to another store, and fails one of them.
+///
+/// For tests of hosts: what becomes of a program whose store fails at *this* call? Raise the number until a run passes untouched, and
+/// every call has failed once. [`super::sweep_faults`] does so with all operations that write.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use stationmaster::error::StoreErrorKind;
+/// use stationmaster::pool::{PoolSpec, Slots};
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::testing::{Fault, FaultStore, When};
+///
+/// let store = FaultStore::new(Arc::new(MemoryStore::new()));
+/// let define = || store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?));
+/// let calls = (1..).find(|at| {
+///     store.arm(Fault::new(*at, When::Before, StoreErrorKind::Full));
+///     let answer = define();
+///     assert_eq!(answer.is_err(), store.disarm().is_some());
+///     answer.is_ok()
+/// });
+/// assert_eq!(calls, Some(4), "begin, put_pools and commit have failed");
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultStore {
+    inner: Arc<dyn Store>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: u64,
+    armed: Option<Fault>,
+    struck: Option<Struck>,
+    refused: Option<(TxMode, u32)>,
+}
+
+impl FaultStore {
+    /// A store that does not fail yet.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner, state: Mutex::default() }
+    }
+
+    /// Lets one call fail, counted from now on, by all threads together. Replaces what was armed before.
+    pub fn arm(&self, fault: Fault) {
+        let mut state = self.state.lock();
+        (state.calls, state.armed, state.struck) = (0, Some(fault), None);
+    }
+
+    /// Lets no call fail any more, and tells whether one did.
+    pub fn disarm(&self) -> Option<Struck> {
+        let mut state = self.state.lock();
+        state.armed = None;
+        state.struck.take()
+    }
+
+    /// Refuses so many transactions of this mode, before they begin, with [`StoreErrorKind::Io`]; with 0 none any more.
+    pub fn refuse(&self, mode: TxMode, times: u32) {
+        self.state.lock().refused = Some((mode, times));
+    }
+
+    /// How many transactions are still to be refused.
+    pub fn refusals_left(&self) -> u32 {
+        self.state.lock().refused.map_or(0, |(_, times)| times)
+    }
+
+    /// The store behind it, which does not fail.
+    pub fn inner(&self) -> &Arc<dyn Store> {
+        &self.inner
+    }
+
+    fn check_refused(&self, mode: TxMode) -> StoreResult<()> {
+        match &mut self.state.lock().refused {
+            Some((refused, times)) if *refused == mode && *times > 0 => {
+                *times -= 1;
+                Err(on_purpose(StoreErrorKind::Io, "begin"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a call, and tells whether it is the one that fails.
+    fn strikes(&self, call: &'static str) -> Option<Fault> {
+        let mut state = self.state.lock();
+        state.calls += 1;
+        let fault = state.armed.filter(|fault| fault.at == state.calls)?;
+        (state.armed, state.struck) = (None, Some(Struck { call, when: fault.when }));
+        Some(fault)
+    }
+
+    /// Makes a call, if it is not the one that fails before its effect; then tells whether it fails after it.
+    fn call<T>(
+        &self,
+        call: &'static str,
+        make: impl FnOnce() -> StoreResult<T>,
+    ) -> (StoreResult<T>, Option<When>) {
+        match self.strikes(call) {
+            None => (make(), None),
+            Some(fault) => {
+                if fault.when == When::After {
+                    // Its own failure is as good as the one that is asked for.
+                    if let Err(error) = make() {
+                        return (Err(error), Some(When::After));
+                    }
+                }
+                (Err(on_purpose(fault.kind, call)), Some(fault.when))
+            }
+        }
+    }
+}
+
+fn on_purpose(kind: StoreErrorKind, call: &'static str) -> StoreError {
+    StoreError::new(kind, format!("{call} failed on purpose"))
+}
+
+impl Store for FaultStore {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        self.check_refused(mode)?;
+        if let Some(fault) = self.strikes("begin") {
+            let refused = || Error::Store(on_purpose(fault.kind, "begin"));
+            if fault.when == When::After {
+                self.inner.transact(mode, &mut |_| Err(refused()))?;
+            }
+            return Err(refused());
+        }
+        let mut lost = None;
+        self.inner.transact(mode, &mut |tx| {
+            let mut tx = FaultTx::new(tx, self);
+            body(&mut tx)?;
+            tx.check_whole()?;
+            lost = self.strikes("commit");
+            match lost {
+                Some(fault) if fault.when == When::Before => Err(on_purpose(fault.kind, "commit").into()),
+                _ => Ok(()),
+            }
+        })?;
+        match (lost, mode) {
+            (None, _) => Ok(()),
+            (Some(fault), TxMode::Read) => Err(on_purpose(fault.kind, "commit").into()),
+            (Some(_), TxMode::Write) => Err(on_purpose(StoreErrorKind::Indeterminate, "commit").into()),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The transaction: every method of the four traits passed on, unless it is the one that fails.
+
+use chrono::{DateTime, Utc};
+
+use super::{FaultStore, When};
+use crate::admission::limits::{LimitRecord, LimitSpec};
+use crate::admission::{Candidate, LanePage};
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::id::{Holder, LimitKey, PoolName, TaskKey};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::{PoolRecord, PoolSpec, PoolStats};
+use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
+use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
+use crate::store::{
+    Discrepancy, EventNote, GrantBatch, Granted, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx,
+    RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
+};
+use crate::task::{TaskInsert, TaskRecord};
+
+/// Counts every call.
+pub(super) struct FaultTx<'a> {
+    tx: &'a mut dyn StoreTx,
+    store: &'a FaultStore,
+    whole: bool,
+}
+
+impl<'a> FaultTx<'a> {
+    pub(super) fn new(tx: &'a mut dyn StoreTx, store: &'a FaultStore) -> Self {
+        Self { tx, store, whole: true }
+    }
+
+    /// Refuses to go on after a call whose effect is there and whose answer is not.
+    pub(super) fn check_whole(&self) -> StoreResult<()> {
+        if self.whole {
+            return Ok(());
+        }
+        let text = "an operation failed earlier in this transaction: roll it back and begin again";
+        Err(StoreError::new(StoreErrorKind::Backend, text))
+    }
+
+    fn call<T>(
+        &mut self,
+        name: &'static str,
+        make: impl FnOnce(&mut dyn StoreTx) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        self.check_whole()?;
+        let (answer, failed) = self.store.call(name, || make(self.tx));
+        self.whole = failed != Some(When::After);
+        answer
+    }
+}
+
+/// Passes calls on.
+macro_rules! pass_on {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $answer:ty;)+) => {$(
+        fn $name(&mut self, $($arg: $ty),*) -> StoreResult<$answer> {
+            self.call(stringify!($name), |tx| tx.$name($($arg),*))
+        }
+    )+};
+}
+
+impl TaskTx for FaultTx<'_> {
+    pass_on! {
+        fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
+        fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
+        fn tasks_by_no(nos: &[TaskNo]) -> Vec<Option<TaskRecord>>;
+        fn survey(query: &SurveyQuery) -> Survey;
+        fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
+        fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
+        fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Moved>;
+        fn renew_if_leased(leases: &[LeaseRef], expires_at: DateTime<Utc>) -> Vec<Moved>;
+        fn move_if(moves: &[Move]) -> Vec<Moved>;
+        fn expired(now: DateTime<Utc>, limit: usize) -> Vec<TaskRecord>;
+        fn next_expiry() -> Option<DateTime<Utc>>;
+        fn forget_ended(before: DateTime<Utc>, limit: usize) -> usize;
+        fn audit() -> Vec<Discrepancy>;
+    }
+}
+
+impl PoolTx for FaultTx<'_> {
+    pass_on! {
+        fn put_pools(pools: &[PoolSpec]) -> ();
+        fn delete_pools_if_unused(pools: &[PoolName]) -> Vec<PoolDeletion>;
+        fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
+        fn all_pools() -> Vec<PoolRecord>;
+        fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
+        fn give_slots_back(pools: &[(PoolName, u64)]) -> ();
+        fn put_limits(limits: &[LimitSpec]) -> ();
+        fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
+        fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
+        fn all_limits() -> Vec<LimitRecord>;
+        fn give_limits_back(limits: &[(LimitKey, u64)]) -> ();
+    }
+}
+
+impl SensorTx for FaultTx<'_> {
+    pass_on! {
+        fn put_sensors(sensors: &[SensorInsert]) -> Vec<SensorRecord>;
+        fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
+        fn changed_sensors(query: &SensorQuery) -> Vec<SensorRecord>;
+        fn last_sensor_change() -> u64;
+        fn last_forgotten_change() -> u64;
+        fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
+        fn note_events(events: &[EventNote]) -> ();
+        fn events(after: u64, limit: usize) -> Vec<SensorEvent>;
+        fn acknowledge_events(seqs: &[u64]) -> usize;
+        fn put_worker(worker: &Worker) -> ();
+        fn delete_worker(name: &Holder) -> ();
+        fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
+        fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
+        fn shard_leases() -> Vec<ShardLease>;
+        fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<Moved>;
+    }
+}
+
+impl RunTx for FaultTx<'_> {
+    pass_on! {
+        fn put_runs(runs: &[RunRecord]) -> ();
+        fn close_runs_if_open(closes: &[RunClose]) -> Vec<Moved>;
+        fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<Moved>;
+        fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;
+        fn delete_runs(keys: &[RunKey]) -> usize;
+        fn forget_stopped_runs(before: DateTime<Utc>, limit: usize) -> usize;
+        fn active_runs(query: &ActiveQuery) -> Vec<RunRecord>;
+        fn active_run_places(query: &ActiveQuery) -> Vec<RunPlace>;
+        fn count_active_runs(query: &ActiveQuery) -> u64;
+        fn silent_runs(before: DateTime<Utc>, limit: usize) -> Vec<RunRecord>;
+    }
+}

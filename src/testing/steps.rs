@@ -1,0 +1,196 @@
+//! The life of a few tasks, sensors and runs, in steps: every operation that writes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::Watch;
+use crate::admission::limits::LimitSpec;
+use crate::backoff::RetryPolicy;
+use crate::canonical::PokeContext;
+use crate::error::Result;
+use crate::id::TaskKey;
+use crate::lease::LeaseRef;
+use crate::pool::{PoolSpec, Slots};
+use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
+use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
+use crate::service::lifecycle::{
+    AdmitOrder, Finish, Mark, admit, clear, end_sensors, enqueue, finish, mark, reap, register,
+    register_with, renew, start,
+};
+use crate::service::runs::{self, EarlyStop, Silence};
+use crate::shard::ShardLimit;
+use crate::store::{ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker};
+use crate::task::{AttemptRuns, LeaseLoss, NewTask, TaskRecord, TaskState};
+use crate::time::from_micros;
+use chrono::{DateTime, Utc};
+
+/// One operation, to be run in a transaction that writes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Step {
+    /// What it does.
+    pub name: &'static str,
+    /// Does it. Fails only if the store does; panics if the store answers what it should not.
+    pub run: fn(&mut dyn StoreTx) -> Result<()>,
+}
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
+
+const TASKS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "later", "recorded"];
+
+/// The names that the steps of [`life`] use.
+pub fn watch() -> Watch {
+    Watch {
+        tasks: TASKS.iter().map(|name| key(name)).collect(),
+        limits: ["tenant", "key", "gone"].map(|key| key.try_into().unwrap()).into(),
+        requests: ["t1", "t2", "t3"].map(|id| id.try_into().unwrap()).into(),
+    }
+}
+
+fn tasks() -> Vec<NewTask> {
+    let retry = RetryPolicy::fixed(Duration::from_secs(5)).max_attempts(9).build().unwrap();
+    let task = |name: &str| {
+        let task = NewTask::new(key(name)).pool("p".try_into().unwrap()).limit("tenant".try_into().unwrap());
+        match name {
+            "later" => task.not_before(at(5)),
+            "recorded" => task.attempt_runs(AttemptRuns::Record),
+            "c" => task.retry(retry.clone()),
+            "h" => task.lease_loss(LeaseLoss::Requeue { at_most: 3 }).limit("key".try_into().unwrap()),
+            _ => task,
+        }
+    };
+    TASKS.iter().map(|name| task(name)).collect()
+}
+
+fn record(tx: &mut dyn StoreTx, name: &str) -> Result<TaskRecord> {
+    Ok(tx.tasks(&[key(name)])?.remove(0).expect("the task is there"))
+}
+
+/// The leases of those of the tasks that have one.
+fn leases(tx: &mut dyn StoreTx, names: &[&str]) -> Result<Vec<LeaseRef>> {
+    let leased = names.iter().map(|name| record(tx, name)).collect::<Result<Vec<_>>>()?;
+    Ok(leased.into_iter().map(|task| task.lease_ref()).collect())
+}
+
+fn order(tick: &str) -> AdmitOrder {
+    AdmitOrder::new("worker".try_into().unwrap(), tick.try_into().unwrap(), 99, Duration::from_secs(30))
+}
+
+fn sensor(lease: LeaseRef) -> NewSensor {
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(100)).unwrap();
+    NewSensor::new(
+        lease,
+        "file".try_into().unwrap(),
+        PokeContext::from_json(r#"{"path": "/x"}"#).unwrap(),
+        settings,
+    )
+}
+
+fn run(id: &str) -> RunRecord {
+    RunRecord::open(RunKey::new("ns", id).unwrap(), at(1))
+}
+
+macro_rules! steps {
+    ($($name:literal: |$tx:ident| $body:expr;)+) => {
+        vec![$(Step { name: $name, run: |$tx| { $body; Ok(()) } }),+]
+    };
+}
+
+/// Every operation of [`crate::service::lifecycle`] and [`crate::service::runs`] that writes, and every writing method of a store
+/// that a host may call by itself, in an order in which each finds what it needs. Begins on an empty store; each writes something.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::{MemoryStore, StoreExt};
+/// let store = MemoryStore::new();
+/// for step in stationmaster::testing::life() {
+///     store.write(|tx| (step.run)(tx))?;
+/// }
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub fn life() -> Vec<Step> {
+    steps! {
+        "put_pools": |tx| {
+            let pools = [PoolSpec::new("p", Slots::Limited(9)).unwrap(), PoolSpec::new("q", Slots::Unlimited).unwrap()];
+            tx.put_pools(&pools)?
+        };
+        "put_limits": |tx| tx.put_limits(&[LimitSpec::new("tenant".try_into()?, 50).unwrap(), LimitSpec::new("gone".try_into()?, 1)?])?;
+        "enqueue": |tx| enqueue(tx, at(0), &tasks())?;
+        "admit": |tx| assert!(admit(tx, at(1), &order("t1"))?.granted.len() == 9);
+        "start": |tx| {
+            let leases = leases(tx, &TASKS)?;
+            start(tx, at(2), &leases)?
+        };
+        "renew": |tx| {
+            let leases = leases(tx, &["a", "b"])?;
+            renew(tx, at(3), Duration::from_secs(60), &leases)?
+        };
+        "register": |tx| {
+            let sensors: Vec<_> = leases(tx, &["a", "b"])?.into_iter().map(sensor).collect();
+            register(tx, at(4), &sensors)?
+        };
+        "register_with": |tx| {
+            let sensors: Vec<_> = leases(tx, &["d", "recorded"])?.into_iter().map(sensor).collect();
+            register_with(tx, at(4), &SmartSensorConfig::default(), &sensors)?
+        };
+        "end_sensors": |tx| {
+            let leases = leases(tx, &["a", "b", "d", "recorded"])?;
+            let (landed, failed) = (EndReason::Landed, EndReason::Failed);
+            let ends = [
+                (leases[0], Ending::new(landed, TaskState::Success)),
+                (leases[1], Ending::new(landed, TaskState::Scheduled)),
+                (leases[3], Ending::new(failed, TaskState::Failed)),
+            ];
+            end_sensors(tx, at(5), &ends)?
+        };
+        "finish": |tx| {
+            let leases = leases(tx, &["c", "e", "f", "g"])?;
+            let ends = [
+                Finish::failed(leases[0], "no route"),
+                Finish::success_with(leases[1], "7 rows"),
+                Finish::skipped(leases[2], "not needed"),
+                Finish::given_back(leases[3]),
+            ];
+            finish(tx, at(6), &ends)?
+        };
+        "admit what came due": |tx| assert!(admit(tx, at(12), &order("t2"))?.granted.len() == 4);
+        "acknowledge_events": |tx| tx.acknowledge_events(&[1, 2])?;
+        "mark": |tx| {
+            let [sensing, leased] = ["d", "g"].map(|name| Mark::new(key(name), TaskState::Skipped, "by hand"));
+            mark(tx, at(13), &[sensing, leased])?
+        };
+        "clear": |tx| clear(tx, at(14), &[key("e"), key("recorded")])?;
+        "reap": |tx| assert!(!reap(tx, at(100), 99)?.is_empty());
+        "survey": |tx| assert!(tx.survey(&SurveyQuery::new().promote(at(200)))?.promoted > 0);
+        "record": |tx| runs::record(tx, &[run("r1"), run("r2"), run("r3").heartbeat(at(2))], EarlyStop::Refuse)?;
+        "beat": |tx| tx.beat_runs_if_open(&[RunBeat::new(run("r1").key, at(3))])?;
+        "stop": |tx| runs::stop(tx, &[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], EarlyStop::Refuse)?;
+        "close_silent": |tx| runs::close_silent(tx, at(90), &Silence::after(Duration::from_secs(10)).unwrap())?;
+        "put_worker": |tx| tx.put_worker(&worker())?;
+        "put_shards": |tx| {
+            let lease = ShardLease::new(1, Some("worker".try_into()?), 1, at(50));
+            tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?
+        };
+        "delete_worker": |tx| tx.delete_worker(&"worker".try_into()?)?;
+        "put_worker again": |tx| tx.put_worker(&worker())?;
+        "forget_workers": |tx| tx.forget_workers(at(60), 9)?;
+        "forget_requests": |tx| assert!(!admit(tx, at(210), &order("t3").forget_before(at(5)))?.granted.is_empty());
+        "forget_ended": |tx| assert!(tx.forget_ended(at(300), 99)? > 0);
+        "delete_runs": |tx| tx.delete_runs(&[run("r1").key])?;
+        "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
+        "delete_limits": |tx| tx.delete_limits(&["tenant".try_into()?, "gone".try_into()?])?;
+        "delete_pools": |tx| tx.delete_pools_if_unused(&["q".try_into()?])?;
+    }
+}
+
+fn worker() -> Worker {
+    Worker::new("worker".try_into().unwrap(), ShardLimit::default(), NonZeroU32::MIN, at(50))
+}

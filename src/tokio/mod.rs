@@ -1,0 +1,101 @@
+//! For programs on a tokio runtime: stores and services that are awaited, and pokes that are futures. Feature `tokio`.
+//!
+//! | here | stands for |
+//! |---|---|
+//! | [`AsyncStore`], [`AsyncRuns`] | transactions, the [life-cycle operations](crate::service::lifecycle) and the [door to the runs](crate::service::runs), on any [`Store`](crate::store::Store) |
+//! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
+//! | [`run()`] | [`run_blocking`](crate::service::run_blocking) |
+//! | [`AsyncPoke`], [`AsyncPokeMany`] | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany): see [`Poker::kind_async`](crate::service::Poker::kind_async) |
+//! | [`LoopHandle::woken_since`](crate::service::LoopHandle::woken_since), [`stopped`](crate::service::LoopHandle::stopped) | its waits, as futures of any runtime |
+//!
+//! # What runs where
+//!
+//! Nothing blocks the runtime, and there is no runtime but the host's.
+//!
+//! * *Transactions and ticks* block: on files, on locks, on a database. They are made on the runtime's threads for blocking
+//!   work ([`spawn_blocking`](::tokio::task::spawn_blocking)), which it makes when they are needed: one for each call of an
+//!   [`AsyncStore`] that is at work, at most 16 unless [`AsyncStore::at_once`] says otherwise, and one for each
+//!   [`AsyncService`] that ticks. Bodies of transactions run there, too, so they own what they use.
+//! * *Async pokes* are tasks of the runtime. They need no thread, so thousands may be in flight; each kind has a limit. Other
+//!   pokes run on the poker's own threads, as ever.
+//! * *Sleeping* is the runtime's timer: [`run()`] needs one (`enable_time`).
+//! * What is awaited is polled by the host's task; nothing is spawned for it.
+//!
+//! Outside a runtime everything answers [`NoRuntime`], and nothing was done.
+//!
+//! # Dropping futures
+//!
+//! Every future may be dropped at any await. Nothing is lost by it, and no slot leaks:
+//!
+//! * *A transaction is whole or was not begun.* A call that waits for its turn when its future is dropped is never made; one
+//!   that was begun runs to its end. The caller does not know which, so it asks, or repeats the call: each operation of
+//!   [`AsyncStore`] says what a second one answers. All are idempotent, or fenced by the lease's epoch, so none has two effects.
+//! * *A tick runs to its end*, and its report waits for the next call. What an admitter granted to a dropped call is the answer
+//!   to its next one; if the admitter is dropped, too, it is given back. See [`AsyncService`].
+//! * *A poke* whose poker is dropped or leaves is dropped at its next await. Its sensors wait for the next poker.
+//! * *When the runtime is shut down*, a call that no thread had begun is not made, and what an admitter granted to nobody is
+//!   given back before the shutdown ends.
+//!
+//! # Examples
+//!
+//! A host that admits until it is told to stop:
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use stationmaster::clock::{Clock, SystemClock};
+//! use stationmaster::service::lifecycle::Finish;
+//! use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, WakingStore};
+//! use stationmaster::store::MemoryStore;
+//! use stationmaster::tokio::{AsyncAdmitter, AsyncStore, run};
+//! use stationmaster::{NewTask, TaskKey};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), stationmaster::Error> {
+//! let handle = LoopHandle::new();
+//! let store = AsyncStore::new(Arc::new(WakingStore::new(MemoryStore::new(), handle.clone())));
+//! let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+//! store.enqueue(SystemClock.now(), [task]).await?;
+//!
+//! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! let mut admitter = AsyncAdmitter::new(admitter);
+//! let mut work = tokio::task::JoinSet::new();
+//! run(&mut admitter, &SystemClock, &handle, Duration::from_secs(60), |admission| {
+//!     for task in admission.into_iter().flat_map(|admission| admission.granted) {
+//!         let (store, handle, lease) = (store.clone(), handle.clone(), task.lease_ref());
+//!         work.spawn(async move {
+//!             store.start(SystemClock.now(), [lease]).await?;
+//!             // … the work, and store.renew(…) now and then …
+//!             let finished = store.finish(SystemClock.now(), [Finish::success(lease)]).await;
+//!             handle.stop(); // this host has one task
+//!             finished
+//!         });
+//!     }
+//!     ControlFlow::Continue(())
+//! })
+//! .await?;
+//! while let Some(done) = work.join_next().await {
+//!     println!("{:?}", done.expect("no panic")?);
+//! }
+//! assert!(store.audit().await?.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+
+mod blocking;
+mod lifecycle;
+mod poke;
+mod run;
+mod runs;
+mod service;
+mod store;
+
+pub use poke::{AsyncPoke, AsyncPokeMany};
+pub use run::run;
+pub use runs::AsyncRuns;
+pub use service::{AsyncAdmitter, AsyncService};
+pub use store::AsyncStore;
+
+pub use crate::error::NoRuntime;
+pub use crate::service::OwnedPokeRequest;

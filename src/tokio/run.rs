@@ -1,0 +1,93 @@
+//! Driving a service by a future.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use ::tokio::time::timeout;
+
+use super::service::AsyncService;
+use crate::clock::Clock;
+use crate::error::{Error, NoRuntime, Result};
+use crate::service::{LoopHandle, Report, Service, pause};
+
+/// Ticks a service until its handle is stopped or `each` breaks: [`run_blocking`](crate::service::run_blocking) as a future.
+///
+/// Ticks are made on the runtime's threads for blocking work; between them it sleeps by the runtime's timer, as long as the
+/// blocking form would, and [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at once. `each` is called by the
+/// task that awaits it, so it must not block; it may spawn tasks.
+///
+/// # Cancellation
+///
+/// The future may be dropped at any await, by `select!` for instance, and the service run again. A tick that it had begun
+/// ends; its report is the first that the next `run` gives to `each`. Nothing is awaited between the arrival of a
+/// report and `each`. Stopping the handle instead lets the tick end and be told of.
+///
+/// # Errors
+///
+/// [`NoRuntime`] outside a runtime. The runtime must have its timers enabled, or tokio panics.
+///
+/// # Examples
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use stationmaster::clock::SystemClock;
+/// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
+/// use stationmaster::store::MemoryStore;
+/// use stationmaster::tokio::{AsyncService, run};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default()));
+/// let (handle, cancelled) = (LoopHandle::new(), tokio::sync::Notify::new());
+/// tokio::select! {
+///     ended = run(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |report| {
+///         assert!(report.is_ok_and(|report| report.reaped.is_empty()));
+///         cancelled.notify_one();
+///         ControlFlow::Continue(())
+///     }) => ended?,
+///     () = cancelled.notified() => {} // or tokio::signal::ctrl_c()
+/// }
+/// # Ok::<(), stationmaster::Error>(())
+/// # }).unwrap();
+/// ```
+pub async fn run<S>(
+    service: &mut AsyncService<S>,
+    clock: &dyn Clock,
+    handle: &LoopHandle,
+    longest: Duration,
+    mut each: impl FnMut(Result<S::Report>) -> ControlFlow<()>,
+) -> Result<(), NoRuntime>
+where
+    S: Service + Send + 'static,
+    S::Report: Send,
+{
+    // What came after that step began is not in its report, so no sleep follows it.
+    match service.undelivered().await {
+        Some(Err(Error::Runtime(error))) => return Err(error),
+        Some(report) => {
+            if each(report).is_break() {
+                return Ok(());
+            }
+        }
+        None => {}
+    }
+    let mut failures: u32 = 0;
+    service.woken_by(handle);
+    while !handle.is_stopped() {
+        let seen = handle.seen();
+        let report = match service.tick(clock.now()).await {
+            Err(Error::Runtime(error)) => return Err(error),
+            report => report,
+        };
+        failures = if report.is_ok() { 0 } else { failures.saturating_add(1) };
+        let due = report.as_ref().ok().and_then(Report::next_due);
+        if each(report).is_break() {
+            return Ok(());
+        }
+        let pause = pause(failures, due, clock, longest);
+        // The time is up, or the handle was woken: either way it is time to look.
+        let _ = timeout(pause, handle.woken_since(seen)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,386 @@
+//! The store fails at every call, once each: operations are done or not done, counters stay sums, services go on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use stationmaster::canonical::PokeContext;
+use stationmaster::error::{Error, Result, StoreErrorKind};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::sensor::{NewSensor, Poked, SensorEvent, Settings, SmartSensorConfig};
+use stationmaster::service::lifecycle::{Registered, enqueue, hand_over, start};
+use stationmaster::service::{
+    Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
+};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::task::LeaseLoss;
+use stationmaster::testing::{Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sweep_faults};
+use stationmaster::time::from_micros;
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
+
+type Make = fn() -> Arc<dyn Store>;
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite() -> Arc<dyn Store> {
+    use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
+    Arc::new(SqliteStore::in_memory(SqliteOptions::new()).unwrap())
+}
+
+#[cfg(feature = "sqlite")]
+const STORES: [Make; 2] = [memory, sqlite];
+#[cfg(not(feature = "sqlite"))]
+const STORES: [Make; 1] = [memory];
+
+/// The methods of the store's traits that write.
+const WRITES: [&str; 26] = [
+    "insert_tasks_if_absent",
+    "survey",
+    "grant_if_open",
+    "start_if_queued",
+    "renew_if_leased",
+    "move_if",
+    "forget_ended",
+    "put_pools",
+    "delete_pools_if_unused",
+    "give_slots_back",
+    "put_limits",
+    "delete_limits",
+    "give_limits_back",
+    "put_sensors",
+    "end_sensors_if_waiting",
+    "note_events",
+    "acknowledge_events",
+    "put_worker",
+    "delete_worker",
+    "forget_workers",
+    "put_shards_if_unchanged",
+    "put_runs",
+    "close_runs_if_open",
+    "beat_runs_if_open",
+    "delete_runs",
+    "forget_stopped_runs",
+];
+
+#[test]
+fn every_operation_that_writes_is_done_or_not_done() {
+    for make in STORES {
+        let sweep = sweep_faults(&make);
+        println!("{}: {sweep:?}", make().info().backend);
+        assert!(sweep.operations > 30 && sweep.faults > 1_000, "{sweep:?}");
+        assert_eq!(sweep.committed, sweep.operations * KINDS.len());
+        for writes in WRITES {
+            assert!(sweep.calls.contains(writes), "{writes} is called by no step");
+        }
+    }
+}
+
+/// A store that forgets what was asked of it in one call, and the sweep must not be content with it.
+#[derive(Debug)]
+struct HalfDone(Arc<dyn Store>);
+
+impl Store for HalfDone {
+    fn info(&self) -> StoreInfo {
+        self.0.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let mut answer = Ok(());
+        self.0.transact(mode, &mut |tx| {
+            answer = body(tx);
+            Ok(())
+        })?;
+        answer
+    }
+}
+
+#[test]
+fn a_store_that_keeps_half_of_a_failed_operation_is_found_out() {
+    let swept = std::panic::catch_unwind(|| sweep_faults(&|| Arc::new(HalfDone(memory()))));
+    assert!(swept.is_err());
+}
+
+/// Notes what could be seen after each commit.
+#[derive(Debug)]
+struct Recorder {
+    inner: Arc<dyn Store>,
+    seen: Mutex<Vec<Snapshot>>,
+}
+
+impl Store for Recorder {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        self.inner.transact(mode, body)?;
+        if mode == TxMode::Write {
+            self.seen.lock().push(look(&self.inner));
+        }
+        Ok(())
+    }
+}
+
+fn look(store: &Arc<dyn Store>) -> Snapshot {
+    let watch = Watch { tasks: NAMES.map(key).into(), ..Watch::default() };
+    let seen = store.read(|tx| Ok(Snapshot::take(tx, &watch)?)).unwrap();
+    assert_eq!(seen.audit(), []);
+    seen
+}
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Five tasks of a pool of four slots, of which one waits for its instant; `started` of them are admitted and run.
+fn five_tasks(store: &Arc<dyn Store>, started: usize) -> Vec<LeaseRef> {
+    let mut tasks = NAMES.map(|name| {
+        let task = NewTask::new(key(name)).limit("tenant".try_into().unwrap());
+        task.lease_loss(LeaseLoss::Requeue { at_most: 3 })
+    });
+    tasks[4].not_before = Some(at(5));
+    store
+        .write(|tx| {
+            tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(4))?])?;
+            enqueue(tx, at(0), &tasks)
+        })
+        .unwrap();
+    if started == 0 {
+        return Vec::new();
+    }
+    let options = AdmitterOptions::default().budget(started).lease(Duration::from_secs(30));
+    let granted =
+        Admitter::new(store.clone(), "w".try_into().unwrap(), options).unwrap().tick(at(0)).unwrap().granted;
+    let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+    store.write(|tx| start(tx, at(0), &leases)).unwrap();
+    leases
+}
+
+/// Has a service work through `rounds` instants with each of its calls failing once, and checks that it
+///
+/// * is never seen in a state in which an undisturbed one is never seen,
+/// * and comes to the same end.
+fn sweep<S>(
+    prepare: impl Fn(&Arc<dyn Store>),
+    service: impl Fn(Arc<dyn Store>) -> S,
+    mut work: impl FnMut(&mut S) -> Result<()>,
+    end: impl Fn(&Arc<dyn Store>) -> Vec<(TaskState, u32)>,
+) -> usize {
+    let mut struck = 0;
+    for make in STORES {
+        let inner = make();
+        prepare(&inner);
+        let recorder = Arc::new(Recorder { inner: inner.clone(), seen: Mutex::new(vec![look(&inner)]) });
+        work(&mut service(recorder.clone())).unwrap();
+        let (seen, last) = (recorder.seen.lock().clone(), end(&inner));
+        assert!(seen.len() > 1, "it writes");
+        for (kind, when) in KINDS.into_iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
+            for call in 1.. {
+                let inner = make();
+                prepare(&inner);
+                let store = Arc::new(FaultStore::new(inner.clone()));
+                let mut service = service(store.clone());
+                store.arm(Fault::new(call, when, kind));
+                let answer = work(&mut service);
+                let hit = store.disarm();
+                let case = || format!("call {call}, {when:?}, {kind:?}: {hit:?}, {answer:?}");
+                check_answer(&answer, hit, kind, &case());
+                let now = look(&inner);
+                if answer.is_err() {
+                    assert!(seen.iter().any(|seen| same(seen, &now)), "{}", case());
+                }
+                // It goes on, and nothing is lost or done twice.
+                work(&mut service).unwrap_or_else(|error| panic!("{}: then {error}", case()));
+                assert_eq!(end(&inner), last, "{}", case());
+                look(&inner);
+                if hit.is_none() {
+                    break;
+                }
+                struck += 1;
+            }
+        }
+    }
+    struck
+}
+
+/// Only what struck is told; a conflict may have been overcome by trying again, an unknown commit by asking.
+fn check_answer(answer: &Result<()>, hit: Option<Struck>, kind: StoreErrorKind, case: &str) {
+    match (answer, hit) {
+        (Ok(()), None) => {}
+        (Ok(()), Some(hit)) => {
+            let overcome = kind == StoreErrorKind::Conflict || kind == StoreErrorKind::Indeterminate;
+            assert!(overcome || hit.is_committed(), "{case}");
+        }
+        (Err(Error::Store(error)), Some(hit)) => {
+            let told = if hit.is_committed() { StoreErrorKind::Indeterminate } else { kind };
+            assert!(error.kind() == told || error.kind() == kind, "{case}");
+        }
+        _ => panic!("{case}"),
+    }
+}
+
+/// Equal in all that outlives a process; what a poker leases has epochs that depend on how often it tried.
+fn same(a: &Snapshot, b: &Snapshot) -> bool {
+    (a.tasks(), a.pools()) == (b.tasks(), b.pools())
+}
+
+/// Where the tasks came to, and how often each was tried.
+fn ends(store: &Arc<dyn Store>) -> Vec<(TaskState, u32)> {
+    let tasks = store.read(|tx| Ok(tx.tasks(&NAMES.map(key))?)).unwrap();
+    tasks.into_iter().flatten().map(|task| (task.state, task.attempt)).collect()
+}
+
+#[test]
+fn an_admitter() {
+    let options = AdmitterOptions::default().lease(Duration::from_secs(60)).remember(Duration::from_secs(1));
+    let struck = sweep(
+        |store| drop(five_tasks(store, 2)),
+        |store| Admitter::new(store, "w".try_into().unwrap(), options.clone()).unwrap(),
+        |admitter| {
+            admitter.admit(at(3), 1)?;
+            admitter.tick(at(6)).map(drop)
+        },
+        |store| {
+            let mut ends = ends(store);
+            ends.sort_by_key(|(state, attempt)| (*state, *attempt));
+            ends
+        },
+    );
+    assert!(struck > 100, "{struck}");
+}
+
+#[test]
+fn a_reaper() {
+    let struck = sweep(
+        |store| drop(five_tasks(store, 4)),
+        |store| Reaper::new(store, ReaperOptions::default().limit(3).keep_ended(Duration::from_secs(1))),
+        |reaper| {
+            reaper.tick(at(100))?;
+            reaper.tick(at(101)).map(drop)
+        },
+        ends,
+    );
+    assert!(struck > 50, "{struck}");
+}
+
+fn sensor(lease: LeaseRef) -> NewSensor {
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(1_000)).unwrap();
+    let context = PokeContext::from_json(&format!(r#"{{"task": {}}}"#, lease.no.0 % 2)).unwrap();
+    NewSensor::new(lease, "file".try_into().unwrap(), context, settings)
+}
+
+fn sensing(store: &Arc<dyn Store>) {
+    let leases = five_tasks(store, 3);
+    let sensors: Vec<NewSensor> = leases.into_iter().map(sensor).collect();
+    let answers = hand_over(store.as_ref(), at(1), &SmartSensorConfig::default(), &sensors);
+    assert!(answers.iter().all(|answer| matches!(answer, Registered::Waiting(_))));
+}
+
+#[test]
+fn a_poker() {
+    let options = PokerOptions::default()
+        .shards(std::num::NonZeroU32::new(2).unwrap())
+        .lease(Duration::from_secs(600))
+        .patience(Duration::from_secs(60))
+        .poke_timeout(Duration::from_secs(60));
+    let struck = sweep(
+        sensing,
+        |store| {
+            let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains('1') {
+                true => Poked::Landed(Some("here".into())),
+                false => Poked::Failed("never".into()),
+            };
+            let poker = Poker::new(store, "p".try_into().unwrap(), options.clone()).unwrap();
+            poker.kind("file".try_into().unwrap(), poke)
+        },
+        |poker| {
+            for now in 2..7 {
+                poker.tick(at(now))?;
+            }
+            Ok(())
+        },
+        |store| {
+            let events = store.read(|tx| Ok(tx.events(0, 99)?)).unwrap();
+            assert_eq!(events.len(), 3, "each sensor ended once");
+            ends(store)
+        },
+    );
+    assert!(struck > 100, "{struck}");
+}
+
+#[test]
+fn a_delivery() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let counted = told.clone();
+    let struck = sweep(
+        |store| {
+            sensing(store);
+            let names = NAMES.map(|name| {
+                stationmaster::service::lifecycle::Mark::new(key(name), TaskState::Skipped, "by hand")
+            });
+            store.write(|tx| stationmaster::service::lifecycle::mark(tx, at(2), &names)).unwrap();
+        },
+        |store| {
+            let told = counted.clone();
+            Delivery::new(store, 2, move |_: &SensorEvent| {
+                told.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            })
+        },
+        |delivery| {
+            for now in 3..6 {
+                delivery.tick(at(now))?;
+            }
+            Ok(())
+        },
+        |store| {
+            assert_eq!(store.read(|tx| Ok(tx.events(0, 99)?)).unwrap(), []);
+            ends(store)
+        },
+    );
+    assert!(struck > 50 && told.load(Ordering::SeqCst) > struck, "{struck}");
+}
+
+#[test]
+fn a_hand_over_tells_the_host_whatever_fails() {
+    for make in STORES {
+        for (kind, when) in KINDS.into_iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
+            for call in 1.. {
+                let inner = make();
+                let leases = five_tasks(&inner, 3);
+                let sensors: Vec<NewSensor> = leases.into_iter().map(sensor).collect();
+                let store = FaultStore::new(inner.clone());
+                store.arm(Fault::new(call, when, kind));
+                let answers = hand_over(&store, at(1), &SmartSensorConfig::default(), &sensors);
+                let hit = store.disarm();
+                look(&inner);
+                let sensing = ends(&inner).iter().filter(|(state, _)| *state == TaskState::Sensing).count();
+                let committed = hit.is_none_or(|hit| hit.is_committed()) || kind == StoreErrorKind::Conflict;
+                assert_eq!(sensing, if committed { 3 } else { 0 }, "call {call}, {when:?}, {kind:?}");
+                for answer in &answers {
+                    match (answer, hit) {
+                        (Registered::Waiting(_), None) => {}
+                        (Registered::Waiting(_), Some(_)) => assert_eq!(kind, StoreErrorKind::Conflict),
+                        (failed, Some(_)) => assert!(failed.host_pokes(), "{failed:?}"),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                if hit.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+#[path = "../../threads.rs"]
+mod threads;
+
+fn main() {
+    threads::main();
+}

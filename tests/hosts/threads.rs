@@ -1,0 +1,59 @@
+//! A host with threads of its own, which share a count behind a lock of its own `parking_lot` and a pool of ours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::service::lifecycle::{AdmitOrder, Fenced, Finish, admit, enqueue, finish};
+use stationmaster::store::{MemoryStore, StoreExt};
+use stationmaster::time::from_micros;
+use stationmaster::{NewTask, TaskKey};
+
+const THREADS: usize = 4;
+const TASKS: usize = 200;
+
+pub fn main() {
+    let (store, now) = (Arc::new(MemoryStore::new()), from_micros(0));
+    let tasks: Vec<NewTask> = (0..TASKS)
+        .map(|n| NewTask::new(TaskKey::new("n", "w", "r", n.to_string()).expect("a key")))
+        .collect();
+    store
+        .write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(3))?])?))
+        .expect("a pool");
+    store.write(|tx| enqueue(tx, now, &tasks)).expect("tasks");
+
+    let done = Arc::new(Mutex::new(0));
+    std::thread::scope(|scope| {
+        for name in 0..THREADS {
+            let (store, done) = (store.clone(), done.clone());
+            scope.spawn(move || {
+                for tick in 0.. {
+                    if *done.lock() == TASKS {
+                        return;
+                    }
+                    let (holder, request) = (format!("thread {name}"), format!("tick {name} {tick}"));
+                    let order = AdmitOrder::new(
+                        holder.as_str().try_into().expect("a name"),
+                        request.as_str().try_into().expect("a name"),
+                        1,
+                        Duration::from_secs(60),
+                    );
+                    let granted = store.write(|tx| admit(tx, now, &order)).expect("a tick").granted;
+                    let ends: Vec<Finish> =
+                        granted.iter().map(|task| Finish::success(task.lease_ref())).collect();
+                    store.write(|tx| finish(tx, now, &ends)?.fenced()).expect("an end");
+                    *done.lock() += granted.len();
+                }
+            });
+        }
+    });
+    store
+        .read(|tx| {
+            assert_eq!(tx.audit()?, []);
+            assert!(tx.all_pools()?.iter().all(|pool| pool.used == 0));
+            Ok(())
+        })
+        .expect("an audit");
+    println!("{THREADS} threads finished {TASKS} tasks");
+}

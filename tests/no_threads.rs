@@ -1,0 +1,136 @@
+//! Nothing is spawned unasked, and what sleeps wakes when it is stopped. One test, because it counts the threads of its process.
+#![cfg(target_os = "linux")]
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::sensor::{NewSensor, Poked, SensorEvent, Settings};
+use stationmaster::service::lifecycle::{enqueue, register, start};
+use stationmaster::service::{
+    Admitter, AdmitterOptions, Delivery, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
+    Service, WakingStore, run_blocking,
+};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::time::from_micros;
+use stationmaster::{LeaseRef, NewTask, TaskKey};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// The threads of this process that are there to stay: one that has ended may be listed for a moment.
+fn threads() -> usize {
+    let count = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let mut fewest = count();
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(2));
+        fewest = fewest.min(count());
+    }
+    fewest
+}
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn stores(folder: &std::path::Path) -> Vec<Arc<dyn Store>> {
+    let memory = WakingStore::new(MemoryStore::new(), LoopHandle::new());
+    #[allow(unused_mut)]
+    let mut stores: Vec<Arc<dyn Store>> = vec![Arc::new(memory)];
+    #[cfg(feature = "sqlite")]
+    {
+        use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
+        stores.push(Arc::new(SqliteStore::open(folder.join("t.db"), SqliteOptions::new()).unwrap()));
+    }
+    let _ = folder;
+    stores
+}
+
+fn poker(store: &Arc<dyn Store>) -> Poker {
+    let options = PokerOptions::default().threads(3).patience(Duration::from_secs(120));
+    let poke = |_: &PokeRequest<'_>| Poked::NotYet;
+    Poker::new(store.clone(), "p".try_into().unwrap(), options)
+        .unwrap()
+        .kind("kind".try_into().unwrap(), poke)
+}
+
+/// A task that waits as a sensor.
+fn sense(store: &Arc<dyn Store>, admitter: &mut Admitter) {
+    let task = NewTask::new(TaskKey::new("ns", "w", "r", "waits").unwrap());
+    store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&task))).unwrap();
+    let lease: LeaseRef = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
+    let context = PokeContext::from_json("{}").unwrap();
+    let settings = Settings::new(Duration::from_secs(10), HOUR).unwrap();
+    let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, settings);
+    store
+        .write(|tx| {
+            start(tx, at(0), &[lease])?;
+            register(tx, at(0), std::slice::from_ref(&sensor))
+        })
+        .unwrap();
+}
+
+/// Runs a loop that has nothing to do for an hour, stops it, and tells if it ended.
+fn ends_when_stopped<S: Service + Send + 'static>(mut service: S) -> bool {
+    let handle = LoopHandle::new();
+    let (ticks, ticked) = mpsc::channel();
+    let (ends, ended) = mpsc::channel();
+    let own = handle.clone();
+    std::thread::spawn(move || {
+        run_blocking(&mut service, &SystemClock, &own, HOUR, |report| {
+            report.unwrap();
+            ticks.send(()).unwrap();
+            ControlFlow::Continue(())
+        });
+        drop(service);
+        ends.send(()).unwrap();
+    });
+    ticked.recv_timeout(Duration::from_secs(60)).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(ended.try_recv().is_err(), "it sleeps");
+    handle.stop();
+    ended.recv_timeout(Duration::from_secs(60)).is_ok()
+}
+
+#[test]
+fn threads_are_the_hosts_but_for_those_that_poke() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = threads();
+    for store in stores(folder.path()) {
+        let mut admitter =
+            Admitter::new(store.clone(), "a".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default());
+        let mut delivery = Delivery::new(store.clone(), 9, |_: &SensorEvent| Ok(())).follow(HOUR);
+        let mut idle = poker(&store);
+        admitter.tick(at(0)).unwrap();
+        reaper.tick(at(0)).unwrap();
+        delivery.tick(at(0)).unwrap();
+        idle.tick(at(0)).unwrap();
+        assert_eq!(threads(), before, "services and a poker with nothing to poke");
+        idle.leave().unwrap();
+
+        sense(&store, &mut admitter);
+        let mut busy = poker(&store);
+        assert_eq!(busy.tick(at(0)).unwrap().poked, 1);
+        let poking = threads();
+        assert!((before + 1..=before + 3).contains(&poking), "{poking} threads, {before} before");
+        busy.leave().unwrap();
+        assert_eq!(threads(), before, "its threads ended when it left");
+        let mut dropped = poker(&store);
+        assert_eq!((60..140).map(|now| dropped.tick(at(now)).unwrap().poked).sum::<usize>(), 8);
+        assert!(threads() > before);
+        drop(dropped);
+        assert_eq!(threads(), before, "its threads ended with it");
+
+        assert!(ends_when_stopped(admitter));
+        assert!(ends_when_stopped(reaper));
+        assert!(ends_when_stopped(delivery));
+        let slow = PokerOptions::default().follow(HOUR).lease(HOUR * 24);
+        let sleeper = Poker::new(store.clone(), "s".try_into().unwrap(), slow).unwrap();
+        assert!(ends_when_stopped(sleeper));
+        assert_eq!(threads(), before);
+    }
+    assert!(SystemClock.now() > at(0));
+}

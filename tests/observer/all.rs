@@ -1,0 +1,289 @@
+//! Every metric, by name: that it is well made, and that something tells it.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use parking_lot::{Condvar, Mutex};
+use stationmaster::canonical::PokeContext;
+use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
+use stationmaster::service::lifecycle::{Finish, Mark, enqueue, finish, mark, register, renew, start};
+use stationmaster::service::observer::{
+    Metric, MetricKind, ObservedStore, Observer, finished, metrics, registered,
+};
+use stationmaster::service::{
+    Admitter, AdmitterOptions, Delivery, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
+    Service,
+};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::time::{add, from_micros};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+
+use crate::recorder::{Recorder, Told};
+
+#[test]
+fn names_follow_the_conventions() {
+    let names: BTreeSet<&str> = metrics::ALL.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), metrics::ALL.len(), "each name once");
+    for Metric { name, kind, help, labels, buckets, .. } in metrics::ALL {
+        let words = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(words && name.starts_with("stationmaster_"), "{name}");
+        assert_eq!(name.ends_with("_total"), *kind == MetricKind::Counter, "{name}");
+        assert_eq!(name.ends_with("_seconds"), *kind == MetricKind::Histogram, "{name}");
+        assert_eq!(!buckets.is_empty(), *kind == MetricKind::Histogram, "{name}");
+        assert!(buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
+        assert!(help.ends_with('.') && !help.contains('\n'), "{name}");
+        assert!(labels.iter().all(|label| !["le", "quantile"].contains(label)), "{name}");
+    }
+}
+
+fn at(seconds: u64) -> DateTime<Utc> {
+    add(from_micros(0), Duration::from_secs(seconds))
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
+
+/// Enqueues tasks and starts them.
+fn running(store: &Arc<dyn Store>, admitter: &mut Admitter, now: u64, tasks: &[&str]) -> Vec<LeaseRef> {
+    let tasks: Vec<NewTask> = tasks.iter().map(|task| NewTask::new(key(task))).collect();
+    store.write(|tx| enqueue(tx, at(now), &tasks)).unwrap();
+    let granted = admitter.tick(at(now)).unwrap().granted;
+    assert_eq!(granted.len(), tasks.len());
+    let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+    store.write(|tx| start(tx, at(now), &leases)).unwrap();
+    leases
+}
+
+struct BadLog;
+
+impl PokeLog for BadLog {
+    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &Poked) {
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+}
+
+#[derive(Debug)]
+struct Contended(MemoryStore, AtomicBool);
+
+impl Store for Contended {
+    fn info(&self) -> StoreInfo {
+        self.0.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let fail = mode == TxMode::Write && self.1.swap(false, Ordering::SeqCst);
+        let conflict = || Error::from(StoreError::new(StoreErrorKind::Conflict, "on purpose"));
+        self.0.transact(mode, &mut |tx| if fail { body(tx).and(Err(conflict())) } else { body(tx) })
+    }
+}
+
+/// A short life of a host in which everything happens that is counted.
+fn everything() -> Told {
+    let recorder = Arc::new(Recorder::default());
+    let observer: Arc<dyn Observer> = recorder.clone();
+    let contended = Contended(MemoryStore::new(), AtomicBool::new(false));
+    let store: Arc<dyn Store> = Arc::new(ObservedStore::new(contended, observer.clone()));
+    let options = AdmitterOptions::default().lease(Duration::from_secs(10));
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap().observed_by(observer.clone());
+    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default().keep_ended(Duration::from_secs(60)))
+        .observed_by(observer.clone());
+
+    // A task that comes due, whose lease is lost, and which is forgotten; a finish and a renewal that come too late.
+    let late = NewTask::new(key("lost")).not_before(at(5));
+    store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&late))).unwrap();
+    let lost = admitter.tick(at(5)).unwrap().granted[0].lease_ref();
+    reaper.tick(at(15)).unwrap();
+    store.write(|tx| renew(tx, at(16), Duration::from_secs(1), &[lost])).unwrap();
+    let answers = store.write(|tx| finish(tx, at(16), &[Finish::success(lost)])).unwrap();
+    finished(&*observer, &answers);
+    assert_eq!(reaper.tick(at(100)).unwrap().forgotten, 1);
+
+    // Sensors: two that hang, one of a kind that nobody knows.
+    let leases = running(&store, &mut admitter, 100, &["a", "b", "c", "d", "e"]);
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
+    let settings = settings.poke_timeout(Duration::from_millis(20)).unwrap();
+    let sensor = |lease: usize, kind: &str, target: &str| {
+        let context = PokeContext::from_json(&format!(r#"{{"target":"{target}"}}"#)).unwrap();
+        NewSensor::new(leases[lease], kind.try_into().unwrap(), context, settings)
+    };
+    let sensors = [
+        sensor(0, "stuck", "1"),
+        sensor(1, "stuck", "2"),
+        sensor(2, "strange", "1"),
+        sensor(3, "good", "1"),
+        sensor(4, "good", "1"),
+    ];
+    let answers = store.write(|tx| register(tx, at(100), &sensors)).unwrap();
+    registered(&*observer, &answers);
+    let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+    let held = gate.clone();
+    let stuck = move |_: &PokeRequest<'_>| {
+        held.1.wait_while(&mut held.0.lock(), |open| !*open);
+        Poked::NotYet
+    };
+    let good = |_: &PokeRequest<'_>| Poked::Landed(None);
+    let options = PokerOptions::default().patience(Duration::from_secs(60)).max_hung(1);
+    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
+        .unwrap()
+        .kind("stuck".try_into().unwrap(), stuck)
+        .kind("good".try_into().unwrap(), good)
+        .at_once("stuck".try_into().unwrap(), NonZeroUsize::MIN)
+        .log(BadLog)
+        .observed_by(observer.clone());
+    poker.tick(at(100)).unwrap();
+    let began = Instant::now();
+    let mut now = 101;
+    while recorder.told().sum("stationmaster_pokes_held_back_total") == 0 {
+        poker.tick(at(now)).unwrap();
+        now += 1;
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+    *gate.0.lock() = true;
+    gate.1.notify_all();
+    while recorder.told().sum("stationmaster_pokes_late_total") == 0 {
+        poker.tick(at(now)).unwrap();
+        now += 1;
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+
+    // An event, and an admission that another writer disturbs.
+    store.write(|tx| mark(tx, at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
+    Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
+    let disturbed = Contended(MemoryStore::new(), AtomicBool::new(true));
+    let name = "h".try_into().unwrap();
+    Admitter::new(Arc::new(disturbed), name, AdmitterOptions::default())
+        .unwrap()
+        .observed_by(observer)
+        .tick(at(now))
+        .unwrap();
+    drop(poker);
+    recorder.told()
+}
+
+#[test]
+fn every_metric_is_told_by_something() {
+    let told = everything();
+    let names: BTreeSet<&str> = told.names().into_iter().collect();
+    let all: BTreeSet<&str> = metrics::ALL.iter().map(|metric| metric.name).collect();
+    assert_eq!(names, all);
+    assert!(told.counter(r#"stationmaster_pokes_total{kind="stuck",outcome="overran"}"#) >= 1);
+    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
+    assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
+    assert_eq!(told.counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 2);
+    assert_eq!(told.counter(r#"stationmaster_finished_total{became="stale"}"#), 1);
+    assert_eq!(told.counter(r#"stationmaster_stale_calls_total{call="renew"}"#), 1);
+    assert_eq!(told.counter("stationmaster_admission_conflicts_total{}"), 1);
+    let overran = told.samples(r#"stationmaster_poke_duration_seconds{kind="stuck"}"#);
+    assert!(overran.contains(&0.02), "the deadline: {overran:?}");
+}
+
+/// The pokes of a tick whose ends the store refuses are counted by that tick, and the ends by the tick that stores them.
+#[test]
+fn a_tick_that_fails_tells_what_it_did() {
+    let recorder = Arc::new(Recorder::default());
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut admitter =
+        Admitter::new(inner.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let lease = running(&inner, &mut admitter, 0, &["a"])[0];
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
+    let context = PokeContext::from_json("{}").unwrap();
+    let sensor = NewSensor::new(lease, "good".try_into().unwrap(), context, settings);
+    inner.write(|tx| register(tx, at(0), std::slice::from_ref(&sensor))).unwrap();
+
+    let (store, faults) = crate::faults::failing(inner, TxMode::Write);
+    let refuse = faults.clone();
+    let poke = move |_: &PokeRequest<'_>| {
+        refuse.store(1, Ordering::SeqCst);
+        Poked::Landed(None)
+    };
+    let options = PokerOptions::default().patience(Duration::from_secs(60));
+    let poker = Poker::new(store, "p".try_into().unwrap(), options).unwrap();
+    let mut poker = poker.kind("good".try_into().unwrap(), poke).observed_by(recorder.clone());
+    poker.tick(at(0)).unwrap_err();
+    let failed = recorder.told();
+    assert_eq!(failed.counter(r#"stationmaster_ticks_total{service="poker",result="io"}"#), 1);
+    assert_eq!(failed.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
+    assert_eq!(failed.sum("stationmaster_sensors_ended_total"), 0);
+    assert_eq!(faults.load(Ordering::SeqCst), 0);
+    poker.tick(at(0)).unwrap();
+    assert_eq!(recorder.told().counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 1);
+    assert_eq!(recorder.told().sum("stationmaster_pokes_total"), 1, "not twice");
+}
+
+/// A panic costs the one number.
+#[test]
+fn what_comes_after_a_panic_is_told() {
+    struct Half(Recorder);
+    impl Observer for Half {
+        fn counter(&self, _: &'static Metric, _: &[(&'static str, &str)], _: u64) {
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+        fn histogram(&self, metric: &'static Metric, labels: &[(&'static str, &str)], value: f64) {
+            self.0.histogram(metric, labels, value);
+        }
+    }
+    let half = Arc::new(Half(Recorder::default()));
+    let store = ObservedStore::new(MemoryStore::new(), half.clone());
+    store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key("a"))])).unwrap();
+    let mut admitter = Admitter::new(Arc::new(store), "h".try_into().unwrap(), AdmitterOptions::default())
+        .unwrap()
+        .observed_by(half.clone());
+    admitter.tick(at(7)).unwrap();
+    let told = half.0.told();
+    assert_eq!(told.samples("stationmaster_wait_seconds{}"), [7.0]);
+    assert_eq!(told.samples(r#"stationmaster_tick_duration_seconds{service="admitter"}"#).len(), 1);
+    assert_eq!(told.samples(r#"stationmaster_transaction_duration_seconds{mode="write"}"#).len(), 2);
+}
+
+/// Two targets that a runtime looks at: one answers, one is dropped at its deadline.
+#[cfg(feature = "tokio")]
+#[test]
+fn async_pokes_are_counted_and_measured() {
+    use stationmaster::tokio::OwnedPokeRequest;
+
+    let recorder = Arc::new(Recorder::default());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let leases = running(&store, &mut admitter, 0, &["a", "b", "c"]);
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
+    let settings = settings.poke_timeout(Duration::from_millis(40)).unwrap();
+    let sensors: Vec<NewSensor> = leases
+        .iter()
+        .zip(["good", "good", "never"])
+        .map(|(lease, target)| {
+            let context = PokeContext::from_json(&format!(r#"{{"target":"{target}"}}"#)).unwrap();
+            NewSensor::new(*lease, "http".try_into().unwrap(), context, settings)
+        })
+        .collect();
+    store.write(|tx| register(tx, at(0), &sensors)).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let poke = |request: OwnedPokeRequest| async move {
+        if request.context.as_str().contains("never") {
+            std::future::pending::<()>().await;
+        }
+        Poked::Landed(None)
+    };
+    let options = PokerOptions::default().patience(Duration::from_secs(60));
+    Poker::new(store, "p".try_into().unwrap(), options)
+        .unwrap()
+        .kind_async("http".try_into().unwrap(), runtime.handle(), poke)
+        .observed_by(recorder.clone())
+        .tick(at(0))
+        .unwrap();
+    let told = recorder.told();
+    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="landed"}"#), 1);
+    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="overran"}"#), 1);
+    assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
+    let took = told.samples(r#"stationmaster_poke_duration_seconds{kind="http"}"#);
+    assert_eq!((took.len(), took.contains(&0.04)), (2, true), "{took:?}");
+}

@@ -1,0 +1,125 @@
+//! What observers are told is the truth, and what they do wrong changes nothing.
+
+mod all;
+#[path = "../faults/mod.rs"]
+mod faults;
+mod recorder;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use recorder::{Panicking, Recorder, Told};
+use stationmaster::admission::ReasonKind;
+use stationmaster::service::observer::Observer;
+use world::{Op, World, ops};
+
+fn run(observer: Option<Arc<dyn Observer>>, ops: &[Op]) -> World {
+    let mut world = World::new(observer);
+    ops.iter().for_each(|op| world.step(op));
+    world
+}
+
+fn told(ops: &[Op]) -> (Told, World) {
+    let recorder = Arc::new(Recorder::default());
+    let world = run(Some(recorder.clone()), ops);
+    (recorder.told(), world)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Counters and gauges are what reports, answers and the tasks' states say; transactions are those that the store had.
+    #[test]
+    fn what_is_told_is_the_truth(ops in ops()) {
+        let (told, world) = told(&ops);
+        let truth = world.whole_truth();
+        prop_assert_eq!(&told.counters, &truth.counters);
+
+        let deferred: BTreeMap<String, f64> = ReasonKind::ALL
+            .into_iter()
+            .map(|kind| (kind, told.gauges.get(&format!("stationmaster_deferred{{reason={:?}}}", kind.as_str()))))
+            .filter_map(|(kind, value)| Some((kind.as_str().to_owned(), *value.filter(|value| **value > 0.0)?)))
+            .collect();
+        prop_assert_eq!(deferred, truth.deferred);
+
+        prop_assert_eq!(told.samples("stationmaster_wait_seconds{}"), &truth.waited);
+        let pokes = told.samples("stationmaster_poke_duration_seconds{kind=\"file\"}");
+        prop_assert_eq!(pokes.len(), truth.calls_of_pokes);
+        for service in ["admitter", "reaper", "poker", "delivery"] {
+            let series = format!("stationmaster_tick_duration_seconds{{service={service:?}}}");
+            let ticks = told.counters.iter().filter(|(name, _)| {
+                name.starts_with(&format!("stationmaster_ticks_total{{service={service:?}"))
+            });
+            prop_assert_eq!(told.samples(&series).len() as u64, ticks.map(|(_, count)| count).sum::<u64>());
+        }
+        for mode in ["read", "write"] {
+            let series = format!("stationmaster_transaction_duration_seconds{{mode={mode:?}}}");
+            let all = told.counters.iter().filter(|(name, _)| {
+                name.starts_with(&format!("stationmaster_transactions_total{{mode={mode:?}"))
+            });
+            prop_assert_eq!(told.samples(&series).len() as u64, all.map(|(_, count)| count).sum::<u64>());
+        }
+    }
+
+    /// An observer that panics at every call, one that listens, and none: the same answers, the same tasks.
+    #[test]
+    fn an_observer_that_panics_changes_nothing(ops in ops()) {
+        let [alone, heard, harmed] =
+            [None, Some(Arc::new(Recorder::default()) as Arc<dyn Observer>), Some(Arc::new(Panicking))]
+                .map(|observer| run(observer, &ops));
+        prop_assert_eq!(&alone.answers, &heard.answers);
+        prop_assert_eq!(&alone.answers, &harmed.answers);
+        prop_assert_eq!(alone.tasks(), heard.tasks());
+        prop_assert_eq!(alone.tasks(), harmed.tasks());
+        prop_assert_eq!(alone.truth, harmed.truth);
+    }
+}
+
+/// The worlds above come by everything that is counted in words, each often enough to be compared.
+#[test]
+fn the_worlds_are_not_empty() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = BTreeSet::new();
+    for _ in 0..64 {
+        let ops = ops().new_tree(&mut runner).unwrap().current();
+        seen.extend(run(None, &ops).truth.counters.into_keys());
+    }
+    let missing: Vec<&str> = [
+        "admission_conflicts_total{}",
+        "events_total{result=\"delivered\"}",
+        "events_total{result=\"failed\"}",
+        "finished_total{became=\"ready\"}",
+        "finished_total{became=\"retry\"}",
+        "finished_total{became=\"stale\"}",
+        "forgotten_total{}",
+        "pokes_saved_total{}",
+        "pokes_total{kind=\"file\",outcome=\"failed\"}",
+        "pokes_total{kind=\"file\",outcome=\"landed\"}",
+        "pokes_total{kind=\"file\",outcome=\"not_yet\"}",
+        "pokes_total{kind=\"file\",outcome=\"unreachable\"}",
+        "promoted_total{}",
+        "reaped_total{became=\"failed\"}",
+        "reaped_total{became=\"ready\"}",
+        "registered_total{answer=\"not_running\"}",
+        "sensors_ended_total{reason=\"landed\"}",
+        "sensors_ended_total{reason=\"failed\"}",
+        "sensors_ended_total{reason=\"timed_out\"}",
+        "sensors_ended_total{reason=\"unreachable\"}",
+        "shards_gained_total{}",
+        "stale_calls_total{call=\"renew\"}",
+        "stale_calls_total{call=\"start\"}",
+        "task_moves_total{to=\"skipped\"}",
+        "task_moves_total{to=\"sensing\"}",
+        "ticks_total{service=\"admitter\",result=\"io\"}",
+        "ticks_total{service=\"delivery\",result=\"full\"}",
+        "ticks_total{service=\"reaper\",result=\"full\"}",
+    ]
+    .into_iter()
+    .filter(|series| !seen.contains(&format!("stationmaster_{series}")))
+    .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}

@@ -1,0 +1,171 @@
+//! Nothing blocks the runtime: on its only thread a heart beats on while calls wait, and they wait for its beats.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use stationmaster::clock::ManualClock;
+use stationmaster::sensor::Poked;
+use stationmaster::service::lifecycle::enqueue;
+use stationmaster::service::{
+    Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, Reaper, ReaperOptions,
+};
+use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
+use stationmaster::store::{Store, StoreExt};
+use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
+use stationmaster::{NewTask, TaskState};
+use tokio::runtime::Handle;
+
+use crate::fleet::*;
+use crate::scene::{Gate, at, key, patient, poker, secs, state, waits};
+
+/// A call that is made on the runtime's thread would never let the heart beat so often.
+const BEATS: usize = 50;
+
+/// Beats so often, then does this.
+async fn heart(then: impl FnOnce()) {
+    for _ in 0..BEATS {
+        tokio::task::yield_now().await;
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    then();
+}
+
+fn open(path: &Path) -> Arc<dyn Store> {
+    Arc::new(SqliteStore::open(path, SqliteOptions::new().busy_timeout(secs(300))).unwrap())
+}
+
+/// Another program's transaction, which holds the file's write lock until it is rolled back.
+fn write_lock(path: &Path) -> Connection {
+    let other = Connection::open(path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other
+}
+
+#[test]
+fn a_call_that_waits_for_the_files_lock_leaves_the_thread_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = AsyncStore::new(open(&path));
+    let lock = write_lock(&path);
+    let (begun, released) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    one_thread().block_on(async {
+        let calls = (0..40).map(|n| {
+            let (store, begun, released) = (store.clone(), &begun, &released);
+            async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                let inserted = store.enqueue(at(0), [NewTask::new(key(&format!("t{n}")))]).await.unwrap();
+                assert_eq!(released.load(Ordering::SeqCst), 1, "not before the heart has beaten so often");
+                inserted.len()
+            }
+        });
+        let calls: Vec<_> = calls.map(Box::pin).collect();
+        let all = async {
+            let mut done = 0;
+            for call in join_all(calls).await {
+                done += call;
+            }
+            done
+        };
+        let beats = heart(|| {
+            assert_eq!(begun.load(Ordering::SeqCst), 40);
+            released.fetch_add(1, Ordering::SeqCst);
+            lock.execute_batch("ROLLBACK").unwrap();
+        });
+        assert_eq!(tokio::join!(all, beats).0, 40);
+        assert!(store.audit().await.unwrap().is_empty());
+    });
+}
+
+/// Polls all futures by one task.
+async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
+    let mut answers = Vec::new();
+    std::future::poll_fn(|context| {
+        futures.retain_mut(|future| match std::pin::Pin::new(future).poll(context) {
+            std::task::Poll::Ready(answer) => {
+                answers.push(answer);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if futures.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    answers
+}
+
+#[test]
+fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = open(&path);
+    sense_targets(&store, "kind", 3, waits(10, 1_000));
+    store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key("ready"))])).unwrap();
+    let lock = write_lock(&path);
+    one_thread().block_on(async {
+        let (clock, handle) = (ManualClock::new(at(1)), LoopHandle::new());
+        let poke = |_: OwnedPokeRequest| async { Poked::Landed(None) };
+        let poker: Poker =
+            poker(&store, patient()).kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
+        let mut poker = AsyncService::new(poker);
+        let mut reaper = AsyncService::new(Reaper::new(store.clone(), ReaperOptions::default()));
+        let name = "worker".try_into().unwrap();
+        let mut admitter =
+            AsyncAdmitter::new(Admitter::new(store.clone(), name, AdmitterOptions::default()).unwrap());
+        let released = AtomicUsize::new(0);
+        let hour = secs(3_600);
+        let once = |told: usize| {
+            assert_eq!(released.load(Ordering::SeqCst), 1);
+            if told == 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let (admitted, reaped, poked, ()) = tokio::join!(
+            run(&mut admitter, &clock, &handle, hour, |admission| once(admission.unwrap().granted.len())),
+            run(&mut reaper, &clock, &handle, hour, |report| once(1 + report.unwrap().reaped.len())),
+            run(&mut poker, &clock, &handle, hour, |report| once(report.unwrap().landed)),
+            heart(|| {
+                released.fetch_add(1, Ordering::SeqCst);
+                lock.execute_batch("ROLLBACK").unwrap();
+            }),
+        );
+        assert_eq!([admitted, reaped, poked], [Ok(()); 3]);
+    });
+    assert_eq!((state(&store, "kind-0"), state(&store, "ready")), (TaskState::Success, TaskState::Queued));
+}
+
+#[test]
+fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("jobs.db"));
+    sense_targets(&store, "blocking", 3, waits(10, 1_000));
+    let gate = Arc::new(Gate::default());
+    let held = gate.clone();
+    let runtime = one_thread();
+    runtime.block_on(async {
+        let poke = move |_: &PokeRequest<'_>| {
+            held.pass();
+            Poked::Landed(None)
+        };
+        let poker = poker(&store, patient()).kind("blocking".try_into().unwrap(), poke);
+        let mut poker = AsyncService::new(poker);
+        let (ticked, ()) = tokio::join!(poker.tick(at(0)), heart(|| gate.open()));
+        assert_eq!(ticked.unwrap().landed, 3);
+    });
+
+    sense_targets(&store, "again", 3, waits(10, 1_000));
+    let gate = Arc::new(Gate::default());
+    let held = gate.clone();
+    runtime.block_on(async {
+        let poke = move |_: &PokeRequest<'_>| {
+            held.pass();
+            Poked::NotYet
+        };
+        let options = patient().patience(std::time::Duration::from_millis(1));
+        let mut poker = AsyncService::new(poker(&store, options).kind("again".try_into().unwrap(), poke));
+        assert_eq!(poker.tick(at(1)).await.unwrap().in_flight, 3);
+        drop(poker);
+        heart(|| gate.open()).await;
+    });
+    // Waits for what is left on the blocking threads: the end of the poker.
+    drop(runtime);
+}

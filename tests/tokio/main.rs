@@ -1,0 +1,16 @@
+//! Stores, services and pokes on a tokio runtime: what may be dropped, what may hang, and that nothing blocks.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used)]
+
+#[cfg(feature = "sqlite")]
+mod blocking;
+mod cut;
+mod fleet;
+mod operations;
+mod outside;
+mod pokes;
+#[allow(dead_code)]
+#[path = "../poke_engine/scene.rs"]
+mod scene;
+mod services;
+mod trouble;

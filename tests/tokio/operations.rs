@@ -1,0 +1,230 @@
+//! Every operation of an async store, dropped after its first poll, its second, … until it is done untouched.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use stationmaster::canonical::PokeContext;
+use stationmaster::lease::LeaseRef;
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunRecord, RunStatus, SeriesBy};
+use stationmaster::sensor::{EndReason, Ending, NewSensor, SmartSensorConfig};
+use stationmaster::service::lifecycle::{
+    AdmitOrder, EnqueueOptions, Finish, Mark, admit, end_sensors, enqueue, mark, register, start,
+};
+use stationmaster::service::runs::{EarlyStop, Silence, record};
+use stationmaster::store::{Store, StoreExt, StoreTx};
+use stationmaster::task::TaskState;
+use stationmaster::tokio::AsyncStore;
+use stationmaster::{Error, NewTask, TaskKey};
+use tokio::sync::Notify;
+
+use crate::cut::*;
+use crate::fleet::places;
+use crate::scene::{Gate, at, key, secs, waits};
+
+/// What the operations are called on.
+#[derive(Clone)]
+pub struct World {
+    pub keys: Vec<TaskKey>,
+    queued: LeaseRef,
+    running: LeaseRef,
+    other: LeaseRef,
+    sensing: LeaseRef,
+    ended: TaskKey,
+}
+
+fn sensor(lease: LeaseRef) -> NewSensor {
+    let context = PokeContext::from_json(r#"{"target":"t"}"#).unwrap();
+    NewSensor::new(lease, "kind".try_into().unwrap(), context, waits(10, 1_000))
+}
+
+/// Tasks in every state, an event, and a run that is watched.
+pub fn world(store: &Arc<dyn Store>) -> World {
+    let keys: Vec<TaskKey> = ["queued", "running", "other", "sensing", "ended", "told", "ready", "new"]
+        .into_iter()
+        .map(key)
+        .collect();
+    let order = AdmitOrder::new("h".try_into().unwrap(), "first".try_into().unwrap(), 6, secs(60));
+    let new: Vec<NewTask> = keys[..7].iter().cloned().map(NewTask::new).collect();
+    let watched = RunRecord::open(run("watched"), at(0)).heartbeat(at(0));
+    let leases = store
+        .write(|tx| {
+            tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(7))?])?;
+            enqueue(tx, at(0), &new)?;
+            let granted = admit(tx, at(0), &order)?.granted;
+            let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+            start(tx, at(0), &leases[1..])?;
+            register(tx, at(0), &[sensor(leases[3]), sensor(leases[5])])?;
+            mark(tx, at(0), &[Mark::new(keys[4].clone(), TaskState::Failed, "for a start")])?;
+            end_sensors(tx, at(0), &[(leases[5], Ending::new(EndReason::Landed, TaskState::Success))])?;
+            record(tx, std::slice::from_ref(&watched), EarlyStop::Refuse)?;
+            Ok(leases)
+        })
+        .unwrap();
+    let [queued, running, other, sensing, ..] = leases[..] else { panic!("six are admitted") };
+    World { ended: keys[4].clone(), keys, queued, running, other, sensing }
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<String, Error>>>>;
+type Operation = (&'static str, fn(AsyncStore, World) -> Answer);
+
+/// An operation, with what it answers as text.
+macro_rules! operations {
+    ($($name:literal: |$store:ident, $world:ident| $call:expr;)+) => {
+        vec![$(($name, |$store, $world| {
+            let _ = &$world;
+            Box::pin(async move { Ok(format!("{:?}", $call)) })
+        })),+]
+    };
+}
+
+pub fn operations() -> Vec<Operation> {
+    operations! {
+        "read": |store, world| store.read(|tx| Ok(tx.all_pools()?)).await?;
+        "write": |store, world| store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?)).await?;
+        "enqueue": |store, world| store.enqueue(at(1), [NewTask::new(key("new"))]).await?;
+        "enqueue_with": |store, world| {
+            store.enqueue_with(at(1), EnqueueOptions::default(), [NewTask::new(key("new"))]).await?
+        };
+        "admit": |store, world| {
+            let order = AdmitOrder::new("h".try_into()?, "second".try_into()?, 9, secs(60));
+            store.admit(at(1), order).await?.granted
+        };
+        "start": |store, world| store.start(at(1), [world.queued]).await?;
+        "renew": |store, world| store.renew(at(1), secs(60), [world.queued, world.running]).await?;
+        "finish": |store, world| {
+            store.finish(at(1), [Finish::success(world.running), Finish::failed(world.other, "no")]).await?
+        };
+        "register": |store, world| store.register(at(1), [sensor(world.running)]).await?;
+        "register_with": |store, world| {
+            store.register_with(at(1), SmartSensorConfig::default(), [sensor(world.running)]).await?
+        };
+        "hand_over": |store, world| {
+            store.hand_over(at(1), SmartSensorConfig::default(), [sensor(world.running)]).await
+        };
+        "clear": |store, world| store.clear(at(1), [world.ended]).await?;
+        "mark": |store, world| {
+            let marks = [&world.keys[0], &world.keys[3]].map(|key| Mark::new(key.clone(), TaskState::Skipped, "m"));
+            store.mark(at(1), marks).await?
+        };
+        "reap": |store, world| store.reap(at(1_000), 9).await?;
+        "end_sensors": |store, world| {
+            store.end_sensors(at(1), [(world.sensing, Ending::new(EndReason::Landed, TaskState::Success))]).await?
+        };
+        "explain": |store, world| store.explain(key("ready")).await?;
+        "events": |store, world| store.events(0, 10).await?;
+        "acknowledge_events": |store, world| store.acknowledge_events([1]).await?;
+        "audit": |store, world| store.audit().await?;
+        "runs.record": |store, world| {
+            store.runs().record([RunRecord::open(run("new"), at(1))], EarlyStop::Refuse).await?
+        };
+        "runs.stop": |store, world| {
+            let stop = RunClose::new(run("watched"), at(1), RunStatus::Completed);
+            store.runs().stop([stop], EarlyStop::Refuse).await?
+        };
+        "runs.beat": |store, world| store.runs().beat([RunBeat::new(run("watched"), at(1))]).await?;
+        "runs.close_silent": |store, world| {
+            store.runs().close_silent(at(1_000), Silence::after(secs(90))?).await?
+        };
+        "runs.active": |store, world| store.runs().active(ActiveQuery::new(at(0), at(9))).await?;
+        "runs.series": |store, world| {
+            store.runs().series(ActiveQuery::new(at(0), at(9)), secs(1), SeriesBy::Namespace, at(9)).await?
+        };
+    }
+}
+
+/// How an operation finds the store.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Others {
+    /// At rest.
+    None,
+    /// Another call has the only place, until the operation was polled once.
+    OneAtWork,
+}
+
+/// What an operation does when nobody drops it.
+struct Untouched {
+    before: Seen,
+    after: Seen,
+    answer: String,
+}
+
+impl Untouched {
+    fn of(operation: Operation, store: usize) -> Self {
+        let kept = stores().remove(store);
+        let world = world(&kept.store);
+        let before = look(&kept.store, &world.keys);
+        let calls = AsyncStore::new(kept.store.clone());
+        let answer = in_order().block_on(operation.1(calls, world.clone())).unwrap();
+        Self { before, after: look(&kept.store, &world.keys), answer }
+    }
+}
+
+/// Drops the operation after so many polls, and checks what the store is then. True if the operation was done by then.
+fn dropped_after(
+    polls: usize,
+    (name, operation): Operation,
+    of: usize,
+    others: Others,
+    whole: &Untouched,
+) -> bool {
+    let kept = stores().remove(of);
+    let store = &kept.store;
+    let world = world(store);
+    let (runtime, context) = (in_order(), format!("{name}, {polls} polls, {others:?}, store {of}"));
+    runtime.block_on(async {
+        let calls = AsyncStore::new(store.clone()).at_once(places(1));
+        let (gate, at_work) = (Arc::new(Gate::default()), Arc::new(Notify::new()));
+        let (held, told, busy) = (gate.clone(), at_work.clone(), calls.clone());
+        if others == Others::OneAtWork {
+            let hold = move |_: &mut dyn StoreTx| {
+                told.notify_one();
+                held.pass();
+                Ok(())
+            };
+            tokio::spawn(async move { busy.read(hold).await.unwrap() });
+            at_work.notified().await;
+        }
+        let open = || gate.open();
+        let answer = cut(polls, open, operation(calls.clone(), world.clone())).await;
+        all_work_done().await;
+        let now = look(store, &world.keys);
+        match &answer {
+            Some(answer) => {
+                assert_eq!(answer.as_ref().unwrap(), &whole.answer, "{context}");
+                now.must_be(&whole.after, &context);
+            }
+            None if others == Others::OneAtWork && polls == 1 => now.must_be(&whole.before, &context),
+            None => now.must_be(&whole.after, &context),
+        }
+        // The handle goes on, and a second call doubles nothing.
+        operation(calls, world.clone()).await.unwrap();
+        look(store, &world.keys).must_be(&whole.after, &format!("{context}, called again"));
+        answer.is_some()
+    })
+}
+
+fn every_operation_dropped_at_every_poll(of: usize) {
+    for operation in operations() {
+        let whole = Untouched::of(operation, of);
+        for others in [Others::None, Others::OneAtWork] {
+            let polls = (1..=10).find(|polls| dropped_after(*polls, operation, of, others, &whole));
+            let awaits = match others {
+                Others::None => 1,
+                Others::OneAtWork => 2,
+            };
+            assert_eq!(polls, Some(awaits + 1), "{}: as many drops as awaits", operation.0);
+        }
+    }
+}
+
+#[test]
+fn every_operation_dropped_at_every_poll_is_whole_or_was_not_begun_in_memory() {
+    every_operation_dropped_at_every_poll(0);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn every_operation_dropped_at_every_poll_is_whole_or_was_not_begun_on_sqlite() {
+    every_operation_dropped_at_every_poll(1);
+}

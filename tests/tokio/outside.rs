@@ -1,0 +1,53 @@
+//! Outside a runtime, and after its end.
+
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use stationmaster::Error;
+use stationmaster::clock::SystemClock;
+use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
+use stationmaster::store::{MemoryStore, Store};
+use stationmaster::tokio::{AsyncService, AsyncStore, NoRuntime, run};
+
+use crate::cut::look;
+use crate::operations::{operations, world};
+use crate::scene::{at, secs};
+
+/// What a future answers that nobody's runtime polls.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits for what never comes"),
+    }
+}
+
+#[test]
+fn outside_a_runtime_every_operation_is_refused_and_nothing_is_done() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let world = world(&store);
+    let before = look(&store, &world.keys);
+    for (name, operation) in operations() {
+        match at_once(operation(AsyncStore::new(store.clone()), world.clone())) {
+            Err(Error::Runtime(NoRuntime::Outside)) => {}
+            Ok(answer) if name == "hand_over" => {
+                assert!(answer.contains("no tokio runtime here"), "{answer}")
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+        assert_eq!(look(&store, &world.keys), before, "{name}");
+    }
+}
+
+#[test]
+fn outside_a_runtime_a_service_does_not_run() {
+    let reaper = || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default()));
+    let refused = at_once(reaper().tick(at(0))).unwrap_err();
+    assert!(matches!(refused, Error::Runtime(NoRuntime::Outside)) && !refused.is_retryable());
+    assert_eq!(at_once(reaper().with(|_| ())), Err(NoRuntime::Outside));
+    assert!(at_once(reaper().undelivered()).is_none());
+    let (mut reaper, handle) = (reaper(), LoopHandle::new());
+    let each = |_| ControlFlow::Continue(());
+    assert_eq!(at_once(run(&mut reaper, &SystemClock, &handle, secs(1), each)), Err(NoRuntime::Outside));
+}

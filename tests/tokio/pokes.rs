@@ -1,0 +1,244 @@
+//! Async pokes that behave.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stationmaster::TaskState;
+use stationmaster::clock::SystemClock;
+use stationmaster::sensor::Poked;
+use stationmaster::service::{LoopHandle, PokeRequest, PokerOptions};
+use stationmaster::store::StoreExt;
+use stationmaster::tokio::{AsyncService, OwnedPokeRequest, run};
+use tokio::runtime::Handle;
+use tokio::sync::{Barrier, Notify};
+
+use crate::fleet::*;
+use crate::scene::*;
+
+#[test]
+fn five_thousand_are_in_flight_at_once_on_one_thread() {
+    const TARGETS: usize = 5_000;
+    let store = memory();
+    let keys = sense_targets(&store, "kind", TARGETS, waits(10, 1_000));
+    one_thread().block_on(async {
+        let (flights, all) = (Flights::default(), Arc::new(Barrier::new(TARGETS)));
+        let (counted, thread) = (flights.clone(), std::thread::current().id());
+        let poke = move |_| {
+            let (flights, all) = (counted.clone(), all.clone());
+            async move {
+                let _flight = flights.begin();
+                // Nobody gets past this before all are there.
+                all.wait().await;
+                tokio::time::sleep(millis(50)).await;
+                assert_eq!(std::thread::current().id(), thread);
+                Poked::Landed(None)
+            }
+        };
+        let poker = poker(&store, patient())
+            .kind_async("kind".try_into().unwrap(), &Handle::current(), poke)
+            .at_once("kind".try_into().unwrap(), places(6_000));
+        let mut poker = AsyncService::new(poker);
+        let report = poker.tick(at(0)).await.unwrap();
+        assert_eq!((report.poked, report.landed, report.unreachable), (TARGETS, TARGETS, 0));
+        assert_eq!((flights.begun(), flights.most(), flights.now()), (TARGETS, TARGETS, 0));
+        assert_eq!((report.in_flight, report.waiting, report.hung), (0, 0, 0));
+    });
+    assert_eq!(in_state(&store, &keys, TaskState::Success), TARGETS);
+}
+
+#[test]
+fn a_kind_has_as_many_in_flight_as_its_limit_says() {
+    const LIMIT: usize = 7;
+    let store = memory();
+    sense_targets(&store, "kind", 14 * LIMIT, waits(10, 1_000));
+    sense_targets(&store, "other", 1_500, waits(10, 1_000));
+    one_thread().block_on(async {
+        let (flights, others) = (Flights::default(), Flights::default());
+        let (counted, seven) = (flights.clone(), Arc::new(Barrier::new(LIMIT)));
+        let poke = move |_| {
+            let (flights, seven) = (counted.clone(), seven.clone());
+            async move {
+                let _flight = flights.begin();
+                seven.wait().await;
+                tokio::task::yield_now().await;
+                Poked::NotYet
+            }
+        };
+        let (counted, thousand) = (others.clone(), Arc::new(Barrier::new(500)));
+        let other = move |_| {
+            let (flights, thousand) = (counted.clone(), thousand.clone());
+            async move {
+                let _flight = flights.begin();
+                thousand.wait().await;
+                Poked::NotYet
+            }
+        };
+        let poker = poker(&store, patient())
+            .kind_async("kind".try_into().unwrap(), &Handle::current(), poke)
+            .kind_async("other".try_into().unwrap(), &Handle::current(), other)
+            .at_once("kind".try_into().unwrap(), places(LIMIT));
+        let report = AsyncService::new(poker).tick(at(0)).await.unwrap();
+        assert_eq!((report.poked, report.unreachable), (14 * LIMIT + 1_500, 0));
+        assert_eq!((flights.begun(), flights.most()), (14 * LIMIT, LIMIT));
+        assert_eq!(others.begun(), 1_500);
+        assert!(others.most() <= 1_000, "the limit that holds where none is set: {}", others.most());
+    });
+}
+
+#[test]
+fn batches_take_what_is_due_and_answer_each() {
+    let store = memory();
+    let keys = sense_targets(&store, "kind", 10, waits(10, 1_000));
+    one_thread().block_on(async {
+        let batches: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let seen = batches.clone();
+        let poke = move |requests: Vec<OwnedPokeRequest>| {
+            seen.lock().push(requests.len());
+            async move {
+                tokio::task::yield_now().await;
+                let answer = |request: &OwnedPokeRequest| match request.context.as_str().contains("-3") {
+                    true => Poked::NotYet,
+                    false => Poked::Landed(Some(request.context.as_str().to_owned())),
+                };
+                requests.iter().map(answer).collect::<Vec<Poked>>()
+            }
+        };
+        let runtime = Handle::current();
+        let poker =
+            poker(&store, patient()).kind_many_async("kind".try_into().unwrap(), places(4), &runtime, poke);
+        let report = AsyncService::new(poker).tick(at(0)).await.unwrap();
+        assert_eq!((report.poked, report.landed), (10, 9));
+        assert_eq!(*batches.lock(), [4, 4, 2]);
+    });
+    let tasks = store.read(|tx| Ok(tx.tasks(&keys)?)).unwrap();
+    for task in tasks.into_iter().flatten().filter(|task| task.state == TaskState::Success) {
+        let value = task.value.unwrap();
+        assert!(value.contains(&format!("\"{}\"", task.key.task)), "{value} is the answer of {}", task.key);
+    }
+}
+
+#[test]
+fn kinds_of_both_sorts_do_not_hold_up_each_other() {
+    let store = memory();
+    let blocking = sense_targets(&store, "blocking", 20, waits(10, 1_000));
+    let futures = sense_targets(&store, "kind", 20, waits(10, 1_000));
+    one_thread().block_on(async {
+        // The threads wait for the futures, and half of these for the threads.
+        let (threads, landed) = (Arc::new(Gate::default()), Arc::new(Notify::new()));
+        let done: Arc<Mutex<HashSet<String>>> = Arc::default();
+        let (gate, told, names) = (threads.clone(), landed.clone(), done.clone());
+        let block = move |request: &PokeRequest<'_>| {
+            gate.pass();
+            names.lock().insert(request.context.as_str().to_owned());
+            told.notify_waiters();
+            Poked::Landed(None)
+        };
+        let (first, begun) = (Flights::default(), threads.clone());
+        let poke = move |request: OwnedPokeRequest| {
+            let (flights, gate, done, landed) = (first.clone(), begun.clone(), done.clone(), landed.clone());
+            async move {
+                let _flight = flights.begin();
+                if flights.begun() == 20 {
+                    gate.open();
+                }
+                if !request.context.as_str().contains("-1") {
+                    return Poked::Landed(None);
+                }
+                loop {
+                    let told = landed.notified();
+                    if done.lock().len() == 20 {
+                        return Poked::Landed(None);
+                    }
+                    told.await;
+                }
+            }
+        };
+        let poker = poker(&store, patient().threads(2))
+            .kind("blocking".try_into().unwrap(), block)
+            .kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
+        let report = AsyncService::new(poker).tick(at(0)).await.unwrap();
+        assert_eq!((report.landed, report.threads, report.hung), (40, 2, 0));
+    });
+    assert_eq!(in_state(&store, &blocking, TaskState::Success), 20);
+    assert_eq!(in_state(&store, &futures, TaskState::Success), 20);
+}
+
+#[test]
+fn an_answer_reaches_only_those_that_were_known_when_its_poke_began() {
+    let store = memory();
+    sense(&store, 0, "kind", &[("t", "target"), ("old", "target")], waits(10, 1_000));
+    one_thread().block_on(async {
+        let (flights, answer) = (Flights::default(), Arc::new(Notify::new()));
+        let (counted, notified) = (flights.clone(), answer.clone());
+        let poke = move |_| {
+            let (flights, answer) = (counted.clone(), notified.clone());
+            async move {
+                let _flight = flights.begin();
+                if flights.begun() > 1 {
+                    return Poked::NotYet;
+                }
+                answer.notified().await;
+                Poked::Landed(Some("first".into()))
+            }
+        };
+        let mut poker = poker_of(&store, patient().patience(millis(1)), poke);
+        assert_eq!(poker.tick(at(0)).await.unwrap().in_flight, 1);
+        until(|| flights.begun() == 1).await;
+        register_again(&store, 1, ("t", "target"), waits(10, 1_000));
+        sense(&store, 1, "kind", &[("joins", "target")], waits(10, 1_000));
+        let report = poker.tick(at(1)).await.unwrap();
+        assert!(
+            report.loaded >= 2 && report.in_flight == 1 && flights.begun() == 1,
+            "it is not poked again yet"
+        );
+        answer.notify_one();
+        let mut landed = 0;
+        while landed == 0 {
+            landed += poker.tick(at(1)).await.unwrap().landed;
+        }
+        assert_eq!(landed, 1);
+        assert_eq!(state(&store, "old"), TaskState::Success);
+        assert_eq!((state(&store, "t"), state(&store, "joins")), (TaskState::Sensing, TaskState::Sensing));
+        until(|| flights.now() == 0).await;
+        while flights.begun() < 2 {
+            poker.tick(at(2)).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_no_tick_waits_for_wakes_the_loop() {
+    let store = memory();
+    let keys = sense_targets(&store, "kind", 3, waits(100_000, 200_000));
+    one_thread().block_on(async {
+        let handle = LoopHandle::new();
+        let (told, asked) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let notified = told.clone();
+        let poke = move |_| {
+            let told = notified.clone();
+            async move {
+                told.notified().await;
+                Poked::Landed(None)
+            }
+        };
+        // Nothing else would have the loop tick within the hour.
+        let hour = secs(3_600);
+        let options: PokerOptions = patient().patience(millis(1)).poke_timeout(hour).follow(hour);
+        let mut poker = poker_of(&store, options, poke);
+        let (ticked, mut landed) = (asked.clone(), 0);
+        let run = run(&mut poker, &SystemClock, &handle, hour, |report| {
+            landed += report.unwrap().landed;
+            ticked.notify_one();
+            if landed == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let tell = async {
+            asked.notified().await;
+            told.notify_waiters();
+        };
+        let (ended, ()) = tokio::join!(run, tell);
+        ended.unwrap();
+    });
+    assert_eq!(in_state(&store, &keys, TaskState::Success), 3);
+}

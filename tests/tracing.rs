@@ -1,0 +1,249 @@
+//! With feature `tracing` the services' edges have the spans and events that `service::observer::spans` describes.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use stationmaster::canonical::PokeContext;
+use stationmaster::error::StoreErrorKind;
+use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::service::lifecycle::{enqueue, register, start};
+use stationmaster::service::{
+    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
+    ReaperOptions, Service,
+};
+use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
+use stationmaster::time::from_micros;
+use stationmaster::{LeaseRef, NewTask, TaskKey};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::subscriber::with_default;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+#[path = "faults/mod.rs"]
+mod faults;
+
+/// A span that was made, or an event.
+#[derive(Debug, Clone)]
+struct Note {
+    target: String,
+    level: Level,
+    /// A span's name, an event's message.
+    name: String,
+    fields: BTreeMap<String, String>,
+    /// The span in which it lies.
+    inside: Option<String>,
+    is_span: bool,
+}
+
+impl Note {
+    fn field(&self, name: &str) -> &str {
+        self.fields.get(name).unwrap_or_else(|| panic!("{self:?} has no {name}"))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.fields.keys().map(String::as_str).collect()
+    }
+}
+
+struct Fields<'a>(&'a mut BTreeMap<String, String>);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().into(), value.into());
+    }
+}
+
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<Note>>>);
+
+impl Notes {
+    fn note(&self, metadata: &Metadata<'_>, mut fields: BTreeMap<String, String>, inside: Option<&str>) {
+        let message = fields.remove("message");
+        self.0.lock().push(Note {
+            target: metadata.target().into(),
+            level: *metadata.level(),
+            name: message.unwrap_or_else(|| metadata.name().into()),
+            fields,
+            inside: inside.map(str::to_owned),
+            is_span: metadata.is_span(),
+        });
+    }
+
+    fn all(&self, target: &str, name: &str) -> Vec<Note> {
+        let of_it = |note: &&Note| note.target == format!("stationmaster::{target}") && note.name == name;
+        self.0.lock().iter().filter(of_it).cloned().collect()
+    }
+
+    fn only(&self, target: &str, name: &str) -> Note {
+        let mut all = self.all(target, name);
+        assert_eq!(all.len(), 1, "{target} {name}: {all:?}");
+        all.remove(0)
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Notes {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, context: Context<'_, S>) {
+        let mut fields = BTreeMap::new();
+        attributes.record(&mut Fields(&mut fields));
+        self.note(attributes.metadata(), fields, context.lookup_current().map(|span| span.name()));
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = BTreeMap::new();
+        event.record(&mut Fields(&mut fields));
+        self.note(event.metadata(), fields, context.lookup_current().map(|span| span.name()));
+    }
+}
+
+fn noted(work: impl FnOnce()) -> Notes {
+    let notes = Notes::default();
+    with_default(tracing_subscriber::registry().with(notes.clone()), work);
+    notes
+}
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn task(name: &str) -> NewTask {
+    NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap())
+}
+
+fn admitter(store: Arc<dyn Store>) -> Admitter {
+    let options = AdmitterOptions::default().budget(2).lease(Duration::from_secs(10));
+    Admitter::new(store, "worker-1".try_into().unwrap(), options).unwrap()
+}
+
+#[test]
+fn an_admission_and_a_lost_lease() {
+    let store = Arc::new(MemoryStore::new());
+    let notes = noted(|| {
+        store.write(|tx| enqueue(tx, at(0), &["a", "b", "c"].map(task))).unwrap();
+        admitter(store.clone()).tick(at(3)).unwrap();
+        Reaper::new(store.clone(), ReaperOptions::default()).tick(at(5)).unwrap();
+        Reaper::new(store.clone(), ReaperOptions::default()).tick(at(13)).unwrap();
+    });
+    let span = notes.only("admitter", "admit");
+    assert!(span.is_span && span.level == Level::DEBUG);
+    assert_eq!((span.field("holder"), span.field("budget")), ("worker-1", "2"));
+
+    let event = notes.only("admitter", "admitted");
+    assert_eq!((event.level, event.inside.as_deref()), (Level::DEBUG, Some("admit")));
+    assert_eq!(event.names(), ["conflicts", "deferred", "granted", "promoted", "took_s"]);
+    assert_eq!((event.field("granted"), event.field("deferred")), ("2", "1"));
+    let granted = notes.all("admitter", "granted");
+    assert!(granted.iter().all(|event| event.level == Level::TRACE));
+    assert_eq!(granted.iter().map(|event| event.field("task")).collect::<Vec<_>>(), ["ns/w/r/a", "ns/w/r/b"]);
+    assert_eq!(granted[0].field("waited_s"), "3.0");
+    assert_eq!((granted[0].field("attempt"), granted[0].field("epoch")), ("1", "1"));
+
+    assert_eq!(notes.all("reaper", "reap").len(), 2);
+    let reaped = notes.all("reaper", "reaped");
+    assert_eq!((reaped[0].level, reaped[0].field("expired")), (Level::DEBUG, "0"));
+    assert_eq!((reaped[1].level, reaped[1].field("failed")), (Level::WARN, "2"));
+    assert_eq!(reaped[1].names(), ["expired", "failed", "forgotten", "ready", "retry", "took_s"]);
+    let expired = notes.all("reaper", "lease expired");
+    assert_eq!((expired.len(), expired[0].level), (2, Level::DEBUG));
+    assert_eq!((expired[0].field("holder"), expired[0].field("became")), ("worker-1", "failed"));
+    assert_eq!(expired[0].inside.as_deref(), Some("reap"));
+}
+
+#[test]
+fn a_tick_that_fails_warns() {
+    let (store, faults) = faults::failing(Arc::new(MemoryStore::new()), TxMode::Write);
+    let notes = noted(|| {
+        faults.store(1, std::sync::atomic::Ordering::SeqCst);
+        admitter(store.clone()).tick(at(0)).unwrap_err();
+        faults.store(1, std::sync::atomic::Ordering::SeqCst);
+        Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
+            .unwrap()
+            .tick(at(0))
+            .unwrap_err();
+    });
+    for (target, span) in [("admitter", "admit"), ("poker", "cycle")] {
+        let event = notes.only(target, "tick failed");
+        assert_eq!((event.level, event.inside.as_deref()), (Level::WARN, Some(span)));
+        assert_eq!(
+            (event.field("result"), event.field("error")),
+            (StoreErrorKind::Io.as_str(), "on purpose")
+        );
+    }
+    assert!(notes.all("admitter", "admitted").is_empty());
+}
+
+#[test]
+fn pokes_events_and_transactions() {
+    struct Nobody;
+    impl Observer for Nobody {}
+    let store: Arc<dyn Store> = Arc::new(ObservedStore::new(MemoryStore::new(), Arc::new(Nobody)));
+    let notes = Notes::default();
+    // The host's part logs on the poker's threads: their subscriber is the global one.
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(notes.clone())).unwrap();
+    store.write(|tx| enqueue(tx, at(0), &[task("a"), task("b")])).unwrap();
+    let granted = admitter(store.clone()).tick(at(0)).unwrap().granted;
+    let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
+    let context = PokeContext::from_json(r#"{"path":"x"}"#).unwrap();
+    let sensor =
+        |lease: &LeaseRef| NewSensor::new(*lease, "file".try_into().unwrap(), context.clone(), settings);
+    let sensors: Vec<NewSensor> = leases.iter().map(sensor).collect();
+    store
+        .write(|tx| {
+            start(tx, at(0), &leases)?;
+            register(tx, at(0), &sensors)
+        })
+        .unwrap();
+    let poke = |request: &PokeRequest<'_>| {
+        tracing::info!(target: "host", sensors = request.sensors, "looking");
+        Poked::Landed(None)
+    };
+    let options = PokerOptions::default().patience(Duration::from_secs(60));
+    let poker = Poker::new(store.clone(), "poker-1".try_into().unwrap(), options).unwrap();
+    poker.kind("file".try_into().unwrap(), poke).tick(at(0)).unwrap();
+    Delivery::new(store.clone(), 9, |event| match event.task.task.as_str() {
+        "a" => Err("not yet".into()),
+        _ => Ok(()),
+    })
+    .tick(at(0))
+    .unwrap();
+
+    let cycle = notes.only("poker", "cycle");
+    assert!(cycle.is_span && cycle.level == Level::DEBUG && cycle.field("worker") == "poker-1");
+    let cycled = notes.only("poker", "cycled");
+    assert_eq!((cycled.level, cycled.inside.as_deref()), (Level::DEBUG, Some("cycle")));
+    let fields = ["poked", "saved", "landed", "gained", "due", "loaded"].map(|name| cycled.field(name));
+    assert_eq!(fields, ["1", "1", "2", "16", "1", "2"]);
+    assert_eq!(cycled.names().len(), 22);
+
+    let poke = notes.only("poker", "poke");
+    assert!(poke.is_span && poke.level == Level::TRACE);
+    assert_eq!((poke.field("kind"), poke.field("targets")), ("file", "1"));
+    let looking = notes.0.lock().iter().find(|note| note.target == "host").cloned().unwrap();
+    assert_eq!((looking.inside.as_deref(), looking.field("sensors")), (Some("poke"), "2"));
+
+    assert!(notes.only("delivery", "deliver").is_span);
+    let delivered = notes.only("delivery", "delivered");
+    assert_eq!((delivered.level, delivered.inside.as_deref()), (Level::WARN, Some("deliver")));
+    assert_eq!((delivered.field("delivered"), delivered.field("failed")), ("1", "1"));
+    let failed = notes.only("delivery", "callback failed");
+    assert_eq!((failed.level, failed.field("error")), (Level::DEBUG, "not yet"));
+    assert_eq!((failed.field("task"), failed.field("seq")), ("ns/w/r/a", "1"));
+
+    let transactions = notes.all("store", "transaction");
+    assert!(transactions.len() > 5 && transactions.iter().all(|event| event.level == Level::TRACE));
+    assert_eq!(transactions[0].names(), ["mode", "result", "took_s"]);
+    assert_eq!((transactions[0].field("mode"), transactions[0].field("result")), ("write", "ok"));
+    let poker_writes =
+        |note: &&Note| note.inside.as_deref() == Some("cycle") && note.field("mode") == "write";
+    assert!(transactions.iter().any(|note| poker_writes(&note)), "the store's events lie in the tick's span");
+}
