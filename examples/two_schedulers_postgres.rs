@@ -17,7 +17,7 @@ use stationmaster::clock::Clock;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunRecord};
 use stationmaster::service::lifecycle::{Finish, enqueue, finish, start};
-use stationmaster::service::{Admitter, AdmitterOptions, Service};
+use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{PostgresStore, StoreExt};
 use stationmaster::task::AttemptRuns;
