@@ -16,6 +16,7 @@ use stationmaster::service::{
     ReaperOptions, Service,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
+use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 use tracing::field::{Field, Visit};
@@ -24,9 +25,6 @@ use tracing::subscriber::with_default;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
-
-#[path = "faults/mod.rs"]
-mod faults;
 
 /// A span that was made, or an event.
 #[derive(Debug, Clone)]
@@ -160,11 +158,11 @@ fn an_admission_and_a_lost_lease() {
 
 #[test]
 fn a_tick_that_fails_warns() {
-    let (store, faults) = faults::failing(Arc::new(MemoryStore::new()), TxMode::Write);
+    let store = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
     let notes = noted(|| {
-        faults.store(1, std::sync::atomic::Ordering::SeqCst);
+        store.refuse(TxMode::Write, 1);
         admitter(store.clone()).tick(at(0)).unwrap_err();
-        faults.store(1, std::sync::atomic::Ordering::SeqCst);
+        store.refuse(TxMode::Write, 1);
         Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
             .unwrap()
             .tick(at(0))
@@ -175,7 +173,7 @@ fn a_tick_that_fails_warns() {
         assert_eq!((event.level, event.inside.as_deref()), (Level::WARN, Some(span)));
         assert_eq!(
             (event.field("result"), event.field("error")),
-            (StoreErrorKind::Io.as_str(), "on purpose")
+            (StoreErrorKind::Io.as_str(), "begin failed on purpose")
         );
     }
     assert!(notes.all("admitter", "admitted").is_empty());

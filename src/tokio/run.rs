@@ -65,12 +65,11 @@ where
     // What came after that step began is not in its report, so no sleep follows it.
     match service.undelivered().await {
         Some(Err(Error::Runtime(error))) => return Err(error),
-        Some(report) => {
-            if each(report).is_break() {
+        report => {
+            if report.is_some_and(|report| each(report).is_break()) {
                 return Ok(());
             }
         }
-        None => {}
     }
     let mut failures: u32 = 0;
     service.woken_by(handle);

@@ -1,8 +1,6 @@
 //! What observers are told is the truth, and what they do wrong changes nothing.
 
 mod all;
-#[path = "../faults/mod.rs"]
-mod faults;
 mod recorder;
 mod world;
 

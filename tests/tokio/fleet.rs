@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
@@ -117,7 +118,9 @@ impl Drop for InFlight {
 
 /// Lets other tasks run until this holds.
 pub async fn until(holds: impl Fn() -> bool) {
+    let began = Instant::now();
     while !holds() {
+        assert!(began.elapsed() < secs(60), "it never comes");
         tokio::time::sleep(millis(1)).await;
     }
 }

@@ -88,6 +88,37 @@ fn a_kind_has_as_many_in_flight_as_its_limit_says() {
 }
 
 #[test]
+fn what_is_queued_behind_a_limit_is_launched_without_a_tick() {
+    let store = memory();
+    sense_targets(&store, "kind", 20, waits(10, 1_000));
+    one_thread().block_on(async {
+        let (flights, told) = (Flights::default(), Arc::new(Notify::new()));
+        let (counted, notified) = (flights.clone(), told.clone());
+        let poke = move |_| {
+            let (flights, told) = (counted.clone(), notified.clone());
+            async move {
+                let _flight = flights.begin();
+                if flights.begun() <= 2 {
+                    told.notified().await;
+                }
+                Poked::NotYet
+            }
+        };
+        let poker = poker(&store, patient().patience(millis(1)))
+            .kind_async("kind".try_into().unwrap(), &Handle::current(), poke)
+            .at_once("kind".try_into().unwrap(), places(2));
+        let mut poker = AsyncService::new(poker);
+        let report = poker.tick(at(0)).await.unwrap();
+        assert_eq!((report.poked, report.in_flight, report.waiting), (0, 2, 18));
+        until(|| flights.begun() == 2).await;
+        told.notify_waiters();
+        until(|| flights.begun() == 20).await;
+        assert_eq!(flights.most(), 2);
+        assert_eq!(poker.tick(at(0)).await.unwrap().poked, 20);
+    });
+}
+
+#[test]
 fn batches_take_what_is_due_and_answer_each() {
     let store = memory();
     let keys = sense_targets(&store, "kind", 10, waits(10, 1_000));

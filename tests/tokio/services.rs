@@ -90,9 +90,12 @@ fn what_is_undelivered_may_be_asked_for_alone() {
     for Kept { store, .. } in &stores() {
         let keys = tasks(store, 6, 4);
         in_order().block_on(async {
-            let mut admitter = admitter(store);
+            let (mut admitter, gate) = (admitter(store), Arc::new(Gate::default()));
+            let held_up = gate.clone();
+            tokio::task::spawn_blocking(move || held_up.pass());
             assert!(cut(1, || {}, admitter.tick(at(0))).await.is_none());
             assert!(cut(1, || {}, admitter.undelivered()).await.is_none(), "this future may be dropped, too");
+            gate.open();
             let mut granted = leases(&admitter.undelivered().await.unwrap().unwrap().granted);
             granted.sort();
             assert_eq!(granted, held(store, &keys));
@@ -168,7 +171,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                 let (mut admitter, calls) = (admitter(&store), AsyncStore::new(store.clone()));
                 let mut delivered: BTreeMap<LeaseRef, usize> = BTreeMap::new();
                 let mut ended = 0;
-                let mut rounds = 0;
+                let (mut rounds, mut work) = (0, tokio::task::JoinSet::new());
                 // Cut again and again, until a run ends by itself.
                 let whole = loop {
                     rounds += 1;
@@ -177,7 +180,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                             *delivered.entry(task.lease_ref()).or_default() += 1;
                             ended += 1;
                             let (calls, done) = (calls.clone(), Finish::success(task.lease_ref()));
-                            tokio::spawn(async move { calls.finish(at(0), [done]).await.unwrap() });
+                            work.spawn(async move { calls.finish(at(0), [done]).await.unwrap() });
                         }
                         if ended == 6 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                     };
@@ -188,7 +191,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                     }
                     all_work_done().await;
                 };
-                all_work_done().await;
+                work.join_all().await;
                 (delivered, whole)
             });
             assert_eq!(delivered.len(), 6, "{polls}");

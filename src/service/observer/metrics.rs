@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `service` | `admitter`, `reaper`, `poker`, `delivery` |
 //! | `result` of a tick | `ok`, or as of a transaction |
-//! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio |
+//! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` by `Fenced` |
 //! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
 //! | `mode` | `read`, `write` |
 //! | `reason` of a deferral | [`ReasonKind::as_str`](crate::admission::ReasonKind::as_str) |

@@ -79,6 +79,7 @@ pub(super) fn result<T>(result: &Result<T>) -> &'static str {
         Ok(_) => "ok",
         Err(Error::Store(error)) => error.kind().as_str(),
         Err(Error::Aborted(_)) => "aborted",
+        Err(Error::Stale { .. }) => "stale",
         #[cfg(feature = "tokio")]
         Err(Error::Runtime(_)) => "no_runtime",
         Err(_) => "invalid",

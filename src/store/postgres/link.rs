@@ -272,7 +272,8 @@ async fn patiently<T>(
     }
 }
 
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<Option<Answer>, PgError>> + Send + 'a>>;
+/// What is sent when it is polled first.
+type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
 
 impl Connection {
     /// Sends everything at once, and collects the answers.
@@ -286,7 +287,7 @@ impl Connection {
             self.prepare(options, batch).await.map_err(Failure::of)?;
         }
         let client = &self.client;
-        let mut sent: Vec<Sent<'_>> = Vec::with_capacity(batch.len() + 2);
+        let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 2);
         if let Some((begin, stale)) = begin {
             if let Some(time) = stale {
                 sent.push(Box::pin(async { time.measure(client).await.map(|()| None) }));
@@ -324,7 +325,7 @@ impl Connection {
             return Ok(());
         }
         let client = &self.client;
-        let mut sent: Vec<Pin<Box<dyn Future<Output = Result<Prepared, PgError>> + Send + '_>>> = Vec::new();
+        let mut sent: Vec<Sent<'_, Prepared>> = Vec::new();
         for statement in &missing {
             let text = options.schema.statement(statement.sql);
             let types: Vec<Type> = statement.params.iter().map(|param| param.kind.clone()).collect();

@@ -212,15 +212,11 @@ impl Shared {
 }
 
 impl Flight {
-    /// Drops the future, unless it is being polled; its task then does. True if there is none any more.
+    /// Drops the future, and says so, unless it is being polled or was ready; its task then does the rest.
     fn ground(&self) -> bool {
         // Before the lock is tried: who holds it looks at this when it has let go.
         self.given_up.store(true, Ordering::SeqCst);
-        let Some(mut future) = self.future.try_lock() else {
-            self.wake();
-            return false;
-        };
-        let future = future.take();
+        let future = self.future.try_lock().and_then(|mut place| place.take());
         let was_there = future.is_some();
         self.discard(future);
         self.wake();
@@ -235,8 +231,7 @@ impl Flight {
         }
     }
 
-    fn discard(&self, future: Option<BoxFuture<Vec<Poked>>>) {
-        let mut future = future;
+    fn discard(&self, mut future: Option<BoxFuture<Vec<Poked>>>) {
         // A destructor of the host's may panic; nobody is left to be told.
         let _ = catch_unwind(AssertUnwindSafe(|| self.probe.within(&mut || drop(future.take()))));
     }
