@@ -62,14 +62,13 @@ where
     S: Service + Send + 'static,
     S::Report: Send,
 {
+    let before = service.undelivered().await;
+    if let Some(Err(Error::Runtime(error))) = &before {
+        return Err(*error);
+    }
     // What came after that step began is not in its report, so no sleep follows it.
-    match service.undelivered().await {
-        Some(Err(Error::Runtime(error))) => return Err(error),
-        report => {
-            if report.is_some_and(|report| each(report).is_break()) {
-                return Ok(());
-            }
-        }
+    if before.is_some_and(|report| each(report).is_break()) {
+        return Ok(());
     }
     let mut failures: u32 = 0;
     service.woken_by(handle);

@@ -200,21 +200,21 @@ fn a_tick_that_fails_tells_what_it_did() {
     let sensor = NewSensor::new(lease, "good".try_into().unwrap(), context, settings);
     inner.write(|tx| register(tx, at(0), std::slice::from_ref(&sensor))).unwrap();
 
-    let faults = Arc::new(FaultStore::new(inner));
-    let refuse = faults.clone();
+    let store = Arc::new(FaultStore::new(inner));
+    let refusing = store.clone();
     let poke = move |_: &PokeRequest<'_>| {
-        refuse.refuse(TxMode::Write, 1);
+        refusing.refuse(TxMode::Write, 1);
         Poked::Landed(None)
     };
     let options = PokerOptions::default().patience(Duration::from_secs(60));
-    let poker = Poker::new(faults.clone(), "p".try_into().unwrap(), options).unwrap();
+    let poker = Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap();
     let mut poker = poker.kind("good".try_into().unwrap(), poke).observed_by(recorder.clone());
     poker.tick(at(0)).unwrap_err();
     let failed = recorder.told();
     assert_eq!(failed.counter(r#"stationmaster_ticks_total{service="poker",result="io"}"#), 1);
     assert_eq!(failed.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
     assert_eq!(failed.sum("stationmaster_sensors_ended_total"), 0);
-    assert_eq!(faults.refusals_left(), 0);
+    assert_eq!(store.refusals_left(), 0);
     poker.tick(at(0)).unwrap();
     assert_eq!(recorder.told().counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 1);
     assert_eq!(recorder.told().sum("stationmaster_pokes_total"), 1, "not twice");

@@ -26,7 +26,14 @@
 //! * A transaction begun inside another one on the same thread is refused at once, unless one of them reads and the other
 //!   writes and the database is a file: those have connections of their own.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
-//!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts nothing.
+//!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts nothing. (Where a host keeps statistics
+//!   by `ANALYZE`, SQLite 3.46, which comes with rusqlite 0.32, sorts the ready tasks of a lane; 3.49 and later do not.)
+//!
+//! # Versions of SQLite and of its driver
+//!
+//! Any `rusqlite` from 0.32 to 0.41: cargo takes the one that the rest of the graph allows, since only one crate may link SQLite. Beside
+//! sqlx 0.8 that is 0.32, beside sqlx 0.9 0.39, beside diesel 2.3 0.40. Without the feature `bundled` SQLite is what another crate brings or
+//! the system has, 3.38 or newer; the newer drivers ask for newer ones (0.41 does not link with 3.40).
 //!
 //! # Examples
 //!
