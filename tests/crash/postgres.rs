@@ -93,7 +93,7 @@ fn a_server_that_crashes_under_load_loses_nothing_and_clients_go_on() {
     let mut longest = Duration::ZERO;
     for crash in 0..=crashes {
         let began = Instant::now();
-        let mut waited_for = vec![true; CLIENTS];
+        let mut waited_for = [true; CLIENTS];
         while waited_for.contains(&true) {
             std::thread::sleep(Duration::from_millis(20));
             let heard = hear(&clients, &mut acknowledged);
