@@ -8,7 +8,9 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use super::driver::Desk;
 use super::error::Failure;
 use super::link::Work;
+use super::name::Schema;
 use super::options::PostgresOptions;
+use super::watch;
 use super::wire::{Answer, Statement, Touch, Wire};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::{TxMode, nested};
@@ -38,7 +40,7 @@ impl Lines {
     ) -> Result<(), E> {
         let line = self.free(options)?;
         let Ok(desk) = line.try_borrow_mut() else { return Err(nested().into()) };
-        let mut open = Open { desk: &desk, mode: self.mode, stage: Stage::Before };
+        let mut open = Open { desk: &desk, schema: &options.schema, mode: self.mode, stage: Stage::Before };
         body(Box::new(&mut open))?;
         Ok(open.commit().map_err(StoreError::from)?)
     }
@@ -76,12 +78,14 @@ enum Stage {
 /// A transaction on a connection of the store's own; rolled back when it is dropped before it was committed.
 struct Open<'l> {
     desk: &'l Desk,
+    schema: &'l Schema,
     mode: TxMode,
     stage: Stage,
 }
 
 impl Wire for Open<'_> {
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure> {
+        watch::batch(self.schema, &batch);
         let work = match self.stage {
             Stage::Before => Work::Begin(batch, touch),
             Stage::Open | Stage::Over => Work::Go(batch),
@@ -98,6 +102,7 @@ impl Open<'_> {
             return Ok(());
         }
         self.stage = Stage::Over;
+        watch::commit();
         self.desk.have(Work::Commit).map(|_| ())
     }
 }

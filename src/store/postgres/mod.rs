@@ -50,6 +50,8 @@ mod text;
 mod time;
 mod turn;
 mod tx;
+#[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
+pub(crate) mod watch;
 mod wire;
 
 use std::sync::Arc;

@@ -266,7 +266,7 @@ impl PostgresOptions {
 
 /// Plans are made once per connection, perhaps while a table is empty, and must be right when it is long: through an index,
 /// without a sort. Compiling them would cost more than they do.
-const PLANNER: [&str; 7] = [
+pub(super) const PLANNER: [&str; 7] = [
     "enable_seqscan = off",
     "enable_bitmapscan = off",
     "enable_hashjoin = off",
