@@ -78,6 +78,8 @@ pub use tx::PostgresTx;
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
 ///
+/// Loops that are to learn at once of what other machines did are woken by [`Self::on_change`].
+///
 /// It may be made, used and dropped inside and outside of tokio runtimes; dropping it takes as long as the server takes to say
 /// good-bye, and at most a second.
 #[derive(Debug)]
