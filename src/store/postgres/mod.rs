@@ -67,7 +67,7 @@ pub use time::PostgresClock;
 /// The driver, in the version the crate was built with: for hosts that connect, or hand in their own transactions.
 pub use tokio_postgres;
 
-use crate::error::{Error, Result, StoreError, StoreErrorKind};
+use crate::error::{Error, Result, StoreError};
 use crate::store::{Store, StoreInfo, StoreTx, TxMode};
 use driver::Driver;
 use line::Lines;
@@ -185,7 +185,7 @@ impl PostgresStore {
         if self.options.pooling == Pooling::Transaction {
             let text = "a pooler in transaction mode loses notifications: listen with a store that connects to the \
                         server directly";
-            return Err(StoreError::new(StoreErrorKind::Backend, text).into());
+            return Err(StoreError::new(crate::error::StoreErrorKind::Backend, text).into());
         }
         Ok(listen::listen(self.driver.runtime(), &self.connector, &self.options, &self.time, callback)?)
     }
