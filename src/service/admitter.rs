@@ -185,7 +185,7 @@ impl Service for Admitter {
     /// [`Self::admit`] with the whole budget; due again at once if that was spent.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
-        if admission.granted.len() >= self.options.budget {
+        if !admission.granted.is_empty() && admission.granted.len() >= self.options.budget {
             admission.next_due = Some(time::truncate(now));
         }
         Ok(admission)
