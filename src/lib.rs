@@ -46,13 +46,15 @@
 //! ```
 //!
 //! 1. Open a store. Define pools and limits.
-//! 2. When a task's dependencies are met, [enqueue](service::lifecycle::enqueue) it.
+//! 2. When a task's dependencies are met, [enqueue](service::lifecycle::enqueue) it. A key that is known already is left as it
+//!    is, so the call may be repeated.
 //! 3. [`service::Admitter`] grants leases on slots to your process; [start](service::lifecycle::start) the tasks, run them,
 //!    [renew](service::lifecycle::renew) their leases meanwhile (they hold for 60 seconds unless you say otherwise), and
 //!    [finish](service::lifecycle::finish) them.
 //! 4. A task that only waits [registers](service::lifecycle::register) as a sensor and gives its slots back;
 //!    [`service::Poker`] polls for it.
-//! 5. [`service::Reaper`] takes back what dead processes held.
+//! 5. [`service::Reaper`] takes back what dead processes held, and forgets ended tasks if you say after how long
+//!    ([`service::ReaperOptions::keep_ended`]); unless you do, they are kept for ever.
 //!
 //! An admitter may be granted any task that is ready in its store. So every process that admits must be able to run every task,
 //! or hand it to one that can; workers that differ (by machine, by tenant) are reached by your own dispatch, or have stores of
@@ -72,7 +74,7 @@
 //! use stationmaster::store::{MemoryStore, StoreExt};
 //! use stationmaster::{NewTask, TaskKey};
 //!
-//! let store = Arc::new(MemoryStore::new()); // or SqliteStore::open("jobs.db", SqliteOptions::new())?
+//! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
 //! let now = SystemClock.now();
 //! let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
@@ -414,7 +416,8 @@
 //!
 //! ## Test with a virtual clock
 //!
-//! Everything takes `now`; nothing but [`service::run_blocking`] and the deadlines of pokes looks at a clock.
+//! Everything takes `now`; nothing but [`service::run_blocking`] and the deadlines of pokes looks at a clock. A whole day of a
+//! host by such a clock: `examples/simulate_a_day`.
 //!
 //! ```
 //! # use std::sync::Arc;
