@@ -1,7 +1,7 @@
 //! Replays starts, stops and deletions of runs from a file, and answers the queries between them.
 //!
 //! ```text
-//! cargo run --release --example run_replay -- [--store memory|sqlite] FILE
+//! cargo run --release --example run_replay -- [--store memory|sqlite|postgres] FILE
 //! ```
 //!
 //! FILE holds one JSON object per line; `-` is the standard input. Times are whole seconds; unknown fields are ignored.
@@ -18,6 +18,13 @@
 //! Prints one line per query, `{"n":1,"runs":[["prod","r1"]]}`: the queries are numbered from 1, the runs sorted by namespace
 //! and id. A stop before its run's start is kept, and the rule applied to it as to any other; a stop of a run that was never
 //! started is counted on standard error. Exits with 2 if the file cannot be read.
+//!
+//! `--store postgres` (feature `postgres`) uses a schema of its own in the database that `STATIONMASTER_TEST_POSTGRES` names, by
+//! default `postgres://postgres@127.0.0.1:5432/test`, and drops it at the end.
+
+#[cfg(feature = "postgres")]
+#[path = "../tests/scratch/mod.rs"]
+mod scratch;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -190,6 +197,16 @@ fn sqlite() -> Result<Box<dyn Store>> {
     Err(stationmaster::Error::abort("this build has no SQLite: add the feature sqlite"))
 }
 
+#[cfg(feature = "postgres")]
+fn postgres() -> Result<Box<dyn Store>> {
+    Ok(Box::new(scratch::ScratchStore::open(|options| options)))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres() -> Result<Box<dyn Store>> {
+    Err(stationmaster::Error::abort("this build has no PostgreSQL: add the feature postgres"))
+}
+
 fn replay(store: Box<dyn Store>, file: &str) -> std::result::Result<usize, Failure> {
     let reader: Box<dyn BufRead> = match file {
         "-" => Box::new(BufReader::new(std::io::stdin())),
@@ -217,14 +234,16 @@ fn main() -> ExitCode {
         store = match arguments.get(at + 1).map(String::as_str) {
             Some("memory") => store,
             Some("sqlite") => sqlite(),
+            Some("postgres") => postgres(),
             other => {
-                Err(stationmaster::Error::abort(format!("{other:?} is no store: name memory or sqlite")))
+                let text = format!("{other:?} is no store: name memory, sqlite or postgres");
+                Err(stationmaster::Error::abort(text))
             }
         };
         arguments.drain(at..arguments.len().min(at + 2));
     }
     let [file] = arguments.as_slice() else {
-        eprintln!("usage: run_replay [--store memory|sqlite] FILE");
+        eprintln!("usage: run_replay [--store memory|sqlite|postgres] FILE");
         return ExitCode::from(2);
     };
     match store.map_err(Failure::from).and_then(|store| replay(store, file)) {

@@ -173,6 +173,14 @@ pub enum Invalid {
         /// The most that are taken.
         cap: usize,
     },
+    /// The name of a database schema is not a plain identifier.
+    #[error(
+        "schema {schema:?} is refused: use 1 to 63 of a-z, 0-9 and _, beginning with a letter, not with pg_"
+    )]
+    Schema {
+        /// What was given.
+        schema: String,
+    },
     /// A table prefix is not a plain identifier.
     #[error("table prefix {prefix:?} is refused: use 1 to 32 of a-z, 0-9 and _, beginning with a letter")]
     Prefix {

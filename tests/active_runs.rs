@@ -1,4 +1,5 @@
-//! The index of active runs against the rule, on every store, with every row that it reads counted.
+//! The index of active runs against the rule, on every store, with every row that it reads counted; of PostgreSQL those that it
+//! answers, since what it reads is tested with its plans.
 //!
 //! `STATIONMASTER_RUNS=long` takes the sets in the sizes of docs/active-runs.md and more random sequences.
 #![allow(clippy::panic, clippy::expect_used)]
@@ -6,6 +7,8 @@
 #[path = "../benches/runs/data.rs"]
 #[allow(dead_code)]
 mod data;
+#[cfg(feature = "postgres")]
+mod scratch;
 #[path = "active_runs/sequences.rs"]
 mod sequences;
 
@@ -24,6 +27,8 @@ fn stores() -> Vec<(&'static str, Box<dyn Store>)> {
             use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
             Box::new(SqliteStore::in_memory(SqliteOptions::new()).expect("a database in memory"))
         }),
+        #[cfg(feature = "postgres")]
+        ("postgres", Box::new(scratch::ScratchStore::open(|options| options))),
     ]
 }
 

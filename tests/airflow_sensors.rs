@@ -26,6 +26,9 @@ use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 
+#[cfg(feature = "postgres")]
+mod scratch;
+
 fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
 }
@@ -49,6 +52,8 @@ fn on_every_store(test: impl Fn(Arc<dyn Store>)) {
         stationmaster::store::SqliteStore::in_memory(stationmaster::store::sqlite::SqliteOptions::default())
             .unwrap(),
     ));
+    #[cfg(feature = "postgres")]
+    test(Arc::new(scratch::ScratchStore::open(|options| options)));
 }
 
 /// A running task of this key, as the sensor that it will be.

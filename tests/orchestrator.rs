@@ -1,6 +1,9 @@
 //! The main job as its users run it: a process, files, signals, exit codes.
 #![cfg(all(unix, feature = "sqlite"))]
 
+#[cfg(feature = "postgres")]
+mod scratch;
+
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -139,6 +142,38 @@ fn a_run_ends_and_the_next_one_is_another() {
     let again = place.run();
     assert_eq!(again.verdict(), "run flow-0002: success, 6 tasks (6 success, 0 failed, 0 skipped)");
     assert!(again.stdout.contains("active in the last hour: 2 runs, 14 attempts"), "{again:?}");
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_run_in_a_postgres_schema_is_killed_and_resumed() {
+    let place = Place::new(&flow(json!([
+        {"name": "first", "command": "echo first >> marks", "pool": "narrow"},
+        {"name": "slow", "command": "echo slow >> marks; sleep 1; echo done >> marks", "after": ["first"]},
+        {"name": "late", "command": "sleep 0.3; touch late", "after": ["slow"]},
+        {"name": "waits", "wait_for": {"file": "late"}, "interval_s": 0.2, "timeout_s": 20},
+        {"name": "last", "command": "true", "after": ["waits"]}
+    ])));
+    let scratch = scratch::Scratch::new();
+    let (url, schema) = (scratch::url(), scratch.0.to_string());
+    let spawn = || spawn(place.command().args(["--db", &url, "--schema", &schema]));
+    let mut first = spawn();
+    place.await_lines("marks", 2);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let ended = end_of(spawn());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.starts_with("run flow-0001 resumed"), "{ended:?}");
+    assert_eq!(ended.verdict(), "run flow-0001: success, 5 tasks (5 success, 0 failed, 0 skipped)");
+    let marks = fs::read_to_string(place.data("marks")).unwrap();
+    assert_eq!(marks.matches("first").count(), 1, "{marks}");
+    let again = end_of(spawn());
+    assert!(again.verdict().starts_with("run flow-0002: success"), "{again:?}");
+
+    let refused =
+        end_of(self::spawn(place.command().args(["--db", "postgres://nobody@127.0.0.1:none/none"])));
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("cannot use the PostgreSQL database"), "{refused:?}");
 }
 
 #[test]

@@ -17,6 +17,9 @@ use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 
+#[cfg(feature = "postgres")]
+mod scratch;
+
 fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
 }
@@ -75,16 +78,28 @@ fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: P
         .kind("kind".try_into().unwrap(), poke)
 }
 
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
+/// One of each kind, with nothing in it.
+fn stores() -> Vec<Arc<dyn Store>> {
+    vec![
+        Arc::new(MemoryStore::new()),
+        #[cfg(feature = "sqlite")]
+        Arc::new(
+            stationmaster::store::SqliteStore::in_memory(
+                stationmaster::store::sqlite::SqliteOptions::default(),
+            )
+            .unwrap(),
+        ),
+        #[cfg(feature = "postgres")]
+        Arc::new(scratch::ScratchStore::open(|options| options)),
+    ]
 }
 
 /// The heir does nothing but what its own `next_due` says; the victim dies right after a renewal, or later.
 #[test]
 fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    for died in 100..=110 {
-        let store = memory();
+    let each = (100..=110).flat_map(|died| stores().into_iter().map(move |store| (died, store)));
+    for (died, store) in each {
         sense(&store, 0, &names, waits(20, 86_400));
         let poked = Arc::new(Mutex::new(Vec::<(String, DateTime<Utc>)>::new()));
         let mut workers: Vec<(DateTime<Utc>, Poker)> = ["victim", "heir"]
@@ -128,8 +143,8 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
 fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
     let mut late = 0;
-    for joins in 100..=110 {
-        let store = memory();
+    let each = (100..=110).flat_map(|joins| stores().into_iter().map(move |store| (joins, store)));
+    for (joins, store) in each {
         sense(&store, 0, &names, waits(20, 86_400));
         let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<DateTime<Utc>>>::new()));
         let worker = |name: &str| {
@@ -167,111 +182,117 @@ fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
 
 #[test]
 fn a_sensor_is_looked_at_once_more_when_it_times_out() {
-    let store = memory();
-    sense(&store, 0, &["t"], waits(600, 60));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut early = poker(&store, "p", &asked, Poked::NotYet);
-    early.tick(at(0)).unwrap();
-    let due = early.tick(at(1)).unwrap().next_due.unwrap();
-    assert!(due <= at(60));
-    early.leave().unwrap();
-    let mut late = poker(&store, "q", &asked, Poked::Landed(None));
-    let landed: usize = (40..=60).map(|now| late.tick(at(now)).unwrap().landed).sum();
-    assert_eq!((landed, state(&store, "t")), (1, TaskState::Success));
+    for store in stores() {
+        sense(&store, 0, &["t"], waits(600, 60));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut early = poker(&store, "p", &asked, Poked::NotYet);
+        early.tick(at(0)).unwrap();
+        let due = early.tick(at(1)).unwrap().next_due.unwrap();
+        assert!(due <= at(60));
+        early.leave().unwrap();
+        let mut late = poker(&store, "q", &asked, Poked::Landed(None));
+        let landed: usize = (40..=60).map(|now| late.tick(at(now)).unwrap().landed).sum();
+        assert_eq!((landed, state(&store, "t")), (1, TaskState::Success));
+    }
 }
 
 #[test]
 fn the_smallest_interval_of_a_group_counts() {
-    let store = memory();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
-    sense(&store, 0, &["t"], waits(100, 10_000));
-    // The same target again, for another task.
-    let key = TaskKey::new("ns", "w", "r2", "t").unwrap();
-    store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key.clone())])).unwrap();
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
-    let lease = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
-    let context = PokeContext::from_json(r#"{"target":"t"}"#).unwrap();
-    let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, waits(10, 10_000));
-    store
-        .write(|tx| {
-            start(tx, at(0), &[lease])?;
-            register(tx, at(0), std::slice::from_ref(&sensor))
-        })
-        .unwrap();
-    for now in 0..=100 {
-        poker.tick(at(now)).unwrap();
+    for store in stores() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        sense(&store, 0, &["t"], waits(100, 10_000));
+        // The same target again, for another task.
+        let key = TaskKey::new("ns", "w", "r2", "t").unwrap();
+        store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key.clone())])).unwrap();
+        let mut admitter =
+            Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+        let lease = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
+        let context = PokeContext::from_json(r#"{"target":"t"}"#).unwrap();
+        let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, waits(10, 10_000));
+        store
+            .write(|tx| {
+                start(tx, at(0), &[lease])?;
+                register(tx, at(0), std::slice::from_ref(&sensor))
+            })
+            .unwrap();
+        for now in 0..=100 {
+            poker.tick(at(now)).unwrap();
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 11);
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 11);
 }
 
 #[test]
 fn a_restart_pokes_no_more_than_usual_but_looks_at_young_sensors_at_once() {
-    let store = memory();
-    sense(&store, 0, &["old"], waits(600, 100_000));
-    let asked = Arc::new(AtomicUsize::new(0));
-    for now in 0..2_000 {
-        let mut restarted = poker(&store, "p", &asked, Poked::NotYet);
-        restarted.tick(at(now * 10)).unwrap();
-        restarted.leave().unwrap();
+    for store in stores() {
+        sense(&store, 0, &["old"], waits(600, 100_000));
+        let asked = Arc::new(AtomicUsize::new(0));
+        for now in 0..2_000 {
+            let mut restarted = poker(&store, "p", &asked, Poked::NotYet);
+            restarted.tick(at(now * 10)).unwrap();
+            restarted.leave().unwrap();
+        }
+        // Until it is no longer young, three times; then nobody ever lives through a due time.
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        let mut stays = poker(&store, "p", &asked, Poked::NotYet);
+        for now in 20_000..20_600 {
+            stays.tick(at(now)).unwrap();
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 4);
     }
-    // Until it is no longer young, three times; then nobody ever lives through a due time.
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
-    let mut stays = poker(&store, "p", &asked, Poked::NotYet);
-    for now in 20_000..20_600 {
-        stays.tick(at(now)).unwrap();
-    }
-    assert_eq!(asked.load(Ordering::SeqCst), 4);
 }
 
 #[test]
 fn a_clock_that_is_set_back_does_not_stop_the_pokes() {
-    let store = memory();
-    sense(&store, 100_000, &["t"], waits(10, 1_000_000));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
-    poker.tick(at(100_000)).unwrap();
-    asked.store(0, Ordering::SeqCst);
-    for now in 90_000..90_100 {
-        poker.tick(at(now)).unwrap();
+    for store in stores() {
+        sense(&store, 100_000, &["t"], waits(10, 1_000_000));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        poker.tick(at(100_000)).unwrap();
+        asked.store(0, Ordering::SeqCst);
+        for now in 90_000..90_100 {
+            poker.tick(at(now)).unwrap();
+        }
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((10..=11).contains(&asked), "{asked}");
     }
-    let asked = asked.load(Ordering::SeqCst);
-    assert!((10..=11).contains(&asked), "{asked}");
 }
 
 #[test]
 fn workers_that_split_the_codes_differently_refuse_to_share() {
-    let store = memory();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut old = poker(&store, "old", &asked, Poked::NotYet);
-    old.tick(at(0)).unwrap();
-    let other = options().shards(NonZeroU32::new(16).unwrap());
-    let mut new = Poker::new(store.clone(), "new".try_into().unwrap(), other).unwrap();
-    let refused = new.tick(at(1)).unwrap_err().to_string();
-    assert!(refused.starts_with("worker old splits 10000 shard codes into 4 shards"), "{refused}");
-    old.leave().unwrap();
-    assert_eq!(new.tick(at(2)).unwrap().shards, 16);
+    for store in stores() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut old = poker(&store, "old", &asked, Poked::NotYet);
+        old.tick(at(0)).unwrap();
+        let other = options().shards(NonZeroU32::new(16).unwrap());
+        let mut new = Poker::new(store.clone(), "new".try_into().unwrap(), other).unwrap();
+        let refused = new.tick(at(1)).unwrap_err().to_string();
+        assert!(refused.starts_with("worker old splits 10000 shard codes into 4 shards"), "{refused}");
+        old.leave().unwrap();
+        assert_eq!(new.tick(at(2)).unwrap().shards, 16);
+    }
 }
 
 #[test]
 fn no_poke_begins_when_the_lease_is_about_to_end() {
-    let store = memory();
-    let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
-    sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(10, 1_000));
-    let slow = |_: &PokeRequest<'_>| {
-        std::thread::sleep(Duration::from_millis(20));
-        Poked::NotYet
-    };
-    let options = options().lease(Duration::from_millis(240)).threads(1);
-    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
-        .unwrap()
-        .kind("kind".try_into().unwrap(), slow);
-    let first = poker.tick(at(0)).unwrap();
-    assert!((1..=10).contains(&first.poked), "{} pokes of 20 ms in a lease of 240 ms", first.poked);
-    assert_eq!(first.next_due, Some(at(0)), "the rest is due");
-    let second = poker.tick(at(0)).unwrap();
-    assert!(second.poked > 0);
+    for store in stores() {
+        let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
+        sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(10, 1_000));
+        let slow = |_: &PokeRequest<'_>| {
+            std::thread::sleep(Duration::from_millis(20));
+            Poked::NotYet
+        };
+        let options = options().lease(Duration::from_millis(240)).threads(1);
+        let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
+            .unwrap()
+            .kind("kind".try_into().unwrap(), slow);
+        let first = poker.tick(at(0)).unwrap();
+        assert!((1..=10).contains(&first.poked), "{} pokes of 20 ms in a lease of 240 ms", first.poked);
+        assert_eq!(first.next_due, Some(at(0)), "the rest is due");
+        let second = poker.tick(at(0)).unwrap();
+        assert!(second.poked > 0);
+    }
 }
 
 #[test]
@@ -291,16 +312,18 @@ fn a_quiet_cycle_reads_the_change_counter_only() {
 
 #[test]
 fn sensors_of_shards_whose_load_failed_are_loaded_later() {
-    let faults = Arc::new(FaultStore::new(memory()));
-    let store: Arc<dyn Store> = faults.clone();
-    sense(&store, 0, &["t"], waits(10, 10_000));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
-    // Fails the first transaction that reads: the load, after the shards were taken.
-    faults.refuse(TxMode::Read, 1);
-    assert!(poker.tick(at(0)).is_err());
-    let report = poker.tick(at(0)).unwrap();
-    assert_eq!((report.sensors, report.poked), (1, 1));
+    for store in stores() {
+        let faults = Arc::new(FaultStore::new(store));
+        let store: Arc<dyn Store> = faults.clone();
+        sense(&store, 0, &["t"], waits(10, 10_000));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        // Fails the first transaction that reads: the load, after the shards were taken.
+        faults.refuse(TxMode::Read, 1);
+        assert!(poker.tick(at(0)).is_err());
+        let report = poker.tick(at(0)).unwrap();
+        assert_eq!((report.sensors, report.poked), (1, 1));
+    }
 }
 
 #[test]
@@ -311,37 +334,39 @@ fn a_log_that_panics_holds_up_nobody() {
             panic!("disk full");
         }
     }
-    let store = memory();
-    sense(&store, 0, &["t"], waits(10, 100));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut poker = poker(&store, "p", &asked, Poked::Landed(None)).log(Panics);
-    let report = poker.tick(at(0)).unwrap();
-    assert_eq!((report.landed, report.log_panics), (1, 1));
+    for store in stores() {
+        sense(&store, 0, &["t"], waits(10, 100));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut poker = poker(&store, "p", &asked, Poked::Landed(None)).log(Panics);
+        let report = poker.tick(at(0)).unwrap();
+        assert_eq!((report.landed, report.log_panics), (1, 1));
+    }
 }
 
 #[test]
 fn an_answer_too_long_to_be_kept_fails_its_sensors_and_no_others() {
-    let store = memory();
-    sense(&store, 0, &["long", "other"], waits(10, 100));
-    let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains("long") {
-        true => Poked::Landed(Some("x".repeat(10 << 20))),
-        false => Poked::Failed("y".repeat(10 << 20)),
-    };
-    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options())
-        .unwrap()
-        .kind("kind".try_into().unwrap(), poke);
-    let report = poker.tick(at(0)).unwrap();
-    assert_eq!((report.landed, report.failed), (0, 2));
-    let events = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap();
-    assert!(events.iter().all(|event| event.ending.reason == EndReason::Failed));
-    assert!(
-        events.iter().any(|event| event
-            .ending
-            .message
-            .as_ref()
+    for store in stores() {
+        sense(&store, 0, &["long", "other"], waits(10, 100));
+        let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains("long") {
+            true => Poked::Landed(Some("x".repeat(10 << 20))),
+            false => Poked::Failed("y".repeat(10 << 20)),
+        };
+        let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options())
             .unwrap()
-            .starts_with("landed with 10485760 bytes"))
-    );
+            .kind("kind".try_into().unwrap(), poke);
+        let report = poker.tick(at(0)).unwrap();
+        assert_eq!((report.landed, report.failed), (0, 2));
+        let events = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap();
+        assert!(events.iter().all(|event| event.ending.reason == EndReason::Failed));
+        assert!(
+            events.iter().any(|event| event
+                .ending
+                .message
+                .as_ref()
+                .unwrap()
+                .starts_with("landed with 10485760 bytes"))
+        );
+    }
 }
 
 /// Counts transactions: one for each that reads, a thousand for each that writes.
@@ -372,25 +397,26 @@ impl Store for Counting {
 
 #[test]
 fn a_sensor_that_was_forgotten_before_its_end_was_seen_is_not_poked_again() {
-    let store = memory();
-    sense(&store, 0, &["gone", "stays"], waits(5, 1_000_000));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
-    poker.tick(at(0)).unwrap();
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
-    let key = TaskKey::new("ns", "w", "r", "gone").unwrap();
-    store.write(|tx| mark(tx, at(1), &[Mark::new(key.clone(), TaskState::Skipped, "x")])).unwrap();
-    let seqs: Vec<u64> =
-        store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().iter().map(|event| event.seq).collect();
-    store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap();
-    assert_eq!(store.write(|tx| Ok(tx.forget_ended(at(2), 9)?)).unwrap(), 1);
-    let mut report = poker.tick(at(2)).unwrap();
-    assert_eq!((report.sensors, report.loaded), (1, 1), "it reads anew what waits");
-    report = poker.tick(at(3)).unwrap();
-    assert_eq!((report.sensors, report.loaded), (1, 0), "once");
-    for now in 3..40 {
-        poker.tick(at(now)).unwrap();
+    for store in stores() {
+        sense(&store, 0, &["gone", "stays"], waits(5, 1_000_000));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        poker.tick(at(0)).unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        let key = TaskKey::new("ns", "w", "r", "gone").unwrap();
+        store.write(|tx| mark(tx, at(1), &[Mark::new(key.clone(), TaskState::Skipped, "x")])).unwrap();
+        let seqs: Vec<u64> =
+            store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().iter().map(|event| event.seq).collect();
+        store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap();
+        assert_eq!(store.write(|tx| Ok(tx.forget_ended(at(2), 9)?)).unwrap(), 1);
+        let mut report = poker.tick(at(2)).unwrap();
+        assert_eq!((report.sensors, report.loaded), (1, 1), "it reads anew what waits");
+        report = poker.tick(at(3)).unwrap();
+        assert_eq!((report.sensors, report.loaded), (1, 0), "once");
+        for now in 3..40 {
+            poker.tick(at(now)).unwrap();
+        }
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((8..=11).contains(&asked), "the other one goes on at its interval: {asked} pokes");
     }
-    let asked = asked.load(Ordering::SeqCst);
-    assert!((8..=11).contains(&asked), "the other one goes on at its interval: {asked} pokes");
 }

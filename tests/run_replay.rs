@@ -1,4 +1,4 @@
-//! `examples/run_replay` answers as the rule does, on both stores.
+//! `examples/run_replay` answers as the rule does, on every store.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,7 +18,12 @@ fn example() -> PathBuf {
 }
 
 fn stores() -> &'static [&'static str] {
-    if cfg!(feature = "sqlite") { &["memory", "sqlite"] } else { &["memory"] }
+    match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
+        (true, true) => &["memory", "sqlite", "postgres"],
+        (true, false) => &["memory", "sqlite"],
+        (false, true) => &["memory", "postgres"],
+        (false, false) => &["memory"],
+    }
 }
 
 fn replay(store: &str, lines: &[Value]) -> Vec<Value> {

@@ -1,7 +1,7 @@
 //! Compares the crate with recorded answers of Apache Airflow.
 //!
 //! ```text
-//! cargo run --release --example airflow_vectors -- [--store memory|sqlite] [--policy airflow|default] FILE.jsonl…
+//! cargo run --release --example airflow_vectors -- [--store memory|sqlite|postgres] [--policy airflow|default] FILE.jsonl…
 //! ```
 //!
 //! A file holds one JSON object per line. What kind of answers it has is told by the fields of its first row.
@@ -10,9 +10,15 @@
 //!
 //! With `--policy default` nothing is compared: for each row of an admission file, one line tells what the crate's own
 //! default policy admits, `{"id":…,"admitted":[[…],[…],[…]]}`, as places in the row's `tis`.
+//!
+//! `--store postgres` (feature `postgres`) uses a schema of its own in the database that `STATIONMASTER_TEST_POSTGRES` names, by
+//! default `postgres://postgres@127.0.0.1:5432/test`, and drops it at the end.
 
 mod admission;
 mod backoff;
+#[cfg(feature = "postgres")]
+#[path = "../../tests/scratch/mod.rs"]
+mod scratch;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -24,7 +30,8 @@ use stationmaster::store::{MemoryStore, Store};
 /// How many failures are shown per file.
 const SHOWN: usize = 10;
 
-const USAGE: &str = "usage: airflow_vectors [--store memory|sqlite] [--policy airflow|default] FILE.jsonl…";
+const USAGE: &str =
+    "usage: airflow_vectors [--store memory|sqlite|postgres] [--policy airflow|default] FILE.jsonl…";
 
 #[derive(Clone, Copy, PartialEq)]
 enum Policy {
@@ -32,9 +39,12 @@ enum Policy {
     Default,
 }
 
+/// Makes an empty store.
+type Make = Box<dyn Fn() -> Result<Box<dyn Store>, String>>;
+
 /// What the command line asks for.
 struct Settings {
-    store: fn() -> Result<Box<dyn Store>, String>,
+    store: Make,
     policy: Policy,
     files: Vec<String>,
 }
@@ -95,16 +105,32 @@ fn sqlite() -> Result<Box<dyn Store>, String> {
     Err("this was built without the feature sqlite".to_owned())
 }
 
+#[cfg(feature = "postgres")]
+fn postgres() -> Make {
+    let scratch = scratch::Scratch::new();
+    drop(scratch.open(|options| options));
+    Box::new(move || {
+        scratch.empty();
+        Ok(Box::new(scratch.open(|options| options)))
+    })
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres() -> Make {
+    Box::new(|| Err("this was built without the feature postgres".to_owned()))
+}
+
 impl Settings {
     fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
-        let mut settings = Self { store: memory, policy: Policy::Airflow, files: Vec::new() };
+        let mut settings = Self { store: Box::new(memory), policy: Policy::Airflow, files: Vec::new() };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--store" => {
                     settings.store = match arguments.next()?.as_str() {
-                        "memory" => memory,
-                        "sqlite" => sqlite,
+                        "memory" => Box::new(memory),
+                        "sqlite" => Box::new(sqlite),
+                        "postgres" => postgres(),
                         _ => return None,
                     }
                 }

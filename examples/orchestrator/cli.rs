@@ -7,6 +7,7 @@ use clap::Parser;
 use stationmaster::TaskKey;
 use stationmaster::service::FileLog;
 
+use crate::database::Database;
 use crate::trouble::Trouble;
 
 const DEFAULT_WORKFLOW: &str = "examples/workflows/nightly_etl.json";
@@ -21,8 +22,11 @@ pub(crate) struct Cli {
     #[arg(value_name = "WORKFLOW.json")]
     workflow: Option<PathBuf>,
     /// The database [default: ./stationmaster-work/<workflow>/stationmaster.db]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE|postgres://URL")]
     db: Option<PathBuf>,
+    /// The schema of the tables in a PostgreSQL database
+    #[arg(long, value_name = "NAME", default_value = "stationmaster")]
+    schema: String,
     /// How many commands run at once, at most; pools and limits may allow fewer
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
@@ -33,8 +37,8 @@ const LOGS: &str = "{run}/{task}/{map_index}/attempt-{attempt}.log";
 
 const AFTER_HELP: &str = "\
 Files:
-  With the default database: ./stationmaster-work/<workflow>/{logs,data}
-  With --db FILE:            FILE-work/{logs,data}
+  With the default database, or one of PostgreSQL: ./stationmaster-work/<workflow>/{logs,data}
+  With --db FILE:                                  FILE-work/{logs,data}
   logs/<run>/<task>[/<map index>]/attempt-<n>.log   output of a command, pokes of a sensor
   data/<run>/                                       the working directory of the commands
 
@@ -58,21 +62,22 @@ impl Cli {
     }
 
     pub(crate) fn places(&self, workflow: &str) -> Result<Places, Trouble> {
-        let work: PathBuf = match &self.db {
-            Some(db) => {
-                let mut work: OsString = db.clone().into_os_string();
+        let named = self.db.as_deref().map(|db| Database::named(db, &self.schema));
+        let work: PathBuf = match &named {
+            Some(Database::File(file)) => {
+                let mut work: OsString = file.clone().into_os_string();
                 work.push("-work");
                 work.into()
             }
-            None => Path::new("stationmaster-work").join(workflow),
+            Some(Database::Postgres { .. }) | None => Path::new("stationmaster-work").join(workflow),
         };
         // Absolute and UTF-8: sensors carry the paths of files, and another process may poke them.
         match std::path::absolute(&work) {
             Ok(work) if work.to_str().is_some() => {
-                let db = self.db.clone().unwrap_or_else(|| work.join("stationmaster.db"));
+                let database = named.unwrap_or_else(|| Database::File(work.join("stationmaster.db")));
                 let logs = FileLog::new(work.join("logs"), LOGS)
                     .map_err(|error| Trouble::input(error.to_string()))?;
-                Ok(Places { db, work, logs })
+                Ok(Places { database, work, logs })
             }
             _ => Err(Trouble::input(format!("{} is no path in UTF-8: give another --db", work.display()))),
         }
@@ -82,7 +87,7 @@ impl Cli {
 /// Where the files of a workflow lie.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
-    pub(crate) db: PathBuf,
+    pub(crate) database: Database,
     pub(crate) work: PathBuf,
     pub(crate) logs: FileLog,
 }

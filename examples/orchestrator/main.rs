@@ -1,8 +1,10 @@
-//! A small workflow orchestrator on top of `stationmaster`: one process, one SQLite file, any POSIX shell.
+//! A small workflow orchestrator on top of `stationmaster`: one process, one SQLite file or PostgreSQL schema, any POSIX
+//! shell.
 //!
 //! ```text
 //! cargo run --release --example orchestrator                       # the shipped workflow
 //! cargo run --release --example orchestrator -- my.json --db my.db --workers 4
+//! cargo run --release --example orchestrator --features postgres -- --db postgres://postgres@127.0.0.1:5432/test
 //! ```
 //!
 //! Where to read on: `workflow` is the file's shape, `graph` what follows from what, `run` the transaction that ends a
@@ -13,6 +15,7 @@
 mod check;
 mod child;
 mod cli;
+mod database;
 mod graph;
 mod held;
 mod report;
@@ -26,14 +29,11 @@ mod worker;
 mod workflow;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Parser;
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::store::sqlite::SqliteOptions;
-use stationmaster::store::{SqliteStore, Store};
 
-use crate::cli::{Cli, Places};
+use crate::cli::Cli;
 use crate::graph::Graph;
 use crate::run::Run;
 use crate::screen::say;
@@ -56,7 +56,7 @@ fn orchestrate(cli: &Cli) -> Result<ExitCode, Trouble> {
     let graph = Graph::new(&source.workflow)?;
     let places = cli.places(&source.workflow.name)?;
 
-    let store = open(&places)?;
+    let store = places.database.open(&places.work)?;
     let run = Run::open(store.as_ref(), source, graph, places, SystemClock.now())?;
     let data = run.places.data(run.id());
     std::fs::create_dir_all(&data).map_err(|error| Trouble::io("make the directory", &data, &error))?;
@@ -80,25 +80,5 @@ fn orchestrate(cli: &Cli) -> Result<ExitCode, Trouble> {
             say(format_args!("run {}: interrupted; the same command resumes it", run.id()));
             Ok(ExitCode::from(130))
         }
-    }
-}
-
-fn open(places: &Places) -> Result<Arc<dyn Store>, Trouble> {
-    let (db, work) = (&places.db, &places.work);
-    // The default place is ours to make. The folder of another database must be there: it may be a typing error.
-    if db.starts_with(work) {
-        std::fs::create_dir_all(work).map_err(|error| {
-            Trouble::input(format!(
-                "cannot make the directory {}: {error}: give another --db",
-                work.display()
-            ))
-        })?;
-    }
-    match SqliteStore::open(db, SqliteOptions::default()) {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(error) => Err(Trouble::input(format!(
-            "cannot use the database {}: {error}: give another --db",
-            db.display()
-        ))),
     }
 }

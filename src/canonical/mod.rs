@@ -102,7 +102,7 @@ impl PokeContext {
     }
 
     /// For stores: the context of a text that one was stored as, if `vouch` says that it is still the same.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn vouched(text: &str, vouch: impl FnOnce(&Self) -> bool) -> Option<Self> {
         let context = Self(text.into());
         vouch(&context).then_some(context)

@@ -23,8 +23,14 @@
 //! * Names come back byte for byte and sort by their bytes. Instants have microseconds.
 //! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod code;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod filing;
 mod memory;
 mod pool;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod run;
 mod sensor;
 #[cfg(feature = "sqlite")]
@@ -39,6 +45,8 @@ use std::time::Duration;
 
 pub use memory::MemoryStore;
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 #[cfg(feature = "sqlite")]
@@ -71,7 +79,7 @@ impl TxMode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// `"memory"`, `"sqlite"`, or a name of the host's.
+    /// `"memory"`, `"sqlite"`, `"postgres"`, or a name of the host's.
     pub backend: &'static str,
     /// The version of its schema; 0 if it has none.
     pub schema: u32,
@@ -133,7 +141,8 @@ pub trait StoreExt {
     fn read<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
 
     /// Runs `body` in a transaction that writes; runs it again, up to [`CONFLICT_RETRIES`] times, when another
-    /// writer came between its decision and its commit. `body` must be free of other effects. Before each further run the
+    /// writer came between its decision and its commit, or when the database ended it for the sake of another transaction
+    /// (PostgreSQL's serialization failures and deadlocks). `body` must be free of other effects. Before each further run the
     /// thread sleeps, 0.2 ms first, then longer, up to 10 ms.
     ///
     /// # Errors

@@ -11,8 +11,9 @@ use crate::store::Moved;
 /// What a store promises of its cost: a query for a window reads the rows that it answers, and no others but those that are
 /// refused by the query's own status and workflow, or stop before they start; it searches at most
 /// [`MOST_SEEKS`](crate::run::index::MOST_SEEKS) times per namespace. A page reads what it answers, one row more per
-/// namespace, and, as long as it is among the runs that started before the window, the index entries of those. Writing a
-/// run changes a fixed number of rows, whatever its length.
+/// namespace (PostgreSQL, which answers it in one round trip: up to a page per namespace), and, as long as it is among the
+/// runs that started before the window, the index entries of those. Writing a run changes a fixed number of rows, whatever
+/// its length.
 ///
 /// No method checks that a run stops after it starts: such a run is kept, and answered by the rule.
 /// [`crate::service::runs`] refuses it before it comes here.

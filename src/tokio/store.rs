@@ -23,7 +23,7 @@ const AT_ONCE: usize = 16;
 /// ```
 /// use std::sync::Arc;
 /// use stationmaster::pool::{PoolSpec, Slots};
-/// use stationmaster::store::MemoryStore;
+/// use stationmaster::store::{MemoryStore, SurveyQuery};
 /// use stationmaster::time::from_micros;
 /// use stationmaster::tokio::AsyncStore;
 /// use stationmaster::{NewTask, TaskKey};
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 16;
 ///
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).pool("db".try_into()?);
 /// store.enqueue(from_micros(0), [task]).await?;
-/// assert_eq!(store.read(|tx| Ok(tx.ready_lanes()?)).await?.len(), 1);
+/// assert_eq!(store.read(|tx| Ok(tx.survey(&SurveyQuery::new())?)).await?.lanes.len(), 1);
 /// # Ok::<(), stationmaster::Error>(())
 /// # }).unwrap();
 /// ```

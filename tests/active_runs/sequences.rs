@@ -217,9 +217,9 @@ fn run(store: &dyn Store, ops: &[Op]) -> Result<(), String> {
     }
 }
 
-fn all_sequences(name: &str) {
-    let cases = u32::try_from(size(2_000, 20_000)).expect("a small number");
-    let Some((_, store)) = stores().into_iter().find(|(store, _)| *store == name) else { return };
+fn all_sequences(name: &str, short: usize, long: usize) {
+    let cases = u32::try_from(size(short, long)).expect("a small number");
+    let (_, store) = stores().into_iter().find(|(store, _)| *store == name).expect("a store of that name");
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Default::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
@@ -231,11 +231,18 @@ fn all_sequences(name: &str) {
 
 #[test]
 fn any_sequence_on_the_memory_store() {
-    all_sequences("memory");
+    all_sequences("memory", 2_000, 20_000);
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
 fn any_sequence_on_sqlite() {
-    all_sequences("sqlite");
+    all_sequences("sqlite", 2_000, 20_000);
+}
+
+/// Fewer: each step of one is a few round trips.
+#[cfg(feature = "postgres")]
+#[test]
+fn any_sequence_on_postgres() {
+    all_sequences("postgres", 60, 2_000);
 }

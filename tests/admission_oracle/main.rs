@@ -5,6 +5,9 @@
 
 mod direct;
 mod oracle;
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+mod scratch;
 mod small;
 mod store;
 mod world;
@@ -18,8 +21,8 @@ use stationmaster::store::{MemoryStore, Store};
 const RANDOM: u64 = 10_000;
 
 /// Random worlds that go through the stores.
-fn stored_worlds() -> u64 {
-    std::env::var("STATIONMASTER_WORLDS").ok().map_or(300, |n| n.parse().expect("a number of worlds"))
+fn stored_worlds(unless_told: u64) -> u64 {
+    std::env::var("STATIONMASTER_WORLDS").ok().map_or(unless_told, |n| n.parse().expect("a number of worlds"))
 }
 
 #[test]
@@ -44,20 +47,26 @@ fn ten_thousand_random_worlds() {
     assert_eq!(reasons.len(), 6, "the worlds show every reason of these policies: {reasons:?}");
 }
 
-fn through(store: &dyn Store) {
-    for number in 0..stored_worlds() {
+fn through(store: &dyn Store, worlds: u64) {
+    for number in 0..stored_worlds(worlds) {
         store::check(store, &world::random(number));
     }
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn random_worlds_through_postgres() {
+    through(&scratch::ScratchStore::open(|options| options), 60);
+}
+
 #[test]
 fn random_worlds_through_the_memory_store() {
-    through(&MemoryStore::new());
+    through(&MemoryStore::new(), 300);
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
 fn random_worlds_through_sqlite() {
     use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
-    through(&SqliteStore::in_memory(SqliteOptions::default()).unwrap());
+    through(&SqliteStore::in_memory(SqliteOptions::default()).unwrap(), 300);
 }

@@ -2,6 +2,11 @@
 
 mod bent;
 mod mutants;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+mod scratch;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

@@ -55,6 +55,24 @@ impl Respawned {
         self.lines.recv().ok()
     }
 
+    /// What the child has said that was not read yet.
+    pub fn said(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
+    /// Fails the test, with what the child complained about, if it has ended.
+    pub fn must_live(&mut self) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("a child ended with {status}: {}", self.complaint());
+        }
+    }
+
+    fn complaint(&mut self) -> String {
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut text).unwrap();
+        text
+    }
+
     /// Kills the child with SIGKILL, and answers what it said that was not read yet.
     pub fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
@@ -67,9 +85,7 @@ impl Respawned {
         let lines = self.lines.iter().collect();
         let status = self.child.wait().unwrap();
         if !status.success() {
-            let mut text = String::new();
-            std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut text).unwrap();
-            panic!("the child ended with {status}: {text}");
+            panic!("the child ended with {status}: {}", self.complaint());
         }
         lines
     }

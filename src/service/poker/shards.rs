@@ -38,10 +38,15 @@ impl Poker {
         let (name, options) = (&self.name, &self.options);
         let expires_at = time::add(now, options.lease);
         let (held, freed): (Gained, Option<DateTime<Utc>>) = self.store.write(|tx| {
-            agree(name, options, &tx.live_workers(now)?)?;
-            tx.put_worker(&Worker::new(name.clone(), options.codes, options.shards, expires_at))?;
+            let mut live = tx.live_workers(now)?;
+            agree(name, options, &live)?;
+            let me = Worker::new(name.clone(), options.codes, options.shards, expires_at);
+            tx.put_worker(&me)?;
+            live.retain(|worker| worker.name != me.name);
+            live.push(me);
+            live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
-            let (leases, live) = (tx.shard_leases()?, tx.live_workers(now)?);
+            let leases = tx.shard_leases()?;
             let writes = claims(name, now, options.lease, options.shards.get(), &leases, &live);
             let written = tx.put_shards_if_unchanged(&writes)?;
             let mine = writes.into_iter().zip(written).filter(|(write, written)| {

@@ -6,6 +6,7 @@ use rusqlite::types::FromSqlError;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::IdError;
+use crate::store::code::UnknownCode;
 
 /// What goes wrong inside an operation.
 #[derive(Debug)]
@@ -35,6 +36,12 @@ impl From<FromSqlError> for Fault {
 
 impl From<IdError> for Fault {
     fn from(error: IdError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<UnknownCode> for Fault {
+    fn from(error: UnknownCode) -> Self {
         Self::Damaged(error.to_string())
     }
 }

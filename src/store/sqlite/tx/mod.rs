@@ -2,7 +2,6 @@
 
 mod admission;
 mod audit;
-mod code;
 mod event;
 mod grant;
 mod insert;
@@ -24,6 +23,7 @@ use super::error::{Fault, Outcome};
 use super::prefix::Prefix;
 use crate::admission::LaneKey;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::store::code;
 
 /// What a transaction may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

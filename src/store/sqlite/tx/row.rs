@@ -86,7 +86,7 @@ pub(super) fn maybe_instant(row: &Row<'_>, at: usize) -> Outcome<Option<DateTime
 }
 
 pub(super) fn code<T: Code>(row: &Row<'_>, at: usize) -> Outcome<T> {
-    T::from_code(row.get(at)?)
+    Ok(T::from_code(row.get(at)?)?)
 }
 
 /// A task that is not mapped has -1, so that it sorts before its mapped ones.

@@ -14,8 +14,8 @@ use super::lease::moved;
 use super::{Db, SqliteTx, clamp, row};
 use crate::error::StoreResult;
 use crate::id::Namespace;
-use crate::run::index::{self, Point};
-use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, Suspension};
+use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
+use crate::store::filing::{Before, bits_above, level, node, read_suspensions, suspensions};
 use crate::store::{Moved, RunTx};
 use crate::time::{from_micros, micros, truncate};
 
@@ -37,41 +37,6 @@ pub(super) const BEAT: &str = "UPDATE sm_run SET heartbeat = max(coalesce(heartb
 pub(super) const DELETE: &str = "DELETE FROM sm_run WHERE ns = ?1 AND id = ?2";
 pub(super) const DELETE_AT: &str = "DELETE FROM sm_run WHERE ns = ?1 AND start = ?2 AND id = ?3";
 
-/// A point in the order of its unsigned number, as a signed one.
-fn signed(point: Point) -> i64 {
-    (point ^ (1 << 63)).cast_signed()
-}
-
-/// Where a run is filed; none while it is open.
-fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
-    stop.map(|stop| signed(index::node(index::point(start), index::point(stop))))
-}
-
-/// The lowest set bit of a node; none for 0, the instant of 1970.
-fn level(node: i64) -> i64 {
-    node & node.wrapping_neg()
-}
-
-/// The bits above a level's; none if the level has none.
-fn bits_above(bit: i64) -> i64 {
-    if bit == 0 { 0 } else { !(bit | bit.wrapping_sub(1)) }
-}
-
-fn suspensions(spans: &[Suspension]) -> Outcome<Option<String>> {
-    if spans.is_empty() {
-        return Ok(None);
-    }
-    let pairs: Vec<(i64, Option<i64>)> =
-        spans.iter().map(|span| (micros(span.from), span.to.map(micros))).collect();
-    Ok(Some(serde_json::to_string(&pairs)?))
-}
-
-fn read_suspensions(row: &Row<'_>, at: usize) -> Outcome<Vec<Suspension>> {
-    let Some(text) = row.get_ref(at)?.as_str_or_null()? else { return Ok(Vec::new()) };
-    let pairs: Vec<(i64, Option<i64>)> = serde_json::from_str(text)?;
-    Ok(pairs.into_iter().map(|(from, to)| Suspension::new(from_micros(from), to.map(from_micros))).collect())
-}
-
 /// A run of this namespace, in the columns of the statements in [`sql`].
 fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<RunRecord> {
     Ok(RunRecord {
@@ -84,7 +49,7 @@ fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<RunRecord> {
         running: row::maybe_instant(row, 7)?,
         heartbeat: row::maybe_instant(row, 8)?,
         user: row.get(9)?,
-        suspended: read_suspensions(row, 10)?,
+        suspended: read_suspensions(row.get_ref(10)?.as_str_or_null()?)?,
         attributes: row.get(11)?,
     })
 }
@@ -226,16 +191,7 @@ impl Db<'_> {
     }
 
     fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        let point = index::point(before);
-        let forks = index::forks(point).left;
-        let highs = std::iter::once(point).chain(forks.iter().copied());
-        let spans: Vec<(i64, i64)> = forks
-            .iter()
-            .zip(highs)
-            .filter(|(low, high)| *high - *low > 1)
-            .map(|(low, high)| (signed(low + 1), signed(high - 1)))
-            .collect();
-        let nodes: Vec<i64> = forks.into_iter().filter(|fork| *fork != 0).map(signed).collect();
+        let Before { spans, nodes } = Before::instant(before);
         let parameters =
             (micros(before), serde_json::to_string(&nodes)?, serde_json::to_string(&spans)?, clamp(limit));
         let places = self

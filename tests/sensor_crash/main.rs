@@ -1,19 +1,28 @@
 //! Processes that poke are killed at random moments; what they did is checked afterwards, from what they wrote down and from
 //! the store's events.
 //!
-//! `STATIONMASTER_SENSOR_KILLS` sets how many kills there are (5 without it). With it, the time until every sensor is poked
-//! again is held to its bound; without it, it is only told, since the short form runs beside other tests.
-#![cfg(feature = "sqlite")]
+//! `STATIONMASTER_SENSOR_KILLS` sets how many kills there are (5 without it on SQLite, 2 on PostgreSQL). With it, the time until
+//! every sensor is poked again is held to its bound; without it, it is only told, since the short form runs beside other tests.
+//! `STATIONMASTER_SENSOR_FLEET` sets how many sensors there are on PostgreSQL (1,000 without it).
+#![cfg(all(feature = "testing", any(feature = "sqlite", feature = "postgres")))]
 
 #[allow(dead_code, reason = "each test binary uses its own part")]
+#[path = "../place/mod.rs"]
+mod place;
+#[allow(dead_code, reason = "each test binary uses its own part")]
+#[path = "../respawn/mod.rs"]
 mod respawn;
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+mod scratch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use place::{Commits, Place};
 use respawn::{Respawned, say};
 use serde::{Deserialize, Serialize};
 use stationmaster::canonical::PokeContext;
@@ -23,30 +32,41 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Poked, Settings};
 use stationmaster::service::lifecycle::{Registered, enqueue, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
-use stationmaster::store::{SqliteStore, StoreExt};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
 use stationmaster::time::micros;
 use stationmaster::{NewTask, TaskKey, TaskState};
 
 const KIND: &str = "target";
-const SENSORS: usize = 1_000;
-const GROUPS: usize = 600;
-const WORKERS: usize = 3;
-const LEASE: Duration = Duration::from_millis(900);
-const INTERVAL: Duration = Duration::from_millis(600);
 /// How long a worker sleeps at most between two ticks.
 const NAP: Duration = Duration::from_millis(20);
 /// Every so many sensors are resumed by their first landing, and wait for a second one.
 const TWICE: usize = 5;
 
+/// What is tried.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Fleet {
+    sensors: usize,
+    groups: usize,
+    workers: usize,
+    lease: Duration,
+    interval: Duration,
+}
+
+impl Fleet {
+    /// After a worker died, all its sensors are poked again within this.
+    fn bound(self) -> Duration {
+        self.lease + self.interval
+    }
+
+    fn keys(self) -> impl Iterator<Item = TaskKey> {
+        (0..self.sensors).map(|n| TaskKey::new("crash", "sensors", "r", format!("t{n}")).unwrap())
+    }
+}
+
 /// Microseconds of a clock that all processes of the machine share.
 fn instant() -> u64 {
     micros(SystemClock.now()).unsigned_abs()
-}
-
-fn open(path: &Path) -> Arc<SqliteStore> {
-    Arc::new(SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal)).unwrap())
 }
 
 /// What a sensor waits for: until the file is there, or until an instant.
@@ -59,7 +79,8 @@ struct Target {
 #[derive(Serialize, Deserialize)]
 struct Orders {
     name: String,
-    path: PathBuf,
+    place: Place,
+    fleet: Fleet,
     /// All targets land once this file is there.
     flag: PathBuf,
 }
@@ -68,7 +89,7 @@ struct Orders {
 #[test]
 fn child() {
     let Some(argument) = respawn::argument() else { return };
-    let Orders { name, path, flag } = serde_json::from_str(&argument).unwrap();
+    let Orders { name, place, fleet, flag } = serde_json::from_str(&argument).unwrap();
     let poke = move |request: &PokeRequest<'_>| {
         let (group, began) = (request.context.as_str(), instant());
         say(&format!("began {began} {group}"));
@@ -77,9 +98,12 @@ fn child() {
         say(&format!("returned {} {} {group}", instant(), if landed { "landed" } else { "waits" }));
         if landed { Poked::Landed(None) } else { Poked::NotYet }
     };
-    let options =
-        PokerOptions::default().lease(LEASE).floor(INTERVAL).shards(NonZeroU32::new(12).unwrap()).threads(2);
-    let mut poker = Poker::new(open(&path), name.as_str().try_into().unwrap(), options)
+    let options = PokerOptions::default()
+        .lease(fleet.lease)
+        .floor(fleet.interval)
+        .shards(NonZeroU32::new(12).unwrap())
+        .threads(2);
+    let mut poker = Poker::new(place.open(Commits::Quick), name.as_str().try_into().unwrap(), options)
         .unwrap()
         .kind(KIND.try_into().unwrap(), poke);
     say("ready");
@@ -121,7 +145,8 @@ fn pokes(worker: &str, lines: &[String]) -> Vec<Poke> {
 
 /// Makes the fleet, and registers again what was resumed.
 struct Host {
-    store: Arc<SqliteStore>,
+    fleet: Fleet,
+    store: Arc<dyn Store>,
     admitter: Admitter,
     /// When targets of sensors that wait twice land for the first time.
     first_landings: (u64, u64),
@@ -134,10 +159,11 @@ struct Host {
 }
 
 impl Host {
-    fn new(store: Arc<SqliteStore>, first_landings: (u64, u64)) -> Self {
-        let options = AdmitterOptions::default().budget(SENSORS).lease(Duration::from_secs(600));
+    fn new(fleet: Fleet, store: Arc<dyn Store>, first_landings: (u64, u64)) -> Self {
+        let options = AdmitterOptions::default().budget(fleet.sensors).lease(Duration::from_secs(600));
         let admitter = Admitter::new(store.clone(), "host".try_into().unwrap(), options).unwrap();
         Self {
+            fleet,
             store,
             admitter,
             first_landings,
@@ -150,12 +176,8 @@ impl Host {
 
     fn enqueue(&self) {
         let pool = PoolSpec::new("wide", Slots::Unlimited).unwrap();
-        let tasks: Vec<NewTask> = (0..SENSORS)
-            .map(|n| {
-                let key = TaskKey::new("crash", "sensors", "r", format!("t{n}")).unwrap();
-                NewTask::new(key).pool("wide".try_into().unwrap())
-            })
-            .collect();
+        let tasks: Vec<NewTask> =
+            self.fleet.keys().map(|key| NewTask::new(key).pool("wide".try_into().unwrap())).collect();
         self.store
             .write(|tx| {
                 tx.put_pools(std::slice::from_ref(&pool))?;
@@ -185,15 +207,16 @@ impl Host {
         if granted.is_empty() {
             return 0;
         }
+        let Fleet { groups, interval, .. } = self.fleet;
         let sensors: Vec<NewSensor> = granted
             .iter()
             .map(|task| {
-                let n = usize::try_from(task.no.0).unwrap() % GROUPS;
+                let n = usize::try_from(task.no.0).unwrap() % groups;
                 let waits_twice = n.is_multiple_of(TWICE) && task.attempt == 1;
                 let (from, to) = self.first_landings;
-                let lands_at = waits_twice.then(|| from + (to - from) * n as u64 / GROUPS as u64);
+                let lands_at = waits_twice.then(|| from + (to - from) * n as u64 / groups as u64);
                 let context = PokeContext::of(&Target { n, lands_at }).unwrap();
-                let settings = Settings::new(INTERVAL, Duration::from_secs(86_400)).unwrap();
+                let settings = Settings::new(interval, Duration::from_secs(86_400)).unwrap();
                 let then = if waits_twice { OnLanded::Resume } else { OnLanded::Succeed };
                 NewSensor::new(task.lease_ref(), KIND.try_into().unwrap(), context, settings.on_landed(then))
             })
@@ -230,15 +253,15 @@ fn random(state: &mut u64) -> u64 {
 
 /// Gives each poke the grid point that it was made for, except where somebody of the group registered shortly before: those are
 /// looked at at once.
-fn give_due_times(pokes: &mut [Poke], records: &[Record]) {
+fn give_due_times(fleet: Fleet, pokes: &mut [Poke], records: &[Record]) {
     let mut registered: HashMap<&str, Vec<(u64, u64)>> = HashMap::new();
     for record in records {
         if let Record::Registered { group, invoked, returned, .. } = record {
             registered.entry(group).or_default().push((*invoked, returned.unwrap_or(u64::MAX)));
         }
     }
-    let young = (LEASE * 2).as_micros() as u64;
-    let interval = INTERVAL.as_micros() as u64;
+    let young = (fleet.lease * 2).as_micros() as u64;
+    let interval = fleet.interval.as_micros() as u64;
     for poke in pokes {
         let at_once =
             |(invoked, returned): &(u64, u64)| *invoked <= poke.began && poke.began <= returned + young;
@@ -252,8 +275,8 @@ fn give_due_times(pokes: &mut [Poke], records: &[Record]) {
 
 /// How long it took after each kill until all groups that then waited were poked again. A kill that another one follows
 /// within the bound tells nothing: the heirs may have been its victims.
-fn waits(kills: &[u64], pokes: &[Poke], ended: &HashMap<String, u64>) -> Vec<Duration> {
-    let bound = (LEASE + INTERVAL).as_micros() as u64;
+fn waits(fleet: Fleet, kills: &[u64], pokes: &[Poke], ended: &HashMap<String, u64>) -> Vec<Duration> {
+    let bound = fleet.bound().as_micros() as u64;
     let mut began: HashMap<&str, BTreeSet<u64>> = HashMap::new();
     for poke in pokes {
         began.entry(&poke.group).or_default().insert(poke.began);
@@ -271,57 +294,60 @@ fn waits(kills: &[u64], pokes: &[Poke], ended: &HashMap<String, u64>) -> Vec<Dur
     (0..kills.len()).filter(|at| is_alone(*at)).map(|at| after(kills[at])).collect()
 }
 
-#[test]
-fn sensors_survive_kills_of_their_workers() {
-    let asked: Option<u64> =
-        std::env::var("STATIONMASTER_SENSOR_KILLS").ok().map(|text| text.parse().unwrap());
-    let kills = asked.unwrap_or(5);
+/// How many kills were asked for.
+fn asked() -> Option<u64> {
+    std::env::var("STATIONMASTER_SENSOR_KILLS").ok().map(|text| text.parse().unwrap())
+}
+
+fn kill_workers(fleet: Fleet, place: &Place, kills: u64) {
     let dir = tempfile::tempdir().unwrap();
-    let (path, flag) = (dir.path().join("sensors.db"), dir.path().join("land"));
-    let store = open(&path);
-    let begin = instant();
-    let mut host = Host::new(store.clone(), (begin + 3_000_000, begin + 3_000_000 + kills * 1_500_000));
+    let flag = dir.path().join("land");
+    let store = place.open(Commits::Quick);
+    let bound = fleet.bound();
+    let micros = bound.as_micros() as u64;
+    let from = instant() + micros * 2;
+    let mut host = Host::new(fleet, store.clone(), (from, from + kills * micros));
     host.enqueue();
-    assert_eq!(host.register(), SENSORS);
+    assert_eq!(host.register(), fleet.sensors);
 
     let mut spawned = 0;
     let mut spawn = || {
         spawned += 1;
         let name = format!("w{spawned}");
-        let orders = Orders { name: name.clone(), path: path.clone(), flag: flag.clone() };
+        let orders = Orders { name: name.clone(), place: place.clone(), fleet, flag: flag.clone() };
         (name, Respawned::new("child", &serde_json::to_string(&orders).unwrap()))
     };
-    let mut workers: Vec<(String, Respawned)> = (0..WORKERS).map(|_| spawn()).collect();
+    let mut workers: Vec<(String, Respawned)> = (0..fleet.workers).map(|_| spawn()).collect();
     for (_, worker) in &workers {
         assert_eq!(worker.line().as_deref(), Some("ready"));
     }
-    std::thread::sleep(LEASE * 2);
+    std::thread::sleep(fleet.lease * 2);
 
     let (mut made, mut killed_at) = (Vec::new(), Vec::new());
     let mut seed = u64::from(std::process::id());
     for kill in 0..kills {
         // Three of four kills come alone, one while others still take over.
-        let pause = if kill % 4 == 3 { random(&mut seed) % 700 } else { 1_600 + random(&mut seed) % 900 };
-        let until = Instant::now() + Duration::from_millis(pause);
+        let part = bound * (random(&mut seed) % 1_000) as u32 / 2_000;
+        let pause = if kill % 4 == 3 { part } else { bound + NAP * 5 + part };
+        let until = Instant::now() + pause;
         while Instant::now() < until {
             host.work();
         }
-        let victim = random(&mut seed) as usize % WORKERS;
+        let victim = random(&mut seed) as usize % fleet.workers;
         killed_at.push(instant());
         let (name, worker) = std::mem::replace(&mut workers[victim], spawn());
         made.extend(pokes(&name, &worker.kill()));
     }
-    let calm = Instant::now() + LEASE * 2 + INTERVAL * 2;
+    let calm = Instant::now() + bound * 2;
     while Instant::now() < calm {
         host.work();
     }
 
     // Everything lands.
     std::fs::write(&flag, "").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60) + fleet.interval * 3;
     let is_end = |state: TaskState| state.is_end();
-    let keys: Vec<TaskKey> =
-        (0..SENSORS).map(|n| TaskKey::new("crash", "sensors", "r", format!("t{n}")).unwrap()).collect();
+    let keys: Vec<TaskKey> = fleet.keys().collect();
     loop {
         host.work();
         let tasks = store.read(|tx| Ok(tx.tasks(&keys)?)).unwrap();
@@ -338,10 +364,10 @@ fn sensors_survive_kills_of_their_workers() {
 
     let ends = host.records.iter().filter(|record| matches!(record, Record::Ended { .. })).count();
     assert_eq!(ends, host.groups.len(), "one event for each registration");
-    assert!(ends > SENSORS, "none was registered twice");
+    assert!(ends > fleet.sensors, "none was registered twice");
     let mut history = PokeHistory::new();
     host.records.iter().cloned().for_each(|record| history.push(record));
-    give_due_times(&mut made, &host.records);
+    give_due_times(fleet, &mut made, &host.records);
     let at_due_times = made.iter().filter(|poke| poke.due.is_some()).count();
     assert!(at_due_times * 4 > made.len(), "few pokes have a due time");
     made.iter().cloned().for_each(|poke| history.push(Record::Poked(poke)));
@@ -349,19 +375,48 @@ fn sensors_survive_kills_of_their_workers() {
     let found = store.read(|tx| Ok(tx.audit()?)).unwrap();
     assert!(found.is_empty(), "{found:?}");
 
-    let waits = waits(&killed_at, &made, &host.ended);
+    let waits = waits(fleet, &killed_at, &made, &host.ended);
     let worst = waits.iter().max().copied().unwrap_or_default();
     println!(
-        "{kills} kills, {} of them alone: {summary:?}; all poked again after at most {worst:?} (lease and interval: {:?})",
+        "{} workers, {} sensors, {kills} kills, {} of them alone: {summary:?}; all poked again after at most {worst:?} (lease and \
+         interval: {bound:?})",
+        fleet.workers,
+        fleet.sensors,
         waits.len(),
-        LEASE + INTERVAL
     );
-    if asked.is_some() {
+    if asked().is_some() {
         // One tick later at most. A shard that is handed on to a worker that joins meanwhile waits once more, and the next
         // kill can take that one; and a machine that is busy with other work may hold up a few.
-        let bound = LEASE + INTERVAL;
         let in_time = waits.iter().filter(|wait| **wait <= bound + NAP * 5).count();
         assert!(in_time * 10 >= waits.len() * 9, "sensors were not poked again in time: {waits:?}");
         assert!(worst <= bound * 2 + Duration::from_secs(1), "after {worst:?}: {waits:?}");
     }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn sensors_survive_kills_of_their_workers() {
+    let (lease, interval) = (Duration::from_millis(900), Duration::from_millis(600));
+    let fleet = Fleet { sensors: 1_000, groups: 600, workers: 3, lease, interval };
+    let dir = tempfile::tempdir().unwrap();
+    kill_workers(fleet, &Place::Sqlite(dir.path().join("sensors.db")), asked().unwrap_or(5));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn sensors_in_postgres_survive_kills_of_their_workers() {
+    use place::postgres::{Database, Level, Owner};
+    use scratch::{Scratch, url};
+
+    let sensors =
+        std::env::var("STATIONMASTER_SENSOR_FLEET").map_or(1_000, |text| text.parse::<usize>().unwrap());
+    // So that each worker makes a few hundred pokes a second at most.
+    let interval = Duration::from_millis(600).max(Duration::from_micros(600 * sensors as u64));
+    let lease = Duration::from_millis(900).max(interval / 3);
+    let fleet = Fleet { sensors, groups: sensors * 3 / 5, workers: 4, lease, interval };
+    let scratch = Scratch::new();
+    let schema = scratch.0.to_string();
+    let place =
+        Place::Postgres(Database { url: url(), schema, level: Level::ReadCommitted, owner: Owner::Store });
+    kill_workers(fleet, &place, asked().unwrap_or(2));
 }

@@ -1,6 +1,5 @@
-//! The numbers that stand for states and choices in the tables. Once released they never change.
+//! The numbers that stand for states and choices in tables, the same in every database. Once released they never change.
 
-use super::super::error::{Fault, Outcome};
 use crate::pool::Deferred;
 use crate::run::{RunStatus, StartMethod};
 use crate::sensor::{EndReason, OnLanded, OnMissed, SensorState};
@@ -16,20 +15,28 @@ macro_rules! codes {
                 }
             }
 
-            fn from_code(code: i64) -> Outcome<Self> {
+            fn from_code(code: i64) -> Result<Self, UnknownCode> {
                 match code {
                     $($code => Ok(Self::$variant),)+
-                    _ => Err(Fault::Damaged(format!("{code} is no {}", stringify!($type)))),
+                    _ => Err(UnknownCode { code, of: stringify!($type) }),
                 }
             }
         }
     )+};
 }
 
+/// A number in a table that stands for nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{code} is no {of}")]
+pub(super) struct UnknownCode {
+    code: i64,
+    of: &'static str,
+}
+
 /// A choice that is stored as a number.
 pub(super) trait Code: Sized {
     fn code(self) -> i64;
-    fn from_code(code: i64) -> Outcome<Self>;
+    fn from_code(code: i64) -> Result<Self, UnknownCode>;
 }
 
 codes! {
@@ -63,7 +70,7 @@ pub(super) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
 }
 
 /// The state of a task with this number.
-pub(super) fn from_task_state(code: i64) -> Outcome<TaskState> {
+pub(super) fn from_task_state(code: i64) -> Result<TaskState, UnknownCode> {
     if code == LATER { Ok(TaskState::Scheduled) } else { TaskState::from_code(code) }
 }
 

@@ -1,0 +1,191 @@
+//! What PostgreSQL's answers mean to the caller.
+
+use std::error::Error as StdError;
+
+use tokio_postgres::Error as PgError;
+use tokio_postgres::error::{Severity, SqlState};
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::id::IdError;
+use crate::store::code::UnknownCode;
+
+/// Why statements were not answered.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server refused one. The transaction is lost, the connection is not.
+    Refused(StoreError),
+    /// The connection is lost, or cannot be made.
+    Lost(StoreError),
+}
+
+impl Failure {
+    pub(super) fn lost(message: impl Into<String>) -> Self {
+        Self::Lost(StoreError::new(StoreErrorKind::Io, message))
+    }
+
+    /// What the driver says of a statement.
+    pub(super) fn of(error: PgError) -> Self {
+        match is_fatal(&error) {
+            true => Self::Lost(store_error(error)),
+            false => Self::Refused(store_error(error)),
+        }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        let (Failure::Refused(error) | Failure::Lost(error)) = failure;
+        error
+    }
+}
+
+/// What goes wrong inside an operation.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The server did not do it; the transaction is lost.
+    Server(StoreError),
+    /// A row holds what the store never wrote.
+    Damaged(String),
+    /// The arguments were refused before anything was done.
+    Refused(StoreError),
+}
+
+/// The result of a part of an operation.
+pub(super) type Outcome<T> = Result<T, Fault>;
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        Self::Server(failure.into())
+    }
+}
+
+/// Only reading a row answers with the driver's own error.
+impl From<PgError> for Fault {
+    fn from(error: PgError) -> Self {
+        Self::Damaged(text(&error))
+    }
+}
+
+impl From<IdError> for Fault {
+    fn from(error: IdError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<UnknownCode> for Fault {
+    fn from(error: UnknownCode) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Server(error) | Fault::Refused(error) => error,
+            Fault::Damaged(what) => Self::new(
+                StoreErrorKind::Corrupt,
+                format!("a stored row cannot be read: {what}: restore a backup"),
+            ),
+        }
+    }
+}
+
+/// The error with what is behind it: the driver's own text leaves that out.
+fn text(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut behind = error.source();
+    while let Some(cause) = behind {
+        text = format!("{text}: {cause}");
+        behind = cause.source();
+    }
+    text
+}
+
+/// The error of a statement, or of connecting.
+pub(super) fn store_error(error: PgError) -> StoreError {
+    let (kind, what) = classify(&error);
+    StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
+}
+
+/// The error of a COMMIT. What the server refused is undone; of anything else it is not known.
+pub(super) fn commit_error(error: PgError) -> Failure {
+    if is_fatal(&error) {
+        return Failure::Lost(open_commit(text(&error)).with_source(error));
+    }
+    Failure::Refused(store_error(error))
+}
+
+/// The error of a COMMIT that was sent and not answered.
+pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
+    let text = format!(
+        "the connection was lost during a commit, which may have taken effect: ask the store before trying again ({why})"
+    );
+    StoreError::new(StoreErrorKind::Indeterminate, text)
+}
+
+/// True if nothing more can be asked on the connection.
+fn is_fatal(error: &PgError) -> bool {
+    match error.as_db_error() {
+        Some(answer) => matches!(answer.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
+        // What the client itself refused to send is no fault of the connection's; it cannot happen to the crate's statements.
+        None => error.is_closed() || error.source().is_none_or(|source| source.is::<std::io::Error>()),
+    }
+}
+
+/// True if a server may answer otherwise soon: it starts, or stops, or has too many clients.
+pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
+    let Some(error) = error.downcast_ref::<PgError>() else { return false };
+    match error.code() {
+        Some(code) => [
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+        ]
+        .contains(code),
+        None => is_fatal(error),
+    }
+}
+
+fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
+    use StoreErrorKind as K;
+    let Some(code) = error.code() else {
+        return match is_fatal(error) {
+            true => {
+                (K::Io, "the connection to PostgreSQL was lost: check that the server runs, and call again")
+            }
+            false => (K::Backend, "PostgreSQL could not be asked"),
+        };
+    };
+    match code.code() {
+        "40001" | "40P01" => (K::Conflict, "another writer was first: call again"),
+        "23505" => (K::Conflict, "another writer was first: call again"),
+        "55P03" => (K::Busy, "another writer holds the store: call again, or raise the lock timeout"),
+        "57014" => {
+            (K::Busy, "the statement was cancelled or took too long: call again, or raise its timeout")
+        }
+        "53300" => (K::Busy, "the server has too many connections: call again, or raise max_connections"),
+        "53100" => (K::Full, "no space is left for the database: make space and call again"),
+        "25006" => {
+            (K::ReadOnly, "the database can only be read: write in a write transaction, to a primary server")
+        }
+        "42501" => (K::Backend, "the role may not do this: grant it what docs/postgresql.md lists"),
+        "42P01" | "3F000" | "42703" => {
+            (K::Schema, "the store's tables are missing: create them with `postgres::migrate`")
+        }
+        "XX001" | "XX002" => (K::Corrupt, "the database is damaged: restore a backup"),
+        "28P01" | "28000" | "3D000" => {
+            (K::Backend, "the server let nobody in: check the role, its password and the database")
+        }
+        code if code.starts_with("08") || code.starts_with("57P") || code.starts_with("58") => {
+            (K::Io, "the server ended the connection or cannot be used: check that it runs, and call again")
+        }
+        _ => (K::Backend, "PostgreSQL refused a statement"),
+    }
+}

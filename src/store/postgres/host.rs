@@ -1,0 +1,211 @@
+//! Transactions that the host owns: its rows and the store's commit together or not at all.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error as PgError, GenericClient};
+
+use super::error::{Failure, store_error};
+use super::link::Done;
+use super::name::Schema;
+use super::pipeline::together;
+use super::turn;
+use super::tx::{Access, PostgresTx};
+use super::wire::{Answer, Statement, Touch, Wire};
+use crate::error::{Result, StoreError, StoreErrorKind};
+use crate::store::StoreTx;
+
+/// Runs a statement by its text, in one round trip.
+pub(super) async fn execute_text<C: GenericClient + Sync + ?Sized>(
+    client: &C,
+    text: Arc<str>,
+    statement: &Statement,
+) -> Result<Option<Answer>, PgError> {
+    let values: Vec<(&(dyn ToSql + Sync), Type)> =
+        statement.params.iter().map(|param| (&*param.value as _, param.kind.clone())).collect();
+    client.query_typed(&text, &values).await.map(Some)
+}
+
+/// What the transaction asks, and where the answer goes.
+type Question = (Vec<Statement>, SyncSender<Done>);
+
+/// Sends what is asked to the future that has the host's client.
+struct Bridge(UnboundedSender<Question>);
+
+impl Wire for Bridge {
+    fn send(&mut self, batch: Vec<Statement>, _: Touch) -> Result<Vec<Answer>, Failure> {
+        let dropped = || {
+            let text = "the future that talks to the server was dropped: roll the transaction back";
+            Failure::Lost(StoreError::new(StoreErrorKind::Backend, text))
+        };
+        let (reply, answer) = sync_channel(1);
+        self.0.send((batch, reply)).map_err(|_| dropped())?;
+        answer.recv().map_err(|_| dropped())?
+    }
+}
+
+/// Works in a transaction that the host began and will commit or roll back: its rows and the store's become visible
+/// together.
+///
+/// `client` is a [`tokio_postgres::Transaction`], or a client on which the host sent `BEGIN`. The tables must be there: see
+/// [`super::migrate`]. `body` runs on a thread of its own, and what it asks is sent by the future; it may block that thread, and
+/// cannot block the host's. Nothing is set on the host's connection.
+///
+/// It takes the writers' turn first, so that until the host's transaction ends no other one writes: commit soon.
+///
+/// # Errors
+///
+/// What `body` answered, or the store's own failure. **The host rolls back after any error**: the server refuses everything
+/// else in the transaction anyway. An error that [`is_retryable`](crate::Error::is_retryable) says that another
+/// writer was first: begin the transaction again. At `REPEATABLE READ` and above that is so whenever the transaction
+/// had read anything before another writer committed; call this first, right after `BEGIN`, and it does not happen.
+/// If the future is dropped, `body` ends with an error, and the host rolls back.
+///
+/// # Panics
+///
+/// As `body` does.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use stationmaster::service::lifecycle::enqueue;
+/// use stationmaster::store::postgres::{self, Schema};
+/// use stationmaster::{NewTask, TaskKey};
+///
+/// let schema = Schema::default();
+/// let transaction = client.transaction().await?;
+/// let task = NewTask::new(TaskKey::new("shop", "orders", "o-17", "ship")?);
+/// postgres::tx(&transaction, &schema, move |tx| enqueue(tx, chrono::Utc::now(), &[task])).await?;
+/// transaction.execute("INSERT INTO orders (id) VALUES ('o-17')", &[]).await?;
+/// transaction.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn tx<C, T, F>(client: &C, schema: &Schema, body: F) -> Result<T>
+where
+    C: GenericClient + Sync + ?Sized,
+    T: Send + 'static,
+    F: FnOnce(&mut dyn StoreTx) -> Result<T> + Send + 'static,
+{
+    take_turn(client, schema).await?;
+    let (mut inside, questions) = bridge();
+    let (end, ended) = oneshot::channel();
+    let work = move || {
+        let run = AssertUnwindSafe(|| {
+            let answer = body(&mut inside)?;
+            inside.check_whole()?;
+            Ok(answer)
+        });
+        let answer = catch_unwind(run);
+        drop(inside);
+        // Nobody listens if the future was dropped.
+        let _ = end.send(answer);
+    };
+    std::thread::Builder::new().name("stationmaster-tx".into()).spawn(work).map_err(|error| {
+        let text = format!("no thread can be started for the transaction's body: {error}");
+        StoreError::new(StoreErrorKind::Io, text).with_source(error)
+    })?;
+    serve(client, schema, questions).await;
+    match ended.await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(_) => {
+            let text = "the thread of the transaction's body ended without an answer: roll back";
+            Err(StoreError::new(StoreErrorKind::Backend, text).into())
+        }
+    }
+}
+
+/// As [`tx()`], for a host that has a thread of its own for the body: answers a transaction to be used there, and a future to be
+/// awaited meanwhile, which talks to the server. The future ends when the transaction is dropped.
+///
+/// The writers' turn is taken with the first thing that is asked.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use stationmaster::store::PoolTx;
+/// use stationmaster::store::postgres::{self, Schema};
+///
+/// let transaction = client.transaction().await?;
+/// let schema = Schema::default();
+/// let (mut tx, serving) = postgres::attach(&transaction, &schema);
+/// let pools = std::thread::spawn(move || tx.all_pools());
+/// serving.await;
+/// let pools = pools.join().expect("no panic")?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn attach<'c, C: GenericClient + Sync + ?Sized>(
+    client: &'c C,
+    schema: &'c Schema,
+) -> (PostgresTx<'static>, impl Future<Output = ()> + 'c) {
+    let (inside, mut questions) = bridge();
+    let serving = async move {
+        let Some((batch, reply)) = questions.recv().await else { return };
+        let turn = take_turn(client, schema).await.map_err(Failure::Refused);
+        let done = match turn {
+            Ok(()) => run(client, schema, &batch).await,
+            Err(failure) => Err(failure),
+        };
+        // The asker waits for it, or has ended in a panic.
+        let _ = reply.send(done);
+        serve(client, schema, questions).await;
+    };
+    (inside, serving)
+}
+
+fn bridge() -> (PostgresTx<'static>, UnboundedReceiver<Question>) {
+    let (sender, questions) = unbounded_channel();
+    (PostgresTx::inside(Box::new(Bridge(sender)), Access::Write).ticketed(), questions)
+}
+
+/// Asks the server what is asked, until nobody can ask any more.
+async fn serve<C: GenericClient + Sync + ?Sized>(
+    client: &C,
+    schema: &Schema,
+    mut questions: UnboundedReceiver<Question>,
+) {
+    while let Some((batch, reply)) = questions.recv().await {
+        let _ = reply.send(run(client, schema, &batch).await);
+    }
+}
+
+type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
+
+async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batch: &[Statement]) -> Done {
+    let sent = batch
+        .iter()
+        .map(|statement| {
+            Box::pin(execute_text(client, schema.statement(statement.sql), statement)) as Sent<'_, _>
+        })
+        .collect();
+    let answers: Result<Vec<Option<Answer>>, PgError> = together(sent).await.into_iter().collect();
+    Ok(answers.map_err(Failure::of)?.into_iter().flatten().collect())
+}
+
+/// Two messages: in one, the server would take them for a transaction of their own if the host had begun none.
+async fn take_turn<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema) -> Result<(), StoreError> {
+    let (lock, ticket) = (schema.apply(turn::LOCK), schema.apply(turn::TICKET));
+    let turn: Vec<Sent<'_, ()>> =
+        vec![Box::pin(client.batch_execute(&lock)), Box::pin(client.batch_execute(&ticket))];
+    together(turn).await.into_iter().collect::<Result<(), _>>().map_err(outside)
+}
+
+/// The error of taking the turn.
+fn outside(error: PgError) -> StoreError {
+    use tokio_postgres::error::SqlState;
+    if error.code() == Some(&SqlState::NO_ACTIVE_SQL_TRANSACTION) {
+        let text = "no transaction is open on the connection: begin one first";
+        return StoreError::new(StoreErrorKind::Backend, text).with_source(error);
+    }
+    store_error(error)
+}

@@ -1,0 +1,242 @@
+//! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
+//!
+//! A migration that was released is never changed: its checksum is in the ledger of every database it was applied to.
+
+use std::collections::BTreeSet;
+
+use sha1::{Digest, Sha1};
+use tokio_postgres::{Client, GenericClient};
+
+use super::error::store_error;
+use super::name::Schema;
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+
+/// One step of the schema, in SQL with the schema written as `sm`.
+struct Migration {
+    name: &'static str,
+    sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") }];
+
+const LEDGER: &str = "CREATE TABLE sm.migration (
+    version    BIGINT PRIMARY KEY,
+    name       TEXT NOT NULL,
+    checksum   TEXT NOT NULL,
+    applied_at BIGINT NOT NULL
+);
+";
+
+/// The tables of this version.
+const TABLES: &[&str] = &[
+    "cap",
+    "counter",
+    "event",
+    "lane",
+    "level",
+    "migration",
+    "namespace",
+    "pool",
+    "request",
+    "run",
+    "sensor",
+    "shard",
+    "task",
+    "worker",
+    "writer",
+];
+
+/// The version of the schema that this version of the crate reads and writes.
+pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+
+impl Migration {
+    fn checksum(&self) -> String {
+        Sha1::digest(self.sql.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Notes it as applied. Names and checksums have no quotes.
+    fn note(&self, at: usize) -> String {
+        format!(
+            "INSERT INTO sm.migration (version, name, checksum, applied_at) VALUES ({}, '{}', '{}', \
+             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);\n",
+            at + 1,
+            self.name,
+            self.checksum()
+        )
+    }
+}
+
+/// What a database holds of a store in some schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// No such schema.
+    Nothing,
+    /// A schema without any of the store's tables.
+    Schema,
+    /// The tables after this many migrations, fewer than there are.
+    Older(usize),
+    /// The tables of this version.
+    Current,
+}
+
+/// Looks what a database holds. Reads only.
+async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<Found> {
+    let name = schema.as_str();
+    let look = format!(
+        "SELECT current_setting('server_encoding'), EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = '{name}'), \
+         ARRAY(SELECT relname::text FROM pg_catalog.pg_class \
+               WHERE relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = '{name}') \
+               AND relkind IN ('r', 'p', 'v', 'm', 'f'))"
+    );
+    let row = client.query_typed(&look, &[]).await.map_err(store_error)?.pop();
+    let (encoding, exists, relations): (String, bool, Vec<String>) = match row {
+        Some(row) => {
+            let part = |error| store_error(error);
+            (row.try_get(0).map_err(part)?, row.try_get(1).map_err(part)?, row.try_get(2).map_err(part)?)
+        }
+        None => return refuse("it says nothing of itself".into()),
+    };
+    if encoding != "UTF8" {
+        return refuse(format!("its encoding is {encoding}: create it with ENCODING 'UTF8'"));
+    }
+    let relations: BTreeSet<String> = relations.into_iter().collect();
+    let ours = || TABLES.iter().find(|table| relations.contains(**table));
+    if !relations.contains("migration") {
+        return match ours() {
+            None if exists => Ok(Found::Schema),
+            None => Ok(Found::Nothing),
+            Some(table) => refuse(format!(
+                "{name}.{table} is there, but no record of migrations: it belongs to something else: choose another schema"
+            )),
+        };
+    }
+    let ledger = schema.apply("SELECT version, name, checksum FROM sm.migration ORDER BY version");
+    let rows = match client.query_typed(&ledger, &[]).await {
+        Ok(rows) => rows,
+        Err(error) if error.code().is_some_and(|code| code.code() == "42703") => {
+            return refuse(format!(
+                "{name}.migration is not the record of migrations of this crate: choose another schema"
+            ));
+        }
+        Err(error) => return Err(store_error(error)),
+    };
+    let mut applied = 0;
+    for row in rows {
+        let (Ok(version), Ok(noted), Ok(checksum)) =
+            (row.try_get::<_, i64>(0), row.try_get::<_, String>(1), row.try_get::<_, String>(2))
+        else {
+            return refuse(format!("{name}.migration is not of this crate: choose another schema"));
+        };
+        let Some(known) = MIGRATIONS.get(applied) else {
+            return refuse(format!(
+                "its schema has version {version}, this version of the crate knows {VERSION}: use a newer version"
+            ));
+        };
+        if version != applied as i64 + 1 || noted != known.name || checksum != known.checksum() {
+            return refuse(format!(
+                "migration {version} ({noted}) is not the one this version of the crate knows: \
+                 use the version that created the database"
+            ));
+        }
+        applied += 1;
+    }
+    if applied < MIGRATIONS.len() {
+        return Ok(Found::Older(applied));
+    }
+    match TABLES.iter().find(|table| !relations.contains(**table)) {
+        Some(missing) => refuse(format!("table {name}.{missing} is missing: restore a backup")),
+        None => Ok(Found::Current),
+    }
+}
+
+fn refuse<T>(what: String) -> StoreResult<T> {
+    let text = format!("the database was left untouched: {what}");
+    Err(StoreError::new(StoreErrorKind::Schema, text))
+}
+
+/// Refuses a database without the tables of this version.
+pub(super) async fn check<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<()> {
+    match inspect(client, schema).await? {
+        Found::Current => Ok(()),
+        Found::Nothing | Found::Schema => refuse(format!(
+            "schema {schema} has no tables of the store: create them with `postgres::migrate`"
+        )),
+        Found::Older(version) => refuse(format!(
+            "the tables in schema {schema} have version {version}, this version of the crate needs {VERSION}: \
+             bring them up to date with `postgres::migrate`"
+        )),
+    }
+}
+
+/// Creates or brings up to date the store's schema and tables, in a transaction of its own. Whoever does the same at
+/// the same time waits.
+///
+/// # Errors
+///
+/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something else, and
+/// whatever the server answers. Nothing was changed.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use stationmaster::store::postgres::{Schema, migrate};
+/// migrate(&mut client, &Schema::default()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
+    if inspect(client, schema).await? == Found::Current {
+        return Ok(());
+    }
+    let transaction = client
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::ReadCommitted)
+        .read_only(false)
+        .start()
+        .await
+        .map_err(store_error)?;
+    let lock = format!("SELECT pg_advisory_xact_lock({})", lock_number(schema));
+    transaction.batch_execute(&lock).await.map_err(store_error)?;
+    let (create, applied) = match inspect(&transaction, schema).await? {
+        Found::Current => return Ok(()),
+        Found::Nothing => (format!("CREATE SCHEMA \"{schema}\";\n{LEDGER}"), 0),
+        Found::Schema => (LEDGER.to_owned(), 0),
+        Found::Older(applied) => (String::new(), applied),
+    };
+    let mut sql = create;
+    for (at, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
+        sql.push_str(migration.sql);
+        sql.push_str(&migration.note(at));
+    }
+    transaction.batch_execute(&schema.apply(&sql)).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)
+}
+
+/// The number of the advisory lock for migrations of this schema.
+fn lock_number(schema: &Schema) -> i64 {
+    let digest = Sha1::digest(format!("stationmaster migration of {schema}"));
+    digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
+}
+
+/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations themselves.
+///
+/// Apply it in one transaction, once. Later versions of the crate bring older tables up to date with [`migrate`].
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::postgres::{Schema, migrations_sql};
+/// let sql = migrations_sql(&Schema::new("jobs")?);
+/// assert!(sql.contains("CREATE TABLE \"jobs\".task") && !sql.contains("sm."));
+/// # Ok::<(), stationmaster::error::Invalid>(())
+/// ```
+pub fn migrations_sql(schema: &Schema) -> String {
+    let mut sql = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n{LEDGER}");
+    for (at, migration) in MIGRATIONS.iter().enumerate() {
+        sql.push_str(migration.sql);
+        sql.push_str(&migration.note(at));
+    }
+    schema.apply(&sql)
+}

@@ -1,0 +1,113 @@
+//! The schema that the store's tables are in.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::Invalid;
+
+/// The schema that the SQL of the crate is written with.
+const WRITTEN: &str = "sm.";
+
+/// The name of the schema that the store's tables are in.
+///
+/// Default: `stationmaster`. It is quoted wherever it is used, and every name of a table is qualified with it; `search_path` means
+/// nothing to the store. Cheap to clone; make it once and keep it, since it remembers the statements it was put into.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::postgres::Schema;
+/// assert_eq!(Schema::default().as_str(), "stationmaster");
+/// assert!(Schema::new("jobs_2").is_ok());
+/// assert!(Schema::new("Robert'); DROP").is_err());
+/// ```
+#[derive(Clone)]
+pub struct Schema {
+    text: Arc<str>,
+    replaced: Arc<Mutex<Replaced>>,
+}
+
+/// Statements with the schema put in, by address and length of the text they were made of.
+type Replaced = HashMap<(usize, usize), Arc<str>>;
+
+impl Schema {
+    /// Checks and takes a name: 1 to 63 of `a-z`, `0-9` and `_`, beginning with a letter, not with `pg_`.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Schema`].
+    pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
+        let text = text.as_ref();
+        let plain = text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+        let starts = text.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
+        if !plain || !starts || text.len() > 63 || text.starts_with("pg_") || text == "information_schema" {
+            return Err(Invalid::Schema { schema: text.into() });
+        }
+        Ok(Self { text: text.into(), replaced: Arc::default() })
+    }
+
+    /// The text, as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// A text that is used once, with this schema.
+    pub(super) fn apply(&self, sql: &str) -> String {
+        sql.replace(WRITTEN, &format!("\"{}\".", self.text))
+    }
+
+    /// A statement with this schema, remembered.
+    pub(super) fn statement(&self, sql: &'static str) -> Arc<str> {
+        let place = (sql.as_ptr() as usize, sql.len());
+        Arc::clone(self.replaced.lock().entry(place).or_insert_with(|| self.apply(sql).into()))
+    }
+}
+
+impl Default for Schema {
+    fn default() -> Self {
+        Self { text: "stationmaster".into(), replaced: Arc::default() }
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.text, f)
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&*self.text, f)
+    }
+}
+
+impl PartialEq for Schema {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Schema {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_only() {
+        for bad in ["", "1a", "A", "a b", "a\"b", "a.b", "pg_catalog", "information_schema", &"a".repeat(64)]
+        {
+            assert!(Schema::new(bad).is_err(), "{bad}");
+        }
+        assert!(Schema::new("a".repeat(63)).is_ok());
+    }
+
+    #[test]
+    fn the_schema_is_quoted_and_qualifies_every_name() {
+        let schema = Schema::new("table").unwrap();
+        assert_eq!(schema.apply("SELECT no FROM sm.task"), "SELECT no FROM \"table\".task");
+    }
+}

@@ -1,0 +1,24 @@
+//! Many futures at once, in the order in which they were begun.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+/// Polls all of them until the last is done. The first poll is in order, and with it what each of them sends.
+pub(super) async fn together<'f, T>(
+    mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + 'f>>>,
+) -> Vec<T> {
+    let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut pending = false;
+        for (future, done) in futures.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+            match future.as_mut().poll(context) {
+                Poll::Ready(value) => *done = Some(value),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}

@@ -1,0 +1,78 @@
+//! Events: kept until they are acknowledged.
+
+use super::super::error::Outcome;
+use super::super::text::escape;
+use super::super::wire::ask;
+use super::{Db, clamp, row};
+use crate::lease::TaskNo;
+use crate::sensor::{Ending, SensorEvent};
+use crate::store::EventNote;
+use crate::store::code::Code;
+use crate::time::micros;
+
+pub(super) const NOTE: &str = "INSERT INTO sm.event (seq, no, generation, at, reason, next, value, message) \
+     SELECT counter.value + place, given.no, given.generation, given.at, given.reason, given.next, given.value, \
+       given.message \
+     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[]) \
+       WITH ORDINALITY given (no, generation, at, reason, next, value, message, place) \
+     CROSS JOIN (SELECT value FROM sm.counter WHERE name = 'event') counter";
+pub(super) const NUMBER: &str = "UPDATE sm.counter SET value = value + $1::bigint WHERE name = 'event'";
+pub(super) const COUNT: &str = "UPDATE sm.task SET events = task.events + given.more \
+     FROM (SELECT no, count(*) AS more FROM unnest($1::bigint[]) noted (no) GROUP BY no) given \
+     WHERE task.no = given.no";
+pub(super) const EVENTS: &str = "SELECT event.seq, event.no, event.generation, event.at, event.reason, event.next, \
+       event.value, event.message, task.namespace, task.workflow, task.run, task.task, task.map_index \
+     FROM (SELECT * FROM sm.event WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint) event \
+     CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = event.no OFFSET 0) task";
+pub(super) const ACKNOWLEDGE: &str = "WITH gone AS ( \
+       DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no), \
+     counted AS (UPDATE sm.task SET events = task.events - less.less \
+       FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
+     SELECT count(*) FROM gone";
+
+impl Db<'_> {
+    pub(super) fn note_events(&mut self, events: &[EventNote]) -> Outcome<()> {
+        let nos: Vec<i64> = events.iter().map(|note| note.sensor.no.0).collect();
+        let texts = |text: fn(&Ending) -> Option<&String>| -> Vec<Option<String>> {
+            events.iter().map(|note| text(&note.ending).map(|text| escape(text).into_owned())).collect()
+        };
+        let note = ask!(
+            NOTE,
+            nos.clone(),
+            events.iter().map(|note| clamp(note.sensor.generation)).collect::<Vec<i64>>(),
+            events.iter().map(|note| micros(note.at)).collect::<Vec<i64>>(),
+            events.iter().map(|note| note.ending.reason.code()).collect::<Vec<i64>>(),
+            events.iter().map(|note| note.ending.to.code()).collect::<Vec<i64>>(),
+            texts(|ending| ending.value.as_ref()),
+            texts(|ending| ending.message.as_ref()),
+        );
+        self.all([note, ask!(NUMBER, clamp(events.len())), ask!(COUNT, nos)]).map(|_| ())
+    }
+
+    pub(super) fn events(&mut self, after: u64, limit: usize) -> Outcome<Vec<SensorEvent>> {
+        let rows = self.one(ask!(EVENTS, clamp(after), clamp(limit)))?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            found.push(SensorEvent {
+                seq: row::number(row, 0)?,
+                no: TaskNo(row::value(row, 1)?),
+                task: row::key(row, 8, &mut self.names)?,
+                generation: row::number(row, 2)?,
+                at: row::instant(row, 3)?,
+                ending: Ending {
+                    reason: row::code(row, 4)?,
+                    to: row::code(row, 5)?,
+                    value: row::maybe_text(row, 6)?,
+                    message: row::maybe_text(row, 7)?,
+                },
+            });
+        }
+        found.sort_unstable_by_key(|event| event.seq);
+        Ok(found)
+    }
+
+    pub(super) fn acknowledge_events(&mut self, seqs: &[u64]) -> Outcome<usize> {
+        let seqs: Vec<i64> = seqs.iter().filter_map(|seq| i64::try_from(*seq).ok()).collect();
+        self.number(ask!(ACKNOWLEDGE, seqs))
+    }
+}

@@ -1,0 +1,143 @@
+//! What becomes of a task once it was granted.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+
+use super::super::error::{Fault, Outcome};
+use super::super::text::escape;
+use super::super::wire::ask;
+use super::{Db, clamp, row};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::lease::LeaseRef;
+use crate::store::code::{mask, task_state};
+use crate::store::{Move, Moved};
+use crate::task::TaskRecord;
+use crate::time::{from_micros, micros};
+
+pub(super) const START: &str = "UPDATE sm.task SET state = 2, started_at = $3::bigint, \
+     first_started_at = coalesce(first_started_at, $3::bigint) \
+     FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
+     WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 RETURNING task.no, task.epoch";
+pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = $3::bigint \
+     FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
+     WHERE task.no = given.no AND task.epoch = given.epoch AND holder IS NOT NULL RETURNING task.no, task.epoch";
+/// Of several moves of one task the first counts that its state allows.
+pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (given.no) given.*, task.lane, task.was \
+       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
+         $8::bigint[], $9::bigint[], $10::text[], $11::text[]) \
+       WITH ORDINALITY given (no, epoch, allowed, state, due, held_slots, forgive, lose, ended_at, message, value, place) \
+       CROSS JOIN LATERAL (SELECT lane, state AS was FROM sm.task WHERE task.no = given.no AND task.epoch = given.epoch \
+         AND (given.allowed >> state::int) & 1 = 1 OFFSET 0) task \
+       ORDER BY given.no, place), \
+     moved AS (UPDATE sm.task SET state = hit.state, due = hit.due, held_slots = hit.held_slots, \
+         ready_at = coalesce(hit.due, hit.ended_at, task.ready_at), \
+         forgiven = least(task.forgiven + hit.forgive, 4294967295), lost = least(task.lost + hit.lose, 4294967295), \
+         ended_at = coalesce(hit.ended_at, task.ended_at), message = hit.message, value = hit.value, \
+         holder = NULL, expires_at = NULL \
+       FROM hit WHERE task.no = hit.no), \
+     counted AS (UPDATE sm.lane SET ready = lane.ready + changed.more \
+       FROM (SELECT lane, (count(*) FILTER (WHERE state = 0)) - (count(*) FILTER (WHERE was = 0)) AS more \
+             FROM hit GROUP BY lane) changed \
+       WHERE lane.no = changed.lane AND changed.more <> 0) \
+     SELECT place FROM hit";
+pub(super) const EXPIRED: &str = concat!(
+    "SELECT ",
+    row::task_columns!(),
+    " FROM (SELECT * FROM sm.task WHERE expires_at IS NOT NULL AND expires_at <= $1::bigint \
+        ORDER BY expires_at, no LIMIT $2::bigint) task \
+     CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
+);
+pub(super) const NEXT_EXPIRY: &str =
+    "SELECT expires_at FROM sm.task WHERE expires_at IS NOT NULL ORDER BY expires_at, no LIMIT 1";
+
+impl Db<'_> {
+    pub(super) fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> Outcome<Vec<Moved>> {
+        let mut started = self.touch(START, leases, now)?;
+        let told = leases.iter().map(|lease| moved(started.remove(&(lease.no.0, lease.epoch))));
+        Ok(told.collect())
+    }
+
+    pub(super) fn renew_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        expires_at: DateTime<Utc>,
+    ) -> Outcome<Vec<Moved>> {
+        let renewed = self.touch(RENEW, leases, expires_at)?;
+        let told = leases.iter().map(|lease| moved(renewed.contains(&(lease.no.0, lease.epoch))));
+        Ok(told.collect())
+    }
+
+    fn touch(
+        &mut self,
+        sql: &'static str,
+        leases: &[LeaseRef],
+        at: DateTime<Utc>,
+    ) -> Outcome<HashSet<(i64, i64)>> {
+        if leases.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let (nos, epochs): (Vec<i64>, Vec<i64>) =
+            leases.iter().map(|lease| (lease.no.0, lease.epoch)).unzip();
+        let rows = self.one(ask!(sql, nos, epochs, micros(at)))?;
+        rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect()
+    }
+
+    pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<Moved>> {
+        if let Some(wrong) = moves.iter().find(|change| change.to.is_leased()) {
+            let text = format!(
+                "task number {} cannot be moved to {}: grant it, then start it",
+                wrong.task.no.0, wrong.to
+            );
+            return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
+        }
+        let mut answers = vec![Moved::No; moves.len()];
+        if moves.is_empty() {
+            return Ok(answers);
+        }
+        let each = |part: fn(&Move) -> i64| moves.iter().map(part).collect::<Vec<i64>>();
+        let instants = |part: fn(&Move) -> Option<DateTime<Utc>>| {
+            moves.iter().map(|change| part(change).map(micros)).collect::<Vec<Option<i64>>>()
+        };
+        let texts = |part: fn(&Move) -> &Option<String>| {
+            let stored = |change| part(change).as_deref().map(|text| escape(text).into_owned());
+            moves.iter().map(stored).collect::<Vec<Option<String>>>()
+        };
+        let statement = ask!(
+            MOVE,
+            each(|change| change.task.no.0),
+            each(|change| change.task.epoch),
+            each(|change| mask(change.from)),
+            each(|change| task_state(change.to, change.due)),
+            instants(|change| change.due),
+            each(|change| change.held_slots.into()),
+            each(|change| change.forgive.into()),
+            each(|change| change.lose.into()),
+            instants(|change| change.ended_at),
+            texts(|change| &change.message),
+            texts(|change| &change.value),
+        );
+        for row in self.one(statement)? {
+            if let Some(answer) = answers.get_mut(row::place(&row, 0)?) {
+                *answer = Moved::Yes;
+            }
+        }
+        Ok(answers)
+    }
+
+    pub(super) fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<Vec<TaskRecord>> {
+        let rows = self.one(ask!(EXPIRED, micros(now), clamp(limit)))?;
+        let mut found = rows.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
+        found.sort_by_key(|task| (task.lease.as_ref().map(|lease| lease.expires_at), task.no));
+        Ok(found)
+    }
+
+    pub(super) fn next_expiry(&mut self) -> Outcome<Option<DateTime<Utc>>> {
+        let rows = self.one(ask!(NEXT_EXPIRY))?;
+        rows.first().map(|row| row::value(row, 0).map(from_micros)).transpose()
+    }
+}
+
+pub(super) fn moved(was: bool) -> Moved {
+    if was { Moved::Yes } else { Moved::No }
+}

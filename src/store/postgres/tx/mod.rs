@@ -1,0 +1,178 @@
+//! The transaction: what all operations share.
+
+mod audit;
+mod event;
+mod insert;
+mod lease;
+mod pool;
+mod retention;
+mod row;
+mod run;
+mod sensor;
+mod task;
+mod tick;
+mod worker;
+
+use std::collections::HashMap;
+
+use tokio_postgres::Row;
+
+use super::error::{Fault, Outcome};
+use super::turn;
+use super::wire::{Answer, Statement, Touch, Wire, ask};
+use crate::admission::LaneKey;
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+
+/// What a transaction may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// The store's operations inside a transaction.
+///
+/// A [`super::PostgresStore`] makes it for its own transactions; [`super::attach`] makes it for one of the host's.
+///
+/// After an operation failed at the server or read what it cannot, every further one is refused: roll the transaction back.
+pub struct PostgresTx<'w> {
+    db: Db<'w>,
+    access: Access,
+    whole: Whole,
+}
+
+/// Whether every operation so far did all of its work or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whole {
+    Yes,
+    No,
+}
+
+/// What operations work on.
+struct Db<'w> {
+    wire: Box<dyn Wire + 'w>,
+    touch: Touch,
+    ticket: Ticket,
+    /// Lanes never change once they are there, and no number is given to a second one.
+    lanes: HashMap<i64, LaneKey>,
+    names: row::Names,
+}
+
+/// Whether the transaction has noted that it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ticket {
+    Untaken,
+    Taken,
+}
+
+impl std::fmt::Debug for PostgresTx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresTx")
+            .field("access", &self.access)
+            .field("whole", &self.whole)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'w> PostgresTx<'w> {
+    pub(super) fn inside(wire: Box<dyn Wire + 'w>, access: Access) -> Self {
+        let db = Db {
+            wire,
+            touch: Touch::Reads,
+            ticket: Ticket::Untaken,
+            lanes: HashMap::new(),
+            names: row::Names::default(),
+        };
+        Self { db, access, whole: Whole::Yes }
+    }
+
+    /// The same, in a transaction that has noted that it writes.
+    pub(super) fn ticketed(mut self) -> Self {
+        self.db.ticket = Ticket::Taken;
+        self
+    }
+
+    /// Refuses to go on once the transaction is lost.
+    pub(super) fn check_whole(&self) -> StoreResult<()> {
+        if self.whole == Whole::Yes {
+            return Ok(());
+        }
+        let text = "an operation failed earlier in this transaction: roll it back and begin again";
+        Err(StoreError::new(StoreErrorKind::Backend, text))
+    }
+
+    fn read<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.run(Touch::Reads, work)
+    }
+
+    fn write<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        if self.access == Access::Read {
+            let text = "the transaction only reads: begin one that writes";
+            return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
+        }
+        self.run(Touch::Writes, work)
+    }
+
+    fn run<T>(&mut self, touch: Touch, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.check_whole()?;
+        self.db.touch = touch;
+        work(&mut self.db).map_err(|fault| {
+            if !matches!(fault, Fault::Refused(_)) {
+                self.whole = Whole::No;
+            }
+            fault.into()
+        })
+    }
+}
+
+impl Db<'_> {
+    /// Runs one statement.
+    fn one(&mut self, statement: Statement) -> Outcome<Answer> {
+        let [answer] = self.all([statement])?;
+        Ok(answer)
+    }
+
+    /// Runs statements in one round trip. Each sees what those before it changed.
+    fn all<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
+        let mut batch = Vec::with_capacity(N + 1);
+        let ticket = self.touch == Touch::Writes && self.ticket == Ticket::Untaken;
+        if ticket {
+            batch.push(ask!(turn::TICKET));
+            self.ticket = Ticket::Taken;
+        }
+        batch.extend(statements);
+        let mut answers = self.wire.send(batch, self.touch)?;
+        if ticket && !answers.is_empty() {
+            answers.remove(0);
+        }
+        answers.try_into().map_err(|answers: Vec<Answer>| {
+            Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
+        })
+    }
+
+    /// [`Self::all`] for statements that note by themselves that they write, if they do.
+    fn unticketed<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
+        let before = std::mem::replace(&mut self.ticket, Ticket::Taken);
+        let answers = self.all(statements);
+        self.ticket = before;
+        answers
+    }
+
+    /// Runs a statement that answers one number.
+    fn number(&mut self, statement: Statement) -> Outcome<usize> {
+        let rows = self.one(statement)?;
+        row::whole(first(&rows)?, 0)
+    }
+}
+
+fn first(rows: &[Row]) -> Outcome<&Row> {
+    rows.first().ok_or_else(|| Fault::Damaged("a statement that always answers did not".into()))
+}
+
+/// A count or position as PostgreSQL takes it; more than it can hold is the most it can.
+fn clamp(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod plans;

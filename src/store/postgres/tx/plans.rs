@@ -1,0 +1,313 @@
+//! How PostgreSQL answers the statements that run all the time: through an index, and without sorting a table.
+
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+
+use super::super::migrate::migrate;
+use super::super::name::Schema;
+use super::super::options::PostgresOptions;
+use super::{event, insert, lease, pool, retention, run, sensor, tick, worker};
+
+const HOT: &[(&str, &str)] = &[
+    ("insert", insert::INSERT),
+    ("tasks", insert::BY_KEY),
+    ("tasks_by_no", insert::BY_NO),
+    ("request", tick::REQUEST),
+    ("promote", tick::PROMOTE),
+    ("next_due", tick::NEXT_DUE),
+    ("ready lanes", tick::READY_LANES),
+    ("named pools", tick::NAMED_POOLS),
+    ("named limits", tick::NAMED_CAPS),
+    ("candidates", tick::CANDIDATES),
+    ("grant", tick::GRANT),
+    ("forget requests", tick::FORGET_REQUESTS),
+    ("start", lease::START),
+    ("renew", lease::RENEW),
+    ("move", lease::MOVE),
+    ("expired", lease::EXPIRED),
+    ("next_expiry", lease::NEXT_EXPIRY),
+    ("forget_ended", retention::FORGET_ENDED),
+    ("delete pools", pool::DELETE_POOLS),
+    ("pools", pool::POOLS),
+    ("all pools", pool::ALL_POOLS),
+    ("slot sums", pool::SLOT_SUMS),
+    ("take slots", pool::TAKE_SLOTS),
+    ("give slots", pool::GIVE_SLOTS),
+    ("delete limits", pool::DELETE_CAPS),
+    ("limits", pool::CAPS),
+    ("all limits", pool::DEFINED_CAPS),
+    ("take limits", pool::TAKE_CAPS),
+    ("give limits", pool::GIVE_CAPS),
+    ("put sensors", sensor::PUT),
+    ("sensors", sensor::OF_KEYS),
+    ("changed_sensors", sensor::CHANGED),
+    ("changed_sensors, waiting", sensor::CHANGED_WAITING),
+    ("end sensors", sensor::END),
+    ("last change", sensor::LAST),
+    ("note events", event::NOTE),
+    ("count events", event::COUNT),
+    ("events", event::EVENTS),
+    ("acknowledge", event::ACKNOWLEDGE),
+    ("release shards", worker::RELEASE),
+    ("live workers", worker::LIVE_WORKERS),
+    ("forget_workers", worker::FORGET_WORKERS),
+    ("shard leases", worker::SHARDS),
+    ("write shards", worker::PUT_SHARDS),
+    ("namespaces", run::sql::NAME),
+    ("put runs", run::sql::PUT),
+    ("levels", run::sql::LEVELS),
+    ("close runs", run::sql::CLOSE),
+    ("beat runs", run::sql::BEAT),
+    ("delete runs", run::sql::DELETE),
+    ("runs", run::sql::RUNS),
+    ("silent_runs", run::sql::SILENT),
+    ("forget_stopped_runs", run::sql::FORGET),
+    ("active_runs", run::sql::ACTIVE.any),
+    ("active_runs, filtered", run::sql::ACTIVE.wanted),
+    ("active_run_places", run::sql::PLACES.any),
+    ("active_run_places, filtered", run::sql::PLACES.wanted),
+    ("count_active_runs", run::sql::COUNT.any),
+    ("count_active_runs, filtered", run::sql::COUNT.wanted),
+    ("page", run::sql::PAGE.any),
+    ("page, filtered", run::sql::PAGE.wanted),
+    ("page of places", run::sql::PAGE_PLACES.any),
+    ("page of places, filtered", run::sql::PAGE_PLACES.wanted),
+];
+
+/// Sort what was asked, and nothing else: the tasks that are inserted or moved by one call. A page of active runs sorts the places
+/// of those that started before its window, which have no order, and keeps as many of them as the page has room for.
+const SORT_WHAT_WAS_ASKED: &[&str] =
+    &["insert", "move", "page", "page, filtered", "page of places", "page of places, filtered"];
+
+async fn connect(schema: &Schema) -> Client {
+    let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
+        .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into());
+    let config: Config = url.parse().unwrap();
+    let (mut client, connection) = config.connect(NoTls).await.expect(
+        "a PostgreSQL server, named in STATIONMASTER_TEST_POSTGRES: docs/postgresql.md says how to start one",
+    );
+    tokio::spawn(connection);
+    client.batch_execute(&format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE")).await.unwrap();
+    migrate(&mut client, schema).await.unwrap();
+    let options = PostgresOptions::new().schema(schema.clone());
+    client.batch_execute(&options.session().unwrap()).await.unwrap();
+    client.batch_execute("SET default_transaction_read_only = off").await.unwrap();
+    client
+}
+
+/// The plan that is made once and kept.
+async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
+    let most = (1..40).rev().find(|n| sql.contains(&format!("${n}"))).unwrap_or(0);
+    let nulls = vec!["NULL"; most].join(", ");
+    let call = if most == 0 { String::new() } else { format!("({nulls})") };
+    client.batch_execute(&format!("PREPARE hot AS {}", schema.apply(sql))).await.unwrap();
+    let lines = client.query(&format!("EXPLAIN (COSTS OFF) EXECUTE hot{call}"), &[]).await.unwrap();
+    client.batch_execute("DEALLOCATE hot").await.unwrap();
+    lines.iter().map(|line| line.get(0)).collect()
+}
+
+/// Tables of one row, or of a handful.
+fn is_small(step: &str) -> bool {
+    ["Seq Scan on writer", "Seq Scan on counter", "Seq Scan on namespace"]
+        .iter()
+        .any(|small| step.contains(small))
+}
+
+fn complaint(name: &str, step: &str) -> Option<String> {
+    let step = step.trim_start_matches([' ', '-', '>']);
+    let scans = step.starts_with("Seq Scan on") && !is_small(step);
+    let sorts =
+        step.starts_with("Sort") && !step.starts_with("Sort Key") && !SORT_WHAT_WAS_ASKED.contains(&name);
+    (scans || sorts || step.starts_with("Incremental Sort")).then(|| format!("{name}: {step}"))
+}
+
+/// Indexes that hold only what is asked for, or that of a table which is read whole; no condition is needed there.
+const READ_WHOLE: &[&str] = &[
+    "task_due",
+    "task_lease",
+    "task_sensing",
+    "lane_ready",
+    "cap_defined",
+    "pool_pkey",
+    "namespace_pkey",
+    "shard_pkey",
+];
+
+/// The scan of an index from end to end, which is no better than that of its table.
+fn scans_whole_index(steps: &[String]) -> impl Iterator<Item = String> + '_ {
+    steps.iter().enumerate().filter_map(|(at, step)| {
+        let index = step.split_once(" using ")?.1.split(' ').next()?;
+        let details = steps[at + 1..].iter().take_while(|step| !step.contains("->"));
+        let bounded = details.into_iter().any(|detail| detail.contains("Index Cond"));
+        (!bounded && !READ_WHOLE.contains(&index)).then(|| step.clone())
+    })
+}
+
+async fn complaints(client: &Client, schema: &Schema) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, sql) in HOT {
+        let steps = plan(client, schema, sql).await;
+        let mut wrong: Vec<String> = steps.iter().filter_map(|step| complaint(name, step)).collect();
+        wrong.extend(scans_whole_index(&steps).map(|step| format!("{name}: {step}")));
+        if !wrong.is_empty() {
+            found.extend(wrong);
+            found.extend(steps);
+        }
+    }
+    found
+}
+
+fn on(name: &str, test: impl AsyncFnOnce(Client, Schema)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let schema = Schema::new(format!("sm_plans_{name}_{}", std::process::id())).unwrap();
+        let client = connect(&schema).await;
+        test(client, schema.clone()).await;
+        connect(&schema).await.batch_execute(&format!("DROP SCHEMA \"{schema}\" CASCADE")).await.unwrap();
+    });
+}
+
+#[test]
+fn every_hot_statement_uses_an_index_and_sorts_no_table() {
+    on("fresh", async |client, schema| {
+        assert_eq!(complaints(&client, &schema).await, [""; 0]);
+    });
+}
+
+/// Statistics may be of a moment when almost everything waited, or nothing did.
+#[test]
+fn statistics_change_no_plan() {
+    on("full", async |client, schema| {
+        for (waiting, other) in [(3000, 3), (3, 3000)] {
+            let fill = format!(
+                "DELETE FROM sm.task; DELETE FROM sm.lane; DELETE FROM sm.cap; DELETE FROM sm.pool; DELETE FROM sm.request;
+                 INSERT INTO sm.task (no, state, due, lane, slots, rank, logical_date, map_index, priority, enqueued_at, ready_at,
+                     ended_at, expires_at, namespace, workflow, run, task, payload)
+                 SELECT i, CASE WHEN i <= {waiting} THEN 0 ELSE 1 + i % 8 END, CASE WHEN i % 3 = 0 THEN i END, i % 7, 1, 0, 0, -1,
+                     0, 0, 0, i, CASE WHEN i % 2 = 0 THEN i END, 'n', 'w', 'r', 't' || i, ''
+                 FROM generate_series(1, {waiting} + {other}) i;
+                 INSERT INTO sm.lane (no, digest, pool, slots, limits, ready)
+                 SELECT no, no, 'p', no, '[]', no % 2 FROM sm.task;
+                 INSERT INTO sm.cap (key) SELECT 'k' || no FROM sm.task;
+                 INSERT INTO sm.pool (name, slots) SELECT 'p' || no, 1 FROM sm.task;
+                 INSERT INTO sm.request (id, at, nos, epochs) SELECT 'r' || no, no, '{{}}', '{{}}' FROM sm.task;
+                 DELETE FROM sm.sensor; DELETE FROM sm.event; DELETE FROM sm.worker; DELETE FROM sm.shard;
+                 DELETE FROM sm.namespace; DELETE FROM sm.level; DELETE FROM sm.run;
+                 INSERT INTO sm.sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm.task;
+                 INSERT INTO sm.event (seq, no, generation, at, reason, next) SELECT no, no, 1, 0, 0, 6 FROM sm.task;
+                 INSERT INTO sm.worker (name, codes, shards, expires_at) SELECT 'w' || no, 1, 1, no FROM sm.task;
+                 INSERT INTO sm.shard (shard, holder, epoch, expires_at) SELECT no, 'w' || no, 1, no FROM sm.task;
+                 INSERT INTO sm.namespace (no, name) SELECT no, 'n' || no FROM sm.task WHERE no < 100;
+                 INSERT INTO sm.level (ns, bit, mask, before, after) SELECT no, bit, 0, 9, 9 FROM sm.namespace, generate_series(1, 20) bit;
+                 INSERT INTO sm.run (ns, node, start, stop, heartbeat, status, method, id)
+                 SELECT no % 99 + 1, due, no, due, no, 0, 0, 'r' || no FROM sm.task;
+                 ANALYZE sm.sensor; ANALYZE sm.event; ANALYZE sm.worker; ANALYZE sm.shard; ANALYZE sm.namespace;
+                 ANALYZE sm.level; ANALYZE sm.run; ANALYZE sm.task; ANALYZE sm.lane; ANALYZE sm.cap; ANALYZE sm.pool; ANALYZE sm.request;"
+            );
+            client.batch_execute(&schema.apply(&fill)).await.unwrap();
+            assert_eq!(complaints(&client, &schema).await, [""; 0], "{waiting} waiting, {other} not");
+        }
+    });
+}
+
+#[test]
+fn the_check_sees_scans_and_sorts() {
+    on("bad", async |client, schema| {
+        for bad in ["SELECT no FROM sm.task WHERE holder = 'x'", "SELECT no FROM sm.task ORDER BY payload"] {
+            let steps = plan(&client, &schema, bad).await;
+            let seen = steps.iter().any(|step| complaint("bad", step).is_some());
+            assert!(seen || scans_whole_index(&steps).next().is_some(), "{bad}: {steps:?}");
+        }
+    });
+}
+
+#[test]
+fn candidates_are_read_from_the_index_from_the_place_they_continue_at() {
+    on("candidates", async |client, schema| {
+        let steps = plan(&client, &schema, tick::CANDIDATES).await.join("\n");
+        assert!(steps.contains("Index Only Scan using task_ready on task"), "{steps}");
+        let range = "Index Cond: ((lane = page.lane) AND (ROW(rank, logical_date, map_index, no) > ";
+        assert!(steps.contains(range), "{steps}");
+    });
+}
+
+/// What a window reads is bounded by indexes on every side.
+#[test]
+fn active_runs_are_read_by_ranges_alone() {
+    on("ranges", async |client, schema| {
+        for (name, scan, sql) in [
+            ("records", "Index Scan", run::sql::ACTIVE.any),
+            ("places", "Index Only Scan", run::sql::PLACES.any),
+        ] {
+            let steps = plan(&client, &schema, sql).await;
+            let found = steps.iter().enumerate().filter(|(_, step)| step.contains(" using run_"));
+            let found: Vec<String> = found.map(|(at, step)| format!("{step} {}", steps[at + 1])).collect();
+            let expected = [
+                ("run_pkey", "(ROW(start, id) > ROW(GREATEST($2, $4), asked.low)) AND (start < $3))"),
+                ("run_open", "(start < $2))"),
+                ("run_node_stop", "AND (stop >= $2))"),
+                ("run_node_start", "AND (start < $2))"),
+            ];
+            assert_eq!(found.len(), expected.len(), "{name}: {steps:?}");
+            for (step, (index, range)) in found.iter().zip(expected) {
+                assert!(
+                    step.contains(&format!("{scan} using {index} ")) && step.ends_with(range),
+                    "{name}: {step}"
+                );
+            }
+        }
+    });
+}
+
+/// How many rows of this table the steps of a plan read, those they refused included, and how often it was searched. The server
+/// tells the rows of a search on the average, rounded.
+fn rows_read(step: &serde_json::Value, table: &str) -> (i64, i64) {
+    let number = |field: &str| step[field].as_i64().unwrap_or(0);
+    let loops = if step["Relation Name"] == table { number("Actual Loops") } else { 0 };
+    let own = ((number("Actual Rows") + number("Rows Removed by Filter")) * loops, loops);
+    let below = step["Plans"].as_array().into_iter().flatten().map(|step| rows_read(step, table));
+    below.fold(own, |sum, more| (sum.0 + more.0, sum.1 + more.1))
+}
+
+/// On runs of all lengths, every fifth of them open.
+#[test]
+fn a_window_reads_the_rows_that_it_answers() {
+    on("window", async |client, schema| {
+        let fill = "INSERT INTO sm.namespace (no, name) VALUES (1, 'a');
+            INSERT INTO sm.run (ns, start, status, method, id)
+            SELECT 1, i * 7919 % 5003 - 2500, 0, 0, 'r' || i FROM generate_series(0, 1999) i";
+        client.batch_execute(&schema.apply(fill)).await.unwrap();
+        let runs: Vec<(i64, Option<i64>)> = (0..2000_i64)
+            .map(|i| (i * 7919 % 5003 - 2500, i))
+            .map(|(start, i)| (start, (i % 5 > 0).then(|| start + (i * 31 % 4096) / (1 << (i % 12)))))
+            .collect();
+        let closed =
+            || runs.iter().enumerate().filter_map(|(i, (_, stop))| Some((format!("r{i}"), (*stop)?)));
+        let (ids, stops): (Vec<String>, Vec<i64>) = closed().unzip();
+        let (names, statuses) = (vec!["a"; ids.len()], vec![5_i64; ids.len()]);
+        let close = schema.apply(run::sql::CLOSE);
+        let rows = client.query(&*close, &[&names, &ids, &stops, &statuses]).await.unwrap();
+        assert_eq!(rows.len(), ids.len());
+        let places = format!("PREPARE hot AS {}", schema.apply(run::sql::PLACES.any));
+        client.batch_execute(&places).await.unwrap();
+        for (begin, end) in
+            [(0, 1), (-2500, 2503), (-1024, -1000), (511, 513), (-1, 0), (2700, 2900), (9000, 9999)]
+        {
+            let explain = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE hot('{{}}', {begin}, {end}, -9000000000000, '', '', 9000000)"
+            );
+            let answer = client.simple_query(&explain).await.unwrap();
+            let text = answer.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0),
+                _ => None,
+            });
+            let plan: serde_json::Value = serde_json::from_str(text.unwrap()).unwrap();
+            let active =
+                |(start, stop): &&(i64, Option<i64>)| *start < end && stop.is_none_or(|stop| stop >= begin);
+            let expected = runs.iter().filter(active).count() as i64;
+            assert_eq!(plan[0]["Plan"]["Actual Rows"], expected, "[{begin}, {end})");
+            let (read, searches) = rows_read(&plan[0]["Plan"], "run");
+            assert!((read - expected).abs() * 2 <= searches, "[{begin}, {end}) read {read} of {expected}");
+            assert!(searches <= 67, "{searches} searches");
+        }
+    });
+}

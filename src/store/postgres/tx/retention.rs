@@ -1,0 +1,41 @@
+//! Tasks that ended are kept for a while.
+
+use chrono::{DateTime, Utc};
+
+use super::super::error::Outcome;
+use super::super::wire::ask;
+use super::{Db, clamp};
+use crate::time::micros;
+
+/// Deletes ended tasks and their sensors; with the last task of a lane the lane, and with the last lane that names it a limit
+/// key that nothing else keeps.
+pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
+       SELECT no, lane FROM sm.task WHERE state >= 6 AND events = 0 AND ended_at < $1::bigint \
+       ORDER BY ended_at, no LIMIT $2::bigint), \
+     sensors AS (DELETE FROM sm.sensor USING gone WHERE sensor.no = gone.no RETURNING sensor.changed), \
+     tasks AS (DELETE FROM sm.task USING gone WHERE task.no = gone.no), \
+     forgotten AS (UPDATE sm.counter SET value = greatest(value, last.changed) \
+       FROM (SELECT max(changed) AS changed FROM sensors) last \
+       WHERE counter.name = 'forgotten' AND last.changed > counter.value), \
+     emptied AS MATERIALIZED (SELECT lane.no, lane.tasks, lane.limits, less.count \
+       FROM (SELECT lane, count(*) AS count FROM gone GROUP BY lane) less \
+       CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = less.lane OFFSET 0) lane), \
+     kept_lanes AS (UPDATE sm.lane SET tasks = lane.tasks - emptied.count \
+       FROM emptied WHERE lane.no = emptied.no AND emptied.tasks > emptied.count), \
+     lost_lanes AS (DELETE FROM sm.lane USING emptied WHERE lane.no = emptied.no AND emptied.tasks <= emptied.count), \
+     unnamed AS MATERIALIZED (SELECT cap.key, named.count, \
+         cap.max IS NULL AND cap.used = 0 AND cap.lanes <= named.count AS idle \
+       FROM (SELECT named.key, count(*) AS count \
+             FROM emptied CROSS JOIN LATERAL json_array_elements_text(emptied.limits::json) named (key) \
+             WHERE emptied.tasks <= emptied.count GROUP BY named.key) named \
+       CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = named.key OFFSET 0) cap), \
+     kept_caps AS (UPDATE sm.cap SET lanes = cap.lanes - unnamed.count \
+       FROM unnamed WHERE cap.key = unnamed.key AND NOT idle), \
+     lost_caps AS (DELETE FROM sm.cap USING unnamed WHERE cap.key = unnamed.key AND idle) \
+     SELECT count(*) FROM gone";
+
+impl Db<'_> {
+    pub(super) fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        self.number(ask!(FORGET_ENDED, micros(before), clamp(limit)))
+    }
+}

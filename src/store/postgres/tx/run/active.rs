@@ -1,0 +1,115 @@
+//! Answers to queries for active runs. See [`crate::run::index`] for the ranges.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::Row;
+
+use super::super::super::error::Outcome;
+use super::super::super::wire::{Statement, ask};
+use super::super::{Db, clamp, first, row};
+use super::read;
+use super::sql::{self, Both};
+use crate::id::Namespace;
+use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
+use crate::store::code::Code;
+use crate::store::tally;
+use crate::time::micros;
+
+/// What a query answers for each run.
+pub(super) trait Answer: Sized {
+    const ALL: Both;
+    const PAGE: Both;
+
+    /// The place is in the columns 1 and 2.
+    fn read(row: &Row, namespace: Namespace) -> Outcome<Self>;
+
+    fn sort(found: &mut [Self]);
+}
+
+impl Answer for RunRecord {
+    const ALL: Both = sql::ACTIVE;
+    const PAGE: Both = sql::PAGE;
+
+    fn read(row: &Row, namespace: Namespace) -> Outcome<Self> {
+        read(row, namespace)
+    }
+
+    fn sort(found: &mut [Self]) {
+        found.sort_unstable_by(|a, b| (a.start, &a.key).cmp(&(b.start, &b.key)));
+    }
+}
+
+impl Answer for RunPlace {
+    const ALL: Both = sql::PLACES;
+    const PAGE: Both = sql::PAGE_PLACES;
+
+    fn read(row: &Row, namespace: Namespace) -> Outcome<Self> {
+        Ok(Self { start: row::instant(row, 2)?, key: RunKey { namespace, id: row::name(row, 1)? } })
+    }
+
+    fn sort(found: &mut [Self]) {
+        found.sort_unstable();
+    }
+}
+
+/// One of the statements with the values of this query.
+fn question(query: &ActiveQuery, statements: &Both) -> Statement {
+    let sql = if query.asks_for_any() { statements.any } else { statements.wanted };
+    let namespaces: BTreeSet<&str> = query.namespaces.iter().map(Namespace::as_str).collect();
+    let (from, name, id) = match &query.after {
+        Some(after) => (micros(after.start), after.key.namespace.as_str(), after.key.id.as_str()),
+        None => (i64::MIN, "", ""),
+    };
+    ask!(
+        sql,
+        namespaces.into_iter().map(str::to_owned).collect::<Vec<String>>(),
+        micros(query.begin),
+        micros(query.end),
+        from,
+        name,
+        id,
+        clamp(query.limit.unwrap_or(usize::MAX)),
+        query.statuses.iter().map(|status| status.code()).collect::<Vec<i64>>(),
+        query.workflows.iter().map(ToString::to_string).collect::<Vec<String>>(),
+    )
+}
+
+impl Db<'_> {
+    /// The whole answer, or a page of it.
+    pub(super) fn active<A: Answer>(&mut self, query: &ActiveQuery) -> Outcome<Vec<A>> {
+        let query = &query.truncated();
+        if query.is_empty() || query.limit == Some(0) {
+            return Ok(Vec::new());
+        }
+        if tally::is_on() {
+            let rows = self.one(question(query, &Both { any: sql::SEEKS, wanted: sql::SEEKS }))?;
+            tally::seeks(row::whole(first(&rows)?, 0)?);
+        }
+        let statements = if query.limit.is_some() { &A::PAGE } else { &A::ALL };
+        let rows = self.one(question(query, statements))?;
+        tally::rows(rows.len());
+        let mut found = Vec::with_capacity(rows.len());
+        let mut last: Option<Namespace> = None;
+        for row in &rows {
+            let name: &str = row::value(row, 0)?;
+            let namespace = match last.take() {
+                Some(last) if last.as_str() == name => last,
+                _ => name.parse()?,
+            };
+            found.push(A::read(row, namespace.clone())?);
+            last = Some(namespace);
+        }
+        A::sort(&mut found);
+        Ok(found)
+    }
+
+    /// How many runs the answer has.
+    pub(super) fn count_active(&mut self, query: &ActiveQuery) -> Outcome<u64> {
+        let query = &query.truncated();
+        if query.is_empty() || query.limit.is_some() {
+            return Ok(self.active::<RunPlace>(query)?.len() as u64);
+        }
+        let rows = self.one(question(query, &sql::COUNT))?;
+        row::number(first(&rows)?, 0)
+    }
+}

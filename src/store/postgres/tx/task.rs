@@ -1,0 +1,68 @@
+//! The store's operations on tasks.
+
+use chrono::{DateTime, Utc};
+
+use super::PostgresTx;
+use crate::admission::{Candidate, LanePage};
+use crate::error::StoreResult;
+use crate::id::TaskKey;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{Discrepancy, GrantBatch, Granted, Inserted, Move, Moved, Survey, SurveyQuery, TaskTx};
+use crate::task::{TaskInsert, TaskRecord};
+
+impl TaskTx for PostgresTx<'_> {
+    fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
+        self.write(|db| db.insert_tasks_if_absent(tasks))
+    }
+
+    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        self.read(|db| db.tasks(keys))
+    }
+
+    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        self.read(|db| db.tasks_by_no(nos))
+    }
+
+    fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
+        match query.promote {
+            Some(_) => self.write(|db| db.survey(query)),
+            None => self.read(|db| db.survey(query)),
+        }
+    }
+
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
+        self.read(|db| db.candidates(pages))
+    }
+
+    fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+        self.write(|db| db.grant_if_open(batch))
+    }
+
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.start_if_queued(leases, now))
+    }
+
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.renew_if_leased(leases, expires_at))
+    }
+
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+        self.write(|db| db.move_if(moves))
+    }
+
+    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        self.read(|db| db.expired(now, limit))
+    }
+
+    fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+        self.read(|db| db.next_expiry())
+    }
+
+    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.write(|db| db.forget_ended(before, limit))
+    }
+
+    fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        self.read(|db| db.audit())
+    }
+}

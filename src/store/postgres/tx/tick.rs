@@ -1,0 +1,171 @@
+//! An admission tick: what it plans with, what may be admitted, and what it commits. Each is one round trip.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::Row;
+
+use super::super::error::Outcome;
+use super::super::wire::{Statement, ask};
+use super::{Db, clamp, first, pool, row};
+use crate::admission::{Candidate, Lane, LaneNo, LanePage, OrderKey};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+use crate::time::{from_micros, micros};
+
+pub(super) const REQUEST: &str = "SELECT nos, epochs FROM sm.request WHERE id = $1::text";
+/// Does nothing for a tick that was noted. A tick for which nothing is due writes nothing, not even that it writes.
+pub(super) const PROMOTE: &str = "WITH due AS MATERIALIZED ( \
+       SELECT no, lane FROM sm.task WHERE due IS NOT NULL AND due <= $1::bigint \
+         AND NOT EXISTS (SELECT FROM sm.request WHERE id = $2::text)), \
+     ticket AS (UPDATE sm.writer SET ticket = ticket + 1 WHERE EXISTS (SELECT FROM due)), \
+     promoted AS (UPDATE sm.task SET state = 0, due = NULL FROM due WHERE task.no = due.no), \
+     counted AS (UPDATE sm.lane SET ready = ready + more \
+       FROM (SELECT lane, count(*) AS more FROM due GROUP BY lane) due WHERE lane.no = due.lane) \
+     SELECT count(*) FROM due";
+pub(super) const NEXT_DUE: &str = "SELECT due FROM sm.task WHERE due IS NOT NULL ORDER BY due, no LIMIT 1";
+pub(super) const READY_LANES: &str =
+    "SELECT no, pool, slots, limits, ready FROM sm.lane WHERE ready > 0 ORDER BY no";
+pub(super) const NAMED_POOLS: &str = "SELECT pool.name, pool.slots, used, deferred, description \
+     FROM (SELECT DISTINCT pool FROM sm.lane WHERE ready > 0) named \
+     CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = named.pool OFFSET 0) pool";
+pub(super) const NAMED_CAPS: &str = "SELECT cap.key, max, used \
+     FROM (SELECT DISTINCT carried.key FROM sm.lane \
+           CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key) WHERE ready > 0) named \
+     CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = named.key OFFSET 0) cap";
+pub(super) const CANDIDATES: &str = "SELECT page.lane, rank, logical_date, map_index, no, ready_at, place \
+     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
+     WITH ORDINALITY page (lane, after_rank, after_date, after_index, after_no, most, place) \
+     CROSS JOIN LATERAL (SELECT rank, logical_date, map_index, no, ready_at FROM sm.task \
+       WHERE task.lane = page.lane AND state = 0 \
+         AND (rank, logical_date, map_index, no) > (after_rank, after_date, after_index, after_no) \
+       ORDER BY rank, logical_date, map_index, no LIMIT page.most) task";
+/// Notes what it granted, if a name is given for that. `state + 0`: not to be mistaken for the condition of an index.
+pub(super) const GRANT: &str = concat!(
+    "WITH granted AS (UPDATE sm.task SET state = 1, epoch = epoch + 1, attempt = least(attempt + 1, 4294967295), \
+       held_slots = slots, holder = $2::text, expires_at = $3::bigint, queued_at = $4::bigint \
+       FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place) \
+       WHERE task.no = given.no AND state + 0 = 0 RETURNING task.*, place), \
+     counted AS (UPDATE sm.lane SET ready = ready - less \
+       FROM (SELECT lane, count(*) AS less FROM granted GROUP BY lane) granted WHERE lane.no = granted.lane), \
+     noted AS (INSERT INTO sm.request (id, at, nos, epochs) \
+       SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch ORDER BY place) FROM granted \
+       HAVING $5::text IS NOT NULL AND count(*) > 0 \
+       ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs) \
+     SELECT ",
+    row::task_columns!(),
+    ", place FROM granted task CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
+);
+pub(super) const FORGET_REQUESTS: &str = "WITH old AS MATERIALIZED ( \
+       SELECT id FROM sm.request WHERE at < $1::bigint ORDER BY at, id LIMIT $2::bigint), \
+     gone AS (DELETE FROM sm.request USING old WHERE request.id = old.id) \
+     SELECT count(*) FROM old";
+
+fn lane(db: &mut Db<'_>, row: &Row) -> Outcome<Lane> {
+    Ok(Lane::new(LaneNo(row::value(row, 0)?), db.lane(row, 0, 1)?, row::number(row, 4)?))
+}
+
+fn leases(row: &Row) -> Outcome<Vec<LeaseRef>> {
+    let (nos, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
+    Ok(nos.into_iter().zip(epochs).map(|(no, epoch)| LeaseRef::new(TaskNo(no), epoch)).collect())
+}
+
+impl Db<'_> {
+    pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
+        let request = query.request.as_ref().map(|request| request.as_str().to_owned());
+        let promote = match query.promote {
+            Some(now) => ask!(PROMOTE, micros(now), request.clone()),
+            None => ask!("SELECT 0::bigint"),
+        };
+        let pools = match query.pools {
+            WhichPools::All => ask!(pool::ALL_POOLS),
+            WhichPools::Named => ask!(NAMED_POOLS),
+        };
+        let [granted, promoted, lanes, pools, limits, next_due] = self.unticketed([
+            ask!(REQUEST, request),
+            promote,
+            ask!(READY_LANES),
+            pools,
+            ask!(NAMED_CAPS),
+            ask!(NEXT_DUE),
+        ])?;
+        let mut survey = Survey {
+            granted: granted.first().map(leases).transpose()?,
+            next_due: next_due.first().map(|row| row::value(row, 0).map(from_micros)).transpose()?,
+            ..Survey::default()
+        };
+        if survey.granted.is_none() {
+            survey.promoted = row::whole(first(&promoted)?, 0)?;
+            survey.lanes = lanes.iter().map(|row| lane(self, row)).collect::<Outcome<_>>()?;
+            survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
+            survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
+            survey.pools.sort_unstable_by(|a, b| a.spec.name.cmp(&b.spec.name));
+            survey.limits.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        }
+        Ok(survey)
+    }
+
+    pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
+        if pages.is_empty() {
+            return Ok(Vec::new());
+        }
+        // No task stands before this place, or in it.
+        let begin = (i64::MIN, i64::MIN, i64::MIN, i64::MIN);
+        let place = |after: OrderKey| {
+            (after.rank, micros(after.logical_date), row::map_index_value(after.map_index), after.no.0)
+        };
+        let after: Vec<_> = pages.iter().map(|page| page.after.map_or(begin, place)).collect();
+        let statement = ask!(
+            CANDIDATES,
+            pages.iter().map(|page| page.lane.0).collect::<Vec<_>>(),
+            after.iter().map(|after| after.0).collect::<Vec<_>>(),
+            after.iter().map(|after| after.1).collect::<Vec<_>>(),
+            after.iter().map(|after| after.2).collect::<Vec<_>>(),
+            after.iter().map(|after| after.3).collect::<Vec<_>>(),
+            pages.iter().map(|page| clamp(page.limit)).collect::<Vec<_>>(),
+        );
+        let mut found = Vec::new();
+        for row in self.one(statement)? {
+            let order = OrderKey::new(
+                row::value(&row, 1)?,
+                row::instant(&row, 2)?,
+                row::map_index(&row, 3)?,
+                TaskNo(row::value(&row, 4)?),
+            );
+            let place = row::place(&row, 6)?;
+            let candidate = Candidate::new(LaneNo(row::value(&row, 0)?), order);
+            found.push(match pages.get(place) {
+                Some(page) if page.with_ready_at => (place, candidate.ready_at(row::instant(&row, 5)?)),
+                _ => (place, candidate),
+            });
+        }
+        found.sort_unstable_by_key(|(place, candidate)| (*place, candidate.order));
+        Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
+    }
+
+    pub(super) fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> Outcome<Granted> {
+        let mut seen = HashSet::with_capacity(batch.tasks.len());
+        let nos: Vec<i64> = batch.tasks.iter().filter(|no| seen.insert(**no)).map(|no| no.0).collect();
+        let place: HashMap<i64, usize> = nos.iter().enumerate().map(|(at, no)| (*no, at)).collect();
+        let request = batch.request.map(|request| request.as_str().to_owned());
+        let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
+        let (before, limit) = match batch.forget {
+            Some(forget) => (micros(forget.before), clamp(forget.limit)),
+            None => (i64::MIN, 0),
+        };
+        let statements: [Statement; 4] = [
+            ask!(GRANT, nos, batch.holder.as_str(), expires_at, now, request),
+            pool::changes(pool::TAKE_SLOTS, batch.pools),
+            pool::changes(pool::TAKE_CAPS, batch.limits),
+            ask!(FORGET_REQUESTS, before, limit),
+        ];
+        let [tasks, pools, limits, forgotten] = self.all(statements)?;
+        let mut granted = tasks.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<_>>>()?;
+        granted.sort_unstable_by_key(|task| place.get(&task.no.0));
+        Ok(Granted {
+            tasks: granted,
+            pools: row::whole(first(&pools)?, 0)?,
+            limits: row::whole(first(&limits)?, 0)?,
+            forgotten: row::whole(first(&forgotten)?, 0)?,
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! Workers and the shards they hold.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+
+use super::super::error::Outcome;
+use super::super::wire::ask;
+use super::{Db, clamp, row};
+use crate::id::Holder;
+use crate::store::{Moved, ShardLease, ShardWrite, Worker};
+use crate::time::micros;
+
+pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at) \
+     VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint) ON CONFLICT (name) DO UPDATE \
+     SET codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at";
+pub(super) const DELETE_WORKER: &str = "DELETE FROM sm.worker WHERE name = $1::text";
+pub(super) const RELEASE: &str =
+    "UPDATE sm.shard SET holder = NULL, epoch = epoch + 1 WHERE holder = $1::text";
+pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
+       SELECT name FROM sm.worker WHERE expires_at < $1::bigint ORDER BY expires_at, name LIMIT $2::bigint), \
+     gone AS (DELETE FROM sm.worker USING old WHERE worker.name = old.name RETURNING 1) \
+     SELECT count(*) FROM gone";
+pub(super) const LIVE_WORKERS: &str =
+    "SELECT name, codes, shards, expires_at FROM sm.worker WHERE expires_at > $1::bigint";
+pub(super) const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm.shard ORDER BY shard";
+/// No two writes were decided on the same epoch of one shard. A shard that was never held has the epoch 0.
+pub(super) const PUT_SHARDS: &str = "WITH found AS MATERIALIZED ( \
+       SELECT given.* FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[]) \
+         WITH ORDINALITY given (shard, was, holder, epoch, expires_at, place) \
+       LEFT JOIN LATERAL (SELECT epoch FROM sm.shard WHERE shard.shard = given.shard OFFSET 0) shard ON true \
+       WHERE coalesce(shard.epoch, 0) = given.was), \
+     put AS (INSERT INTO sm.shard (shard, holder, epoch, expires_at) \
+       SELECT shard, holder, epoch, expires_at FROM found ON CONFLICT (shard) DO UPDATE \
+       SET holder = excluded.holder, epoch = excluded.epoch, expires_at = excluded.expires_at) \
+     SELECT place FROM found";
+
+impl Db<'_> {
+    pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
+        let (codes, shards) = (i64::from(worker.codes.get()), i64::from(worker.shards.get()));
+        self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, micros(worker.expires_at))).map(|_| ())
+    }
+
+    pub(super) fn delete_worker(&mut self, name: &Holder) -> Outcome<()> {
+        self.all([ask!(DELETE_WORKER, name.as_str()), ask!(RELEASE, name.as_str())]).map(|_| ())
+    }
+
+    pub(super) fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        self.number(ask!(FORGET_WORKERS, micros(before), clamp(limit)))
+    }
+
+    pub(super) fn live_workers(&mut self, now: DateTime<Utc>) -> Outcome<Vec<Worker>> {
+        let rows = self.one(ask!(LIVE_WORKERS, micros(now)))?;
+        let worker = |row| {
+            let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
+            Ok(Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?))
+        };
+        let mut workers = rows.iter().map(worker).collect::<Outcome<Vec<Worker>>>()?;
+        workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(workers)
+    }
+
+    pub(super) fn shard_leases(&mut self) -> Outcome<Vec<ShardLease>> {
+        let rows = self.one(ask!(SHARDS))?;
+        let lease = |row| {
+            let (shard, holder) = (row::count(row, 0)?, row::maybe_name(row, 1)?);
+            Ok(ShardLease::new(shard, holder, row::value(row, 2)?, row::instant(row, 3)?))
+        };
+        rows.iter().map(lease).collect()
+    }
+
+    pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<Moved>> {
+        let mut answers = vec![Moved::No; writes.len()];
+        let mut seen = HashSet::with_capacity(writes.len());
+        let first: Vec<usize> =
+            (0..writes.len()).filter(|at| seen.insert((writes[*at].lease.shard, writes[*at].was))).collect();
+        let given = || first.iter().map(|at| &writes[*at]);
+        let rows = self.one(ask!(
+            PUT_SHARDS,
+            given().map(|write| i64::from(write.lease.shard)).collect::<Vec<i64>>(),
+            given().map(|write| write.was).collect::<Vec<i64>>(),
+            given()
+                .map(|write| write.lease.holder.as_ref().map(ToString::to_string))
+                .collect::<Vec<Option<String>>>(),
+            given().map(|write| write.lease.epoch).collect::<Vec<i64>>(),
+            given().map(|write| micros(write.lease.expires_at)).collect::<Vec<i64>>(),
+        ))?;
+        for row in &rows {
+            if let Some(at) = first.get(row::place(row, 0)?) {
+                answers[*at] = Moved::Yes;
+            }
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,64 @@
+//! Tells tests what is sent to the server.
+
+use std::cell::RefCell;
+
+use super::name::Schema;
+use super::options::PLANNER;
+use super::wire::Statement;
+
+/// What a store of the crate's sent to PostgreSQL together, and waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RoundTrip {
+    /// The statements in their order. What begins a transaction goes with the first, and is not listed; a commit is alone.
+    pub statements: Vec<SentStatement>,
+}
+
+/// One statement of a [`RoundTrip`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct SentStatement {
+    /// The text, with the schema in it.
+    pub sql: String,
+    /// The types of its parameters: of `$1`, `$2` and so on.
+    pub types: Vec<String>,
+}
+
+/// What a store sets on its connections so that the server plans its statements as it should, as `SET` takes it.
+pub fn planner_settings() -> &'static [&'static str] {
+    &PLANNER
+}
+
+thread_local! {
+    static SENT: RefCell<Option<Vec<RoundTrip>>> = const { RefCell::new(None) };
+}
+
+/// Runs the body, and answers what stores of the crate's that it used on this thread sent to PostgreSQL on connections of their
+/// own. Left out is what happens once per connection (connecting, preparing statements) and roll-backs, which nobody waits for.
+pub fn watch_round_trips<T>(body: impl FnOnce() -> T) -> (T, Vec<RoundTrip>) {
+    SENT.set(Some(Vec::new()));
+    let answer = body();
+    (answer, SENT.take().unwrap_or_default())
+}
+
+fn note(trip: impl FnOnce() -> RoundTrip) {
+    SENT.with_borrow_mut(|sent| {
+        if let Some(sent) = sent {
+            sent.push(trip());
+        }
+    });
+}
+
+pub(super) fn batch(schema: &Schema, batch: &[Statement]) {
+    note(|| {
+        let statements = batch.iter().map(|Statement { sql, params }| SentStatement {
+            sql: schema.apply(sql),
+            types: params.iter().map(|param| param.kind.to_string()).collect(),
+        });
+        RoundTrip { statements: statements.collect() }
+    });
+}
+
+pub(super) fn commit() {
+    note(|| RoundTrip { statements: vec![SentStatement { sql: "COMMIT".into(), types: Vec::new() }] });
+}

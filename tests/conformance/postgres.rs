@@ -1,0 +1,101 @@
+//! The PostgreSQL store: at every isolation level, behind a pooler, and in transactions that a host owns.
+
+use std::sync::{Mutex, PoisonError};
+
+use stationmaster::conformance::{self, Capabilities, Readers};
+use stationmaster::store::postgres::tokio_postgres::{Client, Config, IsolationLevel, NoTls};
+use stationmaster::store::postgres::{Isolation, Pooling, PostgresOptions, Schema, attach};
+use stationmaster::store::{Durability, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::{Error, Result};
+
+use crate::scratch::{Scratch, url};
+
+/// Makes stores by these options, one after the other in one schema.
+fn by(change: impl Fn(PostgresOptions) -> PostgresOptions) -> impl Fn() -> Box<dyn Store> {
+    let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
+    move || {
+        scratch.empty();
+        Box::new(scratch.open(&change))
+    }
+}
+
+fn conforms(change: impl Fn(PostgresOptions) -> PostgresOptions) {
+    conformance::run_with(Capabilities::new().readers(Readers::GoOn), &by(change));
+}
+
+#[test]
+fn postgres_at_read_committed() {
+    conforms(|options| options.isolation(Isolation::ReadCommitted));
+}
+
+#[test]
+fn postgres_at_repeatable_read() {
+    conforms(|options| options.isolation(Isolation::RepeatableRead));
+}
+
+#[test]
+fn postgres_at_serializable() {
+    conforms(|options| options.isolation(Isolation::Serializable));
+}
+
+#[test]
+fn postgres_as_behind_a_pooler() {
+    conforms(|options| options.pooling(Pooling::Transaction));
+}
+
+#[test]
+fn postgres_answers_as_the_memory_store_does() {
+    conformance::model(&by(|options| options), 0..25, 80);
+}
+
+/// A host that owns the connection and its transactions.
+#[derive(Debug)]
+struct Host {
+    runtime: tokio::runtime::Runtime,
+    client: Mutex<Client>,
+    schema: Schema,
+}
+
+impl Host {
+    fn open(schema: &Schema) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let config: Config = url().parse().unwrap();
+            let (client, connection) = config.connect(NoTls).await.unwrap();
+            tokio::spawn(connection);
+            client.batch_execute("SET synchronous_commit = off").await.unwrap();
+            client
+        });
+        Self { runtime, client: Mutex::new(client), schema: schema.clone() }
+    }
+}
+
+impl Store for Host {
+    fn info(&self) -> StoreInfo {
+        StoreInfo::new("postgres of a host", 1, Durability::Process)
+    }
+
+    fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start();
+        let transaction = self.runtime.block_on(begin).map_err(Error::abort)?;
+        std::thread::scope(|scope| {
+            let (mut tx, serving) = attach(&transaction, &self.schema);
+            scope.spawn(|| self.runtime.block_on(serving));
+            body(&mut tx)
+        })?;
+        self.runtime.block_on(transaction.commit()).map_err(Error::abort)
+    }
+}
+
+#[test]
+fn postgres_in_transactions_that_a_host_owns() {
+    let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
+    conformance::run(&|| {
+        scratch.empty();
+        Box::new(Host::open(&scratch.0))
+    });
+}

@@ -1,0 +1,154 @@
+//! Runs the processes, disturbs them, and checks what they wrote down.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::StoreExt;
+use stationmaster::testing::history::{Event, History, Operation, Summary};
+
+use crate::Errand;
+use crate::place::{Commits, Place};
+use crate::respawn::Respawned;
+use crate::worker::{Bears, Line, Mood, Orders, POOLS, Random};
+
+/// How long a test runs: what the environment says, or this.
+pub fn seconds(default: u64) -> u64 {
+    std::env::var("STATIONMASTER_CONTENTION_SECONDS").map_or(default, |text| text.parse().unwrap())
+}
+
+/// What happens to the processes.
+pub struct Trial<'a> {
+    pub place: Place,
+    pub processes: usize,
+    pub seconds: u64,
+    pub mood: Mood,
+    pub bears: Bears,
+    /// About how long it is from kill to kill in a wild mood, in milliseconds.
+    pub pause: u64,
+    /// Called before each kill, for trouble of another kind.
+    pub disturb: &'a mut dyn FnMut(&mut Random),
+}
+
+/// What became of them.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub summary: Summary,
+    /// Grants by place.
+    pub grants: Vec<usize>,
+    pub kills: usize,
+    /// Calls that returned.
+    pub calls: usize,
+    pub longest: Duration,
+    /// What workers bore, by kind.
+    pub errors: BTreeMap<String, usize>,
+}
+
+impl Outcome {
+    pub fn print(&self, what: &str) {
+        let Self { summary, grants, kills, calls, longest, errors } = self;
+        println!(
+            "{what}, {kills} kills: {summary:?}, {calls} calls, the longest {longest:.1?}, errors {errors:?}, 0 violations"
+        );
+        let (least, most) = (grants.iter().min().unwrap(), grants.iter().max().unwrap());
+        println!("grants {grants:?}: slowest process {:.2} of the fastest", *least as f64 / *most as f64);
+        let is_fair = *least > 0 || errors.contains_key("Conflict");
+        assert!(is_fair, "a process was starved: {grants:?}");
+    }
+}
+
+/// The events of one child: a line before a call and none after it means that the child died in it, or that the call failed.
+pub fn events(lines: &[String]) -> Vec<Event> {
+    let mut calls: HashMap<u64, Event> = HashMap::new();
+    for line in lines.iter().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
+        match line {
+            Line::Call { call, at, returned: false, operation } => {
+                calls.insert(call, Event { invoked: at, returned: None, operation });
+            }
+            Line::Call { call, at, returned: true, operation } => {
+                if let Some(event) = calls.get_mut(&call) {
+                    event.returned = Some(at);
+                    event.operation = operation;
+                }
+            }
+            Line::Errors(_) => {}
+        }
+    }
+    calls.into_values().collect()
+}
+
+/// What one child bore.
+fn errors(lines: &[String]) -> BTreeMap<String, usize> {
+    let last = lines.iter().rev().find_map(|line| match serde_json::from_str(line) {
+        Ok(Line::Errors(errors)) => Some(errors),
+        _ => None,
+    });
+    last.unwrap_or_default()
+}
+
+/// An empty history of the pools that every test has.
+pub fn history() -> History {
+    History::new(POOLS.map(|(name, slots)| (name, Some(slots))))
+}
+
+/// Runs the processes for the test's time. In a wild mood, kills one at random every now and then and puts another in
+/// its place.
+pub fn run(trial: Trial<'_>) -> Outcome {
+    let Trial { place, processes, seconds, mood, bears, pause, disturb } = trial;
+    let store = place.open(Commits::Quick);
+    let pools = POOLS.map(|(name, slots)| PoolSpec::new(name, Slots::Limited(slots)).unwrap());
+    store.write(|tx| Ok(tx.put_pools(&pools)?)).unwrap();
+
+    let length = Duration::from_secs(seconds);
+    let end = Instant::now() + length;
+    let mut spawned = 0;
+    let mut spawn = |left: Duration| {
+        spawned += 1;
+        let orders = Orders {
+            name: format!("p{spawned}"),
+            place: place.clone(),
+            seed: spawned,
+            micros: left.as_micros() as u64,
+            mood,
+            bears,
+        };
+        Respawned::new("child", &serde_json::to_string(&Errand::Work(orders)).unwrap())
+    };
+    let mut places: Vec<Respawned> = (0..processes).map(|_| spawn(length)).collect();
+    let mut said: Vec<Vec<Vec<String>>> = (0..processes).map(|_| Vec::new()).collect();
+    let mut random = Random(u64::from(std::process::id()));
+    let mut outcome = Outcome { grants: vec![0; processes], ..Outcome::default() };
+    while mood == Mood::Wild && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(pause / 4 + random.below(pause * 3 / 2)));
+        disturb(&mut random);
+        let place = random.below(processes as u64) as usize;
+        let next = spawn(end.saturating_duration_since(Instant::now()));
+        said[place].push(std::mem::replace(&mut places[place], next).kill());
+        outcome.kills += 1;
+    }
+    for (place, child) in places.into_iter().enumerate() {
+        said[place].push(child.join());
+    }
+
+    let mut history = history();
+    for (place, lives) in said.iter().enumerate() {
+        for (kind, count) in lives.iter().flat_map(|lines| errors(lines)) {
+            *outcome.errors.entry(kind).or_default() += count;
+        }
+        for event in lives.iter().flat_map(|lines| events(lines)) {
+            if let Operation::Admit(granted) = &event.operation {
+                outcome.grants[place] += granted.len();
+            }
+            if let Some(returned) = event.returned {
+                let took = Duration::from_micros(returned.saturating_sub(event.invoked));
+                outcome.calls += 1;
+                outcome.longest = outcome.longest.max(took);
+            }
+            history.push(event);
+        }
+    }
+    outcome.summary = history.check().unwrap();
+    let found = store.read(|tx| Ok(tx.audit()?)).unwrap();
+    assert!(found.is_empty(), "{found:?}");
+    outcome
+}

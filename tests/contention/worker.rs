@@ -1,0 +1,294 @@
+//! A process that works, and what it writes down.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::error::{Error, Result};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::service::lifecycle::{Finish, Finished, enqueue, finish, renew};
+use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::task::LeaseLoss;
+use stationmaster::testing::history::{Grant, LeaseId, Operation};
+use stationmaster::time::micros;
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskNo};
+
+use crate::place::{Commits, Place};
+use crate::respawn::say;
+
+pub const POOLS: [(&str, u32); 3] = [("one", 1), ("three", 3), ("sixteen", 16)];
+
+/// Microseconds of a clock that all processes of the machine share.
+pub fn instant() -> u64 {
+    micros(SystemClock.now()).unsigned_abs()
+}
+
+/// splitmix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mood {
+    /// Every lease is long and is given back.
+    Calm,
+    /// Leases are short, some are left to expire, pools are resized, processes are killed.
+    Wild,
+}
+
+impl Mood {
+    fn lease(self) -> Duration {
+        match self {
+            Self::Calm => Duration::from_secs(600),
+            Self::Wild => Duration::from_millis(40),
+        }
+    }
+}
+
+/// The errors that a worker lives with: it goes on with the same handle, and what it asked for may have happened or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bears {
+    /// Any error of the store ends the worker, and so fails the test.
+    Nothing,
+    /// A connection that was lost.
+    LostConnections,
+    /// Another writer that was first every time that the call was made again.
+    Conflicts,
+}
+
+impl Bears {
+    fn bears(self, error: &Error) -> bool {
+        use stationmaster::error::StoreErrorKind::{Conflict, Indeterminate, Io};
+        let Error::Store(error) = error else { return false };
+        match self {
+            Self::Nothing => false,
+            Self::LostConnections => matches!(error.kind(), Io | Indeterminate),
+            Self::Conflicts => error.kind() == Conflict,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Orders {
+    pub name: String,
+    pub place: Place,
+    pub seed: u64,
+    pub micros: u64,
+    pub mood: Mood,
+    pub bears: Bears,
+}
+
+/// A line of a child's diary: written before a call, and again after it. A call that answered an error has no second line.
+#[derive(Serialize, Deserialize)]
+pub enum Line {
+    Call {
+        call: u64,
+        at: u64,
+        returned: bool,
+        operation: Operation,
+    },
+    /// What the worker bore, by kind, so far.
+    Errors(BTreeMap<String, usize>),
+}
+
+fn write(line: &Line) {
+    say(&serde_json::to_string(line).unwrap());
+}
+
+/// Calls, and the lines about them.
+#[derive(Default)]
+pub struct Diary {
+    calls: u64,
+}
+
+impl Diary {
+    /// Makes a call between two lines.
+    pub fn call<T>(&mut self, asked: Operation, call: impl FnOnce() -> Result<(T, Operation)>) -> Result<T> {
+        let id = self.calls;
+        self.calls += 1;
+        let line = |returned, operation| Line::Call { call: id, at: instant(), returned, operation };
+        write(&line(false, asked));
+        let (answer, operation) = call()?;
+        write(&line(true, operation));
+        Ok(answer)
+    }
+}
+
+struct Worker {
+    orders: Orders,
+    store: Arc<dyn Store>,
+    admitter: Admitter,
+    reaper: Reaper,
+    random: Random,
+    diary: Diary,
+    held: Vec<LeaseRef>,
+}
+
+impl Worker {
+    fn enqueue(&mut self, round: u64) -> Result<()> {
+        let tasks: Vec<NewTask> = (0..6_u64)
+            .map(|n| {
+                let (pool, slots) = POOLS[n as usize % 3];
+                let key =
+                    TaskKey::new("contention", &self.orders.name, round.to_string(), n.to_string()).unwrap();
+                NewTask::new(key)
+                    .pool(pool.try_into().unwrap())
+                    .pool_slots((1 + self.random.below(5) as u32).min(slots))
+                    .priority(self.random.below(2) as i32)
+                    .lease_loss(LeaseLoss::Requeue { at_most: u32::MAX })
+            })
+            .collect();
+        self.store.write(|tx| enqueue(tx, SystemClock.now(), &tasks))?;
+        Ok(())
+    }
+
+    fn admit(&mut self) -> Result<()> {
+        let Self { diary, admitter, .. } = self;
+        let granted = diary.call(Operation::Admit(vec![]), || {
+            let granted = admitter.admit(SystemClock.now(), 6)?.granted;
+            let grants = granted.iter().map(|task| Grant {
+                task: task.no.0,
+                epoch: task.epoch,
+                pool: task.lane.pool.to_string(),
+                slots: task.lane.slots,
+                expires_at: micros(task.lease.as_ref().unwrap().expires_at).unsigned_abs(),
+            });
+            let grants = Operation::Admit(grants.collect());
+            Ok((granted, grants))
+        })?;
+        self.held.extend(granted.iter().map(|task| task.lease_ref()));
+        Ok(())
+    }
+
+    fn renew(&mut self) -> Result<()> {
+        let (held, length) = (self.held.clone(), self.orders.mood.lease());
+        let now = SystemClock.now();
+        let until = micros(now + length).unsigned_abs();
+        let Self { diary, store, .. } = self;
+        self.held = diary.call(Operation::Renew(ids(&held), until), || {
+            let moved = store.write(|tx| renew(tx, now, length, &held))?;
+            let kept: Vec<LeaseRef> = held
+                .iter()
+                .zip(moved)
+                .filter(|(_, moved)| *moved == Moved::Yes)
+                .map(|(lease, _)| *lease)
+                .collect();
+            let operation = Operation::Renew(ids(&kept), until);
+            Ok((kept, operation))
+        })?;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        let Self { diary, store, orders, .. } = self;
+        diary.call(Operation::End(ids(&held)), || {
+            let finishes: Vec<Finish> = held.iter().map(|lease| Finish::success(*lease)).collect();
+            let finished = store.write(|tx| finish(tx, SystemClock.now(), &finishes))?;
+            let accepted = |finished: &Finished| *finished != Finished::Stale;
+            assert!(orders.mood == Mood::Wild || finished.iter().all(accepted), "a lease was lost");
+            let ended: Vec<LeaseRef> = held
+                .iter()
+                .zip(&finished)
+                .filter(|(_, done)| accepted(done))
+                .map(|(lease, _)| *lease)
+                .collect();
+            Ok(((), Operation::End(ids(&ended))))
+        })
+    }
+
+    fn reap(&mut self) -> Result<()> {
+        let Self { diary, reaper, .. } = self;
+        diary.call(Operation::Reap(vec![]), || {
+            let reaped = reaper.tick(SystemClock.now())?.reaped;
+            let leases: Vec<LeaseRef> = reaped.iter().map(|reaped| reaped.task.lease_ref()).collect();
+            Ok(((), Operation::Reap(ids(&leases))))
+        })
+    }
+
+    fn resize(&mut self) -> Result<()> {
+        let (pool, slots) = POOLS[self.random.below(3) as usize];
+        let slots = 1 + self.random.below(u64::from(slots) + 4) as u32;
+        let operation = Operation::Resize(pool.into(), Some(slots));
+        let Self { diary, store, .. } = self;
+        diary.call(operation.clone(), || {
+            let spec = PoolSpec::new(pool, Slots::Limited(slots))?;
+            store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&spec))?))?;
+            Ok(((), operation))
+        })
+    }
+
+    fn round(&mut self, round: u64) -> Result<()> {
+        self.enqueue(round)?;
+        self.admit()?;
+        std::thread::sleep(Duration::from_micros(self.random.below(900)));
+        if self.orders.mood == Mood::Wild {
+            match self.random.below(12) {
+                0 => self.held.clear(),
+                1 | 2 => self.renew()?,
+                3 => self.resize()?,
+                4 | 5 => self.reap()?,
+                // Holds them past their expiry, and tries to use them.
+                6 => std::thread::sleep(self.orders.mood.lease() * 2),
+                _ => {}
+            }
+        }
+        self.finish()
+    }
+
+    fn work(&mut self) {
+        let end = Instant::now() + Duration::from_micros(self.orders.micros);
+        let mut errors = BTreeMap::new();
+        for round in 1.. {
+            if Instant::now() >= end {
+                return;
+            }
+            if let Err(error) = self.round(round) {
+                assert!(self.orders.bears.bears(&error), "{error:?}");
+                let Error::Store(error) = error else { return };
+                *errors.entry(format!("{:?}", error.kind())).or_default() += 1;
+                write(&Line::Errors(errors.clone()));
+            }
+        }
+    }
+}
+
+fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
+    leases
+        .iter()
+        .map(|LeaseRef { no: TaskNo(task), epoch, .. }| LeaseId { task: *task, epoch: *epoch })
+        .collect()
+}
+
+pub fn work(orders: Orders) {
+    let store = loop {
+        match orders.place.try_open(Commits::Quick) {
+            Ok(store) => break store,
+            Err(error) => assert!(orders.bears.bears(&error), "{error:?}"),
+        }
+    };
+    let options = AdmitterOptions::default().lease(orders.mood.lease());
+    let name = orders.name.as_str().try_into().unwrap();
+    let mut worker = Worker {
+        admitter: Admitter::new(store.clone(), name, options).unwrap(),
+        reaper: Reaper::new(store.clone(), ReaperOptions::default()),
+        random: Random(orders.seed),
+        diary: Diary::default(),
+        held: Vec::new(),
+        orders,
+        store,
+    };
+    say("ready");
+    worker.work();
+}

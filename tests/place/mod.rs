@@ -1,0 +1,50 @@
+//! Where a store is, as a test tells its child processes.
+
+#[cfg(feature = "postgres")]
+pub mod postgres;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stationmaster::error::Result;
+use stationmaster::store::Store;
+#[cfg(feature = "sqlite")]
+use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+
+/// Whether commits wait for the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Commits {
+    Durable,
+    Quick,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Place {
+    #[cfg(feature = "sqlite")]
+    Sqlite(PathBuf),
+    #[cfg(feature = "postgres")]
+    Postgres(postgres::Database),
+}
+
+impl Place {
+    /// Opens the store; makes its tables if need be.
+    pub fn open(&self, commits: Commits) -> Arc<dyn Store> {
+        self.try_open(commits).unwrap()
+    }
+
+    pub fn try_open(&self, commits: Commits) -> Result<Arc<dyn Store>> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => {
+                let synchronous = match commits {
+                    Commits::Durable => Synchronous::Full,
+                    Commits::Quick => Synchronous::Normal,
+                };
+                Ok(Arc::new(SqliteStore::open(path, SqliteOptions::new().synchronous(synchronous))?))
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.open(commits),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Connections that are lost, refused and made anew.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use stationmaster::clock::Clock;
+use stationmaster::error::StoreErrorKind;
+use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
+use stationmaster::store::postgres::{Connector, PostgresOptions};
+use stationmaster::store::{PostgresStore, Store, StoreExt, TxMode};
+use stationmaster::{Error, Result};
+
+use crate::scratch::{Scratch, query, rows, url};
+use crate::{kind, pool, pools, put};
+
+/// Connects as `name`, and counts how often.
+fn named(name: &str, count: &Arc<AtomicUsize>) -> Connector {
+    let mut config: Config = url().parse().unwrap();
+    config.application_name(name);
+    let count = Arc::clone(count);
+    Connector::new(move || {
+        let config = config.clone();
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { config.connect(NoTls).await }
+    })
+}
+
+struct Named {
+    scratch: Scratch,
+    store: PostgresStore,
+    count: Arc<AtomicUsize>,
+}
+
+impl Named {
+    fn open(change: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Self {
+        let (scratch, count) = (Scratch::new(), Arc::default());
+        let options = change(scratch.options());
+        let store = PostgresStore::open(named(scratch.0.as_str(), &count), options).unwrap();
+        Self { scratch, store, count }
+    }
+
+    /// Ends all connections of the store, and waits until they are gone.
+    fn terminate(&self) {
+        let of = format!("FROM pg_stat_activity WHERE application_name = '{}'", self.scratch.0);
+        query(&format!("SELECT pg_terminate_backend(pid) {of}"));
+        while rows(&format!("SELECT count(*) {of}"))[0].get::<_, i64>(0) > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_connection_lost_while_idle_is_made_anew_and_nobody_notices() {
+    let named = Named::open(|options| options);
+    put(&named.store, "before").unwrap();
+    assert_eq!(pools(&named.store), 1);
+    let before = named.count.load(Ordering::SeqCst);
+    named.terminate();
+    put(&named.store, "after").unwrap();
+    assert_eq!(pools(&named.store), 2);
+    assert_eq!(named.count.load(Ordering::SeqCst), before + 2, "the writer's and the reader's");
+}
+
+#[test]
+fn a_connection_lost_within_a_transaction_is_told_and_nothing_was_changed() {
+    let named = Named::open(|options| options);
+    for mode in [TxMode::Write, TxMode::Read] {
+        let lost = named.store.transact(mode, &mut |tx| {
+            tx.all_pools()?;
+            if mode == TxMode::Write {
+                tx.put_pools(&[pool("half", 1)])?;
+            }
+            named.terminate();
+            tx.all_pools()?;
+            Ok(())
+        });
+        let lost = lost.unwrap_err();
+        assert_eq!(kind(&lost), StoreErrorKind::Io, "{lost}");
+        assert_eq!(pools(&named.store), 0);
+    }
+    put(&named.store, "after").unwrap();
+}
+
+#[test]
+fn a_connection_lost_before_the_commit_is_sent_is_no_open_question() {
+    let named = Named::open(|options| options);
+    let lost = named.store.transact(TxMode::Write, &mut |tx| {
+        tx.put_pools(&[pool("half", 1)])?;
+        named.terminate();
+        // Until the client has seen it.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(())
+    });
+    assert_eq!(kind(&lost.unwrap_err()), StoreErrorKind::Io);
+    assert_eq!(pools(&named.store), 0);
+}
+
+#[test]
+fn a_connection_lost_within_the_commit_is_an_open_question() {
+    let named = Named::open(|options| options);
+    // The commit waits for a check that sleeps.
+    query(&format!(
+        "CREATE FUNCTION \"{0}\".doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END'; \
+         CREATE CONSTRAINT TRIGGER doze AFTER INSERT ON \"{0}\".pool DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION \"{0}\".doze()",
+        named.scratch.0
+    ));
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let store = &named.store;
+        scope.spawn(move || tell.send(put(store, "open")));
+        let committing = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}' AND query = 'COMMIT' AND state = 'active'",
+            named.scratch.0
+        );
+        while rows(&committing)[0].get::<_, i64>(0) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        named.terminate();
+        let lost: Result<()> = told.recv().unwrap();
+        assert!(lost.unwrap_err().is_indeterminate());
+    });
+    assert_eq!(pools(&named.store), 0);
+    query(&format!("DROP TRIGGER doze ON \"{}\".pool", named.scratch.0));
+    put(&named.store, "after").unwrap();
+}
+
+/// A commit that the server refuses is undone, and known to be.
+#[test]
+fn a_refused_commit_is_no_open_question() {
+    let named = Named::open(|options| options);
+    query(&format!(
+        "CREATE FUNCTION \"{0}\".no() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = ''40001''; END'; \
+         CREATE CONSTRAINT TRIGGER no AFTER INSERT ON \"{0}\".pool DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION \"{0}\".no()",
+        named.scratch.0
+    ));
+    let mut runs = 0;
+    let refused = named.store.write(|tx| {
+        runs += 1;
+        Ok(tx.put_pools(&[pool("p", 1)])?)
+    });
+    assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Conflict);
+    assert_eq!(runs, stationmaster::store::CONFLICT_RETRIES + 1, "a serialization failure is tried again");
+    assert_eq!(pools(&named.store), 0);
+}
+
+#[test]
+fn the_body_goes_on_after_a_panic_in_another() {
+    let named = Named::open(|options| options);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        named.store.write(|tx| -> Result<()> {
+            tx.put_pools(&[pool("p", 1)])?;
+            panic!("the body's own")
+        })
+    }));
+    assert!(panicked.is_err());
+    put(&named.store, "q").unwrap();
+    assert_eq!(pools(&named.store), 1);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_in_time() {
+    let options = PostgresOptions::new().connect_timeout(Duration::from_millis(200));
+    let refused = PostgresStore::connect("postgres://nobody@127.0.0.1:1/none", options.clone()).unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Io, "{refused}");
+    // Accepts, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://nobody@{}/none", silent.local_addr().unwrap());
+    let refused = PostgresStore::connect(&url, options).unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Io, "{refused}");
+    let refused = PostgresStore::connect("no url", PostgresOptions::new()).unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Backend, "{refused}");
+    let nobody = url_of_nobody();
+    let refused = PostgresStore::connect(&nobody, PostgresOptions::new()).unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Backend, "tried once: {refused}");
+}
+
+fn url_of_nobody() -> String {
+    let config: Config = url().parse().unwrap();
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    format!("host=127.0.0.1 port={port} user=postgres dbname=sm_no_such_database")
+}
+
+#[test]
+fn a_connector_that_panics_is_an_error_and_the_next_call_may_succeed() {
+    let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (count, plain) = (Arc::clone(&calls), url().parse::<Config>().unwrap());
+    let connector = Connector::new(move || {
+        let (call, config) = (count.fetch_add(1, Ordering::SeqCst), plain.clone());
+        async move {
+            match call {
+                1 => panic!("the host's own"),
+                2 => Err(Box::<dyn std::error::Error + Send + Sync>::from("no password today")),
+                _ => Ok(config.connect(NoTls).await?),
+            }
+        }
+    });
+    let store = PostgresStore::open(connector, scratch.options()).unwrap();
+    for _ in 0..2 {
+        let refused = store.read(|tx| Ok(tx.all_pools()?)).unwrap_err();
+        assert_eq!(kind(&refused), StoreErrorKind::Io, "{refused}");
+    }
+    assert_eq!(pools(&store), 0);
+}
+
+#[test]
+fn the_clock_is_the_database_s() {
+    let named = Named::open(|options| options);
+    let clock = named.store.clock();
+    let server =
+        || -> i64 { rows("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")[0].get(0) };
+    let (before, told, after) = (server(), stationmaster::time::micros(clock.now()), server());
+    // Half a round trip is far less.
+    let slack = 1_000_000;
+    assert!(before - slack <= told && told <= after + slack, "{before} {told} {after}");
+    let mut last = clock.now();
+    for _ in 0..1000 {
+        let now = clock.now();
+        assert!(now >= last);
+        last = now;
+    }
+}
+
+#[test]
+fn errors_of_the_caller_s_do_not_end_the_transaction() {
+    let named = Named::open(|options| options);
+    let lease = stationmaster::LeaseRef::new(stationmaster::TaskNo(1), 0);
+    let states = stationmaster::store::StateSet::default();
+    let wrong = stationmaster::store::Move::new(lease, states, stationmaster::TaskState::Running);
+    let pools = named.store.write(|tx| {
+        tx.put_pools(&[pool("p", 1)])?;
+        assert_eq!(tx.move_if(std::slice::from_ref(&wrong)).unwrap_err().kind(), StoreErrorKind::Backend);
+        Ok(tx.all_pools()?)
+    });
+    assert_eq!(pools.unwrap().len(), 2);
+    let read: std::result::Result<(), Error> = named.store.read(|tx| {
+        assert_eq!(tx.put_pools(&[pool("q", 1)]).unwrap_err().kind(), StoreErrorKind::ReadOnly);
+        Ok(tx.all_pools().map(|_| ())?)
+    });
+    read.unwrap();
+}

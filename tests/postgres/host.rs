@@ -1,0 +1,214 @@
+//! Transactions that the host owns.
+
+use std::sync::mpsc;
+
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::error::StoreErrorKind;
+use stationmaster::service::lifecycle::enqueue;
+use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
+use stationmaster::store::postgres::{self, Schema};
+use stationmaster::store::{PostgresStore, StoreExt, TaskTx};
+use stationmaster::{Error, Result};
+
+use crate::scratch::{Scratch, with_client};
+use crate::{kind, pool, pools, put, task};
+
+/// A store, and a table of the host's beside it.
+fn scene() -> (Scratch, PostgresStore) {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    crate::scratch::query(&format!("CREATE TABLE \"{}\".app (x INT)", scratch.0));
+    (scratch, store)
+}
+
+fn rows_of_the_host(schema: &Schema) -> i64 {
+    crate::scratch::rows(&format!("SELECT count(*) FROM \"{schema}\".app"))[0].get(0)
+}
+
+#[test]
+fn host_rows_and_ours_commit_together_or_not_at_all() {
+    let (scratch, store) = scene();
+    for (commit, expected) in [(false, 0), (true, 1)] {
+        let schema = scratch.0.clone();
+        with_client(move |mut client| async move {
+            let transaction = client.transaction().await.unwrap();
+            transaction.batch_execute(&format!("INSERT INTO \"{schema}\".app VALUES (1)")).await.unwrap();
+            let now = SystemClock.now();
+            let enqueued = postgres::tx(&transaction, &schema, move |tx| {
+                let inserted = enqueue(tx, now, &[task("t")])?;
+                assert_eq!(tx.audit()?, []);
+                Ok(inserted)
+            });
+            assert_eq!(enqueued.await.unwrap().len(), 1);
+            match commit {
+                true => transaction.commit().await.unwrap(),
+                false => transaction.rollback().await.unwrap(),
+            }
+        });
+        let ours = store.read(|tx| Ok(tx.tasks(&[task("t").key])?)).unwrap();
+        assert_eq!(
+            (rows_of_the_host(&scratch.0), ours.iter().flatten().count()),
+            (expected, expected as usize)
+        );
+    }
+    assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), []);
+}
+
+/// What a host's transaction answers when it read something before another writer committed.
+fn after_another_writer(level: IsolationLevel) -> Result<usize> {
+    let (scratch, store) = scene();
+    let schema = scratch.0.clone();
+    with_client(move |mut client| async move {
+        let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+        transaction.query("SELECT 1", &[]).await.unwrap();
+        put(&store, "meanwhile").unwrap();
+        let answer = postgres::tx(&transaction, &schema, |tx| Ok(tx.all_pools()?.len())).await;
+        transaction.rollback().await.unwrap();
+        put(&store, "after").unwrap();
+        answer
+    })
+}
+
+#[test]
+fn a_view_that_is_older_than_the_last_change_is_refused_as_retryable() {
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        let refused = after_another_writer(level).unwrap_err();
+        assert_eq!(kind(&refused), StoreErrorKind::Conflict, "{refused}");
+        assert!(refused.is_retryable());
+    }
+    assert_eq!(after_another_writer(IsolationLevel::ReadCommitted).unwrap(), 2, "each statement looks anew");
+}
+
+#[test]
+fn a_ticket_is_taken_by_every_kind_of_change() {
+    let (scratch, store) = scene();
+    let ticket =
+        || -> i64 { crate::scratch::rows(&format!("SELECT ticket FROM \"{}\".writer", scratch.0))[0].get(0) };
+    let now = SystemClock.now();
+    let later = task("t").not_before(now + chrono::TimeDelta::seconds(1));
+    store.write(|tx| enqueue(tx, now, std::slice::from_ref(&later))).unwrap();
+    let before = ticket();
+    let survey = |at| {
+        let query = stationmaster::store::SurveyQuery::new().promote(at);
+        store.write(|tx| Ok(tx.survey(&query)?)).unwrap().promoted
+    };
+    assert_eq!((survey(now), ticket()), (0, before), "a tick for which nothing is due writes nothing");
+    assert_eq!((survey(now + chrono::TimeDelta::seconds(2)), ticket()), (1, before + 1));
+}
+
+#[test]
+fn without_a_transaction_nothing_is_done() {
+    let (scratch, store) = scene();
+    let schema = scratch.0.clone();
+    let refused = with_client(move |client| async move {
+        postgres::tx(&client, &schema, |tx| Ok(tx.put_pools(&[pool("p", 1)])?)).await.unwrap_err()
+    });
+    assert_eq!(kind(&refused), StoreErrorKind::Backend);
+    assert_eq!(pools(&store), 0);
+}
+
+#[test]
+fn errors_and_panics_of_the_body_come_back() {
+    let (scratch, _store) = scene();
+    let schema = scratch.0.clone();
+    with_client(move |mut client| async move {
+        let transaction = client.transaction().await.unwrap();
+        let answer: Result<()> =
+            postgres::tx(&transaction, &schema, |_| Err(Error::abort("on purpose"))).await;
+        assert!(matches!(answer, Err(Error::Aborted(_))));
+        transaction.rollback().await.unwrap();
+    });
+    let schema = scratch.0.clone();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        with_client(move |mut client: Client| async move {
+            let transaction = client.transaction().await.unwrap();
+            let body = |_: &mut dyn stationmaster::store::StoreTx| -> Result<()> {
+                std::panic::resume_unwind(Box::new("on purpose"))
+            };
+            postgres::tx(&transaction, &schema, body).await.unwrap();
+        });
+    }));
+    assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"on purpose"));
+}
+
+#[test]
+fn an_error_that_the_body_passes_over_is_answered_all_the_same() {
+    let (scratch, _store) = scene();
+    let schema = scratch.0.clone();
+    let refused = with_client(move |mut client| async move {
+        let transaction = client.transaction().await.unwrap();
+        transaction
+            .batch_execute(&format!("ALTER TABLE \"{schema}\".pool DROP COLUMN description"))
+            .await
+            .unwrap();
+        let answer = postgres::tx(&transaction, &schema, |tx| {
+            assert!(tx.all_pools().is_err());
+            assert!(tx.put_limits(&[]).is_err(), "what follows is refused");
+            Ok(())
+        });
+        let answer = answer.await;
+        transaction.rollback().await.unwrap();
+        answer
+    });
+    assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Backend);
+}
+
+#[test]
+fn a_future_that_is_dropped_ends_the_body_with_an_error() {
+    let (scratch, store) = scene();
+    let schema = scratch.0.clone();
+    let (tell, told) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    with_client(move |mut client| async move {
+        let transaction = client.transaction().await.unwrap();
+        let body = move |tx: &mut dyn stationmaster::store::StoreTx| {
+            tx.put_pools(&[pool("p", 1)])?;
+            tell.send(None).unwrap();
+            wait.recv().unwrap();
+            tell.send(Some(tx.all_pools().map(|_| ()))).unwrap();
+            Ok(())
+        };
+        {
+            let mut future = Box::pin(postgres::tx(&transaction, &schema, body));
+            let step = std::time::Duration::from_millis(10);
+            while tokio::time::timeout(step, &mut future).await.is_err() && told.try_recv().is_err() {}
+        }
+        go.send(()).unwrap();
+        let ended = tokio::task::spawn_blocking(move || told.recv().unwrap().unwrap()).await.unwrap();
+        assert_eq!(ended.unwrap_err().kind(), StoreErrorKind::Backend);
+        transaction.rollback().await.unwrap();
+    });
+    assert_eq!(pools(&store), 0);
+}
+
+#[test]
+fn a_future_may_move_between_threads_and_a_body_may_have_its_own() {
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+    let (scratch, store) = scene();
+    let schema = scratch.0.clone();
+    with_client(move |mut client| async move {
+        let transaction = client.transaction().await.unwrap();
+        is_send(postgres::tx(&transaction, &schema, |tx| Ok(tx.put_pools(&[pool("one", 1)])?)))
+            .await
+            .unwrap();
+        let (mut tx, serving) = postgres::attach(&transaction, &schema);
+        let body = std::thread::spawn(move || tx.put_pools_and_audit());
+        is_send(serving).await;
+        body.join().unwrap();
+        transaction.commit().await.unwrap();
+    });
+    assert_eq!(pools(&store), 2);
+}
+
+trait PutPoolsAndAudit {
+    fn put_pools_and_audit(&mut self);
+}
+
+impl PutPoolsAndAudit for postgres::PostgresTx<'_> {
+    fn put_pools_and_audit(&mut self) {
+        stationmaster::store::PoolTx::put_pools(self, &[pool("two", 1)]).unwrap();
+        assert_eq!(self.audit().unwrap(), []);
+    }
+}

@@ -1,0 +1,160 @@
+//! How often a transaction waits for the server.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue};
+use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
+use stationmaster::store::postgres::{Connector, Pooling};
+use stationmaster::store::{PostgresStore, StoreExt};
+use stationmaster::time::from_micros;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::scratch::{Scratch, url};
+use crate::{pool, task};
+
+/// Counts how often something is said after something was heard.
+struct Counting {
+    stream: TcpStream,
+    count: Arc<AtomicUsize>,
+    speaks: bool,
+}
+
+impl AsyncRead for Counting {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.speaks = false;
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Counting {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if !std::mem::replace(&mut self.speaks, true) {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+fn counting(count: &Arc<AtomicUsize>) -> Connector {
+    let (count, config) = (Arc::clone(count), url().parse::<Config>().unwrap());
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    Connector::new(move || {
+        let (count, config) = (Arc::clone(&count), config.clone());
+        async move {
+            let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+            let (client, connection) =
+                config.connect_raw(Counting { stream, count, speaks: false }, NoTls).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((client, connection))
+        }
+    })
+}
+
+struct Counted {
+    count: Arc<AtomicUsize>,
+    store: PostgresStore,
+    _scratch: Scratch,
+}
+
+impl Counted {
+    fn open(pooling: Pooling) -> Self {
+        let (count, scratch) = (Arc::default(), Scratch::new());
+        let store = PostgresStore::open(counting(&count), scratch.options().pooling(pooling)).unwrap();
+        Self { count, store, _scratch: scratch }
+    }
+
+    fn of<T>(&self, work: impl FnOnce(&PostgresStore) -> T) -> (usize, T) {
+        let before = self.count.load(Ordering::SeqCst);
+        let done = work(&self.store);
+        (self.count.load(Ordering::SeqCst) - before, done)
+    }
+
+    /// Fills as many pools with as many tasks.
+    fn fill(&self, pools: usize, round: usize) {
+        let specs: Vec<_> = (0..pools).map(|n| pool(&format!("p{n}"), 1_000)).collect();
+        let tasks: Vec<_> = (0..pools * 2)
+            .map(|n| task(&format!("{round} {n}")).pool(specs[n % pools].name.clone()))
+            .collect();
+        self.store.write(|tx| Ok(tx.put_pools(&specs)?)).unwrap();
+        let (trips, _) = self.of(|store| store.write(|tx| enqueue(tx, from_micros(0), &tasks)).unwrap());
+        if round > 0 {
+            assert_eq!(trips, 2, "one to enqueue {} tasks, one to commit", tasks.len());
+        }
+    }
+
+    fn tick(&self, name: &str, budget: usize) -> (usize, usize) {
+        let order = AdmitOrder::new(
+            "h".try_into().unwrap(),
+            name.try_into().unwrap(),
+            budget,
+            Duration::from_secs(60),
+        );
+        let (trips, admission) =
+            self.of(|store| store.write(|tx| admit(tx, from_micros(1), &order)).unwrap());
+        (trips, admission.granted.len())
+    }
+}
+
+#[test]
+fn a_tick_takes_four_round_trips_whatever_the_number_of_pools_and_tasks() {
+    let counted = Counted::open(Pooling::Session);
+    // The first of each prepares its statements.
+    counted.fill(3, 0);
+    assert_eq!(counted.tick("first", 3).1, 3);
+    assert_eq!(counted.tick("rest", 1_000), (4, 3));
+    for (round, pools) in [(1, 1), (2, 30), (3, 300)] {
+        counted.fill(pools, round);
+        assert_eq!(counted.tick(&round.to_string(), 1_000), (4, pools * 2), "{pools} pools");
+    }
+    assert_eq!(counted.tick("idle", 10), (2, 0), "nothing is ready: one to look, one to commit");
+}
+
+/// Its end is sent when the answer is known, and nobody waits for that.
+#[test]
+fn a_read_takes_one_round_trip() {
+    let counted = Counted::open(Pooling::Session);
+    let trips = || {
+        counted.store.read(|tx| {
+            let before = counted.count.load(Ordering::SeqCst);
+            tx.all_pools()?;
+            Ok(counted.count.load(Ordering::SeqCst) - before)
+        })
+    };
+    // Connects and prepares.
+    trips().unwrap();
+    for _ in 0..3 {
+        // The end of the one before is a trip of its own, which this one may be waiting for.
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(trips().unwrap(), 1);
+    }
+}
+
+/// Without settings of the session's that refuse it, what writes waits until its transaction is known to be open.
+#[test]
+fn behind_a_pooler_a_write_takes_one_more() {
+    let counted = Counted::open(Pooling::Transaction);
+    let write = |store: &PostgresStore| store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+    write(&counted.store);
+    assert_eq!(counted.of(write).0, 3);
+}

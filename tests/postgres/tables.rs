@@ -1,0 +1,138 @@
+//! The schema: made, checked, refused.
+
+use stationmaster::error::StoreErrorKind;
+use stationmaster::store::postgres::tokio_postgres::NoTls;
+use stationmaster::store::postgres::{Migrations, PostgresOptions, Schema, migrate, migrations_sql};
+use stationmaster::store::{PostgresStore, Store, StoreExt};
+
+use crate::scratch::{Scratch, query, rows, url, with_client};
+use crate::{kind, pools, put};
+
+/// What an opening by these options answers, and whether it left the schema as it was.
+fn refusal(scratch: &Scratch, options: PostgresOptions) -> StoreErrorKind {
+    let look = format!(
+        "SELECT coalesce(string_agg(relname || attname || atttypid, ',' ORDER BY relname, attnum), '') \
+         FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid \
+         WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = '{}')",
+        scratch.0
+    );
+    let before: String = rows(&look)[0].get(0);
+    let refused = PostgresStore::connect(&url(), options).unwrap_err();
+    assert_eq!(rows(&look)[0].get::<_, String>(0), before, "{refused}");
+    kind(&refused)
+}
+
+#[test]
+fn newer_and_foreign_tables_are_refused_and_left_untouched() {
+    for foreign in [
+        "CREATE SCHEMA \"{}\"; CREATE TABLE \"{}\".task (x INT)",
+        "CREATE SCHEMA \"{}\"; CREATE VIEW \"{}\".lane AS SELECT 1",
+        "CREATE SCHEMA \"{}\"; CREATE TABLE \"{}\".migration (id INT)",
+        "SQL; UPDATE \"{}\".migration SET checksum = 'x'",
+        "SQL; INSERT INTO \"{}\".migration VALUES (2, '0002_later', 'x', 0)",
+        "SQL; DROP TABLE \"{}\".task",
+    ] {
+        let scratch = Scratch::new();
+        let sql = foreign.replace("SQL", &migrations_sql(&scratch.0)).replace("{}", scratch.0.as_str());
+        query(&sql);
+        assert_eq!(refusal(&scratch, scratch.options()), StoreErrorKind::Schema, "{foreign}");
+    }
+}
+
+#[test]
+fn tables_that_are_missing_are_made_only_if_that_is_wanted() {
+    let scratch = Scratch::new();
+    let check = scratch.options().migrations(Migrations::Check);
+    assert_eq!(refusal(&scratch, check.clone()), StoreErrorKind::Schema);
+    query(&migrations_sql(&scratch.0));
+    let store = PostgresStore::connect(&url(), check).unwrap();
+    put(&store, "p").unwrap();
+    assert_eq!((pools(&store), store.info().schema), (1, 1));
+}
+
+#[test]
+fn a_schema_with_tables_of_the_host_s_is_shared() {
+    let scratch = Scratch::new();
+    query(&format!("CREATE SCHEMA \"{0}\"; CREATE TABLE \"{0}\".orders (id INT)", scratch.0));
+    put(&scratch.open(|options| options), "p").unwrap();
+}
+
+#[test]
+fn whoever_opens_at_the_same_time_waits_for_the_tables() {
+    for _ in 0..3 {
+        let scratch = Scratch::new();
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let scratch = &scratch;
+                scope.spawn(move || put(&scratch.open(|options| options), &n.to_string()).unwrap());
+            }
+        });
+        assert_eq!(pools(&scratch.open(|options| options)), 4);
+    }
+}
+
+#[test]
+fn a_host_migrates_with_a_connection_of_its_own() {
+    let scratch = Scratch::new();
+    let schema = scratch.0.clone();
+    with_client(move |mut client| async move {
+        migrate(&mut client, &schema).await.unwrap();
+        migrate(&mut client, &schema).await.unwrap();
+    });
+    let store = scratch.open(|options| options.migrations(Migrations::Check));
+    assert_eq!(pools(&store), 0);
+    query(&format!("DROP SCHEMA \"{}\" CASCADE", scratch.0));
+    assert_eq!(kind(&put(&store, "p").unwrap_err()), StoreErrorKind::Schema);
+}
+
+#[test]
+fn another_encoding_than_utf_8_is_refused() {
+    let name = format!("sm_latin1_{}", std::process::id());
+    query(&format!(
+        "CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+    ));
+    let mut config: stationmaster::store::postgres::tokio_postgres::Config = url().parse().unwrap();
+    config.dbname(&name);
+    let connector = stationmaster::store::postgres::Connector::new(move || {
+        let config = config.clone();
+        async move { config.connect(NoTls).await }
+    });
+    let refused = PostgresStore::open(connector, PostgresOptions::new()).unwrap_err();
+    query(&format!("DROP DATABASE {name} WITH (FORCE)"));
+    assert_eq!(kind(&refused), StoreErrorKind::Schema, "{refused}");
+}
+
+/// The grants that the documentation lists are enough.
+#[test]
+fn a_role_with_the_documented_grants_can_do_everything_but_migrate() {
+    let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
+    let role = format!("{}_app", scratch.0);
+    let grants =
+        include_str!("../../docs/postgresql.md").split("<!-- grants -->").nth(1).expect("the grants");
+    let grants = grants.replace("```sql", "").replace("```", "").replace("stationmaster", scratch.0.as_str());
+    query(&format!("CREATE ROLE {role} LOGIN; {}", grants.replace("jobs_app", &role)));
+    let mut config: stationmaster::store::postgres::tokio_postgres::Config = url().parse().unwrap();
+    config.user(&role);
+    let connector = stationmaster::store::postgres::Connector::new(move || {
+        let config = config.clone();
+        async move { config.connect(NoTls).await }
+    });
+    let store = PostgresStore::open(connector, scratch.options().migrations(Migrations::Check));
+    let used = store.and_then(|store| {
+        put(&store, "p")?;
+        store.read(|tx| Ok(tx.audit()?))
+    });
+    query(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+    assert_eq!(used.unwrap(), []);
+}
+
+#[test]
+fn schemas_are_apart() {
+    let (one, other) = (Scratch::new(), Scratch::new());
+    let (one_store, other_store) = (one.open(|options| options), other.open(|options| options));
+    put(&one_store, "p").unwrap();
+    assert_eq!((pools(&one_store), pools(&other_store)), (1, 0));
+    assert_ne!(one.0, other.0);
+    assert!(Schema::new("Robert'); DROP").is_err());
+}

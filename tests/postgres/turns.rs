@@ -1,0 +1,117 @@
+//! Writers take turns: nobody loses a change, nobody is refused for another's sake, whatever the isolation level.
+
+use std::time::{Duration, Instant};
+
+use stationmaster::error::StoreErrorKind;
+use stationmaster::pool::Slots;
+use stationmaster::store::postgres::Isolation;
+use stationmaster::store::{Store, StoreExt, TxMode};
+
+use crate::scratch::{Scratch, query, with_client};
+use crate::{kind, pool, pool_name, pools, put};
+
+#[test]
+fn stores_that_contend_lose_no_change_and_see_no_conflict() {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        let scratch = Scratch::new();
+        let stores: Vec<_> = (0..4).map(|_| scratch.open(|options| options.isolation(isolation))).collect();
+        stores[0].write(|tx| Ok(tx.put_pools(&[pool("count", 0)])?)).unwrap();
+        let rounds = 50;
+        std::thread::scope(|scope| {
+            for store in &stores {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        // Not `write`, which would run it again: a conflict is to be seen.
+                        store
+                            .transact(TxMode::Write, &mut |tx| {
+                                let seen = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
+                                let Slots::Limited(seen) = seen.spec.slots else { unreachable!() };
+                                Ok(tx.put_pools(&[pool("count", seen + 1)])?)
+                            })
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let counted = stores[0].read(|tx| Ok(tx.pools(&[pool_name("count")])?)).unwrap().remove(0).unwrap();
+        assert_eq!(counted.spec.slots, Slots::Limited(4 * rounds), "{isolation:?}");
+    }
+}
+
+#[test]
+fn a_writer_that_waits_too_long_is_told_and_the_next_call_succeeds() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options.lock_timeout(Duration::from_millis(200)));
+    let (schema, held) = (scratch.0.clone(), &store);
+    let (locked, wait) = std::sync::mpsc::channel();
+    let (go, end) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            with_client(move |client| async move {
+                let lock = format!("BEGIN; LOCK TABLE \"{schema}\".writer IN EXCLUSIVE MODE");
+                client.batch_execute(&lock).await.unwrap();
+                locked.send(()).unwrap();
+                end.recv().unwrap();
+                client.batch_execute("ROLLBACK").await.unwrap();
+            });
+        });
+        wait.recv().unwrap();
+        let refused = put(held, "p").unwrap_err();
+        assert_eq!(kind(&refused), StoreErrorKind::Busy);
+        assert!(refused.is_retryable());
+        assert_eq!(pools(held), 0, "readers do not wait");
+        go.send(()).unwrap();
+    });
+    put(&store, "p").unwrap();
+    assert_eq!(pools(&store), 1);
+}
+
+#[test]
+fn a_slow_statement_is_given_up_by_the_server() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options.statement_timeout(Duration::from_millis(100)));
+    // Each pool that is written sleeps.
+    query(&format!(
+        "CREATE FUNCTION \"{0}\".doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NULL; END'; \
+         CREATE TRIGGER doze AFTER INSERT ON \"{0}\".pool EXECUTE FUNCTION \"{0}\".doze()",
+        scratch.0
+    ));
+    let began = Instant::now();
+    let refused = put(&store, "p").unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Busy, "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(25), "it did not wait for the end");
+    assert_eq!(pools(&store), 0);
+}
+
+#[test]
+fn a_host_that_stops_in_the_middle_does_not_hold_up_others_for_ever() {
+    let scratch = Scratch::new();
+    let stuck = scratch.open(|options| options.idle_in_transaction_timeout(Duration::from_millis(200)));
+    let other = scratch.open(|options| options);
+    let lost = stuck.transact(TxMode::Write, &mut |tx| {
+        tx.put_pools(&[pool("stuck", 1)])?;
+        put(&other, "other")?;
+        Ok(tx.put_pools(&[pool("late", 1)])?)
+    });
+    assert_eq!(kind(&lost.unwrap_err()), StoreErrorKind::Io);
+    assert_eq!(pools(&stuck), 1);
+    put(&stuck, "again").unwrap();
+}
+
+#[test]
+fn a_transaction_inside_another_of_its_kind_is_refused() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options.readers(3));
+    for mode in [TxMode::Read, TxMode::Write] {
+        let refused = store.transact(mode, &mut |tx| {
+            tx.all_pools()?;
+            store.transact(mode, &mut |_| Ok(()))
+        });
+        assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Backend);
+    }
+    store
+        .transact(TxMode::Write, &mut |_| {
+            store.transact(TxMode::Read, &mut |tx| Ok(tx.all_pools().map(|_| ())?))
+        })
+        .unwrap();
+}

@@ -1,0 +1,134 @@
+//! Schemas of their own for tests, in the PostgreSQL database that `STATIONMASTER_TEST_POSTGRES` names. Dropped with what made them.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use stationmaster::Result;
+use stationmaster::store::postgres::tokio_postgres::{Client, Config, NoTls, Row};
+use stationmaster::store::postgres::{PostgresOptions, Schema, SynchronousCommit};
+use stationmaster::store::{PostgresStore, Store, StoreInfo, StoreTx, TxMode};
+
+const DEFAULT: &str = "postgres://postgres@127.0.0.1:5432/test";
+
+pub fn url() -> String {
+    std::env::var("STATIONMASTER_TEST_POSTGRES").unwrap_or_else(|_| DEFAULT.into())
+}
+
+/// A schema that is there for one test.
+#[derive(Debug)]
+pub struct Scratch(pub Schema);
+
+impl Scratch {
+    /// A name that no other test has. Nothing is made.
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("sm_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let scratch = Self(Schema::new(name).unwrap());
+        scratch.drop_schema();
+        scratch
+    }
+
+    /// The fastest options for a store in it.
+    pub fn options(&self) -> PostgresOptions {
+        PostgresOptions::new().schema(self.0.clone()).synchronous_commit(SynchronousCommit::Off).readers(1)
+    }
+
+    /// A store in it.
+    pub fn open(&self, change: impl FnOnce(PostgresOptions) -> PostgresOptions) -> PostgresStore {
+        PostgresStore::connect(&url(), change(self.options())).unwrap_or_else(|error| unreachable(&error))
+    }
+
+    /// Makes a store's tables in it as they were when they were made: faster than making them again.
+    pub fn empty(&self) {
+        let schema = &self.0;
+        let tables = "cap counter event lane level namespace pool request run sensor shard task worker";
+        let delete: String =
+            tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
+        query(&format!(
+            "{delete} INSERT INTO \"{schema}\".counter VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), \
+             ('forgotten', 0); INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128)"
+        ));
+    }
+
+    fn drop_schema(&self) {
+        query(&format!("SET client_min_messages = warning; DROP SCHEMA IF EXISTS \"{}\" CASCADE", self.0));
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.drop_schema();
+        }
+    }
+}
+
+/// A store in a schema of its own.
+#[derive(Debug)]
+pub struct ScratchStore {
+    pub store: PostgresStore,
+    pub scratch: Scratch,
+}
+
+impl ScratchStore {
+    pub fn open(change: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Self {
+        let scratch = Scratch::new();
+        Self { store: scratch.open(change), scratch }
+    }
+}
+
+impl Store for ScratchStore {
+    fn info(&self) -> StoreInfo {
+        self.store.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        self.store.transact(mode, body)
+    }
+}
+
+/// Does something with a connection of the test's own, on a thread of its own.
+pub fn with_client<T: Send + 'static, F>(work: impl FnOnce(Client) -> F + Send + 'static) -> T
+where
+    F: Future<Output = T>,
+{
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let config: Config = url().parse().expect("STATIONMASTER_TEST_POSTGRES is a URL");
+            let (client, connection) =
+                config.connect(NoTls).await.unwrap_or_else(|error| unreachable(&error));
+            tokio::spawn(connection);
+            work(client).await
+        })
+    });
+    match thread.join() {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Runs statements without parameters.
+pub fn query(sql: &str) {
+    let sql = sql.to_owned();
+    with_client(move |client| async move {
+        client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+    });
+}
+
+/// Runs one statement without parameters, and answers its rows.
+pub fn rows(sql: &str) -> Vec<Row> {
+    let sql = sql.to_owned();
+    with_client(move |client| async move {
+        client.query(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+    })
+}
+
+fn unreachable(error: &dyn std::error::Error) -> ! {
+    panic!(
+        "these tests need a PostgreSQL server at {}: {error}. Start one (Debian: `apt-get install postgresql`, or \
+         `docker run -e POSTGRES_HOST_AUTH_METHOD=trust -p 5432:5432 postgres`), make a database, and name it in \
+         STATIONMASTER_TEST_POSTGRES",
+        url()
+    )
+}
