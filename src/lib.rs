@@ -83,6 +83,8 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
+//! In a transaction `Ok(tx.put_pools(…)?)` makes the crate's [`Error`] of the store's.
+//!
 //! ## Limit a database to 4 tasks
 //!
 //! A pool has slots; a task names its pool, and how many slots it takes. More: [`pool`].
