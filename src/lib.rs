@@ -486,15 +486,15 @@
 //!
 //! # Guarantees
 //!
-//! | | memory | SQLite |
-//! |---|---|---|
-//! | never more slots given than a pool has; never one task to two holders | yes | yes, over processes |
-//! | a transaction is all or nothing, after errors and panics, too | yes | yes |
-//! | an acknowledged call survives `kill -9` | – | yes |
-//! | an acknowledged call survives power loss | – | yes (`Synchronous::Full`, the default) |
-//! | a call under a lease that was lost changes nothing, and says so | yes | yes |
-//! | your rows and ours in one transaction | – | yes: `sqlite::SqliteTx`; from sqlx or diesel by the statements of [`_sql`] |
-//! | the same input, the same plan, delay, fingerprint and shard, on every machine | yes | yes |
+//! | | memory | SQLite | PostgreSQL |
+//! |---|---|---|---|
+//! | never more slots given than a pool has; never one task to two holders | yes | yes, over processes | yes, over machines |
+//! | a transaction is all or nothing, after errors and panics, too | yes | yes | yes |
+//! | an acknowledged call survives `kill -9` | – | yes | yes |
+//! | an acknowledged call survives power loss | – | yes (`Synchronous::Full`, the default) | yes (`SynchronousCommit::On`, the default) |
+//! | a call under a lease that was lost changes nothing, and says so | yes | yes | yes |
+//! | your rows and ours in one transaction | – | yes: `sqlite::SqliteTx`; from sqlx or diesel by the statements of [`_sql`] | yes: `postgres::tx` |
+//! | the same input, the same plan, delay, fingerprint and shard, on every machine | yes | yes | yes |
 //!
 //! What they rest on, and which tests hold them: [`_design`]. A store of your own has them if it passes `conformance`.
 
