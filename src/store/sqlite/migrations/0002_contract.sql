@@ -32,7 +32,7 @@ BEGIN
         WHERE typeof(name) <> 'text' OR length(CAST(name AS BLOB)) NOT BETWEEN 1 AND 512 OR instr(name, char(0)) > 0
     );
     SELECT RAISE(ABORT, 'stationmaster: limits or retry is refused: it is no JSON')
-    WHERE NOT ifnull(json_valid(NEW.limits), 0) OR NOT ifnull(json_valid(NEW.retry), 1);
+    WHERE NEW.limits IS NULL OR NOT json_valid(NEW.limits) OR (NEW.retry IS NOT NULL AND NOT json_valid(NEW.retry));
     SELECT RAISE(ABORT, 'stationmaster: limits is refused: use a JSON array of at most 16 names without control characters, sorted, each once, no blanks between')
     WHERE NEW.limits IS NOT (
             SELECT json_group_array(value)
