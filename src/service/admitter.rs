@@ -156,7 +156,8 @@ impl Admitter {
         }) {
             Err(unknown) if unknown.is_indeterminate() => {
                 let query = SurveyQuery::new().request(order.request.clone());
-                let survey = self.store.read(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
+                // In a transaction that writes: it takes its turn after the commit that may still be under way.
+                let survey = self.store.write(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
                 match survey.granted {
                     Some(_) => self.store.write(|tx| admit(tx, now, &order)),
                     None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
@@ -184,7 +185,7 @@ impl Service for Admitter {
     /// [`Self::admit`] with the whole budget; due again at once if that was spent.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
-        if admission.granted.len() >= self.options.budget {
+        if !admission.granted.is_empty() && admission.granted.len() >= self.options.budget {
             admission.next_due = Some(time::truncate(now));
         }
         Ok(admission)
