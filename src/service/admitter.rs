@@ -156,7 +156,8 @@ impl Admitter {
         }) {
             Err(unknown) if unknown.is_indeterminate() => {
                 let query = SurveyQuery::new().request(order.request.clone());
-                let survey = self.store.read(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
+                // One that writes waits for the commit to end, which the store may still be working on.
+                let survey = self.store.write(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
                 match survey.granted {
                     Some(_) => self.store.write(|tx| admit(tx, now, &order)),
                     None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
