@@ -22,7 +22,7 @@ use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, t
 
 const WORKERS: u32 = 4;
 const LEASE: Duration = Duration::from_secs(10);
-const HOUR: Duration = Duration::from_secs(3_600);
+const HOUR: Duration = Duration::from_secs(3_600); // seconds, if other processes enqueue: they wake no loop here
 
 fn main() -> Result<()> {
     // The loops of admitter and poker, woken by the store; and those of reaper and heartbeat.

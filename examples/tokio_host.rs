@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 const LEASE: Duration = Duration::from_secs(60); // the admitter's
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes enqueue: they wake no loop here
 
 /// Works on one task under its lease; hands it back when the program is to stop.
 async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) -> Result<()> {

@@ -26,7 +26,7 @@ pub enum Error {
     Store(#[from] StoreError),
     /// Leases were given up for lost: roll back and stop that work, somebody else may be at it. Only
     /// [`fenced`](crate::service::lifecycle::Fenced::fenced) says so; else a stale lease is an answer.
-    #[error("{} of {of} leases are stale, the first is number {} of them: roll back, and stop that work", stale.len(), stale.first().map_or(0, |at| at + 1))]
+    #[error("leases are stale: {} of the {of} that were named, the first at place {} (from 1): roll back, and stop that work", stale.len(), stale.first().map_or(0, |at| at + 1))]
     Stale {
         /// The places of the stale ones in what was asked, from 0, rising.
         stale: Vec<usize>,

@@ -46,18 +46,44 @@
 //! ```
 //!
 //! 1. Open a store. Define pools and limits.
-//! 2. When a task's dependencies are met, [enqueue](service::lifecycle::enqueue) it.
+//! 2. When a task's dependencies are met, [enqueue](service::lifecycle::enqueue) it. A key that is known already is left as it
+//!    is, so the call may be repeated.
 //! 3. [`service::Admitter`] grants leases on slots to your process; [start](service::lifecycle::start) the tasks, run them,
-//!    [renew](service::lifecycle::renew) their leases meanwhile, and [finish](service::lifecycle::finish) them.
+//!    [renew](service::lifecycle::renew) their leases meanwhile (they hold for 60 seconds unless you say otherwise), and
+//!    [finish](service::lifecycle::finish) them.
 //! 4. A task that only waits [registers](service::lifecycle::register) as a sensor and gives its slots back;
 //!    [`service::Poker`] polls for it.
-//! 5. [`service::Reaper`] takes back what dead processes held.
+//! 5. [`service::Reaper`] takes back what dead processes held, and forgets ended tasks if you say after how long
+//!    ([`service::ReaperOptions::keep_ended`]); unless you do, they are kept for ever.
 //!
-//! Whole programs are in `examples/`.
+//! An admitter may be granted any task that is ready in its store. So every process that admits must be able to run every task,
+//! or hand it to one that can; workers that differ (by machine, by tenant) are reached by your own dispatch, or have stores of
+//! their own.
+//!
+//! Whole programs are in `examples/`: `quickstart.rs` first, then `threads_host.rs` or `tokio_host.rs`.
 //!
 //! # Cookbook
 //!
-//! In these, `store` is any store, `now` an instant, `task(name)` a [`NewTask`] of that name.
+//! Each of these begins with the following lines, which are left out below:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use stationmaster::clock::{Clock, SystemClock};
+//! use stationmaster::service::lifecycle::enqueue;
+//! use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! use stationmaster::store::{MemoryStore, StoreExt};
+//! use stationmaster::{NewTask, TaskKey};
+//!
+//! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
+//! let now = SystemClock.now();
+//! let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # store.write(|tx| enqueue(tx, now, &[task("load")]))?;
+//! # assert_eq!(admitter.tick(now)?.granted.len(), 1);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! In a transaction `Ok(tx.put_pools(…)?)` makes the crate's [`Error`] of the store's.
 //!
 //! ## Limit a database to 4 tasks
 //!
@@ -216,7 +242,7 @@
 //! use stationmaster::service::lifecycle::{register, start};
 //! use stationmaster::service::{Poker, PokerOptions};
 //!
-//! let lease = granted[0].lease_ref(); // the running task that has nothing to do but wait
+//! let lease = granted[0].lease_ref(); // `granted`: what a tick admitted; here the task that has nothing to do but wait
 //! let settings = Settings::new(Duration::from_secs(60), Duration::from_secs(6 * 3600))?;
 //! let sensor = FileExists::at(path).sensor(lease, settings)?;
 //! store.write(|tx| {
@@ -279,7 +305,8 @@
 //!
 //! ## Commit with my own rows
 //!
-//! Every life-cycle operation takes a transaction, the store's or yours. More: `store::sqlite::SqliteTx`.
+//! Every life-cycle operation takes a transaction, the store's or yours. More: `store::sqlite::SqliteTx`. With sqlx, diesel or
+//! another driver: the statements of [`_sql`].
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -391,7 +418,8 @@
 //!
 //! ## Test with a virtual clock
 //!
-//! Everything takes `now`; nothing but [`service::run_blocking`] and the deadlines of pokes looks at a clock.
+//! Everything takes `now`; nothing but [`service::run_blocking`] and the deadlines of pokes looks at a clock. A whole day of a
+//! host by such a clock: `examples/simulate_a_day`.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -452,21 +480,21 @@
 //! | `postgres` | no | `store::postgres`: many machines |
 //! | `tokio` | no | `stationmaster::tokio`: stores and services that are awaited, pokes that are futures |
 //! | `tracing` | no | spans and events at the edges of the services: [`service::observer::spans`] |
-//! | `testing` | no | `conformance`, the suite that every store must pass; `testing::history`, a checker of what many processes did to one store |
+//! | `testing` | no | `conformance`, the suite that every store must pass; `testing::FaultStore`, a store that fails where you want it to; `testing::history`, a checker of what many processes did to one store |
 //!
 //! Without features it needs no C compiler and no runtime. Features only add.
 //!
 //! # Guarantees
 //!
-//! | | memory | SQLite |
-//! |---|---|---|
-//! | never more slots given than a pool has; never one task to two holders | yes | yes, over processes |
-//! | a transaction is all or nothing, after errors and panics, too | yes | yes |
-//! | an acknowledged call survives `kill -9` | – | yes |
-//! | an acknowledged call survives power loss | – | yes (`Synchronous::Full`, the default) |
-//! | a call under a lease that was lost changes nothing, and says so | yes | yes |
-//! | your rows and ours in one transaction | – | yes: `sqlite::SqliteTx` |
-//! | the same input, the same plan, delay, fingerprint and shard, on every machine | yes | yes |
+//! | | memory | SQLite | PostgreSQL |
+//! |---|---|---|---|
+//! | never more slots given than a pool has; never one task to two holders | yes | yes, over processes | yes, over machines |
+//! | a transaction is all or nothing, after errors and panics, too | yes | yes | yes |
+//! | an acknowledged call survives `kill -9` | – | yes | yes |
+//! | an acknowledged call survives power loss | – | yes (`Synchronous::Full`, the default) | yes (`SynchronousCommit::On`, the default) |
+//! | a call under a lease that was lost changes nothing, and says so | yes | yes | yes |
+//! | your rows and ours in one transaction | – | yes: `sqlite::SqliteTx`; from sqlx or diesel by the statements of [`_sql`] | yes: `postgres::tx` |
+//! | the same input, the same plan, delay, fingerprint and shard, on every machine | yes | yes | yes |
 //!
 //! What they rest on, and which tests hold them: [`_design`]. A store of your own has them if it passes `conformance`.
 
@@ -526,3 +554,7 @@ pub mod _sensors {}
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/active-runs.md")]
 pub mod _active_runs {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/sql.md")]
+pub mod _sql {}

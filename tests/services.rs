@@ -147,6 +147,15 @@ fn old_ticks_are_forgotten() {
 }
 
 #[test]
+fn a_budget_of_zero_does_not_make_the_loop_spin() {
+    let store = store();
+    put(&*store, &[NewTask::new(key("a")), NewTask::new(key("b")).not_before(at(7))]);
+    let options = AdmitterOptions::default().budget(0);
+    let mut admitter = Admitter::new(store, "h".try_into().unwrap(), options).unwrap();
+    assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(7)));
+}
+
+#[test]
 fn what_a_limit_left_over_is_due_at_once() {
     let store = store();
     let tasks = ["a", "b", "c"].map(|task| NewTask::new(key(task)));

@@ -382,6 +382,11 @@ fn what_the_crate_would_refuse_is_refused_whatever_the_conflict_clause() {
     bad.extend([Null, Integer(1 << 31), text("x")].map(|value| (9, value)));
     bad.extend((10..=12).map(|at| (at, text("soon"))));
     bad.extend([text("{"), Integer(1)].map(|value| (13, value)));
+    let first = micros(DateTime::<Utc>::MIN_UTC);
+    let last = micros(DateTime::<Utc>::MAX_UTC);
+    for at in [0, 11, 12] {
+        bad.extend([first - 1, last + 1, i64::MIN, i64::MAX].map(|value| (at, Integer(value))));
+    }
     bad.extend([Integer(-1), text("x")].map(|value| (14, value)));
     bad.extend([Null, Integer(1), text(&"x".repeat((1 << 20) + 1))].map(|value| (15, value)));
     for clause in ["INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE", "INSERT OR FAIL", "INSERT OR ROLLBACK"]
@@ -391,7 +396,9 @@ fn what_the_crate_would_refuse_is_refused_whatever_the_conflict_clause() {
             let mut values = good();
             values[*at] = value.clone();
             let done = world.host.execute(&sql, rusqlite::params_from_iter(values));
-            assert!(done.is_err(), "{clause}: parameter {} of {value:?}", at + 1);
+            let refused = done.expect_err(&format!("{clause}: parameter {} of {value:?}", at + 1));
+            let code = refused.sqlite_error().unwrap().extended_code;
+            assert_eq!(code, rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER, "parameter {} of {value:?}", at + 1);
         }
     }
     assert_eq!(world.state(&[key("t")]), World::new().state(&[key("t")]), "nothing was changed");
@@ -423,6 +430,86 @@ fn what_the_crate_would_refuse_is_refused_whatever_the_conflict_clause() {
         }
     }
     assert_eq!(world.state(&[key("t")]), before);
+}
+
+#[test]
+fn instants_are_taken_as_far_as_the_crate_reads_them() {
+    let world = World::new();
+    for (at, logical_date) in [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC].into_iter().enumerate() {
+        let mut values = good();
+        values[4] = Value::Text(format!("t{at}"));
+        values[11] = Value::Integer(micros(logical_date));
+        world.run("enqueue", values).unwrap();
+    }
+    let lease = world.admit(NOW)[0].lease_ref();
+    let before = world.state(&[key("t0"), key("t1")]);
+    for at in [i64::MIN, i64::MAX] {
+        assert!(world.start(lease, at).is_err());
+        assert!(world.finish(lease, at, "success", None, None).is_err());
+        assert!(world.finish(lease, NOW, "failed", None, Some(at)).is_err());
+    }
+    assert_eq!(world.state(&[key("t0"), key("t1")]), before);
+}
+
+/// One that could not be read would fail every tick of every admitter.
+#[test]
+fn a_retry_policy_is_taken_if_the_crate_can_read_it() {
+    use stationmaster::backoff::{AirflowVersion, Jitter};
+    let world = World::new();
+    let take = |at: usize, json: &str| {
+        let mut values = good();
+        values[4] = Value::Text(format!("t{at}"));
+        values[13] = Value::Text(json.into());
+        world.run("enqueue", values)
+    };
+    let second = Duration::from_secs(1);
+    let built = [
+        RetryPolicy::fixed(Duration::ZERO).build(),
+        RetryPolicy::fixed(Duration::MAX).max_attempts(u32::MAX).budget(second).build(),
+        RetryPolicy::exponential(Duration::from_micros(1))
+            .multiplier(f64::MAX)
+            .jitter(Jitter::Decorrelated)
+            .build(),
+        RetryPolicy::exponential(second)
+            .cap(Duration::from_micros(1))
+            .max_delay(second)
+            .jitter(Jitter::None)
+            .build(),
+        RetryPolicy::airflow(AirflowVersion::V2_5, second).build(),
+        RetryPolicy::airflow(AirflowVersion::V3_2, second).multiplier(1.5).max_attempts(4).build(),
+    ];
+    for (at, policy) in built.into_iter().enumerate() {
+        let json = serde_json::to_string(&policy.unwrap()).unwrap();
+        take(at, &json).unwrap_or_else(|error| panic!("{json}: {error}"));
+    }
+    let refused = [
+        "null",
+        "3",
+        "{}",
+        r#"{"retries": 3}"#,
+        r#"{"delay_s": "1"}"#,
+        r#"{"delay_s": -1}"#,
+        r#"{"delay_s": 1e999}"#,
+        r#"{"delay_s": 1, "delay_s": 1}"#,
+        r#"{"delay_s": 1, "retries": 3}"#,
+        r#"{"delay_s": 1, "max_attempts": 0}"#,
+        r#"{"delay_s": 1, "max_attempts": 1.5}"#,
+        r#"{"delay_s": 1, "max_attempts": 4294967296}"#,
+        r#"{"delay_s": 1, "multiplier": 0.5}"#,
+        r#"{"delay_s": 1, "cap_s": 0}"#,
+        r#"{"delay_s": 1, "max_delay_s": 0}"#,
+        r#"{"delay_s": 1, "budget_s": [1]}"#,
+        r#"{"delay_s": 1, "jitter": "some"}"#,
+        r#"{"delay_s": 1, "jitter": "decorrelated"}"#,
+        r#"{"delay_s": 1, "airflow": "1.10"}"#,
+        r#"{"delay_s": 1, "airflow": "3.2", "jitter": "full"}"#,
+        r#"{"delay_s": 1, "airflow": "2.6", "multiplier": 3}"#,
+    ];
+    for json in refused {
+        assert!(serde_json::from_str::<RetryPolicy>(json).is_err(), "{json}");
+        assert!(take(99, json).is_err(), "{json}");
+    }
+    assert_eq!(world.admit(NOW).len(), 3, "as many as the pool has slots");
 }
 
 #[test]

@@ -53,7 +53,8 @@ pub enum OnMissed {
 #[serde(try_from = "Draft")]
 #[non_exhaustive]
 pub struct Settings {
-    /// The time between two pokes, at least one millisecond.
+    /// The time between two pokes, at least one millisecond. No poker goes below its own smallest one
+    /// (`PokerOptions::floor`, one second unless it says otherwise).
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
     /// How long it waits, from its registration; at least one microsecond. A poker ends it then, for good.

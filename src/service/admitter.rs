@@ -156,7 +156,7 @@ impl Admitter {
         }) {
             Err(unknown) if unknown.is_indeterminate() => {
                 let query = SurveyQuery::new().request(order.request.clone());
-                // One that writes waits for the commit to end, which the store may still be working on.
+                // In a transaction that writes: it takes its turn after the commit that may still be under way.
                 let survey = self.store.write(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
                 match survey.granted {
                     Some(_) => self.store.write(|tx| admit(tx, now, &order)),
@@ -185,7 +185,7 @@ impl Service for Admitter {
     /// [`Self::admit`] with the whole budget; due again at once if that was spent.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
-        if admission.granted.len() >= self.options.budget {
+        if !admission.granted.is_empty() && admission.granted.len() >= self.options.budget {
             admission.next_due = Some(time::truncate(now));
         }
         Ok(admission)

@@ -62,11 +62,11 @@ pub trait Report: Debug {
 /// assert!(handle.is_stopped());
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct LoopHandle(Arc<Inner>);
+pub struct LoopHandle(pub(super) Arc<Inner>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    state: Mutex<State>,
+pub(super) struct Inner {
+    pub(super) state: Mutex<State>,
     changed: Condvar,
 }
 

@@ -50,8 +50,11 @@ impl Future for Change {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Self { handle, seen, place } = &mut *self;
+        // Wakers are the host's code: they are made and dropped outside the lock.
+        let waker = context.waker().clone();
         let mut state = handle.state();
         if state.calls(*seen) {
+            drop(state);
             return Poll::Ready(());
         }
         let waiters = &mut state.waiters;
@@ -59,7 +62,9 @@ impl Future for Change {
             waiters.places += 1;
             waiters.places
         });
-        waiters.wakers.insert(place, context.waker().clone());
+        let before = waiters.wakers.insert(place, waker);
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 }
@@ -114,5 +119,32 @@ mod tests {
         assert_eq!(count.0.load(Ordering::SeqCst), 3);
         assert!(stopped.as_mut().poll(&mut context).is_ready());
         assert!(handle.state().waiters.wakers.is_empty());
+    }
+
+    /// As of a task whose last trace is its waker: what it held goes with it.
+    struct Holds(LoopHandle, Arc<AtomicUsize>);
+
+    impl Wake for Holds {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Holds {
+        fn drop(&mut self) {
+            let free = self.0.0.state.try_lock().is_some();
+            self.1.fetch_add(usize::from(free), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_waker_that_is_replaced_is_dropped_outside_the_lock() {
+        let (handle, free) = (LoopHandle::new(), Arc::new(AtomicUsize::new(0)));
+        let mut stopped = pin!(handle.stopped());
+        for _ in 0..3 {
+            let waker = Waker::from(Arc::new(Holds(handle.clone(), free.clone())));
+            assert!(stopped.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(free.load(Ordering::SeqCst), 2, "two of three were replaced");
+        handle.stop();
+        assert_eq!(free.load(Ordering::SeqCst), 3);
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ::tokio::runtime::Handle;
-use ::tokio::task::JoinHandle;
+use ::tokio::task::{JoinError, JoinHandle};
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
@@ -53,9 +53,15 @@ where
     /// None only while it is dropped.
     desk: Option<Arc<Desk<S>>>,
     /// The tick that runs, or whose report nobody has taken.
-    running: Option<JoinHandle<()>>,
+    running: Option<Step>,
     /// Tells the service what wakes its loop, with the next tick.
     handle: Option<LoopHandle>,
+}
+
+/// A tick whose report nobody has taken.
+enum Step {
+    Goes(JoinHandle<()>),
+    Ended(Result<(), JoinError>),
 }
 
 /// The service, and the report of its last tick until somebody takes it. Whoever lets go of it last takes the report back.
@@ -106,7 +112,7 @@ where
     }
 
     /// Does something else with the service, after the tick that runs: `poker.leave()`, for instance. What was begun is
-    /// done, whether or not somebody still waits for it.
+    /// done, whether or not somebody still waits for it; before that tick has ended, nothing is.
     ///
     /// # Errors
     ///
@@ -116,6 +122,8 @@ where
         work: impl FnOnce(&mut S) -> T + Send + 'static,
     ) -> Result<T, NoRuntime> {
         let (runtime, desk) = (current()?, self.desk.clone().ok_or(NoRuntime::ShutDown)?);
+        // The lock alone keeps no order: of two threads that were given work, the second may come first.
+        self.settle().await;
         joined(runtime.spawn_blocking(move || work(&mut desk.service.lock())).await)
     }
 
@@ -132,26 +140,32 @@ where
         if self.running.is_none() {
             let (runtime, desk) = (current()?, self.desk.clone().ok_or(NoRuntime::ShutDown)?);
             let handle = self.handle.take();
-            self.running = Some(runtime.spawn_blocking(move || {
+            self.running = Some(Step::Goes(runtime.spawn_blocking(move || {
                 let mut service = desk.service.lock();
                 if let Some(handle) = handle {
                     service.woken_by(&handle);
                 }
                 let report = step(&mut service);
                 *desk.report.lock() = Some((now, report));
-            }));
+            })));
         }
         self.arrive().await
     }
 
+    /// Waits for the step that runs, and leaves its report where it is.
+    async fn settle(&mut self) {
+        if let Some(Step::Goes(running)) = &mut self.running {
+            let end = running.await;
+            self.running = Some(Step::Ended(end));
+        }
+    }
+
     /// Waits for the step that runs, and takes its report.
     async fn arrive(&mut self) -> Result<S::Report> {
-        let end = match &mut self.running {
-            Some(running) => running.await,
-            None => Ok(()),
-        };
-        self.running = None;
-        joined(end)?;
+        self.settle().await;
+        if let Some(Step::Ended(end)) = self.running.take() {
+            joined(end)?;
+        }
         let report = self.desk.as_ref().and_then(|desk| desk.report.lock().take());
         report.map_or(Err(NoRuntime::ShutDown.into()), |(_, report)| report)
     }

@@ -73,6 +73,29 @@ pub fn main() -> Result<()> {
     let end = params![NOW, stale.no, stale.epoch, "success", "x", null, null];
     assert!(shop::is_stale(&db.execute(contract::statement("finish"), end).expect_err("stale").to_string()));
 
+    for (run, policy, taken) in [("plain", None, true), ("foreign", Some("{\"retries\":3}"), false)] {
+        let task = params![
+            NOW,
+            shop::NAMESPACE,
+            "sql",
+            run,
+            shop::TASK,
+            null,
+            "default_pool",
+            1,
+            "[]",
+            0,
+            null,
+            null,
+            null,
+            policy,
+            null,
+            "{}"
+        ];
+        let answer = db.execute(contract::statement("enqueue"), task);
+        assert_eq!(answer.is_ok(), taken, "{answer:?}");
+    }
+
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     ship(&tx, 1, lease)?;
     tx.commit()?;

@@ -5,6 +5,7 @@
 mod connections;
 mod host;
 mod interrupted;
+mod listening;
 mod round_trips;
 mod runtimes;
 #[path = "../scratch/mod.rs"]

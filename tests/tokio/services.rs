@@ -19,7 +19,7 @@ use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Report, Serv
 use stationmaster::store::{Store, StoreExt, StoreInfo, StoreTx, TxMode};
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, run};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 
 use crate::cut::*;
 use crate::fleet::{in_state, sense_targets, until};
@@ -363,4 +363,48 @@ fn a_run_sleeps_until_it_is_woken_and_ends_when_it_is_stopped() {
         let told = service.with(|service| service.woken_by.take()).await.unwrap();
         assert!(told.is_some_and(|told| told.is_stopped()), "the service knows what wakes it");
     });
+}
+
+/// Ticks when its gate is open.
+struct Slow(Arc<Gate>);
+
+impl Service for Slow {
+    type Report = Ticked;
+
+    fn tick(&mut self, _: DateTime<Utc>) -> Result<Ticked> {
+        self.0.pass();
+        Ok(Ticked(1))
+    }
+}
+
+#[test]
+fn what_is_to_be_done_after_a_tick_is_not_begun_before_its_end() {
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let gate = Arc::new(Gate::default());
+        let mut service = AsyncService::new(Slow(gate.clone()));
+        assert!(cut_once(service.tick(at(0))).await, "the tick goes on without its future");
+        assert!(cut_once(service.with(|_| panic!("its future was dropped before the tick had ended"))).await);
+        let mut after = Box::pin(service.with(|_| "after the tick"));
+        tokio::select! {
+            biased;
+            _ = &mut after => panic!("the tick has not ended"),
+            () = std::future::ready(()) => {}
+        }
+        // It holds no thread while it waits: the second one is free.
+        let free = tokio::time::timeout(secs(60), tokio::task::spawn_blocking(|| {})).await;
+        gate.open();
+        assert!(free.is_ok());
+        assert_eq!(after.await.unwrap(), "after the tick");
+        assert_eq!(service.undelivered().await.unwrap().unwrap(), Ticked(1), "its report is still there");
+    });
+}
+
+/// Polls once; true if the future was not ready, and is dropped.
+async fn cut_once<T>(future: impl Future<Output = T>) -> bool {
+    tokio::select! {
+        biased;
+        _ = future => false,
+        () = std::future::ready(()) => true,
+    }
 }

@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(vec![Moved::Yes, Moved::Yes].fenced().unwrap().len(), 2);
         let error = vec![Moved::Yes, Moved::No, Moved::No].fenced().unwrap_err();
         assert!(!error.is_retryable());
-        let text = "2 of 3 leases are stale, the first is number 2 of them: roll back, and stop that work";
+        let text = "leases are stale: 2 of the 3 that were named, the first at place 2 (from 1): roll back, and stop that work";
         assert_eq!(error.to_string(), text);
         assert!(vec![Registered::NotRunning, Registered::Failed("x".into())].fenced().is_ok());
         assert!(vec![Registered::Stale].fenced().is_err() && vec![Finished::Stale].fenced().is_err());

@@ -12,6 +12,9 @@
 //! A tick that fails says so in a warning of its target: `error`, `result` (as in [`metrics`](super::metrics)) and `took_s`. Nothing
 //! that happens per task or per poke is above debug. Durations are numbers of seconds. What a host's store, poke or callback logs
 //! during a tick or poke lies in its span; callbacks run in `deliver`.
+//!
+//! A subscriber that panics is not contained, as an [`Observer`](super::Observer) is: the panic passes through the tick, and on a thread of
+//! the poker's its call counts as hung.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ pub struct PokeReport {
     /// their runtime.
     pub hung: usize,
     /// Threads that may poke: [`PokerOptions::threads`](super::PokerOptions::threads), less those hung beyond
-    /// [`max_hung`](super::PokerOptions::max_hung). At 0 nothing is poked; sensors time out only.
+    /// [`max_hung`](super::PokerOptions::max_hung). At 0 only async kinds are poked; sensors of the others time out only.
     pub threads: usize,
     /// How long the tick took.
     #[serde(rename = "duration_s", with = "crate::seconds")]

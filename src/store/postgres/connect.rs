@@ -2,15 +2,17 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::{Client, Config, NoTls};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::error::store_error;
+use super::listen::Ear;
 use crate::error::StoreResult;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -41,29 +43,33 @@ pub(super) type Made = Result<(Client, Boxed<()>), Cause>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Connector(Arc<dyn Fn() -> Boxed<Made> + Send + Sync>);
+pub struct Connector {
+    make: Arc<Make>,
+    ear: Option<Arc<Ear>>,
+}
+
+type Make = dyn Fn(Option<Arc<Ear>>) -> Boxed<Made> + Send + Sync;
 
 impl Connector {
-    /// Connects with this closure. Its futures are run on the store's own thread, in a tokio runtime with I/O and time; what it
-    /// answers beside the client drives the connection and is run there too.
-    pub fn new<Connect, Connecting, Driving, Failure>(connect: Connect) -> Self
+    /// Connects with this closure. Its futures are run on the store's own thread, in a tokio runtime with I/O and time; so is
+    /// the connection that it answers beside the client.
+    pub fn new<Connect, Connecting, Stream, Tls, Failure>(connect: Connect) -> Self
     where
         Connect: Fn() -> Connecting + Send + Sync + 'static,
-        Connecting: Future<Output = Result<(Client, Driving), Failure>> + Send + 'static,
-        Driving: Future + Send + 'static,
+        Connecting: Future<Output = Result<(Client, Connection<Stream, Tls>), Failure>> + Send + 'static,
+        Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        Tls: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         Failure: Into<Box<dyn StdError + Send + Sync>>,
     {
-        Self(Arc::new(move || {
+        let make = move |ear: Option<Arc<Ear>>| -> Boxed<Made> {
             let connecting = connect();
             Box::pin(async move {
-                let (client, driving) = connecting.await.map_err(Into::into)?;
-                let driving: Boxed<()> = Box::pin(async move {
-                    // How it ended, the client tells whoever asks it next.
-                    driving.await;
-                });
+                let (client, connection) = connecting.await.map_err(Into::into)?;
+                let driving: Boxed<()> = Box::pin(drive(connection, ear));
                 Ok((client, driving))
             })
-        }))
+        };
+        Self { make: Arc::new(make), ear: None }
     }
 
     /// Connects without TLS to what a URL or a list of `key=value` names. Unless it says otherwise, a connection is given up
@@ -91,8 +97,26 @@ impl Connector {
         }))
     }
 
+    /// The same, with connections whose notifications are heard.
+    pub(super) fn heard_by(&self, ear: &Arc<Ear>) -> Self {
+        Self { make: Arc::clone(&self.make), ear: Some(Arc::clone(ear)) }
+    }
+
     pub(super) fn connect(&self) -> Boxed<Made> {
-        (self.0)()
+        (self.make)(self.ear.clone())
+    }
+}
+
+/// How it ended, the client tells whoever asks it next.
+async fn drive<Stream, Tls>(mut connection: Connection<Stream, Tls>, ear: Option<Arc<Ear>>)
+where
+    Stream: AsyncRead + AsyncWrite + Unpin,
+    Tls: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let (AsyncMessage::Notification(notification), Some(ear)) = (&message, &ear) {
+            ear.hear(notification);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -54,6 +55,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) struct Driver {
     thread: Option<JoinHandle<()>>,
     stop: Option<oneshot::Sender<()>>,
+    runtime: Handle,
 }
 
 impl Driver {
@@ -82,6 +84,7 @@ impl Driver {
         let writer = link(TxMode::Write);
         let readers = (0..options.readers.max(1)).map(|_| link(TxMode::Read)).collect();
         let (stop, stopped) = oneshot::channel();
+        let handle = runtime.handle().clone();
         let talk = async {
             let links: Vec<_> = serving.into_iter().map(tokio::spawn).collect();
             // It ends in an error: nobody sends, the sender is dropped.
@@ -102,7 +105,14 @@ impl Driver {
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
-        Ok((Self { thread: Some(thread), stop: Some(stop) }, writer, readers))
+        Ok((Self { thread: Some(thread), stop: Some(stop), runtime: handle }, writer, readers))
+    }
+}
+
+impl Driver {
+    /// Where more can be run on it. What goes on there when this is dropped is dropped, too.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 }
 

@@ -57,6 +57,9 @@ impl Wire for Bridge {
 /// [`super::migrate`]. `body` runs on a thread of its own, and what it asks is sent by the future; it may block that thread, and
 /// cannot block the host's. Nothing is set on the host's connection.
 ///
+/// Those who listen are told when the host commits, by a `NOTIFY` in the transaction. The server refuses to prepare such a
+/// transaction for a two-phase commit: see [`attach`] and [`PostgresTx::without_notify`].
+///
 /// It takes the writers' turn first, so that until the host's transaction ends no other one writes: commit soon.
 ///
 /// # Errors
@@ -95,7 +98,7 @@ where
     F: FnOnce(&mut dyn StoreTx) -> Result<T> + Send + 'static,
 {
     take_turn(client, schema).await?;
-    let (mut inside, questions) = bridge();
+    let (mut inside, questions) = bridge(schema);
     let (end, ended) = oneshot::channel();
     let work = move || {
         let run = AssertUnwindSafe(|| {
@@ -148,7 +151,7 @@ pub fn attach<'c, C: GenericClient + Sync + ?Sized>(
     client: &'c C,
     schema: &'c Schema,
 ) -> (PostgresTx<'static>, impl Future<Output = ()> + 'c) {
-    let (inside, mut questions) = bridge();
+    let (inside, mut questions) = bridge(schema);
     let serving = async move {
         let Some((batch, reply)) = questions.recv().await else { return };
         let turn = take_turn(client, schema).await.map_err(Failure::Refused);
@@ -163,9 +166,12 @@ pub fn attach<'c, C: GenericClient + Sync + ?Sized>(
     (inside, serving)
 }
 
-fn bridge() -> (PostgresTx<'static>, UnboundedReceiver<Question>) {
+fn bridge(schema: &Schema) -> (PostgresTx<'static>, UnboundedReceiver<Question>) {
     let (sender, questions) = unbounded_channel();
-    (PostgresTx::inside(Box::new(Bridge(sender)), Access::Write).ticketed(), questions)
+    (
+        PostgresTx::inside(Box::new(Bridge(sender)), Access::Write, Some(schema.channel().into())).ticketed(),
+        questions,
+    )
 }
 
 /// Asks the server what is asked, until nobody can ask any more.

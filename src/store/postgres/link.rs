@@ -46,7 +46,7 @@ pub(super) struct Order {
 }
 
 /// The first and the longest pause between attempts to connect.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 struct Connection {
     client: Client,
@@ -196,6 +196,30 @@ impl Link {
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// Sees to it that the server tells the connection of notifications on this channel.
+    pub(super) async fn listen(&mut self, channel: &str) -> Result<(), Failure> {
+        self.connect().await?;
+        let Some(connection) = &self.connection else {
+            return Err(Failure::lost("the connection is lost: call again"));
+        };
+        let text = format!("LISTEN \"{channel}\"");
+        let listen = async { connection.client.batch_execute(&text).await.map_err(Failure::of) };
+        let listens = patiently(self.options.patience(1), listen).await;
+        if listens.is_err() {
+            self.connection = None;
+        }
+        listens
+    }
+
+    /// Waits until the connection is lost.
+    pub(super) async fn lost(&mut self) {
+        if let Some(Connection { driving, client, .. }) = self.connection.take() {
+            // If it ended in a panic, it ended.
+            let _ = driving.await;
+            drop(client);
         }
     }
 

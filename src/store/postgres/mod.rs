@@ -42,6 +42,7 @@ mod error;
 mod host;
 mod line;
 mod link;
+mod listen;
 mod migrate;
 mod name;
 mod options;
@@ -58,14 +59,15 @@ use std::sync::Arc;
 
 pub use connect::Connector;
 pub use host::{attach, tx};
+pub use listen::{Change, Listening};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
-pub use options::{Isolation, Migrations, Pooling, PostgresOptions, SynchronousCommit};
+pub use options::{Isolation, Migrations, Notify, Pooling, PostgresOptions, SynchronousCommit};
 pub use time::PostgresClock;
 /// The driver, in the version the crate was built with: for hosts that connect, or hand in their own transactions.
 pub use tokio_postgres;
 
-use crate::error::{Error, Result, StoreError};
+use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::store::{Store, StoreInfo, StoreTx, TxMode};
 use driver::Driver;
 use line::Lines;
@@ -76,6 +78,8 @@ pub use tx::PostgresTx;
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
 ///
+/// Loops that are to learn at once of what other machines did are woken by [`Self::on_change`].
+///
 /// It may be made, used and dropped inside and outside of tokio runtimes; dropping it takes as long as the server takes to say
 /// good-bye, and at most a second.
 #[derive(Debug)]
@@ -84,8 +88,11 @@ pub struct PostgresStore {
     readers: Lines,
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
+    connector: Connector,
+    /// Where commits are told of.
+    channel: Option<Arc<str>>,
     /// After the lines, so that it finds them closed when it is dropped.
-    _driver: Driver,
+    driver: Driver,
 }
 
 impl PostgresStore {
@@ -118,12 +125,15 @@ impl PostgresStore {
         let (options, time) = (Arc::new(options), Arc::new(Timekeeper::default()));
         let (driver, writer, readers) = Driver::start(&connector, &options, &time)?;
         let opened = writer.have(Work::Connect);
+        let channel = (options.notify == Notify::On).then(|| options.schema.channel().into());
         let store = Self {
             writer: Lines::new(TxMode::Write, vec![writer]),
             readers: Lines::new(TxMode::Read, readers),
             options,
             time,
-            _driver: driver,
+            connector,
+            channel,
+            driver,
         };
         opened.map_err(StoreError::from)?;
         Ok(store)
@@ -132,6 +142,52 @@ impl PostgresStore {
     /// The database's clock. Hosts of many machines give it to their services, so that leases are decided by one clock.
     pub fn clock(&self) -> PostgresClock {
         PostgresClock(Arc::clone(&self.time))
+    }
+
+    /// Calls `callback` whenever a transaction committed, here or on another machine, that may have brought work: tasks became
+    /// ready, slots came back, sensors were registered or ended, events were noted. It is a wake-up, never the truth: look at the
+    /// store to see what is so, and go on looking from time to time without it, as a loop does after its `longest`.
+    ///
+    /// Answers when the server listens; what commits from then on is told. It takes a connection of its own, which is made anew
+    /// when it was lost; since changes may have been missed, the callback is then called once with everything. Changes that come
+    /// while the callback runs are told by one call after it. A call may be in vain. Renewals, heartbeats, polls and ticks that only
+    /// grant cause none, nor do stores that are opened with [`Notify::Off`].
+    ///
+    /// The callback is called on a thread of its own, one call at a time. It should be short, since nothing is told meanwhile; it
+    /// holds up nothing else. After a panic in it, the next change is told as if there had been none.
+    ///
+    /// # Errors
+    ///
+    /// By kind: `Io` if the server cannot be connected to; `Backend` with [`Pooling::Transaction`], since a pooler that hands
+    /// connections from transaction to transaction loses notifications: open a store that connects directly for that.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use stationmaster::service::LoopHandle;
+    /// use stationmaster::store::PostgresStore;
+    /// use stationmaster::store::postgres::PostgresOptions;
+    ///
+    /// let store = PostgresStore::connect("postgres://jobs@127.0.0.1/jobs", PostgresOptions::new())?;
+    /// let (admitting, poking) = (LoopHandle::new(), LoopHandle::new());
+    /// let (admitter, poker) = (admitting.clone(), poking.clone());
+    /// let _listening = store.on_change(move |change| {
+    ///     if change.tasks() {
+    ///         admitter.wake();
+    ///     }
+    ///     if change.sensors() {
+    ///         poker.wake();
+    ///     }
+    /// })?;
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn on_change(&self, callback: impl Fn(Change) + Send + Sync + 'static) -> Result<Listening> {
+        if self.options.pooling == Pooling::Transaction {
+            let text = "a pooler in transaction mode loses notifications: listen with a store that connects to the \
+                        server directly";
+            return Err(StoreError::new(StoreErrorKind::Backend, text).into());
+        }
+        Ok(listen::listen(self.driver.runtime(), &self.connector, &self.options, &self.time, callback)?)
     }
 }
 
@@ -146,7 +202,7 @@ impl Store for PostgresStore {
             TxMode::Write => (&self.writer, Access::Write),
         };
         lines.transact(&self.options, |wire| {
-            let mut tx = PostgresTx::inside(wire, access);
+            let mut tx = PostgresTx::inside(wire, access, self.channel.clone());
             body(&mut tx)?;
             tx.check_whole().map_err(Error::Store)
         })

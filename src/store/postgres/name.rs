@@ -5,11 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use sha1::{Digest, Sha1};
 
 use crate::error::Invalid;
 
 /// The schema that the SQL of the crate is written with.
 const WRITTEN: &str = "sm.";
+
+/// What channels for notifications begin with.
+const CHANNEL: &str = "stationmaster_";
 
 /// The name of the schema that the store's tables are in.
 ///
@@ -52,6 +56,15 @@ impl Schema {
     /// The text, as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// The channel for notifications, of at most 63 bytes: `stationmaster_` and the schema, or a digest of a long one.
+    pub(super) fn channel(&self) -> String {
+        let name = match self.text.len() <= 63 - CHANNEL.len() {
+            true => self.text.to_string(),
+            false => format!("{:x}", Sha1::digest(self.text.as_bytes())),
+        };
+        format!("{CHANNEL}{name}")
     }
 
     /// A text that is used once, with this schema.
@@ -103,6 +116,15 @@ mod tests {
             assert!(Schema::new(bad).is_err(), "{bad}");
         }
         assert!(Schema::new("a".repeat(63)).is_ok());
+    }
+
+    #[test]
+    fn channels_fit_and_differ() {
+        let channel = |name: &str| Schema::new(name).unwrap().channel();
+        assert_eq!(channel("jobs"), "stationmaster_jobs");
+        assert_eq!(channel(&"a".repeat(49)).len(), 63);
+        let (long, longer) = (channel(&"a".repeat(50)), channel(&"a".repeat(63)));
+        assert!(long.len() <= 63 && longer.len() <= 63 && long != longer);
     }
 
     #[test]

@@ -64,10 +64,22 @@ pub enum Migrations {
     Check,
 }
 
+/// Whether commits wake those who listen: see [`super::PostgresStore::on_change`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Notify {
+    /// A transaction that may bring work to another process sends a `NOTIFY`. The server lets such commits, of all its
+    /// databases, take turns.
+    #[default]
+    On,
+    /// None does: others see at their next tick what changed.
+    Off,
+}
+
 /// How a [`super::PostgresStore`] is opened. Durations of zero switch a limit off.
 ///
 /// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`SynchronousCommit::On`], [`Pooling::Session`],
-/// [`Migrations::Apply`], 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement, 60 s for an idle
+/// [`Migrations::Apply`], [`Notify::On`], 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement, 60 s for an idle
 /// transaction. All of it is set on the store's own connections only.
 ///
 /// # Examples
@@ -92,6 +104,8 @@ pub struct PostgresOptions {
     pub pooling: Pooling,
     /// Whether opening may change tables.
     pub migrations: Migrations,
+    /// Whether commits wake those who listen.
+    pub notify: Notify,
     /// How many transactions of this store may read at a time, each on a connection of its own; at least 1. One more
     /// connection writes.
     pub readers: u32,
@@ -116,6 +130,7 @@ impl PostgresOptions {
             synchronous_commit: SynchronousCommit::default(),
             pooling: Pooling::default(),
             migrations: Migrations::default(),
+            notify: Notify::default(),
             readers: 2,
             connect_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(10),
@@ -156,6 +171,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn migrations(mut self, migrations: Migrations) -> Self {
         self.migrations = migrations;
+        self
+    }
+
+    /// Sets whether commits wake those who listen.
+    #[must_use]
+    pub fn notify(mut self, notify: Notify) -> Self {
+        self.notify = notify;
         self
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::flights::Air;
 use super::job::Job;
@@ -125,14 +125,16 @@ impl Shared {
     }
 
     /// Tells the tick that there are answers, or wakes its loop.
-    pub(super) fn tell(&self, board: &mut Board) {
+    ///
+    /// The board is let go of meanwhile: who waits for the handle by a future is woken by code of the host's.
+    pub(super) fn tell(&self, board: &mut MutexGuard<'_, Board>) {
         board.told += 1;
         if board.awaited {
             self.news.notify_one();
         } else if !board.woken {
             board.woken = true;
-            if let Some(handle) = &board.handle {
-                handle.wake();
+            if let Some(handle) = board.handle.clone() {
+                MutexGuard::unlocked(board, || handle.wake());
             }
         }
     }

@@ -14,10 +14,12 @@ mod tick;
 mod worker;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 
 use super::error::{Fault, Outcome};
+use super::listen::{News, NewsSet};
 use super::turn;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
 use crate::admission::LaneKey;
@@ -53,9 +55,31 @@ struct Db<'w> {
     wire: Box<dyn Wire + 'w>,
     touch: Touch,
     ticket: Ticket,
+    telling: Telling,
     /// Lanes never change once they are there, and no number is given to a second one.
     lanes: HashMap<i64, LaneKey>,
     names: row::Names,
+}
+
+const NOTIFY: &str = "SELECT pg_notify($1::text, $2::text)";
+
+/// What others are told when the transaction commits: each once.
+struct Telling {
+    channel: Option<Arc<str>>,
+    told: NewsSet,
+    /// Goes with the next statements.
+    next: Option<News>,
+}
+
+impl Telling {
+    fn take(&mut self) -> Option<Statement> {
+        let (news, channel) = (self.next.take()?, self.channel.as_deref()?);
+        if self.told.has(news) {
+            return None;
+        }
+        self.told.add(news);
+        Some(ask!(NOTIFY, channel, news.payload()))
+    }
 }
 
 /// Whether the transaction has noted that it writes.
@@ -75,11 +99,12 @@ impl std::fmt::Debug for PostgresTx<'_> {
 }
 
 impl<'w> PostgresTx<'w> {
-    pub(super) fn inside(wire: Box<dyn Wire + 'w>, access: Access) -> Self {
+    pub(super) fn inside(wire: Box<dyn Wire + 'w>, access: Access, channel: Option<Arc<str>>) -> Self {
         let db = Db {
             wire,
             touch: Touch::Reads,
             ticket: Ticket::Untaken,
+            telling: Telling { channel, told: NewsSet::default(), next: None },
             lanes: HashMap::new(),
             names: row::Names::default(),
         };
@@ -89,6 +114,14 @@ impl<'w> PostgresTx<'w> {
     /// The same, in a transaction that has noted that it writes.
     pub(super) fn ticketed(mut self) -> Self {
         self.db.ticket = Ticket::Taken;
+        self
+    }
+
+    /// Sends no `NOTIFY` with what is asked from now on: for a host that prepares its transaction for a two-phase commit, which
+    /// the server refuses after one. Others then see at their next tick what changed.
+    #[must_use]
+    pub fn without_notify(mut self) -> Self {
+        self.db.telling.channel = None;
         self
     }
 
@@ -113,6 +146,14 @@ impl<'w> PostgresTx<'w> {
         self.run(Touch::Writes, work)
     }
 
+    /// [`Self::write`], of which others are told if it asks the server anything.
+    fn tell<T>(&mut self, news: News, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.db.telling.next = Some(news);
+        let done = self.write(work);
+        self.db.telling.next = None;
+        done
+    }
+
     fn run<T>(&mut self, touch: Touch, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
         self.check_whole()?;
         self.db.touch = touch;
@@ -134,14 +175,20 @@ impl Db<'_> {
 
     /// Runs statements in one round trip. Each sees what those before it changed.
     fn all<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
-        let mut batch = Vec::with_capacity(N + 1);
+        let mut batch = Vec::with_capacity(N + 2);
         let ticket = self.touch == Touch::Writes && self.ticket == Ticket::Untaken;
         if ticket {
             batch.push(ask!(turn::TICKET));
             self.ticket = Ticket::Taken;
         }
         batch.extend(statements);
+        let news = self.telling.take();
+        let tells = news.is_some();
+        batch.extend(news);
         let mut answers = self.wire.send(batch, self.touch)?;
+        if tells {
+            answers.pop();
+        }
         if ticket && !answers.is_empty() {
             answers.remove(0);
         }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::super::error::Outcome;
+use super::super::listen::News;
 use super::super::text::escape;
 use super::super::wire::{Statement, ask};
 use super::{Db, PostgresTx, row};
@@ -211,7 +212,7 @@ impl Db<'_> {
 
 impl PoolTx for PostgresTx<'_> {
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
-        self.write(|db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
+        self.tell(News::Tasks, |db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
     }
 
     fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
@@ -236,13 +237,13 @@ impl PoolTx for PostgresTx<'_> {
     }
 
     fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
-        self.write(
-            |db| if pools.is_empty() { Ok(()) } else { db.one(changes(GIVE_SLOTS, pools)).map(|_| ()) },
-        )
+        self.tell(News::Tasks, |db| {
+            if pools.is_empty() { Ok(()) } else { db.one(changes(GIVE_SLOTS, pools)).map(|_| ()) }
+        })
     }
 
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
-        self.write(|db| {
+        self.tell(News::Tasks, |db| {
             if limits.is_empty() {
                 return Ok(());
             }
@@ -254,7 +255,7 @@ impl PoolTx for PostgresTx<'_> {
     }
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
-        self.write(|db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) })
+        self.tell(News::Tasks, |db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) })
     }
 
     fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {
@@ -271,8 +272,8 @@ impl PoolTx for PostgresTx<'_> {
     }
 
     fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {
-        self.write(
-            |db| if limits.is_empty() { Ok(()) } else { db.one(changes(GIVE_CAPS, limits)).map(|_| ()) },
-        )
+        self.tell(News::Tasks, |db| {
+            if limits.is_empty() { Ok(()) } else { db.one(changes(GIVE_CAPS, limits)).map(|_| ()) }
+        })
     }
 }

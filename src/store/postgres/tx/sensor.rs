@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
+use super::super::listen::News;
 use super::super::wire::ask;
 use super::{Db, PostgresTx, clamp, first, row};
 use crate::canonical::PokeContext;
@@ -315,7 +316,10 @@ impl Db<'_> {
 
 impl SensorTx for PostgresTx<'_> {
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
-        self.write(|db| if sensors.is_empty() { Ok(Vec::new()) } else { db.put_sensors(sensors) })
+        self.tell(
+            News::Sensors,
+            |db| if sensors.is_empty() { Ok(Vec::new()) } else { db.put_sensors(sensors) },
+        )
     }
 
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>> {
@@ -335,11 +339,13 @@ impl SensorTx for PostgresTx<'_> {
     }
 
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        self.write(|db| if sensors.is_empty() { Ok(Vec::new()) } else { db.end_sensors_if_waiting(sensors) })
+        self.tell(News::Sensors, |db| {
+            if sensors.is_empty() { Ok(Vec::new()) } else { db.end_sensors_if_waiting(sensors) }
+        })
     }
 
     fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {
-        self.write(|db| if events.is_empty() { Ok(()) } else { db.note_events(events) })
+        self.tell(News::Events, |db| if events.is_empty() { Ok(()) } else { db.note_events(events) })
     }
 
     fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::super::listen::News;
 use super::PostgresTx;
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
@@ -12,7 +13,7 @@ use crate::task::{TaskInsert, TaskRecord};
 
 impl TaskTx for PostgresTx<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
-        self.write(|db| db.insert_tasks_if_absent(tasks))
+        self.tell(News::Tasks, |db| db.insert_tasks_if_absent(tasks))
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
@@ -47,7 +48,7 @@ impl TaskTx for PostgresTx<'_> {
     }
 
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
-        self.write(|db| db.move_if(moves))
+        self.tell(News::Tasks, |db| db.move_if(moves))
     }
 
     fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {

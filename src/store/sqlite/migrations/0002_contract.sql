@@ -31,6 +31,8 @@ BEGIN
         )
         WHERE typeof(name) <> 'text' OR length(CAST(name AS BLOB)) NOT BETWEEN 1 AND 512 OR instr(name, char(0)) > 0
     );
+    SELECT RAISE(ABORT, 'stationmaster: limits or retry is refused: it is no JSON')
+    WHERE NEW.limits IS NULL OR NOT json_valid(NEW.limits) OR (NEW.retry IS NOT NULL AND NOT json_valid(NEW.retry));
     SELECT RAISE(ABORT, 'stationmaster: limits is refused: use a JSON array of at most 16 names without control characters, sorted, each once, no blanks between')
     WHERE NEW.limits IS NOT (
             SELECT json_group_array(value)
@@ -43,17 +45,38 @@ BEGIN
                 OR value GLOB '*[' || char(1) || '-' || char(31) || ']*'
         );
     SELECT RAISE(ABORT, 'stationmaster: a number is refused: see the ranges in docs/sql.md')
-    WHERE typeof(NEW.at) <> 'integer'
+    WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999
         OR typeof(NEW.map_index) NOT IN ('null', 'integer') OR NEW.map_index NOT BETWEEN 0 AND 4294967295
         OR typeof(NEW.slots) <> 'integer' OR NEW.slots NOT BETWEEN 1 AND 2147483647
         OR typeof(NEW.priority) <> 'integer' OR NEW.priority NOT BETWEEN -2147483648 AND 2147483647
         OR typeof(NEW.rank) NOT IN ('null', 'integer')
-        OR typeof(NEW.logical_date) NOT IN ('null', 'integer')
-        OR typeof(NEW.not_before) NOT IN ('null', 'integer')
+        OR typeof(NEW.logical_date) NOT IN ('null', 'integer') OR NEW.logical_date NOT BETWEEN -8334601228800000000 AND 8210266876799999999
+        OR typeof(NEW.not_before) NOT IN ('null', 'integer') OR NEW.not_before NOT BETWEEN -8334601228800000000 AND 8210266876799999999
         OR typeof(NEW.lease_losses) NOT IN ('null', 'integer') OR NEW.lease_losses NOT BETWEEN 0 AND 4294967295;
     SELECT RAISE(ABORT, 'stationmaster: payload or retry is refused: use text of at most 1048576 bytes, and a policy as JSON or NULL')
     WHERE typeof(NEW.payload) <> 'text' OR length(CAST(NEW.payload AS BLOB)) > 1048576
-        OR typeof(NEW.retry) NOT IN ('null', 'text') OR NOT ifnull(json_valid(NEW.retry), 1);
+        OR typeof(NEW.retry) NOT IN ('null', 'text');
+    SELECT RAISE(ABORT, 'stationmaster: retry is refused: use NULL, or the JSON that the crate writes for a policy')
+    WHERE NEW.retry IS NOT NULL AND (
+        json_type(NEW.retry) <> 'object' OR json_type(NEW.retry, '$.delay_s') IS NULL
+        OR (SELECT count(*) <> count(DISTINCT key) FROM json_each(NEW.retry))
+        OR EXISTS (
+            SELECT 1 FROM json_each(NEW.retry) WHERE NOT CASE key
+                WHEN 'delay_s' THEN type IN ('integer', 'real') AND value BETWEEN 0 AND 9007199254740992
+                WHEN 'budget_s' THEN type IN ('integer', 'real') AND value BETWEEN 0 AND 9007199254740992
+                WHEN 'cap_s' THEN type IN ('integer', 'real') AND value BETWEEN 1e-6 AND 9007199254740992
+                WHEN 'max_delay_s' THEN type IN ('integer', 'real') AND value BETWEEN 1e-6 AND 9007199254740992
+                WHEN 'multiplier' THEN type IN ('integer', 'real') AND value BETWEEN 1 AND 1e15
+                WHEN 'max_attempts' THEN type = 'integer' AND value BETWEEN 1 AND 4294967295
+                WHEN 'jitter' THEN type = 'text' AND value IN ('none', 'full', 'equal', 'decorrelated', 'hashed')
+                WHEN 'airflow' THEN type = 'text' AND value IN ('2.5', '2.6', '2.10', '3.2')
+                ELSE 0
+            END
+        )
+        OR (json_extract(NEW.retry, '$.jitter') = 'decorrelated' AND ifnull(json_extract(NEW.retry, '$.multiplier'), 1) = 1)
+        OR (json_extract(NEW.retry, '$.airflow') IS NOT NULL AND json_extract(NEW.retry, '$.jitter') IS NOT NULL)
+        OR (json_extract(NEW.retry, '$.airflow') <> '3.2' AND json_extract(NEW.retry, '$.multiplier') NOT IN (1, 2))
+    );
 
     UPDATE sm_counter SET value = value + 1 WHERE name = 'lane'
         AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
@@ -88,7 +111,7 @@ BEGIN
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: start it through the crate')
         FROM sm_task WHERE no = NEW.no AND attempt_runs <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
-        WHERE typeof(NEW.at) <> 'integer';
+        WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
     UPDATE sm_task SET state = 2, started_at = NEW.at, first_started_at = coalesce(first_started_at, NEW.at)
         WHERE no = NEW.no;
 END;
@@ -104,7 +127,8 @@ BEGIN
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: finish it through the crate')
         FROM sm_task WHERE no = NEW.no AND attempt_runs <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
-        WHERE typeof(NEW.at) <> 'integer' OR typeof(NEW.retry_at) NOT IN ('null', 'integer');
+        WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999
+            OR typeof(NEW.retry_at) NOT IN ('null', 'integer') OR NEW.retry_at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
     SELECT RAISE(ABORT, 'stationmaster: an outcome is refused: use success, skipped, failed (which may have a retry_at) or given_back')
         WHERE NEW.outcome IS NULL OR NEW.outcome NOT IN ('success', 'skipped', 'failed', 'given_back')
             OR (NEW.retry_at IS NOT NULL AND NEW.outcome <> 'failed');

@@ -1,0 +1,222 @@
+//! Hearing that another process committed: a wake-up, never the truth.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use tokio_postgres::Notification;
+
+use super::connect::Connector;
+use super::error::Failure;
+use super::link::{Link, PAUSES};
+use super::options::PostgresOptions;
+use super::time::Timekeeper;
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::store::TxMode;
+
+/// One thing that is told when a transaction commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    Tasks,
+    Sensors,
+    Events,
+}
+
+impl News {
+    pub(super) const fn payload(self) -> &'static str {
+        match self {
+            Self::Tasks => "tasks",
+            Self::Sensors => "sensors",
+            Self::Events => "events",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// Some of the news.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct NewsSet(u8);
+
+impl NewsSet {
+    const ALL: Self = Self(News::Tasks.bit() | News::Sensors.bit() | News::Events.bit());
+
+    pub(super) fn add(&mut self, news: News) {
+        self.0 |= news.bit();
+    }
+
+    pub(super) fn has(self, news: News) -> bool {
+        self.0 & news.bit() != 0
+    }
+
+    /// Of a newer version of the crate's it may be anything.
+    fn of(payload: &str) -> Self {
+        [News::Tasks, News::Sensors, News::Events]
+            .into_iter()
+            .find(|news| news.payload() == payload)
+            .map_or(Self::ALL, |news| Self(news.bit()))
+    }
+}
+
+/// What may have changed, so that it is worth looking: see [`super::PostgresStore::on_change`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change(NewsSet);
+
+impl Change {
+    /// Tasks became ready, or slots or limits came back or were changed: what an admitter waits for.
+    pub fn tasks(self) -> bool {
+        self.0.has(News::Tasks)
+    }
+
+    /// Sensors were registered or ended: what a poker follows.
+    pub fn sensors(self) -> bool {
+        self.0.has(News::Sensors)
+    }
+
+    /// Events were noted: what a host that delivers them waits for.
+    pub fn events(self) -> bool {
+        self.0.has(News::Events)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    news: NewsSet,
+    ended: bool,
+}
+
+/// What was heard and not told yet: as much as it may be, it is one call.
+pub(super) struct Ear {
+    channel: String,
+    heard: Mutex<Heard>,
+    changed: Condvar,
+}
+
+impl Ear {
+    pub(super) fn hear(&self, notification: &Notification) {
+        if notification.channel() == self.channel {
+            self.note(NewsSet::of(notification.payload()));
+        }
+    }
+
+    fn note(&self, news: NewsSet) {
+        self.heard.lock().news.0 |= news.0;
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.heard.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for news; none after the end.
+    fn next(&self) -> Option<Change> {
+        let mut heard = self.heard.lock();
+        while !heard.ended && heard.news == NewsSet::default() {
+            self.changed.wait(&mut heard);
+        }
+        (!heard.ended).then(|| Change(std::mem::take(&mut heard.news)))
+    }
+}
+
+/// Ends what waits for news when nobody listens any more.
+struct Ends(Arc<Ear>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Keeps a callback called: see [`super::PostgresStore::on_change`].
+///
+/// It ends when this is dropped, or the store. Dropping it waits for a call that goes on, unless it is dropped by that call.
+#[must_use = "dropping it ends the listening"]
+pub struct Listening {
+    ear: Arc<Ear>,
+    listener: AbortHandle,
+    caller: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening").field("channel", &self.ear.channel).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.ear.end();
+        self.listener.abort();
+        let Some(caller) = self.caller.take() else { return };
+        if caller.thread().id() != thread::current().id() {
+            let _ = caller.join();
+        }
+    }
+}
+
+/// Listens with a connection on this runtime, and calls on a thread of its own. Answers when the server has the LISTEN.
+pub(super) fn listen(
+    runtime: &Handle,
+    connector: &Connector,
+    options: &Arc<PostgresOptions>,
+    time: &Arc<Timekeeper>,
+    callback: impl Fn(Change) + Send + 'static,
+) -> StoreResult<Listening> {
+    let channel = options.schema.channel();
+    let ear = Arc::new(Ear { channel, heard: Mutex::default(), changed: Condvar::new() });
+    let link = Link::new(TxMode::Read, connector.heard_by(&ear), Arc::clone(options), Arc::clone(time));
+    let (tell, first) = sync_channel(1);
+    let listener = runtime.spawn(keep_listening(link, Ends(Arc::clone(&ear)), tell)).abort_handle();
+    let mut listening = Listening { ear: Arc::clone(&ear), listener, caller: None };
+    first.recv().map_err(|_| {
+        StoreError::from(Failure::lost("the store's thread has ended: open the store anew"))
+    })??;
+    let call = move || {
+        while let Some(change) = ear.next() {
+            // A panic of the host's is its own, and the hook has told of it.
+            let _ = catch_unwind(AssertUnwindSafe(|| callback(change)));
+        }
+    };
+    let caller = thread::Builder::new().name("stationmaster-listen".into()).spawn(call).map_err(|error| {
+        let text = format!("the thread that calls on changes cannot be started: {error}");
+        StoreError::new(StoreErrorKind::Io, text).with_source(error)
+    })?;
+    listening.caller = Some(caller);
+    Ok(listening)
+}
+
+/// Whatever was committed while nothing was heard may be anything.
+async fn keep_listening(mut link: Link, ends: Ends, tell: SyncSender<Result<(), Failure>>) {
+    let mut tell = Some(tell);
+    let mut pause = PAUSES.0;
+    loop {
+        let listens = link.listen(&ends.0.channel).await;
+        let failed = listens.is_err();
+        match tell.take() {
+            Some(tell) => {
+                // It waits for the answer.
+                let _ = tell.send(listens);
+                if failed {
+                    return;
+                }
+            }
+            None if failed => {
+                sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+                continue;
+            }
+            None => ends.0.note(NewsSet::ALL),
+        }
+        pause = PAUSES.0;
+        link.lost().await;
+    }
+}
