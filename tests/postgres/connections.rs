@@ -186,6 +186,43 @@ fn url_of_nobody() -> String {
 }
 
 #[test]
+fn without_a_limit_a_server_is_waited_for() {
+    let scratch = Scratch::new();
+    let (calls, there) = (AtomicUsize::new(0), url().parse::<Config>().unwrap());
+    let absent: Config = "host=127.0.0.1 port=1 user=nobody".parse().unwrap();
+    let connector = Connector::new(move || {
+        let config = if calls.fetch_add(1, Ordering::SeqCst) < 3 { absent.clone() } else { there.clone() };
+        async move { config.connect(NoTls).await }
+    });
+    let options = scratch.options().connect_timeout(Duration::ZERO);
+    assert_eq!(pools(&PostgresStore::open(connector, options).unwrap()), 0);
+}
+
+/// As the resolution of a server's name may.
+#[test]
+fn a_connector_that_blocks_a_thread_does_not_hold_up_the_end_of_the_store() {
+    let (go, wait) = mpsc::channel::<()>();
+    let (wait, ended) = (Arc::new(std::sync::Mutex::new(wait)), Arc::new(AtomicUsize::new(0)));
+    let end = Arc::clone(&ended);
+    let connector = Connector::new(move || {
+        let (wait, end) = (Arc::clone(&wait), Arc::clone(&end));
+        let block = move || {
+            let _ = wait.lock().unwrap().recv_timeout(Duration::from_secs(20));
+            end.fetch_add(1, Ordering::SeqCst);
+        };
+        async move {
+            tokio::task::spawn_blocking(block).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(url().parse::<Config>()?.connect(NoTls).await?)
+        }
+    });
+    let options = PostgresOptions::new().connect_timeout(Duration::from_millis(100));
+    let refused = PostgresStore::open(connector, options).unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Io, "{refused}");
+    assert_eq!(ended.load(Ordering::SeqCst), 0, "the store's thread is gone before it");
+    drop(go);
+}
+
+#[test]
 fn a_connector_that_panics_is_an_error_and_the_next_call_may_succeed() {
     let scratch = Scratch::new();
     drop(scratch.open(|options| options));

@@ -4,6 +4,7 @@
 
 mod connections;
 mod host;
+mod interrupted;
 mod listening;
 mod round_trips;
 mod runtimes;

@@ -66,6 +66,40 @@ fn a_writer_that_waits_too_long_is_told_and_the_next_call_succeeds() {
     assert_eq!(pools(&store), 1);
 }
 
+/// One of two that read takes its time: who finds both busy is served by the other one.
+#[test]
+fn a_reader_waits_for_the_connection_that_is_free_first() {
+    let scratch = Scratch::new();
+    let store = &scratch.open(|options| options.readers(2).lock_timeout(Duration::from_secs(5)));
+    let (begun, wait) = std::sync::mpsc::channel();
+    let stop = &std::sync::atomic::AtomicBool::new(false);
+    let is_stopped = || stop.load(std::sync::atomic::Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let audit = store.read(|tx| {
+                tx.all_pools()?;
+                begun.send(()).unwrap();
+                while !is_stopped() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            });
+            audit.unwrap();
+        });
+        wait.recv().unwrap();
+        let others: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(move || {
+                    (0..20).map(|_| store.read(|tx| Ok(tx.all_pools()?))).all(|read| read.is_ok())
+                })
+            })
+            .collect();
+        let all: Vec<bool> = others.into_iter().map(|other| other.join().unwrap()).collect();
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(all, [true; 4]);
+    });
+}
+
 #[test]
 fn a_slow_statement_is_given_up_by_the_server() {
     let scratch = Scratch::new();

@@ -99,7 +99,11 @@ impl Driver {
         };
         let thread = thread::Builder::new()
             .name("stationmaster-postgres".into())
-            .spawn(move || runtime.block_on(talk))
+            .spawn(move || {
+                runtime.block_on(talk);
+                // Not for what blocks, such as asking for the address of a server's name.
+                runtime.shutdown_background();
+            })
             .map_err(failed)?;
         Ok((Self { thread: Some(thread), stop: Some(stop), runtime: handle }, writer, readers))
     }

@@ -115,7 +115,7 @@ pub(super) fn store_error(error: PgError) -> StoreError {
 
 /// The error of a COMMIT. What the server refused is undone; of anything else it is not known.
 pub(super) fn commit_error(error: PgError) -> Failure {
-    if is_fatal(&error) {
+    if error.as_db_error().is_none() || is_fatal(&error) {
         return Failure::Lost(open_commit(text(&error)).with_source(error));
     }
     Failure::Refused(store_error(error))
@@ -132,7 +132,15 @@ pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
 /// True if nothing more can be asked on the connection.
 fn is_fatal(error: &PgError) -> bool {
     match error.as_db_error() {
-        Some(answer) => matches!(answer.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
+        Some(answer) => match answer.parsed_severity() {
+            Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+            // Servers tell it in every language's words and in English. Poolers, which answer in a server's place once they lost
+            // it, tell less, and older ones of them call it no more than an error.
+            None => {
+                matches!(answer.severity(), "FATAL" | "PANIC")
+                    || ["08", "57P"].iter().any(|class| answer.code().code().starts_with(class))
+            }
+        },
         // What the client itself refused to send is no fault of the connection's; it cannot happen to the crate's statements.
         None => error.is_closed() || error.source().is_none_or(|source| source.is::<std::io::Error>()),
     }
@@ -140,7 +148,9 @@ fn is_fatal(error: &PgError) -> bool {
 
 /// True if a server may answer otherwise soon: it starts, or stops, or has too many clients.
 pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
-    let Some(error) = error.downcast_ref::<PgError>() else { return false };
+    let Some(error) = error.downcast_ref::<PgError>() else {
+        return error.downcast_ref::<StoreError>().and_then(StdError::source).is_some_and(is_passing);
+    };
     match error.code() {
         Some(code) => [
             SqlState::CANNOT_CONNECT_NOW,
@@ -183,6 +193,10 @@ fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
         "28P01" | "28000" | "3D000" => {
             (K::Backend, "the server let nobody in: check the role, its password and the database")
         }
+        "25P03" | "25P04" => (
+            K::Io,
+            "the server ended a transaction that was open for too long: call again, and do less in between",
+        ),
         code if code.starts_with("08") || code.starts_with("57P") || code.starts_with("58") => {
             (K::Io, "the server ended the connection or cannot be used: check that it runs, and call again")
         }

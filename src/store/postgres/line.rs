@@ -1,9 +1,10 @@
 //! Connections as callers see them: one transaction at a time on each.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::time::Instant;
 
-use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
+use parking_lot::{Condvar, Mutex, ReentrantMutex, ReentrantMutexGuard};
 
 use super::driver::Desk;
 use super::error::Failure;
@@ -23,13 +24,37 @@ type Line = ReentrantMutex<RefCell<Desk>>;
 pub(super) struct Lines {
     mode: TxMode,
     lines: Vec<Line>,
-    next: AtomicUsize,
+    queue: Mutex<Queue>,
+    /// A line is free, or the queue is shorter.
+    moved: Condvar,
+}
+
+/// Who waits for a line, in the order in which they came.
+#[derive(Debug, Default)]
+struct Queue {
+    last: u64,
+    waiting: VecDeque<u64>,
+}
+
+/// A line that nobody else uses.
+struct Taken<'l> {
+    line: Option<ReentrantMutexGuard<'l, RefCell<Desk>>>,
+    lines: &'l Lines,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.line = None;
+        // Who looked before is waiting now.
+        drop(self.lines.queue.lock());
+        self.lines.moved.notify_all();
+    }
 }
 
 impl Lines {
     pub(super) fn new(mode: TxMode, desks: Vec<Desk>) -> Self {
         let lines = desks.into_iter().map(|desk| ReentrantMutex::new(RefCell::new(desk))).collect();
-        Self { mode, lines, next: AtomicUsize::new(0) }
+        Self { mode, lines, queue: Mutex::default(), moved: Condvar::new() }
     }
 
     /// Runs `body` on a connection that is free, in a transaction that begins with its first statement.
@@ -38,31 +63,48 @@ impl Lines {
         options: &PostgresOptions,
         body: impl FnOnce(Box<dyn Wire + '_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let line = self.free(options)?;
-        let Ok(desk) = line.try_borrow_mut() else { return Err(nested().into()) };
+        let taken = self.free(options)?;
+        let Some(Ok(desk)) = taken.line.as_ref().map(|line| line.try_borrow_mut()) else {
+            return Err(nested().into());
+        };
         let mut open = Open { desk: &desk, schema: &options.schema, mode: self.mode, stage: Stage::Before };
         body(Box::new(&mut open))?;
         Ok(open.commit().map_err(StoreError::from)?)
     }
 
-    fn free(&self, options: &PostgresOptions) -> StoreResult<ReentrantMutexGuard<'_, RefCell<Desk>>> {
+    /// Waits for whichever is free first; who came first is served first.
+    fn free(&self, options: &PostgresOptions) -> StoreResult<Taken<'_>> {
         if self.lines.iter().any(ReentrantMutex::is_owned_by_current_thread) {
             return Err(nested());
         }
-        if let Some(line) = self.lines.iter().find_map(ReentrantMutex::try_lock) {
-            return Ok(line);
-        }
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len().max(1);
         let timeout = options.lock_timeout;
-        let line = match self.lines.get(at) {
-            Some(line) if timeout.is_zero() => Some(line.lock()),
-            Some(line) => line.try_lock_for(timeout),
-            None => None,
-        };
-        line.ok_or_else(|| {
-            let text = format!("other threads used the connection for {timeout:?}: call again");
-            StoreError::new(StoreErrorKind::Busy, text)
-        })
+        let deadline = if timeout.is_zero() { None } else { Instant::now().checked_add(timeout) };
+        let mut queue = self.queue.lock();
+        queue.last += 1;
+        let me = queue.last;
+        queue.waiting.push_back(me);
+        let mut line = None;
+        loop {
+            if queue.waiting.front() == Some(&me) {
+                line = self.lines.iter().find_map(ReentrantMutex::try_lock);
+            }
+            let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if line.is_some() || is_over {
+                break;
+            }
+            match deadline {
+                Some(deadline) => drop(self.moved.wait_until(&mut queue, deadline)),
+                None => self.moved.wait(&mut queue),
+            }
+        }
+        queue.waiting.retain(|waiting| *waiting != me);
+        drop(queue);
+        self.moved.notify_all();
+        if line.is_some() {
+            return Ok(Taken { line, lines: self });
+        }
+        let text = format!("other threads used the connection for {timeout:?}: call again");
+        Err(StoreError::new(StoreErrorKind::Busy, text))
     }
 }
 

@@ -190,7 +190,7 @@ impl Link {
                 Err(NotConnected::Refused(error)) => return Err(Failure::Refused(error)),
                 Err(NotConnected::Failed(cause)) => cause,
             };
-            let over = deadline.is_none_or(|deadline| Instant::now() + pause >= deadline);
+            let over = deadline.is_some_and(|deadline| Instant::now() + pause >= deadline);
             if over || !is_passing(&*cause) {
                 return Err(Failure::Lost(unreachable(cause)));
             }
@@ -256,7 +256,10 @@ impl Link {
             (Tables::New, Migrations::Apply) => migrate::migrate(&mut client, schema).await,
             _ => migrate::check(&client, schema).await,
         }
-        .map_err(NotConnected::Refused)?;
+        .map_err(|error| match is_passing(&error) {
+            true => NotConnected::Failed(Box::new(error)),
+            false => NotConnected::Refused(error),
+        })?;
         Ok(Connection { client, prepared: HashMap::new(), driving })
     }
 }
@@ -273,8 +276,12 @@ fn failed(error: PgError) -> NotConnected {
 }
 
 fn unreachable(cause: Cause) -> StoreError {
-    match cause.downcast::<PgError>() {
-        Ok(error) => store_error(*error),
+    let cause = match cause.downcast::<PgError>() {
+        Ok(error) => return store_error(*error),
+        Err(cause) => cause,
+    };
+    match cause.downcast::<StoreError>() {
+        Ok(error) => *error,
         Err(cause) => {
             let text = format!("PostgreSQL cannot be connected to: {cause}: check that the server runs");
             StoreError::new(StoreErrorKind::Io, text).with_source(cause)
