@@ -85,8 +85,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     assert_eq!(lines(&db)?, 3, "enqueued, admitted, finished");
 
     // What is not committed leaves no line, and what changes nothing neither.
-    let stale = db.write(|tx| finish(tx, now, &[Finish::success(lease)])?.fenced());
-    assert!(matches!(stale, Err(Error::Stale { .. })));
+    let again = db.write(|tx| finish(tx, now, &[Finish::success(lease)])?.fenced());
+    assert!(matches!(again, Err(Error::Repeated { .. })));
     assert!(admitter.tick(now)?.granted.is_empty());
     assert_eq!(lines(&db)?, 3);
 

@@ -2,26 +2,30 @@
 //!
 //! Nobody polls: the loops sleep until something is due or they are woken. `WakingStore` wakes those for whom a task that was
 //! enqueued, ended or registered as a sensor may be news; `LoopHandle::stop` wakes them all for good.
+//!
+//! A heartbeat renews the leases of all workers. What it finds lost is another's to work on, and its worker
+//! stops. A store that is busy for a while ends no attempt: heartbeat and workers ask again.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::thread::{scope, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
-use stationmaster::service::lifecycle::{Finish, enqueue, finish, register, renew, start};
+use stationmaster::service::lifecycle::{Fenced, Finish, enqueue, finish, register, renew, start};
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions};
 use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, run_blocking};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreTx};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, time};
 
 const WORKERS: u32 = 4;
 const LEASE: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(1); // until what failed is tried again
 const HOUR: Duration = Duration::from_secs(3_600); // seconds, if other processes enqueue: they wake no loop here
 
 fn main() -> Result<()> {
@@ -30,7 +34,7 @@ fn main() -> Result<()> {
     let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
     let options = AdmitterOptions::default().lease(LEASE);
     let mut admitter = Admitter::new(store.clone(), "host-1".try_into()?, options)?;
-    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default());
+    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default())?;
     let poker = Poker::new(store.clone(), "host-1".try_into()?, PokerOptions::default())?;
     let mut poker = poker.kind(TimeReached::kind()?, time_reached);
     let key = |n| TaskKey::new("prod", "nightly", "r1", format!("task-{n:02}"));
@@ -41,7 +45,8 @@ fn main() -> Result<()> {
         enqueue(tx, SystemClock.now(), &tasks)
     })?;
 
-    let held = Mutex::new(BTreeSet::<LeaseRef>::new());
+    // The leases that are renewed. One that is not there any more was lost.
+    let held = Held::default();
     let (sender, granted) = mpsc::channel();
     let granted = Mutex::new(granted);
     let ended = scope(|threads| {
@@ -58,16 +63,21 @@ fn main() -> Result<()> {
         threads.spawn(|| drive(&mut reaper, rest, LEASE, drop));
         threads.spawn(|| {
             while !rest.is_stopped() {
-                let leases: Vec<LeaseRef> = held.lock().iter().copied().collect();
-                told("heartbeat", store.write(|tx| renew(tx, SystemClock.now(), LEASE, &leases)));
-                rest.wait(LEASE / 3);
+                rest.wait(match heartbeat(store, held) {
+                    Ok(()) => LEASE / 3,
+                    // The leases hold for a while yet: it need not be the last word.
+                    Err(error) => {
+                        eprintln!("heartbeat: {error}");
+                        SOON
+                    }
+                });
             }
         });
         for _ in 0..WORKERS {
             let next = || granted.lock().recv().ok();
             threads.spawn(move || {
                 while let Some(task) = next() {
-                    told("attempt", attempt(store, &task));
+                    told("attempt", attempt(store, held, &task));
                     held.lock().remove(&task.lease_ref());
                 }
             });
@@ -92,17 +102,49 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Every fourth task waits for an instant, without thread or slot; the others work.
-fn attempt(store: &dyn Store, task: &TaskRecord) -> Result<()> {
+pub(crate) type Held = Mutex<BTreeSet<LeaseRef>>;
+
+/// Renews the leases that are held, and drops those that were lost.
+pub(crate) fn heartbeat(store: &dyn Store, held: &Held) -> Result<()> {
+    let leases: Vec<LeaseRef> = held.lock().iter().copied().collect();
+    let renewed = store.write(|tx| renew(tx, SystemClock.now(), LEASE, &leases))?;
+    let mut held = held.lock();
+    for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| *moved == Moved::No) {
+        held.remove(lease);
+    }
+    Ok(())
+}
+
+/// Every fourth task waits for an instant, without thread or slot; the others work. A stale lease ends the
+/// attempt as an error.
+pub(crate) fn attempt(store: &dyn Store, held: &Held, task: &TaskRecord) -> Result<()> {
     let (lease, now) = (task.lease_ref(), SystemClock.now());
-    store.write(|tx| start(tx, now, &[lease]))?;
+    write(store, |tx| start(tx, now, &[lease])?.fenced())?;
     if task.no.0 % 4 != 0 {
-        sleep(Duration::from_millis(20));
-        return store.write(|tx| finish(tx, SystemClock.now(), &[Finish::success(lease)])).map(drop);
+        for _step in 0..4 {
+            if !held.lock().contains(&lease) {
+                eprintln!("{}: its lease was lost, and the work with it", task.key);
+                return Ok(());
+            }
+            sleep(Duration::from_millis(5)); // in truth, something useful
+        }
+        return write(store, |tx| finish(tx, SystemClock.now(), &[Finish::success(lease)])?.fenced())
+            .map(drop);
     }
     let instant = TimeReached::new(time::add(now, Duration::from_millis(300)));
     let sensor = instant.sensor(lease, Settings::new(Duration::from_secs(1), HOUR)?)?;
-    store.write(|tx| register(tx, now, std::slice::from_ref(&sensor))).map(drop)
+    write(store, |tx| register(tx, now, std::slice::from_ref(&sensor))?.fenced()).map(drop)
+}
+
+/// Writes, again while the store is busy: for as long as a lease holds that is not renewed.
+fn write<T>(store: &dyn Store, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        match store.write(&mut body) {
+            Err(error) if error.is_retryable() && began.elapsed() < LEASE => sleep(SOON),
+            answer => return answer,
+        }
+    }
 }
 
 /// A service's loop: after an error the next tick tries again.

@@ -1,5 +1,8 @@
 //! A tokio program as the host: services are futures beside a cancellation, tasks are tokio tasks, pokes need no thread.
 //!
+//! A task whose lease was lost is another's to work on, so its work is dropped. A store that is busy for a
+//! while ends no attempt.
+//!
 //! ```sh
 //! cargo run --example tokio_host --features tokio              # until all is done
 //! cargo run --example tokio_host --features tokio -- 30        # stops after 30 ms; so does Ctrl-C
@@ -7,15 +10,15 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::lifecycle::{Admission, Finish};
+use stationmaster::service::lifecycle::{Admission, Fenced, Finish};
 use stationmaster::service::{Admitter, LoopHandle, Poker, PokerOptions, Reaper, WakingStore};
-use stationmaster::store::MemoryStore;
+use stationmaster::store::{MemoryStore, Moved};
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::Handle;
@@ -23,27 +26,51 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 const LEASE: Duration = Duration::from_secs(60); // the admitter's
+const SOON: Duration = Duration::from_secs(1); // until what failed is tried again
 const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes enqueue: they wake no loop here
 
-/// Works on one task under its lease; hands it back when the program is to stop.
-async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) -> Result<()> {
+/// Works on one task under its lease; hands it back when the program is to stop. A stale lease is an error.
+pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) -> Result<()> {
     let lease = task.lease_ref();
-    store.start(SystemClock.now(), [lease]).await?;
+    again(|| store.start(SystemClock.now(), [lease])).await?.fenced()?;
     if task.key.task.as_str().starts_with("wait") {
         let context = PokeContext::from_json(&format!(r#"{{"url": "https://data/{}"}}"#, task.key.task))?;
         let settings = Settings::new(Duration::from_secs(1), HOUR)?;
         let sensor = NewSensor::new(lease, "http".try_into()?, context, settings);
-        return store.register(SystemClock.now(), [sensor]).await.map(drop);
+        return again(|| store.register(SystemClock.now(), [sensor.clone()])).await?.fenced().map(drop);
     }
     let mut work = std::pin::pin!(sleep(Duration::from_millis(10))); // in truth, something useful
+    let mut pause = LEASE / 3;
     let end = loop {
         tokio::select! {
             () = &mut work => break Finish::success(lease),
             () = stop.stopped() => break Finish::given_back(lease),
-            () = sleep(LEASE / 3) => drop(store.renew(SystemClock.now(), LEASE, [lease]).await?),
+            () = sleep(pause) => pause = match store.renew(SystemClock.now(), LEASE, [lease]).await {
+                Ok(renewed) if renewed == [Moved::No] => {
+                    eprintln!("{}: its lease was lost, and the work with it", task.key);
+                    return Ok(());
+                }
+                Ok(_) => LEASE / 3,
+                // The lease holds for a while yet: it need not be the last word.
+                Err(error) => {
+                    eprintln!("{}: {error}", task.key);
+                    SOON
+                }
+            },
         }
     };
-    store.finish(SystemClock.now(), [end]).await.map(drop)
+    again(|| store.finish(SystemClock.now(), [end.clone()])).await?.fenced().map(drop)
+}
+
+/// Calls again while the store is busy: for as long as a lease holds that is not renewed.
+async fn again<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        match call().await {
+            Err(error) if error.is_retryable() && began.elapsed() < LEASE => sleep(SOON).await,
+            answer => return answer,
+        }
+    }
 }
 
 /// An HTTP request, in a program that makes some.
@@ -80,7 +107,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (shared, options) = (store.store(), PokerOptions::default().follow(Duration::from_millis(10)));
     let admitter = Admitter::new(shared.clone(), "host".try_into()?, Default::default())?;
     let mut admitter = AsyncAdmitter::new(admitter);
-    let mut reaper = AsyncService::new(Reaper::new(shared.clone(), Default::default()));
+    let mut reaper = AsyncService::new(Reaper::new(shared.clone(), Default::default())?);
     let poker = Poker::new(shared.clone(), "host".try_into()?, options)?;
     let mut poker = AsyncService::new(poker.kind_async("http".try_into()?, &Handle::current(), look));
 
@@ -108,7 +135,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         store.finish(SystemClock.now(), [Finish::given_back(task.lease_ref())]).await?;
     }
     while let Some(worked) = working.join_next().await {
-        worked??;
+        if let Err(error) = worked? {
+            eprintln!("attempt: {error}");
+        }
     }
     poker.with(|poker| poker.leave()).await??;
 

@@ -33,6 +33,16 @@ pub enum Error {
         /// How many were asked for.
         of: usize,
     },
+    /// Attempts had been finished like this before, by a call whose commit took effect. Roll back, and call again without them if
+    /// others were named beside them: those are not stored. Only
+    /// [`fenced`](crate::service::lifecycle::Fenced::fenced) says so; else a repeated finish is an answer.
+    #[error("{} of the {of} that were named had been finished like this before, the first at place {} (from 1): roll back, and call again without these, which are stored", repeated.len(), repeated.first().map_or(0, |at| at + 1))]
+    Repeated {
+        /// The places of the repeated ones in what was asked, from 0, rising.
+        repeated: Vec<usize>,
+        /// How many were asked for.
+        of: usize,
+    },
     /// A name was refused.
     #[error(transparent)]
     Id(#[from] IdError),
@@ -153,6 +163,12 @@ pub enum Invalid {
         /// The range it must be in.
         expected: &'static str,
     },
+    /// A count of which there must be at least one is zero.
+    #[error("{what} of 0 is refused: give at least 1")]
+    Zero {
+        /// Which count.
+        what: &'static str,
+    },
     /// A run stops before it starts.
     #[error(
         "run {id} stops {micros} microseconds before it starts: correct its clock, or give its start as the stop"
@@ -193,8 +209,11 @@ pub enum Invalid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// Another writer held the store for longer than the busy timeout. Call again.
+    /// Another writer held the store for longer than the lock timeout. Call again.
     Busy,
+    /// One call asked for more than the database does or takes at once: it ran into the limit of time for a statement, or is
+    /// too large to be sent. Nothing was changed, and the same call would fail again. Split it, or raise the limit.
+    TooMuch,
     /// The state changed between the decision and the commit. Call again: services do so themselves.
     Conflict,
     /// No space is left. Everything committed is safe; make space and call again.
@@ -218,6 +237,7 @@ impl StoreErrorKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "busy",
+            Self::TooMuch => "too_much",
             Self::Conflict => "conflict",
             Self::Full => "full",
             Self::Io => "io",

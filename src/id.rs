@@ -162,11 +162,11 @@ names! {
     PoolName, "pool name";
     /// What a concurrency limit counts: see [`crate::admission::limits`].
     LimitKey, "limit key";
-    /// Who holds a lease: one scheduler or worker process. Two live holders must not share a name.
+    /// Who holds a lease: one scheduler or worker process. Give each live holder a name of its own.
     Holder, "holder";
     /// A kind of sensor: which poke function answers for it.
     SensorKind, "sensor kind";
-    /// Names one admission tick, so that a tick whose commit had an unknown end can be asked for again.
+    /// Names one admission tick, so that a tick whose commit had an unknown end can be asked for again. Never use one twice.
     RequestId, "request id";
 }
 

@@ -4,6 +4,8 @@
 //! epoch in every call. Each grant of a task raises its epoch, so a holder that was given up for dead and comes back
 //! changes nothing: its calls answer that they are stale.
 
+pub(crate) mod grace;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 

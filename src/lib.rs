@@ -48,13 +48,15 @@
 //! 1. Open a store. Define pools and limits.
 //! 2. When a task's dependencies are met, [enqueue](service::lifecycle::enqueue) it. A key that is known already is left as it
 //!    is, so the call may be repeated.
-//! 3. [`service::Admitter`] grants leases on slots to your process; [start](service::lifecycle::start) the tasks, run them,
-//!    [renew](service::lifecycle::renew) their leases meanwhile (they hold for 60 seconds unless you say otherwise), and
-//!    [finish](service::lifecycle::finish) them.
+//! 3. [`service::Admitter`] grants leases on slots to your process; [start](service::lifecycle::start) the
+//!    tasks, run them, [renew](service::lifecycle::renew) their leases meanwhile (they hold for 60 seconds
+//!    unless you say otherwise), stop the work whose lease was lost, and [finish](service::lifecycle::finish)
+//!    the rest.
 //! 4. A task that only waits [registers](service::lifecycle::register) as a sensor and gives its slots back;
 //!    [`service::Poker`] polls for it.
 //! 5. [`service::Reaper`] takes back what dead processes held, and forgets ended tasks if you say after how long
-//!    ([`service::ReaperOptions::keep_ended`]); unless you do, they are kept for ever.
+//!    ([`service::ReaperOptions::keep_ended`]); unless you do, they are kept for ever. So are the events of sensors until they
+//!    are acknowledged, and with them their tasks, unless you set [`service::ReaperOptions::keep_events`].
 //!
 //! An admitter may be granted any task that is ready in its store. So every process that admits must be able to run every task,
 //! or hand it to one that can; workers that differ (by machine, by tenant) are reached by your own dispatch, or have stores of
@@ -197,6 +199,8 @@
 //!
 //! ## Run again what a dead worker held
 //!
+//! By default a task runs again after each of its first 3 lost leases; [`task::LeaseLoss`] says otherwise.
+//!
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
@@ -208,13 +212,16 @@
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::service::{Reaper, ReaperOptions};
-//! use stationmaster::task::LeaseLoss;
 //!
-//! store.write(|tx| enqueue(tx, now, &[task("load").lease_loss(LeaseLoss::Requeue { at_most: 3 })]))?;
+//! store.write(|tx| enqueue(tx, now, &[task("load")]))?;
 //! let lost = admitter.tick(now)?.granted; // and then the worker dies
-//! let a_minute_later = now + std::time::Duration::from_secs(60);
-//! Reaper::new(store.clone(), ReaperOptions::default()).tick(a_minute_later)?;
-//! assert_eq!(admitter.tick(a_minute_later)?.granted[0].key, lost[0].key);
+//! let mut reaper = Reaper::new(store.clone(), ReaperOptions::default())?;
+//! let (mut later, mut reaped) = (now, reaper.tick(now)?);
+//! while let (true, Some(due)) = (reaped.reaped.is_empty(), reaped.next_due) {
+//!     (later, reaped) = (due, reaper.tick(due)?);
+//! }
+//! assert_eq!(later, now + std::time::Duration::from_secs(60), "the lease that it lost");
+//! assert_eq!(admitter.tick(later)?.granted[0].key, lost[0].key);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
@@ -305,8 +312,10 @@
 //!
 //! ## Commit with my own rows
 //!
-//! Every life-cycle operation takes a transaction, the store's or yours. More: `store::sqlite::SqliteTx`. With sqlx, diesel or
-//! another driver: the statements of [`_sql`].
+//! Every life-cycle operation takes a transaction: the store's, or one of yours. On SQLite that is a
+//! transaction of rusqlite, by `store::sqlite::SqliteTx`; sqlx, diesel and other drivers use the statements
+//! of [`_sql`]. On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`; hosts with
+//! another driver keep an outbox (`docs/postgresql.md`).
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]

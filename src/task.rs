@@ -95,19 +95,27 @@ impl std::fmt::Display for TaskState {
 }
 
 /// What becomes of a task whose lease expired: its holder died, or was too slow to renew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+///
+/// The default requeues it for up to 3 lost leases: enough for one that a few crashes or deployments interrupt, and few enough
+/// for one that kills its workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeaseLoss {
     /// The attempt counts as failed; the retry policy decides (Airflow's zombies).
-    #[default]
     Fail,
     /// The task is scheduled again at once and the attempt does not count against the retry policy, for up to this
     /// many lost leases; after that as [`Self::Fail`], so that a task that kills its holder is not run for ever.
     Requeue {
-        /// How many lost leases are forgiven.
+        /// How many lost leases are forgiven, over all attempts of the task.
         at_most: u32,
     },
+}
+
+impl Default for LeaseLoss {
+    fn default() -> Self {
+        Self::Requeue { at_most: 3 }
+    }
 }
 
 /// Whether the attempts of a task are written to the active-run index.
@@ -125,8 +133,13 @@ pub enum AttemptRuns {
 
 /// A task to be enqueued.
 ///
-/// Defaults: pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried, a lost lease
-/// counts as a failure, attempts not recorded, empty payload.
+/// Defaults: pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried, requeued after each of
+/// its first 3 lost leases, attempts not recorded, empty payload.
+///
+/// The two defaults for what goes wrong differ on purpose. A task that *failed* was judged by its own code: it stays failed unless
+/// it has a [retry policy](Self::retry). A task whose lease was *lost* was judged by nobody: its worker was killed, or cut off.
+/// Any process may be killed at any instant, so the task runs again. Work that must not run twice, even if its first run may not have
+/// ended, asks for [`LeaseLoss::Fail`].
 ///
 /// # Examples
 ///
@@ -178,7 +191,7 @@ impl NewTask {
             not_before: None,
             limits: Vec::new(),
             retry: RetryPolicy::none(),
-            lease_loss: LeaseLoss::Fail,
+            lease_loss: LeaseLoss::default(),
             attempt_runs: AttemptRuns::Off,
             payload: String::new(),
         }
@@ -366,7 +379,7 @@ pub struct TaskRecord {
     pub attempt: u32,
     /// How many of its attempts were forgiven and do not count against the retry policy.
     pub forgiven: u32,
-    /// How many of its leases were lost: they expired before its holder was done.
+    /// How many of its leases were lost since it was enqueued or last cleared: they expired before its holder was done.
     pub lost: u32,
     /// The fencing token of its latest grant; 0 before the first.
     pub epoch: i64,
@@ -391,6 +404,9 @@ pub struct TaskRecord {
     pub message: Option<String>,
     /// What it ended with, or what its sensor landed with: the host's text.
     pub value: Option<String>,
+    /// The state to which its holder's [`finish`](crate::service::lifecycle::finish) moved it when its last lease ended. `None` if
+    /// something else ended that lease, or moved the task since: the reaper, a mark, a clear, a sensor.
+    pub finished: Option<TaskState>,
 }
 
 impl TaskRecord {
@@ -423,6 +439,7 @@ impl TaskRecord {
             ended_at: None,
             message: None,
             value: None,
+            finished: None,
         }
     }
 
@@ -434,6 +451,32 @@ impl TaskRecord {
     /// Its place in the order of admission.
     pub fn order(&self) -> OrderKey {
         OrderKey::new(self.rank, self.logical_date, self.key.map_index, self.no)
+    }
+
+    /// The instant under which to record what happens to this task at `now`: `now`, or if that is earlier the latest
+    /// instant that is recorded of it. So the instants of one task never run backwards, although each caller reads its
+    /// clock before it waits for other writers, and clocks differ.
+    ///
+    /// Only what is recorded follows it. Expiries, retries and timeouts are computed from `now`, so that a clock which ran
+    /// ahead once delays nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::task::TaskRecord;
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey, TaskNo};
+    ///
+    /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let record = TaskRecord::inserted(TaskNo(1), task.check(from_micros(20))?);
+    /// assert_eq!([15, 25].map(|now| record.recorded_at(from_micros(now))), [20, 25].map(from_micros));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn recorded_at(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+        // While the task waits for an instant, `ready_at` is that instant: it has not come yet.
+        let ready_at = Some(self.ready_at).filter(|_| self.due.is_none());
+        let recorded = [ready_at, self.queued_at, self.started_at, self.ended_at];
+        recorded.into_iter().flatten().fold(now.max(self.enqueued_at), DateTime::max)
     }
 
     /// True if admission looks at it: `Scheduled`, and not waiting for an instant.

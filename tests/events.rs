@@ -177,6 +177,102 @@ fn many_events_that_are_never_taken_do_not_keep_it_from_the_others() {
     assert_eq!((taken.of(49), left(&store)), (vec![49], 49));
 }
 
+#[test]
+fn what_is_never_taken_is_read_again_less_and_less_often_and_holds_up_no_new_event() {
+    let store = memory();
+    let s = sense(&store, 3);
+    note(&store, &[&s[0]; 50]);
+    let (taken, healed, tries) =
+        (Taken::default(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (into, well, counted) = (taken.clone(), healed.clone(), tries.clone());
+    let mut delivery = Delivery::new(store.clone(), 1_000, move |event: &SensorEvent| {
+        if event.task.task.as_str() == "t00000" && !well.load(Ordering::SeqCst) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return Err("never".into());
+        }
+        into.take(event);
+        Ok(())
+    });
+    let mut read = 0;
+    for now in 1..=600 {
+        let report = delivery.tick(at(now)).unwrap();
+        read += report.waiting;
+        assert!(report.next_due.unwrap() <= at(now + 1), "it looks for new events");
+        if now == 300 {
+            note(&store, &[&s[1], &s[2]]);
+        }
+    }
+    assert_eq!((taken.of(1), taken.of(2)), (vec![0], vec![1]));
+    // At 1, 2, 4, 8, 16, 32, 64, 124, 184, … 544.
+    assert_eq!((tries.load(Ordering::SeqCst), read), (15, 15 * 49));
+
+    // Within a minute all of it is taken.
+    healed.store(true, Ordering::SeqCst);
+    let mut delivered = 0;
+    for now in 601..=660 {
+        delivered += delivery.tick(at(now)).unwrap().delivered;
+    }
+    assert_eq!((delivered, left(&store)), (50, 0));
+}
+
+#[test]
+fn an_event_that_failed_for_the_first_time_is_tried_again_after_a_second() {
+    let store = memory();
+    let s = sense(&store, 2);
+    note(&store, &[&s[0]]);
+    let (taken, fails) = (Taken::default(), Arc::new(AtomicUsize::new(1)));
+    let (into, left_to_fail) = (taken.clone(), fails.clone());
+    let mut delivery = Delivery::new(store.clone(), 1_000, move |event: &SensorEvent| {
+        let again = |left: usize| left.checked_sub(1);
+        let first_time = || left_to_fail.fetch_update(Ordering::SeqCst, Ordering::SeqCst, again).is_ok();
+        if event.task.task.as_str() == "t00000" || first_time() {
+            return Err("not now".into());
+        }
+        into.take(event);
+        Ok(())
+    });
+    for now in 1..=200 {
+        delivery.tick(at(now)).unwrap();
+    }
+    note(&store, &[&s[1]]);
+    assert_eq!(delivery.tick(at(201)).unwrap().failed.len(), 1);
+    assert_eq!((delivery.tick(at(202)).unwrap().delivered, taken.of(1)), (1, vec![0]));
+}
+
+#[test]
+fn a_tick_holds_no_more_than_some_of_the_events_when_they_are_long() {
+    const EVENTS: usize = 150;
+    let store = memory();
+    let sensors = sense(&store, EVENTS);
+    let long = Ending::new(EndReason::Landed, TaskState::Success).value(Some("x".repeat(1 << 20)));
+    let notes: Vec<EventNote> =
+        sensors.iter().map(|sensor| EventNote::new(sensor.clone(), at(1), long.clone())).collect();
+    store.write(|tx| Ok(tx.note_events(&notes)?)).unwrap();
+    drop(notes);
+    let delivers = Arc::new(AtomicBool::new(false));
+    let takes = delivers.clone();
+    let mut delivery =
+        Delivery::new(store.clone(), 1_000, move |_: &SensorEvent| match takes.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err("never".into()),
+        });
+    let mut tick = |now| {
+        let mut report = None;
+        let used = allocation_counter::measure(|| report = Some(delivery.tick(at(now)).unwrap()));
+        assert!(used.bytes_max < 140 << 20, "{} bytes were held", used.bytes_max);
+        report.unwrap()
+    };
+    let report = tick(2);
+    assert!(
+        (65..=96).contains(&report.failed.len()) && report.next_due == Some(at(2)),
+        "{}",
+        report.failed.len()
+    );
+    delivers.store(true, Ordering::SeqCst);
+    let delivered: usize = (2..10).map(|now| tick(now).delivered).sum();
+    assert_eq!((delivered, left(&store)), (EVENTS, 0));
+}
+
 /// Fails transactions that write while it is told to, and counts those that do not fail.
 #[derive(Debug)]
 struct Faulty {

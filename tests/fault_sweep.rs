@@ -47,7 +47,7 @@ const STORES: [Make; 2] = [memory, sqlite];
 const STORES: [Make; 1] = [memory];
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 26] = [
+const WRITES: [&str; 27] = [
     "insert_tasks_if_absent",
     "survey",
     "grant_if_open",
@@ -65,6 +65,7 @@ const WRITES: [&str; 26] = [
     "end_sensors_if_waiting",
     "note_events",
     "acknowledge_events",
+    "forget_events",
     "put_worker",
     "delete_worker",
     "forget_workers",
@@ -265,7 +266,10 @@ fn an_admitter() {
 fn a_reaper() {
     let struck = sweep(
         |store| drop(five_tasks(store, 4)),
-        |store| Reaper::new(store, ReaperOptions::default().limit(3).keep_ended(Duration::from_secs(1))),
+        |store| {
+            let options = ReaperOptions::default().limit(3).grace(Duration::ZERO);
+            Reaper::new(store, options.keep_ended(Duration::from_secs(1))).unwrap()
+        },
         |reaper| {
             reaper.tick(at(100))?;
             reaper.tick(at(101)).map(drop)

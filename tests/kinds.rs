@@ -256,6 +256,62 @@ fn a_poker_that_is_killed_takes_its_commands_with_it() {
     assert_eq!(lines(&beats), seen, "the command lives on");
 }
 
+/// The environment variable that makes this test program a host to which the system gives orphans.
+#[cfg(target_os = "linux")]
+const ADOPTS: &str = "STATIONMASTER_TEST_ADOPTS";
+
+/// The children of this process that have ended and were not waited for.
+#[cfg(target_os = "linux")]
+fn zombies() -> Vec<u32> {
+    let processes =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let zombie = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let (_, stat) = stat.rsplit_once(')').unwrap_or_default();
+        let mut words = stat.split_whitespace();
+        words.next() == Some("Z") && words.next() == Some(&std::process::id().to_string())
+    };
+    processes.filter_map(|name| name.parse().ok()).filter(zombie).collect()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_host_to_which_the_system_gives_orphans_waits_for_those_of_its_commands() {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    if std::env::var(ADOPTS).is_err() {
+        // In a process of its own: what it adopts, and which children it has, is a matter of the whole process.
+        let name = "a_host_to_which_the_system_gives_orphans_waits_for_those_of_its_commands";
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        let output = process.args(["--exact", name]).env(ADOPTS, "").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    // As the first process of a container does without being asked.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    // Children of the host's, one in a group of its own, end meanwhile: whoever started them waits for them.
+    let child = |command: &mut Command| command.args(["-c", "exit 7"]).spawn().unwrap();
+    let mut hosts = [child(&mut Command::new("/bin/sh")), child(Command::new("/bin/sh").process_group(0))];
+    let (store, dir) = (memory(), tempfile::tempdir().unwrap());
+    let shell = |text: &str| CommandSucceeds::shell(text).dir(dir.path()).timeout(secs(60));
+    for _ in 0..3 {
+        let overlong = shell("(sleep 100; true) & sleep 100; true").timeout(Duration::from_millis(200));
+        assert!(unreachable(&asked(&store, &overlong, at(0)), "longer than its timeout"));
+        assert_eq!(asked(&store, &shell("(sleep 100; true) & true"), at(0)), Poked::Landed(None));
+        // This one heeds nobody, and ends when the poke is long over.
+        let stubborn = shell("trap '' TERM; (sleep 0.3; echo x >> ended) & true");
+        assert_eq!(asked(&store, &stubborn, at(0)), Poked::Landed(None));
+    }
+    let began = Instant::now();
+    let ours = || zombies().into_iter().filter(|pid| !hosts.iter().any(|host| host.id() == *pid)).count();
+    while lines(&dir.path().join("ended")) < 3 || ours() > 0 {
+        assert!(began.elapsed() < secs(30), "{} processes were not waited for", ours());
+        assert_eq!(asked(&store, &shell("true"), at(0)), Poked::Landed(None));
+    }
+    assert!(hosts.iter_mut().all(|host| host.wait().unwrap().code() == Some(7)));
+}
+
 #[test]
 fn another_task_is_waited_for_in_the_states_that_were_asked_for() {
     let store = memory();

@@ -15,7 +15,7 @@ use stationmaster::pool::{Deferred, PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Poked, SensorRecord, Settings};
 use stationmaster::service::lifecycle::{
-    AdmitOrder, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice, admit,
+    AdmitOrder, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice, admit, clear,
     enqueue, explain, finish, mark, register, renew, start,
 };
 use stationmaster::service::{
@@ -68,6 +68,11 @@ fn run(store: &Shared, now: i64) -> Vec<LeaseRef> {
     let started = store.write(|tx| start(tx, at(now), &leases)).unwrap();
     assert!(started.iter().all(|moved| *moved == Moved::Yes));
     leases
+}
+
+/// For reapers whose clock jumps.
+fn at_once() -> ReaperOptions {
+    ReaperOptions::default().grace(Duration::ZERO)
 }
 
 fn end(store: &Shared, now: i64, finish_: Finish) -> Finished {
@@ -131,14 +136,14 @@ fn advice_changes_what_the_policy_decides() {
 fn a_dead_holders_slots_come_back_with_its_lease() {
     on_every_store(|store| {
         let tasks = [
-            NewTask::new(key("fails")),
+            NewTask::new(key("fails")).lease_loss(LeaseLoss::Fail),
             NewTask::new(key("again")).lease_loss(LeaseLoss::Requeue { at_most: 1 }),
         ];
         put(&store, 0, &tasks);
         let leases = run(&store, 0);
         let renewed = store.write(|tx| renew(tx, at(9), secs(10), &leases)).unwrap();
         assert_eq!(renewed, [Moved::Yes, Moved::Yes]);
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default());
+        let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
         let early = reaper.tick(at(18)).unwrap();
         assert!(early.reaped.is_empty() && early.next_due == Some(at(19)));
         let reaped = reaper.tick(at(19)).unwrap().reaped;
@@ -159,10 +164,27 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
 }
 
 #[test]
+fn a_cleared_task_is_forgiven_lost_leases_again() {
+    on_every_store(|store| {
+        put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 1 })]);
+        let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
+        let mut lose = |now| {
+            run(&store, now);
+            reaper.tick(at(now + 10)).unwrap().reaped[0].became
+        };
+        assert_eq!([lose(0), lose(10)], [Finished::Ready, Finished::Ended(TaskState::Failed)]);
+        store.write(|tx| clear(tx, at(20), &[key("t")])).unwrap();
+        assert_eq!(task(&store, "t").lost, 0);
+        assert_eq!([lose(20), lose(30)], [Finished::Ready, Finished::Ended(TaskState::Failed)]);
+        audited(&store);
+    });
+}
+
+#[test]
 fn what_is_given_back_cleanly_uses_up_no_forgiveness_of_lost_leases() {
     on_every_store(|store| {
         put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 2 })]);
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default());
+        let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
         let mut lose = |now| {
             run(&store, now);
             let became = reaper.tick(at(now + 10)).unwrap().reaped[0].became;
@@ -602,7 +624,8 @@ fn every_sensor_of_a_group_has_its_line_in_the_log() {
 fn recorded_attempts_are_in_the_index_of_runs() {
     on_every_store(|store| {
         let retry = RetryPolicy::fixed(secs(5)).max_attempts(3).build().unwrap();
-        put(&store, 0, &[NewTask::new(key("t")).retry(retry).attempt_runs(AttemptRuns::Record)]);
+        let recorded = NewTask::new(key("t")).retry(retry).attempt_runs(AttemptRuns::Record);
+        put(&store, 0, &[recorded.lease_loss(LeaseLoss::Fail)]);
         let active = |begin: i64, end: i64| {
             let query = ActiveQuery::new(at(begin), at(end)).namespace("ns".try_into().unwrap());
             let runs = store.read(|tx| Ok(tx.active_runs(&query)?)).unwrap();
@@ -616,7 +639,7 @@ fn recorded_attempts_are_in_the_index_of_runs() {
         assert_eq!(active(0, 1), [(id(1), RunStatus::Failed)]);
         assert_eq!(active(3, 7), []);
         let _lost = run(&store, 7);
-        Reaper::new(store.clone(), ReaperOptions::default()).tick(at(20)).unwrap();
+        Reaper::new(store.clone(), at_once()).unwrap().tick(at(20)).unwrap();
         assert_eq!(active(10, 11), [(id(2), RunStatus::Failed)]);
         register_all(&store, 25, &run(&store, 25), "/a", waits(10, 100));
         assert_eq!(active(26, 27), [(id(3), RunStatus::Running)], "an attempt goes on while its task senses");
@@ -655,9 +678,9 @@ fn old_ended_tasks_are_forgotten_when_asked_for() {
         let lease = run(&store, 0)[0];
         end(&store, 1, Finish::success(lease));
         put(&store, 1, &[NewTask::new(key("open"))]);
-        let mut keeps = Reaper::new(store.clone(), ReaperOptions::default());
+        let mut keeps = Reaper::new(store.clone(), at_once()).unwrap();
         assert_eq!(keeps.tick(at(1_000_000)).unwrap().forgotten, 0);
-        let mut forgets = Reaper::new(store.clone(), ReaperOptions::default().keep_ended(secs(60)));
+        let mut forgets = Reaper::new(store.clone(), at_once().keep_ended(secs(60))).unwrap();
         assert_eq!(forgets.tick(at(61)).unwrap().forgotten, 0);
         assert_eq!(forgets.tick(at(62)).unwrap().forgotten, 1);
         assert_eq!(task(&store, "open").state, TaskState::Scheduled);

@@ -88,7 +88,7 @@ fn observers_and_spans_allocate_nothing() {
         store.write(|tx| enqueue(tx, from_micros(0), &tasks)).unwrap();
         let options = AdmitterOptions::default();
         let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
-        let mut reaper = Reaper::new(store, ReaperOptions::default());
+        let mut reaper = Reaper::new(store, ReaperOptions::default().grace(Duration::ZERO)).unwrap();
         if observed {
             admitter = admitter.observed_by(Arc::new(Idle));
             reaper = reaper.observed_by(Arc::new(Idle));

@@ -18,6 +18,9 @@ use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 
+#[cfg(feature = "postgres")]
+mod scratch;
+
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The threads of this process that are there to stay: one that has ended may be listed for a moment.
@@ -95,13 +98,13 @@ fn ends_when_stopped<S: Service + Send + 'static>(mut service: S) -> bool {
 }
 
 #[test]
-fn threads_are_the_hosts_but_for_those_that_poke() {
+fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
     let folder = tempfile::tempdir().unwrap();
     let before = threads();
     for store in stores(folder.path()) {
         let mut admitter =
             Admitter::new(store.clone(), "a".try_into().unwrap(), AdmitterOptions::default()).unwrap();
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default());
+        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
         let mut delivery = Delivery::new(store.clone(), 9, |_: &SensorEvent| Ok(())).follow(HOUR);
         let mut idle = poker(&store);
         admitter.tick(at(0)).unwrap();
@@ -131,6 +134,19 @@ fn threads_are_the_hosts_but_for_those_that_poke() {
         let sleeper = Poker::new(store.clone(), "s".try_into().unwrap(), slow).unwrap();
         assert!(ends_when_stopped(sleeper));
         assert_eq!(threads(), before);
+    }
+    #[cfg(feature = "postgres")]
+    {
+        let scratch = scratch::Scratch::new();
+        let before = threads();
+        let store = scratch.open(|options| options);
+        assert_eq!(threads(), before + 1, "one talks to the server");
+        let listening = store.on_change(|_| {}).unwrap();
+        assert_eq!(threads(), before + 2, "one calls back");
+        drop(listening);
+        assert_eq!(threads(), before + 1, "it ended with what it served");
+        drop(store);
+        assert_eq!(threads(), before, "so did the other");
     }
     assert!(SystemClock.now() > at(0));
 }

@@ -74,7 +74,7 @@ fn fill(plain: &Plain, schema: &str, waiting: u32, other: u32) {
              INSERT INTO s.cap (key) SELECT 'k' || i FROM generate_series(1, {all}) i;
              INSERT INTO s.pool (name) SELECT 'p' || i FROM generate_series(1, {all}) i;
              INSERT INTO s.request (id, at, nos, epochs) SELECT 'q' || i, i, '{{}}', '{{}}' FROM generate_series(1, {all}) i;
-             INSERT INTO s.worker (name, codes, shards, expires_at) SELECT 'w' || i, 1, 1, i FROM generate_series(1, {all}) i;
+             INSERT INTO s.worker (name, codes, shards, expires_at, incarnation) SELECT 'w' || i, 1, 1, i, i FROM generate_series(1, {all}) i;
              INSERT INTO s.shard (shard, holder, epoch, expires_at)
              SELECT i, 'w' || i, 1, i FROM generate_series(1, {all}) i"
         )

@@ -13,6 +13,7 @@ use stationmaster::bounds::MAX_TEXT_BYTES;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, ManualClock, SystemClock};
 use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
+use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, Ending, NewSensor, OnLanded, Settings};
 use stationmaster::service::lifecycle::{
@@ -147,6 +148,59 @@ fn old_ticks_are_forgotten() {
 }
 
 #[test]
+fn a_request_that_was_answered_makes_room_for_the_next() {
+    let store = store();
+    let is_known = |name: &str| {
+        let query = SurveyQuery::new().request(name.try_into().unwrap());
+        store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap()
+    };
+    let admit_after = |request: &str, answered: &str| {
+        let order = order("h", request).answered(answered.try_into().unwrap());
+        store.write(|tx| admit(tx, at(0), &order)).unwrap().granted.len()
+    };
+    put(&*store, &[NewTask::new(key("a"))]);
+    assert_eq!(admitted(&*store, 0, "first").granted.len(), 1);
+    assert_eq!(admit_after("second", "first"), 0);
+    assert!(is_known("first"), "a tick that grants nothing notes nothing");
+    put(&*store, &[NewTask::new(key("b"))]);
+    assert_eq!(admit_after("second", "first"), 1);
+    assert_eq!(["first", "second"].map(is_known), [false, true]);
+    assert_eq!(admit_after("second", "first"), 1, "repeated: the same lease");
+    assert_eq!(admit_after("second", "second"), 1, "whatever it names");
+}
+
+#[test]
+fn requests_that_nobody_names_as_answered_are_bounded_in_number() {
+    let (store, ticks) = (store(), 1_030_i64);
+    let tasks: Vec<NewTask> = (0..ticks).map(|n| NewTask::new(key(&n.to_string()))).collect();
+    put(&*store, &tasks);
+    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])?)).unwrap();
+    for tick in 0..ticks {
+        let mut order = order("h", &tick.to_string());
+        order.budget = 1;
+        assert_eq!(store.write(|tx| admit(tx, from_micros(tick), &order)).unwrap().granted.len(), 1);
+    }
+    let is_known = |tick: &i64| {
+        let query = SurveyQuery::new().request(tick.to_string().as_str().try_into().unwrap());
+        store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap()
+    };
+    assert_eq!((0..ticks).filter(is_known).collect::<Vec<_>>(), (ticks - 1_024..ticks).collect::<Vec<_>>());
+}
+
+#[test]
+fn two_admitters_of_one_name_never_get_the_same_lease() {
+    let store = store();
+    put(&*store, &["a", "b"].map(|name| NewTask::new(key(name))));
+    // As in two containers: the same name, the same instant, the same number of the process, the same number of ticks.
+    let admit = |_| {
+        let options = AdmitterOptions::default().budget(1);
+        let mut admitter = Admitter::new(store.clone(), "w".try_into().unwrap(), options).unwrap();
+        admitter.tick(at(0)).unwrap().granted.iter().map(|task| task.no.0).collect::<Vec<_>>()
+    };
+    assert_eq!([0, 1].map(admit), [[1], [2]]);
+}
+
+#[test]
 fn a_budget_of_zero_does_not_make_the_loop_spin() {
     let store = store();
     put(&*store, &[NewTask::new(key("a")), NewTask::new(key("b")).not_before(at(7))]);
@@ -164,7 +218,7 @@ fn what_a_limit_left_over_is_due_at_once() {
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
     assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(0)));
     assert_eq!(admitter.tick(at(0)).unwrap().next_due, None);
-    let mut reaper = Reaper::new(store, ReaperOptions::default().limit(2));
+    let mut reaper = Reaper::new(store, ReaperOptions::default().limit(2).grace(Duration::ZERO)).unwrap();
     assert_eq!(reaper.tick(at(1)).unwrap().next_due, Some(at(1)));
     assert_eq!(reaper.tick(at(1)).unwrap().reaped.len(), 1);
 }
@@ -172,13 +226,17 @@ fn what_a_limit_left_over_is_due_at_once() {
 #[test]
 fn an_urgent_task_does_not_hide_behind_many_that_came_due() {
     let store = store();
-    let many = |n: usize| NewTask::new(key(&n.to_string())).not_before(at(1));
-    put(&*store, &(0..10_001).map(many).collect::<Vec<_>>());
-    put(&*store, &[NewTask::new(key("urgent")).not_before(at(2)).priority(9)]);
+    let due = |name: &str| NewTask::new(key(name)).not_before(at(1));
+    put(&*store, &(0..10_001).map(|n| due(&n.to_string())).collect::<Vec<_>>());
+    put(&*store, &[due("urgent").priority(9)]);
     let order = AdmitOrder::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, secs(60));
     let admission = store.write(|tx| admit(tx, at(10), &order)).unwrap();
-    assert_eq!(admission.granted[0].key, key("urgent"));
-    assert_eq!(admission.promoted, 10_002);
+    assert_eq!(
+        admission.granted[0].key,
+        key("urgent"),
+        "in the first tick, which makes 10,000 of them ready"
+    );
+    assert_eq!((admission.promoted, admission.next_due), (10_000, Some(at(10))));
 }
 
 fn sensing(store: &dyn Store, now: i64, lease: LeaseRef, settings: Settings) {

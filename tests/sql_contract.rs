@@ -14,7 +14,7 @@ use contract::{statement, statements};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::lifecycle::{
-    AdmitOrder, EnqueueOptions, Finish, admit, enqueue, enqueue_with, finish, reap, start,
+    AdmitOrder, EnqueueOptions, Finish, Finished, admit, enqueue, enqueue_with, finish, reap, start,
 };
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{self, Connection, Params, params};
@@ -80,8 +80,9 @@ impl World {
         let limits = serde_json::to_string(&task.check(now()).unwrap().lane.limits).unwrap();
         let retry = (task.retry != RetryPolicy::none()).then(|| serde_json::to_string(&task.retry).unwrap());
         let losses = match task.lease_loss {
+            default if default == LeaseLoss::default() => None,
             LeaseLoss::Requeue { at_most } => Some(at_most),
-            _ => None,
+            _ => Some(0),
         };
         let values = params![
             NOW,
@@ -171,6 +172,7 @@ fn many_kinds_of_tasks() -> Vec<NewTask> {
         new("wide").pool("db".try_into().unwrap()).pool_slots(1_000_000),
         new("nowhere").pool("no such pool".try_into().unwrap()),
         new("tried again").retry(retry()).lease_loss(LeaseLoss::Requeue { at_most: 2 }),
+        new("never again").lease_loss(LeaseLoss::Fail),
         new("plain").priority(9),
         limit(new("plain"), &["never seen"]),
     ]
@@ -193,9 +195,11 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
         assert_eq!(sql.admit(round), granted, "the admitter takes both alike");
         for (at, task) in granted.iter().enumerate() {
             let lease = task.lease_ref();
+            // Some callers' clocks are behind: what they record must not run backwards.
+            let (started, ended) = (round - 700_000 * (at as i64 % 4), round - 800_000 * (at as i64 % 5));
             if at % 2 == 0 {
-                ours.store.write(|tx| start(tx, from_micros(round), &[lease])).unwrap();
-                sql.start(lease, round).unwrap();
+                ours.store.write(|tx| start(tx, from_micros(started), &[lease])).unwrap();
+                sql.start(lease, started).unwrap();
             }
             let (mut name, mut text, mut retry_at) = ("failed", None, None);
             let end = match (task.key.task.as_str(), at % 3) {
@@ -204,7 +208,7 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
                     Finish::given_back(lease)
                 }
                 ("tried again", _) | (_, 0) => {
-                    let (message, at) = decided(&sql, lease, &task.key, round);
+                    let (message, at) = decided(&sql, lease, &task.key, ended);
                     (text, retry_at) = (Some(message), at);
                     Finish::failed(lease, "no route")
                 }
@@ -217,8 +221,8 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
                     Finish::skipped(lease, "not needed")
                 }
             };
-            ours.store.write(|tx| finish(tx, from_micros(round), std::slice::from_ref(&end))).unwrap();
-            sql.finish(lease, round, name, text.as_deref(), retry_at).unwrap();
+            ours.store.write(|tx| finish(tx, from_micros(ended), std::slice::from_ref(&end))).unwrap();
+            sql.finish(lease, ended, name, text.as_deref(), retry_at).unwrap();
             seen.insert((name, retry_at.is_some()));
             assert_eq!(sql.state(&keys), ours.state(&keys), "{} of {round}", task.key);
         }
@@ -267,7 +271,9 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
     world.enqueue(&NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 9 }), None);
     let stale = world.admit(NOW)[0].lease_ref();
     world.start(stale, NOW).unwrap();
-    assert!(world.start(stale, NOW).is_err(), "started already");
+    let started = world.state(&[key("t")]);
+    world.start(stale, NOW + 1).unwrap();
+    assert_eq!(world.state(&[key("t")]), started, "a second start changes nothing");
     let later = NOW + 60_000_000;
     assert_eq!(world.store.write(|tx| reap(tx, from_micros(later), 9)).unwrap().len(), 1);
     let lease = world.admit(later)[0].lease_ref();
@@ -302,6 +308,41 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
     let orders: i64 = host.query_row("SELECT count(*) FROM orders", [], |row| row.get(0)).unwrap();
     assert_eq!((orders, world.state(&[key("t")])), (0, before));
     world.finish(lease, later, "success", None, None).unwrap();
+}
+
+#[test]
+fn a_repeated_finish_is_told_apart_from_a_stale_one() {
+    let world = World::new();
+    let retry = RetryPolicy::fixed(Duration::from_secs(1)).build().unwrap();
+    let tasks = ["success", "skipped", "failed", "given_back", "retried"];
+    tasks.iter().for_each(|name| world.enqueue(&NewTask::new(key(name)).retry(retry.clone()), None));
+    let again = |task: &TaskRecord, outcome: &str, text: Option<&str>, retry_at: Option<i64>| {
+        let refused =
+            world.finish(task.lease_ref(), NOW + 2, outcome, text, retry_at).unwrap_err().to_string();
+        match refused.split(':').nth(1) {
+            Some(" finished like this before") => true,
+            Some(" stale lease") => false,
+            _ => panic!("{refused}"),
+        }
+    };
+    for task in world.admit(NOW) {
+        let (outcome, retry_at) = match task.key.task.as_str() {
+            "retried" => ("failed", Some(NOW + 9)),
+            outcome => (outcome, None),
+        };
+        let text = (outcome != "given_back").then_some("x");
+        world.finish(task.lease_ref(), NOW + 1, outcome, text, retry_at).unwrap();
+        let before = world.state(std::slice::from_ref(&task.key));
+        for other in ["success", "skipped", "failed", "given_back"] {
+            assert_eq!(again(&task, other, text, None), other == outcome, "{} as {other}", task.key);
+        }
+        assert!(!again(&task, "success", Some("y"), None), "another value is not stored");
+        assert_eq!(world.state(std::slice::from_ref(&task.key)), before);
+        // The crate reads what the statement wrote, and the other way round.
+        let ends = [Finish::given_back(task.lease_ref())];
+        let already = world.store.write(|tx| finish(tx, from_micros(NOW + 2), &ends)).unwrap();
+        assert_eq!(matches!(already[..], [Finished::Already(_)]), outcome == "given_back");
+    }
 }
 
 fn open_beside(world: &World) -> Connection {

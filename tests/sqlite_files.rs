@@ -10,7 +10,8 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous, rusqlite::Connection};
+use stationmaster::store::sqlite::rusqlite::{Connection, config::DbConfig};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
 use stationmaster::store::{Durability, SqliteStore, Store, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo};
@@ -64,14 +65,14 @@ fn a_newer_schema_that_is_still_in_the_log_is_refused_and_kept() {
     drop(open(&path).unwrap());
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch("INSERT INTO sm_migration VALUES (999, '0999_future', 'x', 0)").unwrap();
-    let copy = tempfile::tempdir().unwrap();
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+    drop(conn);
+    let before = files(dir.path());
+    assert!(!before["jobs.db-wal"].is_empty());
+    assert_eq!(kind(open(&path).unwrap_err()), StoreErrorKind::Schema);
+    let after = files(dir.path());
     for name in ["jobs.db", "jobs.db-wal"] {
-        std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
-    }
-    let before = files(copy.path());
-    assert_eq!(kind(open(&copy.path().join("jobs.db")).unwrap_err()), StoreErrorKind::Schema);
-    for (name, bytes) in before {
-        assert_eq!(std::fs::read(copy.path().join(&name)).unwrap(), bytes, "{name}");
+        assert!(before[name] == after[name], "{name}");
     }
 }
 
@@ -97,6 +98,47 @@ fn what_is_no_database_is_refused_untouched() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn what_may_not_be_read_or_written_is_refused_untouched() {
+    use std::os::unix::fs::PermissionsExt;
+    let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    for (folder, file) in [(0o777, 0o444), (0o777, 0o000), (0o555, 0o666), (0o555, 0o444), (0o555, 0o000)] {
+        for journal in ["WAL", "DELETE"] {
+            for table in ["sm_task", "app"] {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("other.db");
+                let conn = Connection::open(&path).unwrap();
+                conn.execute_batch(&format!("PRAGMA journal_mode = {journal}; CREATE TABLE {table} (x)"))
+                    .unwrap();
+                drop(conn);
+                let before = files(dir.path());
+                allow(&path, file);
+                allow(dir.path(), folder);
+                let opened = path.clone();
+                let answer = std::thread::spawn(move || {
+                    // To root everything is allowed. Who is not root cannot become somebody else, and need not.
+                    let _ = rustix::thread::set_thread_uid(rustix::thread::Uid::from_raw(65534));
+                    open(&opened).map(drop)
+                });
+                let refused = kind(answer.join().unwrap().unwrap_err());
+                allow(dir.path(), 0o777);
+                allow(&path, 0o666);
+                let expected = match (file, table) {
+                    (0o000, _) => StoreErrorKind::Io,
+                    (_, "app") => StoreErrorKind::ReadOnly,
+                    _ => StoreErrorKind::Schema,
+                };
+                let after = files(dir.path());
+                let case = format!("{folder:o} {file:o} {journal} {table}");
+                assert_eq!(refused, expected, "{case}");
+                assert!(before["other.db"] == after["other.db"], "{case}");
+                assert!(table == "app" || before == after, "{case}: nothing was left behind");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_database_of_somebody_else_gets_our_tables_beside_its_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,6 +153,46 @@ fn a_database_of_somebody_else_gets_our_tables_beside_its_own() {
         })
         .unwrap();
     assert_eq!(left, (7, 42));
+}
+
+/// A store with a large pool description that was replaced by a small one.
+fn with_free_pages(path: &Path) -> SqliteStore {
+    let store = open(path).unwrap();
+    for text in ["x".repeat(1 << 20), "y".into()] {
+        let pool = PoolSpec::new("p", Slots::Limited(1)).unwrap().described(text);
+        store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).unwrap();
+    }
+    store
+}
+
+#[test]
+fn a_backup_made_beside_a_live_store_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, backup) = (dir.path().join("jobs.db"), dir.path().join("backup.db"));
+    let store = with_free_pages(&path);
+    Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [backup.to_str()]).unwrap();
+    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])?)).unwrap();
+    let pools = |store: &SqliteStore| store.read(|tx| Ok((tx.audit()?, tx.all_pools()?.len()))).unwrap();
+    assert_eq!(pools(&open(&backup).unwrap()), (vec![], 2));
+    assert_eq!(pools(&store), (vec![], 3));
+}
+
+#[test]
+fn a_file_is_made_smaller_beside_a_live_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = with_free_pages(&path);
+    let conn = Connection::open(&path).unwrap();
+    let size = || {
+        conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        std::fs::metadata(&path).unwrap().len()
+    };
+    let before = size();
+    assert!(before > 1 << 20, "{before}: nothing was given back");
+    conn.execute_batch("VACUUM").unwrap();
+    assert!(size() < before / 2);
+    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])?)).unwrap();
+    assert_eq!(store.read(|tx| Ok((tx.audit()?, tx.all_pools()?.len()))).unwrap(), (vec![], 3));
 }
 
 #[test]
@@ -168,10 +250,11 @@ fn a_sensor_whose_context_was_changed_behind_the_store_is_not_poked() {
 }
 
 #[test]
-fn a_file_in_a_folder_that_is_not_there_is_an_io_error() {
+fn a_folder_and_a_file_in_a_folder_that_is_not_there_are_io_errors() {
     let dir = tempfile::tempdir().unwrap();
     let error = open(&dir.path().join("no/such/jobs.db")).unwrap_err();
     assert_eq!(kind(error), StoreErrorKind::Io);
+    assert_eq!(kind(open(dir.path()).unwrap_err()), StoreErrorKind::Io);
     assert_eq!(kind(open(Path::new(":memory:")).unwrap_err()), StoreErrorKind::Backend);
 }
 

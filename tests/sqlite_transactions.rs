@@ -216,9 +216,9 @@ fn runs_that_are_forgotten_leave_no_rows() {
         db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
     };
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (20, 20, 21));
-    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(15), 99)?)).unwrap(), 15);
+    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(15), from_micros(15), 99)?)).unwrap(), 15);
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (5, 5, 6));
-    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(99), 99)?)).unwrap(), 5);
+    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(99), from_micros(99), 99)?)).unwrap(), 5);
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (0, 0, 0));
 }
 

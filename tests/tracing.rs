@@ -16,6 +16,7 @@ use stationmaster::service::{
     ReaperOptions, Service,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
+use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
@@ -126,10 +127,20 @@ fn admitter(store: Arc<dyn Store>) -> Admitter {
 fn an_admission_and_a_lost_lease() {
     let store = Arc::new(MemoryStore::new());
     let notes = noted(|| {
-        store.write(|tx| enqueue(tx, at(0), &["a", "b", "c"].map(task))).unwrap();
+        store
+            .write(|tx| {
+                enqueue(tx, at(0), &["a", "b", "c"].map(|name| task(name).lease_loss(LeaseLoss::Fail)))
+            })
+            .unwrap();
         admitter(store.clone()).tick(at(3)).unwrap();
-        Reaper::new(store.clone(), ReaperOptions::default()).tick(at(5)).unwrap();
-        Reaper::new(store.clone(), ReaperOptions::default()).tick(at(13)).unwrap();
+        Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO))
+            .unwrap()
+            .tick(at(5))
+            .unwrap();
+        Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO))
+            .unwrap()
+            .tick(at(13))
+            .unwrap();
     });
     let span = notes.only("admitter", "admit");
     assert!(span.is_span && span.level == Level::DEBUG);

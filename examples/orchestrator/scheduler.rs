@@ -20,7 +20,8 @@ use crate::run::{Progress, Run, short};
 use crate::screen::Screen;
 use crate::sensors::sensor_of;
 
-/// How long leases hold: so long a resumed run waits for the slots of a process that was killed.
+/// How long leases hold, and how long the reaper waits after a start: a resumed run waits this long for the slots of a process
+/// that was killed.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 const EVENTS: usize = 1_000;
 

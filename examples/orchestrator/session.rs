@@ -69,7 +69,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         held: &held,
         screen: &screen,
         admitter: Admitter::new(Arc::clone(store), holder, AdmitterOptions::default().lease(LEASE))?,
-        reaper: Reaper::new(Arc::clone(store), ReaperOptions::default()),
+        reaper: Reaper::new(Arc::clone(store), ReaperOptions::default().grace(LEASE))?,
         workers,
         busy: &busy,
         queue,

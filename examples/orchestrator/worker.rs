@@ -55,7 +55,7 @@ impl Workers<'_> {
         if self.held.why_cut(lease).is_some() {
             return self.end(task, Outcome::GivenBack, "");
         }
-        let started = self.store.write(|tx| start(tx, SystemClock.now(), &[lease]))?;
+        let started = self.persist(task, || self.store.write(|tx| start(tx, SystemClock.now(), &[lease])))?;
         if started != [Moved::Yes] {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl Workers<'_> {
     /// Records the end of an attempt, and in the same transaction what follows from it for the run.
     fn end(&self, task: &TaskRecord, outcome: Outcome, took: &str) -> Result<()> {
         let ends = [Finish::new(task.lease_ref(), outcome)];
-        let finished = persist(|| {
+        let finished = self.persist(task, || {
             let now = SystemClock.now();
             self.store.write(|tx| {
                 let finished = finish(tx, now, &ends)?;
@@ -123,10 +123,29 @@ impl Workers<'_> {
                 let pause = time::since(at, SystemClock.now()).as_secs_f64();
                 self.screen.line("retry", format!("{task}: {why}; again in {pause:.1} s"));
             }
+            // The first call took effect, although its answer was lost.
+            [Finished::Already(state)] => self.screen.line(state.as_str(), format!("{task}{took}")),
             [Finished::Ready] => self.screen.line("returned", task),
             _ => self.screen.line("stale", format!("{task}: its lease was lost, its result does not count")),
         }
         Ok(())
+    }
+
+    /// Tries again while another process holds the database: as long as the lease is renewed, and a few times
+    /// when the task was cut. Safe for a commit of unknown end: starts and ends may be repeated.
+    fn persist<T>(&self, task: &TaskRecord, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+        const TRIES: u32 = 5;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let go_on = || tries < TRIES || self.held.why_cut(task.lease_ref()).is_none();
+            match write() {
+                Err(error) if (error.is_retryable() || error.is_indeterminate()) && go_on() => {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                other => return other,
+            }
+        }
     }
 }
 
@@ -139,21 +158,6 @@ fn describe(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => status.to_string(),
-    }
-}
-
-/// Tries again while another process holds the database. Safe for an end whose commit is in doubt: once more it is stale.
-fn persist<T>(mut write: impl FnMut() -> Result<T>) -> Result<T> {
-    const TRIES: u32 = 5;
-    let mut tries = 1;
-    loop {
-        match write() {
-            Err(error) if tries < TRIES && (error.is_retryable() || error.is_indeterminate()) => {
-                std::thread::sleep(Duration::from_millis(200));
-                tries += 1;
-            }
-            other => return other,
-        }
     }
 }
 

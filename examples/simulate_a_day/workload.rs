@@ -23,7 +23,7 @@
 //! | `wait_for` | none | `target`, `interval_s`, `timeout_s`, `soft_fail`: waits as a sensor first, without slots |
 //! | `pool`, `pool_slots`, `priority`, `limits` | `default_pool`, 1, 0, `[]` | |
 //! | `retry` | never | a [`RetryPolicy`] |
-//! | `lease_loss` | `"fail"` | when its worker crashes: `"fail"` counts as a failed attempt, `{"requeue": {"at_most": 3}}` does not |
+//! | `lease_loss` | `{"requeue": {"at_most": 3}}` | when its worker crashes: that does not count as a failed attempt, up to 3 times; `"fail"` does |
 //!
 //! A task with `takes_s` works, one with `wait_for` waits, one with both waits and then works.
 

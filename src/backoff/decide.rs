@@ -97,6 +97,8 @@ pub enum GiveUp {
         #[serde(rename = "needed_s", with = "seconds")]
         needed: Duration,
     },
+    /// The stored policy cannot be read: it is damaged, or a newer version of the crate wrote it.
+    Unreadable,
 }
 
 impl fmt::Display for GiveUp {
@@ -107,6 +109,9 @@ impl fmt::Display for GiveUp {
             }
             Self::RetryLimit { attempt, max_attempts } => {
                 write!(f, "attempt {attempt} of {max_attempts} failed")
+            }
+            Self::Unreadable => {
+                f.write_str("its retry policy cannot be read: it is damaged, or of a newer version")
             }
             Self::Budget { budget, needed } => {
                 write!(
@@ -120,7 +125,7 @@ impl fmt::Display for GiveUp {
 
 /// Decides about a failed attempt.
 ///
-/// In this order: the limit of attempts; then the delay, which is the override, or else the larger of what
+/// A stored policy that cannot be read retries nothing. Else in this order: the limit of attempts; then the delay, which is the override, or else the larger of what
 /// [`delay`] answers and the hint; then the budget. A hint exceeds the task's own maximum but not the cap, so
 /// that a server that asks for a year gets a day. An override is taken as it is. The budget counts from the
 /// start of the first attempt to the start of the next one, and an attempt that starts just when it ends is
@@ -151,6 +156,9 @@ impl fmt::Display for GiveUp {
 /// # Ok::<(), stationmaster::backoff::PolicyError>(())
 /// ```
 pub fn decide(policy: &RetryPolicy, key: &RetryKey<'_>, history: &History) -> Decision {
+    if !policy.readable {
+        return Decision::GiveUp(GiveUp::Unreadable);
+    }
     if let Some(max_attempts) = policy.max_attempts()
         && history.attempt >= max_attempts
     {

@@ -57,6 +57,8 @@ pub struct RetryPolicy {
     pub(super) max_attempts: Option<NonZeroU32>,
     pub(super) budget: Option<Duration>,
     pub(super) airflow: Option<AirflowVersion>,
+    /// False if it stands for a stored text that is no policy of this version.
+    pub(super) readable: bool,
 }
 
 /// The multiplier is never NaN.
@@ -74,7 +76,15 @@ impl RetryPolicy {
             max_attempts: Some(NonZeroU32::MIN),
             budget: None,
             airflow: None,
+            readable: true,
         }
+    }
+
+    /// The policy that a store wrote as this text. One that cannot be read, because a newer version wrote it, say, never retries,
+    /// and [`decide`](super::decide) tells why: the one row must not stop what reads it together with others.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn stored(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or(Self { readable: false, ..Self::none() })
     }
 
     /// Starts a policy that waits as long after each failure.
@@ -314,6 +324,7 @@ impl TryFrom<Draft> for RetryPolicy {
             max_attempts,
             budget: draft.budget_s.map(seconds::clip),
             airflow: draft.airflow,
+            readable: true,
         })
     }
 }

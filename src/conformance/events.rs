@@ -1,7 +1,7 @@
 //! Events: kept in order until they are acknowledged.
 
 use super::scene::landed;
-use super::world::{World, at};
+use super::world::{World, at, to};
 use crate::error::Error;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
 use crate::store::{EventNote, Store, StoreExt};
@@ -13,6 +13,7 @@ cases!("events":
     events_are_paged,
     an_acknowledged_event_is_gone,
     acknowledging_again_finds_nothing,
+    events_noted_before_an_instant_are_forgotten,
     places_are_not_used_again,
     an_undone_note_is_no_event,
 );
@@ -108,6 +109,28 @@ fn acknowledging_again_finds_nothing(store: &dyn Store) {
     assert_eq!(world.write(|tx| tx.acknowledge_events(&[all[0], all[0], u64::MAX, 0])), 1);
     assert_eq!(world.write(|tx| tx.acknowledge_events(&[all[0]])), 0);
     assert_eq!(world.write(|tx| tx.acknowledge_events(&all)), 1);
+}
+
+fn events_noted_before_an_instant_are_forgotten(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let sensor = world.sense(&[no]).remove(0);
+    world.write(|tx| {
+        tx.end_sensors_if_waiting(&[sensor.lease_ref()])?;
+        tx.note_events(&[5, 9, 4, 3, 2].map(|noted| note(&sensor, noted)))
+    });
+    let mut ending = to(world.task(no).lease_ref(), TaskState::Success);
+    ending.ended_at = Some(at(10));
+    world.shift(&[ending]);
+    let all = seqs(world);
+    assert_eq!(world.write(|tx| tx.forget_events(at(3), 4)), 0, "the fifth is not looked at");
+    assert_eq!(world.write(|tx| tx.forget_events(at(5), 4)), 2, "not at the instant itself");
+    assert_eq!(seqs(world), [all[0], all[1], all[4]]);
+    assert_eq!(world.write(|tx| tx.forget_events(at(99), 0)), 0);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 0, "three events keep the task");
+    assert_eq!(world.write(|tx| tx.forget_events(at(99), usize::MAX)), 3);
+    assert_eq!(world.read(|tx| tx.audit()), []);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
 }
 
 fn places_are_not_used_again(store: &dyn Store) {

@@ -186,7 +186,7 @@ fn instants_are_truncated_to_the_microsecond(store: &dyn Store) {
     ending.ended_at = Some(fine(55));
     world.shift(&[retry, ending]);
     assert_eq!((world.task(nos[0]).due, world.task(nos[1]).ended_at), (Some(at(60)), Some(at(55))));
-    assert_eq!(world.write(|tx| tx.forget_ended(fine(55), 9)), 0, "55 is not before 55");
+    assert_eq!(world.write(|tx| tx.forget_ended(fine(55), fine(55), 9)), 0, "55 is not before 55");
     world.write(|tx| tx.put_worker(&worker("w", fine(70))));
     assert_eq!(world.read(|tx| tx.live_workers(fine(70))), []);
     let run = RunRecord::open(RunKey::new("n", "r").unwrap(), at(1));

@@ -111,7 +111,7 @@ fn a_grant_keeps_what_the_host_said(store: &dyn Store) {
     let again = world.admit(&[no]).remove(0);
     assert_eq!((again.value.as_deref(), again.message.as_deref()), (Some("landed"), Some("note")));
     assert_eq!((again.started_at, again.first_started_at), (Some(at(20)), Some(at(20))));
-    assert_eq!((again.ended_at, again.queued_at), (Some(at(30)), Some(at(10))));
+    assert_eq!((again.ended_at, again.queued_at), (Some(at(30)), Some(at(30))));
     assert_eq!(world.task(no), again);
 }
 

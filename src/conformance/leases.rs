@@ -1,11 +1,13 @@
 //! Renewing leases, and finding those that expired.
 
-use super::world::{World, at, to};
+use super::steps::Steps;
+use super::world::{World, at, holder, task, to};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Moved, Store};
+use crate::store::{Inserted, Move, Moved, Store};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("leases":
+    no_instant_of_a_task_is_recorded_before_one_that_it_has,
     a_renewal_sets_the_expiry,
     an_expired_lease_can_be_renewed,
     a_renewal_needs_the_epoch,
@@ -18,6 +20,45 @@ cases!("leases":
 
 fn expiry(task: &TaskRecord) -> chrono::DateTime<chrono::Utc> {
     task.lease.as_ref().expect("a lease").expires_at
+}
+
+fn no_instant_of_a_task_is_recorded_before_one_that_it_has(store: &dyn Store) {
+    let world = World(store);
+    let h = holder("h");
+    let inserts =
+        [task("a"), task("b").not_before(at(70))].map(|task| task.check(at(50)).expect("a sound task"));
+    let inserted = world.write(|tx| tx.insert_tasks_if_absent(&inserts));
+    let [Inserted::New(a), Inserted::New(b)] = inserted[..] else { panic!("{inserted:?}") };
+    world.write(|tx| tx.promote_due(at(70)));
+    let grant = |now| {
+        let granted = world.write(|tx| tx.grant_if_ready(&[a, b], &h, at(now), at(1000)));
+        granted.iter().map(TaskRecord::lease_ref).collect::<Vec<_>>()
+    };
+    let start = |leases: &[LeaseRef], now| world.write(|tx| tx.start_if_queued(leases, at(now)));
+    let queued = || [a, b].map(|no| world.task(no).queued_at);
+    let started = || [a, b].map(|no| world.task(no)).map(|task| (task.first_started_at, task.started_at));
+
+    let leases = grant(40);
+    assert_eq!(queued(), [Some(at(50)), Some(at(70))], "not before it was enqueued, or came due");
+    assert_eq!(start(&leases, 60), [Moved::Yes; 2]);
+    let at_60 = (Some(at(60)), Some(at(60)));
+    assert_eq!(started(), [at_60, (Some(at(70)), Some(at(70)))], "not before it was queued");
+
+    let mut back = [to(leases[0], TaskState::Scheduled), to(leases[1], TaskState::UpForRetry)];
+    (back[1].due, back[1].ended_at) = (Some(at(65)), Some(at(90)));
+    world.write(|tx| tx.move_if(&back));
+    assert_eq!(world.task(b).ready_at, at(90), "it is due before its attempt ended: ready when that ended");
+    world.write(|tx| tx.promote_due(at(65)));
+    let leases = grant(45);
+    assert_eq!(
+        queued(),
+        [Some(at(60)), Some(at(90))],
+        "not before the attempt that was given back, or ended"
+    );
+    assert_eq!(start(&leases, 95), [Moved::Yes; 2]);
+    assert_eq!(started(), [(Some(at(60)), Some(at(95))), (Some(at(70)), Some(at(95)))], "later is as it is");
+    let ends: Vec<Move> = leases.iter().map(|lease| to(*lease, TaskState::Success)).collect();
+    world.write(|tx| tx.move_if(&ends));
 }
 
 fn a_renewal_sets_the_expiry(store: &dyn Store) {

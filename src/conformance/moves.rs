@@ -3,7 +3,7 @@
 use super::steps::Steps;
 use super::world::{World, at, limit, pool, sized, task, to};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Discrepancy, Move, Moved, StateSet, Store};
+use crate::store::{Discrepancy, Move, Moved, StateSet, Store, SurveyQuery};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("moves":
@@ -17,6 +17,7 @@ cases!("moves":
     a_task_named_twice_is_moved_once,
     ready_again_only_without_a_due_instant,
     a_waiting_task_leaves_its_lane,
+    only_the_holders_own_word_is_told_as_its_finish,
     slots_may_be_kept_while_sensing,
     slots_held_where_none_can_be_are_found,
 );
@@ -38,7 +39,7 @@ fn a_move_sets_what_it_says_and_ends_the_lease(store: &dyn Store) {
     let mut wanted = to(lease, TaskState::UpForRetry);
     wanted.due = Some(at(500));
     wanted.forgive = 3;
-    wanted.lose = 2;
+    wanted.lost = Some(2);
     wanted.ended_at = Some(at(40));
     wanted.message = Some("why".into());
     wanted.value = Some("what".into());
@@ -62,7 +63,7 @@ fn fields_are_replaced_or_kept(store: &dyn Store) {
     let lease = LeaseRef::new(no, 0);
     let mut first = to(lease, TaskState::Failed);
     first.forgive = 1;
-    first.lose = 2;
+    first.lost = Some(2);
     first.ended_at = Some(at(40));
     first.message = Some("why".into());
     first.value = Some(String::new());
@@ -82,11 +83,11 @@ fn fields_are_replaced_or_kept(store: &dyn Store) {
     let mut third = to(lease, TaskState::Success);
     third.ended_at = Some(at(41));
     third.forgive = 2;
-    third.lose = 1;
+    third.lost = Some(0);
     world.shift(&[third]);
     let task = world.task(no);
     assert_eq!((task.ended_at, task.due), (Some(at(41)), None));
-    assert_eq!((task.forgiven, task.lost), (3, 3), "each count of its own");
+    assert_eq!((task.forgiven, task.lost), (3, 0), "one is added to, the other is replaced");
 }
 
 fn counts_stop_at_their_largest(store: &dyn Store) {
@@ -94,11 +95,37 @@ fn counts_stop_at_their_largest(store: &dyn Store) {
     let no = world.plain(&["a"])[0];
     for (more, expected) in [(u32::MAX - 1, u32::MAX - 1), (1, u32::MAX), (u32::MAX, u32::MAX)] {
         let mut wanted = to(LeaseRef::new(no, 0), TaskState::Scheduled);
-        (wanted.forgive, wanted.lose) = (more, more);
+        (wanted.forgive, wanted.lost) = (more, Some(expected));
         world.shift(&[wanted]);
         let task = world.task(no);
         assert_eq!((task.forgiven, task.lost), (expected, expected), "{more} more");
     }
+}
+
+fn only_the_holders_own_word_is_told_as_its_finish(store: &dyn Store) {
+    let world = World(store);
+    let no = world.plain(&["a"])[0];
+    let lease = world.run(&[no])[0];
+    assert_eq!(world.task(no).finished, None);
+    let mut own = to(lease, TaskState::UpForRetry);
+    (own.due, own.finished) = (Some(at(50)), true);
+    world.shift(&[own]);
+    assert_eq!(world.task(no).finished, Some(TaskState::UpForRetry));
+    world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(50), 9)));
+    let due = world.task(no);
+    assert_eq!((due.state, due.finished), (TaskState::Scheduled, Some(TaskState::UpForRetry)), "kept");
+    let lease = world.run(&[no])[0];
+    world.shift(&[to(lease, TaskState::Failed)]);
+    assert_eq!(world.task(no).finished, None, "another's word");
+    for target in TARGETS {
+        let lease = world.task(no).lease_ref();
+        let mut own = to(lease, target);
+        own.finished = true;
+        world.shift(&[own]);
+        assert_eq!(world.task(no).finished, Some(target));
+    }
+    world.shift(&[to(lease, TaskState::Scheduled)]);
+    assert_eq!(world.task(no).finished, None);
 }
 
 fn a_move_needs_the_epoch(store: &dyn Store) {

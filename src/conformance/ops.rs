@@ -10,23 +10,25 @@ use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{Deferred, PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
-use crate::store::{Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
+use crate::store::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
 use crate::task::{NewTask, TaskRecord, TaskState};
 
 /// What is done to both stores. Tasks and events are named by the order of their arrival, not by their numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Insert(Vec<NewTask>, DateTime<Utc>),
-    Promote(DateTime<Utc>),
-    Admit(Vec<TaskNo>, Option<RequestId>, DateTime<Utc>, DateTime<Utc>),
+    Promote(DateTime<Utc>, usize),
+    /// With the name of the tick, and of the one that it replaces.
+    Admit(Vec<TaskNo>, [Option<RequestId>; 2], DateTime<Utc>, DateTime<Utc>),
     Start(Vec<LeaseRef>, DateTime<Utc>),
     Renew(Vec<LeaseRef>, DateTime<Utc>),
     Move(Vec<Move>),
     Sense(Vec<LeaseRef>, String, DateTime<Utc>),
     Land(Vec<LeaseRef>, TaskState, DateTime<Utc>),
     Acknowledge(Vec<u64>),
-    ForgetRequests(DateTime<Utc>, usize),
-    ForgetEnded(DateTime<Utc>, usize),
+    ForgetRequests(Forget),
+    ForgetEnded(DateTime<Utc>, DateTime<Utc>, usize),
+    ForgetEvents(DateTime<Utc>, usize),
     PutPools(Vec<PoolSpec>),
     DeletePools(Vec<PoolName>),
     PutLimits(Vec<LimitSpec>),
@@ -106,7 +108,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
     let mut wanted =
         Move::new(lease(random, task), StateSet::of(&states), targets[random.index(targets.len())]);
     wanted.forgive = random.below(2) as u32;
-    wanted.lose = random.below(2) as u32;
+    wanted.lost = random.once_in(2).then(|| random.below(3) as u32);
     if wanted.to == TaskState::UpForRetry || wanted.to == TaskState::Scheduled && random.once_in(3) {
         wanted.due = Some(at(now + random.instant(200)));
     }
@@ -115,6 +117,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
     }
     wanted.message = random.once_in(3).then(|| format!("at {now}"));
     wanted.value = random.once_in(3).then(String::new);
+    wanted.finished = random.once_in(2);
     wanted
 }
 
@@ -163,12 +166,14 @@ impl Op {
         let few = random.index(4);
         match random.below(34) {
             0..=2 => Self::Insert((0..1 + random.below(5)).map(|_| new_task(random, now)).collect(), at(now)),
-            3 => Self::Promote(at(now)),
+            3 => Self::Promote(at(now), random.index(6)),
             4..=7 => {
                 let ready = of(&[TaskState::Scheduled], random);
                 let tasks = random.some(&ready, 5).iter().map(|task| task.no).collect();
-                let request = random.once_in(2).then(|| RequestId::new(random.below(4).to_string()).unwrap());
-                Self::Admit(tasks, request, at(now), at(now + random.instant(100)))
+                let mut request =
+                    || random.once_in(2).then(|| RequestId::new(random.below(4).to_string()).unwrap());
+                let requests = [request(), request()];
+                Self::Admit(tasks, requests, at(now), at(now + random.instant(100)))
             }
             8..=9 => {
                 let queued = of(&[TaskState::Queued], random);
@@ -193,8 +198,10 @@ impl Op {
                 Self::Land(leases(random, &sensing), to, at(now))
             }
             17 => Self::Acknowledge((0..3).map(|_| random.below(12)).collect()),
-            18 => Self::ForgetRequests(instant, few),
-            19 => Self::ForgetEnded(instant, few),
+            18 if random.once_in(2) => Self::ForgetRequests(Forget::before(instant, few)),
+            18 => Self::ForgetRequests(Forget::before(instant, few).most(random.index(4))),
+            19 if random.once_in(3) => Self::ForgetEvents(instant, few),
+            19 => Self::ForgetEnded(instant, at(random.instant(60)), few),
             20 => Self::PutPools(
                 random
                     .some(&POOLS, 2)

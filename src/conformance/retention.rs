@@ -8,17 +8,21 @@ use crate::admission::LaneNo;
 use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{EventNote, Move, Store};
+use crate::store::{EventNote, Forget, Move, Store};
 use crate::task::TaskState;
 
 cases!("retention":
     a_request_is_remembered_with_its_grants,
     requests_are_forgotten_before_an_instant,
     the_oldest_requests_are_forgotten_first,
+    requests_are_forgotten_beyond_a_number,
+    age_and_number_of_requests_have_one_limit,
     ended_tasks_are_forgotten_before_an_instant,
     the_earliest_ended_are_forgotten_first,
     tasks_that_did_not_end_stay,
     tasks_with_events_stay_and_hold_nobody_up,
+    tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own,
+    what_events_keep_is_counted,
     sensors_go_with_their_tasks,
     a_follower_can_tell_that_it_missed_an_end,
     a_forgotten_key_is_new_again,
@@ -53,11 +57,19 @@ fn requests_are_forgotten_before_an_instant(store: &dyn Store) {
     let world = World(store);
     let nos = world.plain(&["a", "b"]);
     world.admit_as(&request(), &nos, at(5));
-    assert_eq!(world.write(|tx| tx.forget_requests(at(5), 9)), 0, "at the instant itself it stays");
+    assert_eq!(
+        world.write(|tx| tx.forget_requests(Forget::before(at(5), 9))),
+        0,
+        "at the instant itself it stays"
+    );
     assert!(world.read(|tx| tx.granted(&request())).is_some());
-    assert_eq!(world.write(|tx| tx.forget_requests(at(6), 9)), 1, "ticks are counted, not grants");
+    assert_eq!(
+        world.write(|tx| tx.forget_requests(Forget::before(at(6), 9))),
+        1,
+        "ticks are counted, not grants"
+    );
     assert_eq!(world.read(|tx| tx.granted(&request())), None);
-    assert_eq!(world.write(|tx| tx.forget_requests(at(6), 9)), 0);
+    assert_eq!(world.write(|tx| tx.forget_requests(Forget::before(at(6), 9))), 0);
 }
 
 fn the_oldest_requests_are_forgotten_first(store: &dyn Store) {
@@ -67,10 +79,45 @@ fn the_oldest_requests_are_forgotten_first(store: &dyn Store) {
         world.admit_as(&named(&noted.to_string()), tasks, at(noted));
     }
     let left = || [1, 2, 3, 4].map(|n: i64| world.read(|tx| tx.granted(&named(&n.to_string()))).is_some());
-    assert_eq!(world.write(|tx| tx.forget_requests(at(99), 2)), 2);
+    assert_eq!(world.write(|tx| tx.forget_requests(Forget::before(at(99), 2))), 2);
     assert_eq!(left(), [false, false, true, true]);
-    assert_eq!(world.write(|tx| tx.forget_requests(at(4), usize::MAX)), 1);
+    assert_eq!(world.write(|tx| tx.forget_requests(Forget::before(at(4), usize::MAX))), 1);
     assert_eq!(left(), [false, false, false, true]);
+}
+
+fn requests_are_forgotten_beyond_a_number(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c", "d"]);
+    // Of two noted at one instant the name decides.
+    for ((name, noted), task) in [("d", 3), ("b", 7), ("c", 3), ("a", 9)].into_iter().zip(nos.chunks(1)) {
+        world.admit_as(&named(name), task, at(noted));
+    }
+    let left = || ["a", "b", "c", "d"].map(|name| world.read(|tx| tx.granted(&named(name))).is_some());
+    let forget = |most| world.write(|tx| tx.forget_requests(Forget::before(at(0), 9).most(most)));
+    assert_eq!((forget(usize::MAX), forget(4)), (0, 0), "as many as may stay");
+    assert_eq!((forget(3), left()), (1, [true, true, false, true]));
+    assert_eq!((forget(1), left()), (2, [true, false, false, false]));
+    assert_eq!((forget(0), left()), (1, [false; 4]));
+    assert_eq!(forget(0), 0);
+}
+
+fn age_and_number_of_requests_have_one_limit(store: &dyn Store) {
+    let world = World(store);
+    let names = ["1", "2", "3", "4", "5", "6"];
+    let nos = world.plain(&names);
+    for (noted, task) in (1..).zip(nos.chunks(1)) {
+        world.admit_as(&named(&noted.to_string()), task, at(noted));
+    }
+    let left = || names.iter().filter(|name| world.read(|tx| tx.granted(&named(name))).is_some()).count();
+    let forget = |before, most, limit| {
+        let gone = world.write(|tx| tx.forget_requests(Forget::before(at(before), limit).most(most)));
+        (gone, left())
+    };
+    assert_eq!(forget(3, 9, 1), (1, 5), "two are old");
+    assert_eq!(forget(3, 4, 9), (1, 4), "one is old, and one is too many: the same");
+    assert_eq!(forget(4, 1, 2), (2, 2), "one is old, and three are too many");
+    assert_eq!(forget(6, 9, 0), (0, 2));
+    assert_eq!(forget(99, 1, 9), (2, 0), "whatever the number, the old go");
 }
 
 fn end(world: World<'_>, no: TaskNo, state: TaskState, ended: i64) {
@@ -86,12 +133,12 @@ fn ended_tasks_are_forgotten_before_an_instant(store: &dyn Store) {
     for (no, state) in nos.iter().zip([TaskState::Success, TaskState::Failed, TaskState::Skipped]) {
         end(world, *no, state, 50);
     }
-    assert_eq!(world.write(|tx| tx.forget_ended(at(50), 9)), 0, "at the instant itself they stay");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(51), 9)), 3);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(50), at(50), 9)), 0, "at the instant itself they stay");
+    assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 3);
     let left = world.read(|tx| tx.tasks_by_no(&nos));
     assert_eq!(left.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, false, true]);
     assert_eq!(world.read(|tx| tx.tasks(&["a", "b", "c"].map(key))), [None, None, None]);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(51), 9)), 0);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 0);
 }
 
 fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
@@ -102,11 +149,11 @@ fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
     }
     let left =
         || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 1)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1);
     assert_eq!(left(), [true, false, true, true], "of equal instants the first that arrived");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 2)), 2);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 2)), 2);
     assert_eq!(left(), [true, false, false, false]);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), usize::MAX)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), usize::MAX)), 1);
 }
 
 fn tasks_that_did_not_end_stay(store: &dyn Store) {
@@ -124,7 +171,7 @@ fn tasks_that_did_not_end_stay(store: &dyn Store) {
     }
     moves[1].due = Some(at(45));
     world.shift(&moves);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 99)), 0);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 99)), 0);
     assert!(world.read(|tx| tx.tasks_by_no(&nos)).iter().all(Option::is_some));
 }
 
@@ -142,12 +189,51 @@ fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
     }
     let left =
         || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 1)), 1, "those that stay do not count");
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1, "those that stay do not count");
     assert_eq!(left(), [true, true, false]);
     let events = world.read(|tx| tx.events(0, 9));
     world.write(|tx| tx.acknowledge_events(&[events[0].seq]));
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
     assert_eq!(left(), [false, true, false]);
+}
+
+fn tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["early", "late", "resumed", "plain", "later"]);
+    let sensors = world.sense(&nos[..3]);
+    let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
+    world.write(|tx| tx.end_sensors_if_waiting(&refs));
+    for (no, ended) in nos.iter().zip([30, 40, 40, 50, 60]) {
+        end(world, *no, TaskState::Success, ended);
+    }
+    let left =
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
+    assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 2)), 2, "those that stay do not count");
+    assert_eq!(left(), [false, true, true, false, true]);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 9)), 0, "not at the instant itself");
+    assert_eq!(world.write(|tx| tx.forget_ended(at(40), at(99), 9)), 0, "both instants bind sensors");
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(41), 9)), 3);
+}
+
+fn what_events_keep_is_counted(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c", "d"]);
+    let sensors = world.sense(&nos);
+    let kept = |before: i64, limit: usize| world.read(|tx| tx.kept_by_events(at(before), limit));
+    let note = |index: usize| EventNote::new(sensors[index].clone(), at(40), landed());
+    let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
+    world.write(|tx| {
+        tx.end_sensors_if_waiting(&refs)?;
+        tx.note_events(&[note(0), note(0), note(1), note(2), note(3)])
+    });
+    for (no, ended) in nos[..3].iter().zip([50, 51, 52]) {
+        end(world, *no, TaskState::Success, ended);
+    }
+    assert_eq!([50, 51, 52, 53].map(|before| kept(before, 9)), [0, 1, 2, 3], "d has not ended");
+    assert_eq!([0, 1, 2, 3, usize::MAX].map(|limit| kept(99, limit)), [0, 1, 1, 2, 3], "each task once");
+    let events = world.read(|tx| tx.events(0, 9));
+    world.write(|tx| tx.acknowledge_events(&[events[0].seq, events[2].seq]));
+    assert_eq!(kept(99, 9), 2, "a has another event, b has none");
 }
 
 fn sensors_go_with_their_tasks(store: &dyn Store) {
@@ -157,7 +243,7 @@ fn sensors_go_with_their_tasks(store: &dyn Store) {
     world.write(|tx| tx.end_sensors_if_waiting(&[sensors[0].lease_ref()]));
     end(world, nos[0], TaskState::Success, 50);
     let last = world.read(|tx| tx.last_sensor_change());
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
     let left = world.read(|tx| tx.sensors(&["a", "b"].map(key)));
     assert_eq!(left, [None, Some(sensors[1].clone())]);
     let watch = Watch { tasks: ["a", "b"].map(key).to_vec(), ..Watch::default() };
@@ -172,7 +258,7 @@ fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
     let cursor = world.read(|tx| tx.last_sensor_change());
     let forgotten = || world.read(|tx| tx.last_forgotten_change());
     end(world, nos[2], TaskState::Success, 40);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(45), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(45), at(45), 9)), 1);
     assert_eq!(forgotten(), 0, "a task that never was a sensor");
     let refs = sensors.iter().map(|sensor| sensor.lease_ref()).rev().collect::<Vec<_>>();
     let ended = world.write(|tx| tx.end_sensors_if_waiting(&refs));
@@ -181,9 +267,9 @@ fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
     end(world, nos[0], TaskState::Success, 50);
     end(world, nos[1], TaskState::Success, 60);
     assert_eq!(forgotten(), 0);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(55), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(55), at(55), 9)), 1);
     assert_eq!(forgotten(), changes[1], "that of the deleted one, which is ahead of the cursor");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
     assert_eq!(forgotten(), changes[1], "it never goes back");
     assert!(forgotten() <= world.read(|tx| tx.last_sensor_change()));
 }
@@ -194,7 +280,7 @@ fn a_forgotten_key_is_new_again(store: &dyn Store) {
     world.sense(&[old]);
     world.write(|tx| tx.end_sensors_if_waiting(&[LeaseRef::new(old, 1)]));
     end(world, old, TaskState::Failed, 50);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
     let new = world.insert(&[task("a").limit(limit("l"))])[0];
     assert!(new > old, "a number is never given twice");
     let task = world.task(new);
@@ -214,11 +300,11 @@ fn a_lane_goes_with_its_last_task(store: &dyn Store) {
     let first = lane(world);
     end(world, nos[0], TaskState::Success, 50);
     end(world, nos[1], TaskState::Success, 60);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(55), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(55), at(55), 9)), 1);
     let last = world.insert(&[heavy("c")])[0];
     assert_eq!(lane(world), first, "while it has a task, ended or not, it stays");
     end(world, last, TaskState::Success, 60);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), 9)), 2);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 2);
     world.insert(&[heavy("d")]);
     assert!(lane(world) > first, "numbers of lanes rise, and none is given twice");
     assert_eq!(world.read(|tx| tx.audit()), []);
@@ -244,7 +330,7 @@ fn a_limit_key_goes_with_the_last_task_that_carries_it(store: &dyn Store) {
     for (before, expected) in
         [(55, [true, false, true]), (65, [true, false, true]), (75, [false, false, true])]
     {
-        assert_eq!(world.write(|tx| tx.forget_ended(at(before), 9)), 1);
+        assert_eq!(world.write(|tx| tx.forget_ended(at(before), at(before), 9)), 1);
         assert_eq!(known(), expected, "what ended before {before} is forgotten");
         assert_eq!(world.read(|tx| tx.audit()), []);
     }
@@ -259,7 +345,7 @@ fn what_a_transaction_forgot_it_can_insert_anew(store: &dyn Store) {
     let needs = [task("b").pool_slots(3), task("c").limit(limit("l")), task("d").limit(limit("m"))];
     let tasks = world.write(|tx| {
         assert_eq!(tx.tasks_by_no(&[no])?.len(), 1);
-        assert_eq!(tx.forget_ended(at(99), 9)?, 1);
+        assert_eq!(tx.forget_ended(at(99), at(99), 9)?, 1);
         tx.insert_tasks_if_absent(&rows(&needs))?;
         tx.tasks(&["b", "c", "d"].map(key))
     });

@@ -5,7 +5,7 @@ use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, SensorRecord};
-use crate::store::{EventNote, ShardLease, ShardWrite, StoreTx};
+use crate::store::{EventNote, Forget, ShardLease, ShardWrite, StoreTx};
 use crate::task::TaskState;
 
 use super::snapshot::Watch;
@@ -88,13 +88,13 @@ impl Scene {
             }),
             ("grant_if_open with a request", |tx, scene| {
                 let other = RequestId::new("other").unwrap();
-                admit_if_room(tx, &[scene.ready], Some(&other), at(70), at(80)).map(drop)
+                admit_if_room(tx, &[scene.ready], [Some(&other), Some(&request())], at(70), at(80)).map(drop)
             }),
             ("start_if_queued", |tx, scene| tx.start_if_queued(&[scene.queued], at(70)).map(drop)),
             ("renew_if_leased", |tx, scene| tx.renew_if_leased(&[scene.running], at(2000)).map(drop)),
             ("move_if", |tx, scene| shift(tx, &[to(scene.running, TaskState::Failed)]).map(drop)),
-            ("grant_if_open that forgets", |tx, _| tx.forget_requests(at(11), 9).map(drop)),
-            ("forget_ended", |tx, _| tx.forget_ended(at(61), 9).map(drop)),
+            ("grant_if_open that forgets", |tx, _| tx.forget_requests(Forget::before(at(11), 9)).map(drop)),
+            ("forget_ended", |tx, _| tx.forget_ended(at(61), at(61), 9).map(drop)),
             ("put_pools", |tx, _| tx.put_pools(&[sized("db", 1), sized("new", 1)])),
             ("delete_pools_if_unused", |tx, _| tx.delete_pools_if_unused(&[pool("idle")]).map(drop)),
             ("grant_if_open with slots", |tx, _| tx.take_slots_if_open(&[(pool("idle"), 1)]).map(drop)),
@@ -116,6 +116,7 @@ impl Scene {
                 let seq = tx.events(0, 1)?[0].seq;
                 tx.acknowledge_events(&[seq]).map(drop)
             }),
+            ("forget_events", |tx, _| tx.forget_events(at(i64::MAX), 9).map(drop)),
             ("put_worker", |tx, _| tx.put_worker(&worker("new", at(9)))),
             ("forget_workers", |tx, _| tx.forget_workers(at(1001), 9).map(drop)),
             ("delete_worker", |tx, _| tx.delete_worker(&holder("h"))),

@@ -141,10 +141,11 @@ impl Side<'_> {
                 *inserted = tx.insert_tasks_if_absent(&rows)?;
                 say(inserted.iter().map(|answer| matches!(answer, Inserted::New(_))).collect::<Vec<_>>())
             }
-            Op::Promote(now) => say(tx.promote_due(*now)?),
-            Op::Admit(places, request, now, until) => {
+            Op::Promote(now, limit) => say(tx.promote(*now, *limit)?),
+            Op::Admit(places, [request, replaced], now, until) => {
                 let nos: Vec<TaskNo> = places.iter().map(|place| self.no(*place)).collect();
-                let granted = admit_if_room(tx, &nos, request.as_ref(), *now, *until)?;
+                let names = [request.as_ref(), replaced.as_ref()];
+                let granted = admit_if_room(tx, &nos, names, *now, *until)?;
                 say(granted.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())
             }
             Op::Start(leases, now) => say(tx.start_if_queued(&self.leases(leases), *now)?),
@@ -195,8 +196,11 @@ impl Side<'_> {
                 let seq = |place: &u64| self.seqs.get(*place as usize).copied().unwrap_or(u64::MAX);
                 say(tx.acknowledge_events(&places.iter().map(seq).collect::<Vec<_>>())?)
             }
-            Op::ForgetRequests(before, limit) => say(tx.forget_requests(*before, *limit)?),
-            Op::ForgetEnded(before, limit) => say(tx.forget_ended(*before, *limit)?),
+            Op::ForgetRequests(forget) => say(tx.forget_requests(*forget)?),
+            Op::ForgetEnded(before, sensors, limit) => say(tx.forget_ended(*before, *sensors, *limit)?),
+            Op::ForgetEvents(before, limit) => {
+                say((tx.kept_by_events(*before, *limit)?, tx.forget_events(*before, *limit)?))
+            }
             Op::PutPools(pools) => say(tx.put_pools(pools)?),
             Op::DeletePools(pools) => say(tx.delete_pools_if_unused(pools)?),
             Op::PutLimits(limits) => say(tx.put_limits(limits)?),

@@ -7,10 +7,11 @@ use crate::admission::Lane;
 use crate::error::StoreResult;
 use crate::id::{Holder, LimitKey, PoolName, RequestId};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{GrantBatch, StoreTx, SurveyQuery};
+use crate::store::{Forget, GrantBatch, StoreTx, SurveyQuery};
 use crate::task::TaskRecord;
 
 pub(super) trait Steps {
+    fn promote(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
     fn promote_due(&mut self, now: DateTime<Utc>) -> StoreResult<usize>;
     fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
     fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>>;
@@ -24,12 +25,17 @@ pub(super) trait Steps {
     ) -> StoreResult<Vec<TaskRecord>>;
     fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize>;
     fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize>;
-    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+    fn forget_requests(&mut self, forget: Forget) -> StoreResult<usize>;
 }
 
 impl Steps for dyn StoreTx + '_ {
+    fn promote(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        Ok(self.survey(&SurveyQuery::new().promote(now, limit))?.promoted)
+    }
+
+    /// However many there are.
     fn promote_due(&mut self, now: DateTime<Utc>) -> StoreResult<usize> {
-        Ok(self.survey(&SurveyQuery::new().promote(now))?.promoted)
+        self.promote(now, usize::MAX)
     }
 
     fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
@@ -64,9 +70,9 @@ impl Steps for dyn StoreTx + '_ {
         Ok(self.grant_if_open(&nothing(&holder).limits(limits))?.limits)
     }
 
-    fn forget_requests(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_requests(&mut self, forget: Forget) -> StoreResult<usize> {
         let holder = holder("h");
-        Ok(self.grant_if_open(&nothing(&holder).forget(before, limit))?.forgotten)
+        Ok(self.grant_if_open(&nothing(&holder).forget(forget))?.forgotten)
     }
 }
 

@@ -2,14 +2,17 @@
 
 use super::scene::request;
 use super::steps::{Steps, nothing};
-use super::world::{World, at, holder, limit, pool, sized, task};
+use super::world::{World, at, holder, key, limit, pool, sized, task};
 use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
-use crate::lease::LeaseRef;
-use crate::store::{GrantBatch, Store, Survey, SurveyQuery, WhichPools};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::store::{Forget, GrantBatch, Store, Survey, SurveyQuery, WhichPools};
+use crate::task::NewTask;
 
 cases!("ticks":
     a_survey_looks_after_it_promoted,
+    the_earliest_due_are_promoted_first_and_then_by_their_order,
+    a_survey_that_may_promote_none_promotes_none,
     a_survey_that_promotes_nothing_only_reads,
     a_survey_tells_of_the_pools_that_ready_lanes_name,
     a_survey_tells_of_the_limits_that_ready_lanes_carry,
@@ -18,6 +21,8 @@ cases!("ticks":
     each_part_of_a_batch_has_its_own_condition,
     a_batch_that_granted_nothing_is_not_noted,
     a_request_noted_again_is_replaced,
+    a_note_replaces_the_one_it_names,
+    what_is_not_there_is_replaced_as_well,
     a_batch_forgets_after_it_noted,
 );
 
@@ -31,11 +36,47 @@ fn a_survey_looks_after_it_promoted(store: &dyn Store) {
     world.write(|tx| tx.put_pools(&[sized("db", 7)]));
     let later = |name: &str, due| task(name).not_before(at(due)).pool(db.clone()).limit(limit("k"));
     world.insert(&[later("a", 10), later("b", 20), later("c", 30)]);
-    let survey = world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(20))));
+    let survey = world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(20), 9)));
     assert_eq!((survey.promoted, survey.next_due, &survey.granted), (2, Some(at(30)), &None));
     assert_eq!(survey.lanes.iter().map(|lane| lane.ready).collect::<Vec<_>>(), [2]);
     assert_eq!(survey.pools.iter().map(|pool| &pool.spec.name).collect::<Vec<_>>(), [&db]);
     assert_eq!(survey.limits.iter().map(|limit| limit.key.as_str()).collect::<Vec<_>>(), ["k"]);
+}
+
+fn the_earliest_due_are_promoted_first_and_then_by_their_order(store: &dyn Store) {
+    let world = World(store);
+    let later = |name: &str, due| task(name).not_before(at(due)).logical_date(at(5));
+    let nos = world.insert(&[
+        later("late", 12).priority(9),
+        later("plain", 11),
+        NewTask::new(key("mapped").mapped(0)).not_before(at(11)).logical_date(at(5)),
+        later("dated", 11).logical_date(at(4)),
+        later("urgent", 11).priority(1),
+        later("second", 11),
+        later("early", 10).priority(-9),
+        later("not due", 21).priority(9),
+    ]);
+    let mut order = Vec::new();
+    for left in (0..7).rev() {
+        let survey = world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(20), 1)));
+        assert_eq!(survey.promoted, 1);
+        assert_eq!(survey.next_due.map(|due| due <= at(20)), Some(left > 0), "it says whether there is more");
+        assert_eq!(survey.lanes.iter().map(|lane| lane.ready).sum::<u64>(), 7 - left);
+        let promoted = nos.iter().find(|no| world.task(**no).is_ready() && !order.contains(*no));
+        order.extend(promoted.copied());
+    }
+    assert_eq!(order, [6, 4, 3, 1, 5, 2, 0].map(|at| nos[at]));
+    assert_eq!(world.write(|tx| tx.promote(at(20), 1)), 0);
+    assert_eq!(world.write(|tx| tx.promote(at(21), usize::MAX)), 1);
+}
+
+fn a_survey_that_may_promote_none_promotes_none(store: &dyn Store) {
+    let world = World(store);
+    let no = world.insert(&[task("a").not_before(at(1))])[0];
+    let before = world.task(no);
+    let survey = world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(9), 0)));
+    assert_eq!((survey.promoted, survey.next_due), (0, Some(at(1))));
+    assert_eq!(world.task(no), before);
 }
 
 fn a_survey_that_promotes_nothing_only_reads(store: &dyn Store) {
@@ -98,7 +139,7 @@ fn a_survey_of_a_known_request_tells_what_it_granted(store: &dyn Store) {
     world.admit_as(&request(), &[nos[1], nos[0]], at(3));
     let later = world.insert(&[task("later").not_before(at(5))])[0];
     let before = world.task(later);
-    let query = SurveyQuery::new().request(request()).promote(at(9)).pools(WhichPools::All);
+    let query = SurveyQuery::new().request(request()).promote(at(9), 9).pools(WhichPools::All);
     let survey = world.write(|tx| tx.survey(&query));
     let grants = vec![LeaseRef::new(nos[1], 1), LeaseRef::new(nos[0], 1)];
     let expected = Survey { granted: Some(grants), next_due: Some(at(5)), ..Survey::default() };
@@ -161,6 +202,10 @@ fn a_batch_that_granted_nothing_is_not_noted(store: &dyn Store) {
     world.write(|tx| tx.grant_if_open(&nothing(&holder).request(&id)));
     world.write(|tx| tx.grant_if_open(&GrantBatch::new(&[no], &holder, at(5), at(50)).request(&id)));
     assert_eq!(world.read(|tx| tx.granted(&id)), None);
+    let before = named("before");
+    world.admit_as(&before, &world.plain(&["b"]), at(3));
+    world.write(|tx| tx.grant_if_open(&nothing(&holder).request(&id).replaces(&before)));
+    assert!(world.read(|tx| tx.granted(&before)).is_some(), "nor is another replaced");
 }
 
 fn a_request_noted_again_is_replaced(store: &dyn Store) {
@@ -169,8 +214,57 @@ fn a_request_noted_again_is_replaced(store: &dyn Store) {
     world.admit_as(&request(), &nos[..1], at(3));
     world.admit_as(&request(), &nos[1..], at(8));
     assert_eq!(world.read(|tx| tx.granted(&request())), Some(vec![LeaseRef::new(nos[1], 1)]));
-    assert_eq!(world.write(|tx| tx.forget_requests(at(8), 9)), 0, "it is as old as its last note");
-    assert_eq!(world.write(|tx| tx.forget_requests(at(9), 9)), 1);
+    assert_eq!(
+        world.write(|tx| tx.forget_requests(Forget::before(at(8), 9))),
+        0,
+        "it is as old as its last note"
+    );
+    assert_eq!(world.write(|tx| tx.forget_requests(Forget::before(at(9), 9))), 1);
+}
+
+/// Grants one task in the default pool, and notes that under a name in place of another.
+fn admit_instead(world: World<'_>, no: TaskNo, request: &RequestId, replaced: &RequestId, now: i64) -> usize {
+    let (holder, pools) = (holder("h"), [(pool("default_pool"), 1)]);
+    let tasks = [no];
+    let batch = GrantBatch::new(&tasks, &holder, at(now), at(50)).pools(&pools);
+    let batch = batch.request(request).replaces(replaced).forget(Forget::before(at(0), 9));
+    world.write(|tx| tx.grant_if_open(&batch)).forgotten
+}
+
+fn a_note_replaces_the_one_it_names(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c", "d", "e"]);
+    let names = ["first", "stranger", "second", "third"].map(named);
+    let [first, stranger, second, third] = &names;
+    let granted = |name: &RequestId| world.read(|tx| tx.granted(name));
+    world.admit_as(first, &nos[..1], at(3));
+    world.admit_as(stranger, &nos[1..2], at(4));
+    assert_eq!(
+        admit_instead(world, nos[2], second, first, 9),
+        0,
+        "what is replaced does not count as forgotten"
+    );
+    assert_eq!(names.each_ref().map(|name| granted(name).is_some()), [false, true, true, false]);
+    assert_eq!(granted(second), Some(vec![LeaseRef::new(nos[2], 1)]));
+    assert_eq!(world.write(|tx| tx.forget_requests(Forget::before(at(9), 9))), 1, "it is as old as its note");
+    world.admit_as(third, &nos[3..4], at(10));
+    admit_instead(world, nos[4], third, second, 11);
+    assert_eq!(names.each_ref().map(|name| granted(name).is_some()), [false, false, false, true]);
+    assert_eq!(granted(third), Some(vec![LeaseRef::new(nos[4], 1)]), "both of them");
+    assert_eq!(world.write(|tx| tx.forget_requests(Forget::before(at(99), 9))), 1, "one is left");
+}
+
+fn what_is_not_there_is_replaced_as_well(store: &dyn Store) {
+    let world = World(store);
+    let nos = world.plain(&["a", "b", "c"]);
+    let (first, second, unknown) = (named("first"), named("second"), named("unknown"));
+    admit_instead(world, nos[0], &first, &unknown, 3);
+    admit_instead(world, nos[1], &second, &second, 4);
+    let granted = |name: &RequestId| world.read(|tx| tx.granted(name));
+    assert_eq!(granted(&first), Some(vec![LeaseRef::new(nos[0], 1)]));
+    assert_eq!(granted(&second), Some(vec![LeaseRef::new(nos[1], 1)]), "not even itself");
+    admit_instead(world, nos[2], &second, &second, 5);
+    assert_eq!(granted(&second), Some(vec![LeaseRef::new(nos[2], 1)]), "itself");
 }
 
 fn a_batch_forgets_after_it_noted(store: &dyn Store) {
@@ -180,10 +274,14 @@ fn a_batch_forgets_after_it_noted(store: &dyn Store) {
     world.admit_as(&named("first"), &nos[..1], at(3));
     let pools = [(pool("default_pool"), 1)];
     let batch = GrantBatch::new(&nos[1..2], &holder, at(5), at(50)).pools(&pools).request(&second);
-    assert_eq!(world.write(|tx| tx.grant_if_open(&batch.forget(at(5), 9))).forgotten, 1);
+    assert_eq!(world.write(|tx| tx.grant_if_open(&batch.forget(Forget::before(at(5), 9)))).forgotten, 1);
     assert_eq!(world.read(|tx| tx.granted(&named("first"))), None);
     assert!(world.read(|tx| tx.granted(&second)).is_some());
     let batch = GrantBatch::new(&nos[2..], &holder, at(6), at(50)).pools(&pools).request(&third);
-    assert_eq!(world.write(|tx| tx.grant_if_open(&batch.forget(at(7), 9))).forgotten, 2, "its own as well");
+    assert_eq!(
+        world.write(|tx| tx.grant_if_open(&batch.forget(Forget::before(at(7), 9)))).forgotten,
+        2,
+        "its own as well"
+    );
     assert_eq!(world.read(|tx| tx.granted(&third)), None);
 }

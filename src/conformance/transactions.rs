@@ -7,7 +7,7 @@ use super::snapshot::Snapshot;
 use super::steps::{Steps, nothing};
 use super::world::{World, at, key, rows, task};
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::store::{Inserted, Store, StoreExt, TxMode};
+use crate::store::{Forget, Inserted, Store, StoreExt, TxMode};
 
 cases!("transactions":
     an_error_undoes_every_write,
@@ -152,8 +152,8 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.renew_if_leased(&[], at(1))?.len(),
             tx.move_if(&[])?.len(),
             tx.expired(at(9999), 0)?.len(),
-            tx.forget_requests(at(99), 0)?,
-            tx.forget_ended(at(99), 0)?,
+            tx.forget_requests(Forget::before(at(99), 0))?,
+            tx.forget_ended(at(99), at(99), 0)?,
             tx.delete_pools_if_unused(&[])?.len(),
             tx.pools(&[])?.len(),
             tx.pool_stats(&[])?.len(),
@@ -164,6 +164,8 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.end_sensors_if_waiting(&[])?.len(),
             tx.events(0, 0)?.len(),
             tx.acknowledge_events(&[])?,
+            tx.forget_events(at(99), 0)?,
+            tx.kept_by_events(at(99), 0)?,
             tx.put_shards_if_unchanged(&[])?.len(),
             tx.forget_workers(at(9999), 0)?,
             tx.close_runs_if_open(&[])?.len(),

@@ -11,6 +11,7 @@ cases!("workers":
     live_workers_come_by_name,
     a_worker_is_prolonged_under_its_name,
     a_worker_says_how_it_splits_the_codes,
+    a_worker_says_which_of_its_name_it_is,
     a_deleted_worker_is_gone,
     workers_are_forgotten_before_an_instant,
     the_earliest_expired_workers_are_forgotten_first,
@@ -72,6 +73,15 @@ fn a_worker_says_how_it_splits_the_codes(store: &dyn Store) {
         let one = Worker::new(holder("a"), codes, shards, at(10));
         world.write(|tx| tx.put_worker(&one));
         assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one]);
+    }
+}
+
+fn a_worker_says_which_of_its_name_it_is(store: &dyn Store) {
+    let world = World(store);
+    for incarnation in [7, 0, u64::MAX, 1 << 63] {
+        let one = worker("a", 10).incarnation(incarnation);
+        world.write(|tx| tx.put_worker(&one));
+        assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one], "the last one counts");
     }
 }
 

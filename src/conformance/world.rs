@@ -119,7 +119,7 @@ impl World<'_> {
         tasks: &[TaskNo],
         now: DateTime<Utc>,
     ) -> Vec<TaskRecord> {
-        self.write(|tx| admit_if_room(tx, tasks, Some(request), now, at(1000)))
+        self.write(|tx| admit_if_room(tx, tasks, [Some(request), None], now, at(1000)))
     }
 
     /// Admits tasks and starts them at instant 20.
@@ -169,18 +169,19 @@ pub(super) fn admit(
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,
 ) -> StoreResult<Vec<TaskRecord>> {
-    let granted = admit_if_room(tx, tasks, None, now, expires_at);
+    let granted = admit_if_room(tx, tasks, [None, None], now, expires_at);
     if let Err(error) = &granted {
         assert!(!error.is_retryable(), "the pools and the limits have room");
     }
     granted
 }
 
-/// As [`admit`], in a tick of that name; a conflict if a pool or a limit has too little open.
+/// As [`admit`], in a tick that has the first name and replaces the second one. A conflict if a pool or a limit has too
+/// little open.
 pub(super) fn admit_if_room(
     tx: &mut dyn StoreTx,
     tasks: &[TaskNo],
-    request: Option<&RequestId>,
+    [request, replaces]: [Option<&RequestId>; 2],
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,
 ) -> StoreResult<Vec<TaskRecord>> {
@@ -197,7 +198,7 @@ pub(super) fn admit_if_room(
     }
     let (holder, slots, limits) = (holder("h"), Vec::from_iter(slots), Vec::from_iter(limits));
     let mut batch = GrantBatch::new(tasks, &holder, now, expires_at).pools(&slots).limits(&limits);
-    batch.request = request;
+    (batch.request, batch.replaces) = (request, replaces);
     let granted = tx.grant_if_open(&batch)?;
     let whole = [granted.pools, granted.limits] == [slots.len(), limits.len()];
     if whole { Ok(granted.tasks) } else { Err(StoreError::conflict("no room")) }

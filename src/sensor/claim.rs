@@ -4,7 +4,13 @@
 //! that joins, leaves or dies changes everybody's quota; each worker then releases what it has too much and takes what
 //! is free, until all hold their quotas. Nobody takes a shard from a live holder: a shard is poked by one worker at
 //! a time as long as leases hold.
+//!
+//! When nobody could renew for longer than a lease, all workers look dead to the first one that comes back. It takes only
+//! what it held itself, and leaves to the others what they held, for a third of a lease (see `Comeback`): then whoever is
+//! still missing is dead. A worker that renewed in time waits for nobody: what a dead worker held, it takes when the lease
+//! ends.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -21,6 +27,9 @@ use crate::time;
 pub struct Worker {
     /// Its name.
     pub name: Holder,
+    /// A random number that tells it from others of its name: one that runs beside it, or that it replaced.
+    #[serde(default)]
+    pub incarnation: u64,
     /// The number of shard codes that it reckons with.
     pub codes: ShardLimit,
     /// Into how many shards it splits the codes.
@@ -30,9 +39,22 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that splits `codes` into `shards`, and counts as alive until this instant.
+    /// A worker that splits `codes` into `shards`, and counts as alive until this instant. Its incarnation is 0.
     pub fn new(name: Holder, codes: ShardLimit, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
-        Self { name, codes, shards, expires_at }
+        Self { name, incarnation: 0, codes, shards, expires_at }
+    }
+
+    /// Sets the number that tells it from others of its name.
+    #[must_use]
+    pub fn incarnation(mut self, number: u64) -> Self {
+        self.incarnation = number;
+        self
+    }
+
+    /// Until when another incarnation of its name counts as alive; `None` if there is none among these workers.
+    pub(crate) fn twin(&self, live: &[Self]) -> Option<DateTime<Utc>> {
+        let twin = |other: &&Self| other.name == self.name && other.incarnation != self.incarnation;
+        live.iter().find(twin).map(|twin| twin.expires_at)
     }
 }
 
@@ -93,8 +115,112 @@ pub fn quota(shards: u32, workers: usize, place: usize) -> u32 {
     shards / workers + u32::from(extra)
 }
 
-/// What worker `me` should write: renewals of what it holds, releases of what it holds beyond its quota, claims of what
-/// is free.
+/// A worker's beginning, or its return after it did not renew in time.
+///
+/// Perhaps all others were held up as it was, for instance because the store could not be reached. So for a third of a lease it
+/// does not take what others may come back for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Comeback {
+    at: DateTime<Utc>,
+    /// Holders whose leases had ended by then were gone before it was.
+    gone_by: DateTime<Utc>,
+}
+
+impl Comeback {
+    /// The comeback of a worker that renews at `now`, and by its last renewal counts as alive until `alive_until`: `None` if it
+    /// renews in time, that is less than two thirds of a lease after the last time.
+    pub(crate) fn of(alive_until: Option<DateTime<Utc>>, now: DateTime<Utc>, ttl: Duration) -> Option<Self> {
+        match alive_until {
+            None => Some(Self { at: now, gone_by: DateTime::<Utc>::MIN_UTC }),
+            Some(until) if until > time::add(now, ttl / 3) => None,
+            Some(until) => Some(Self { at: now, gone_by: time::sub(until, ttl) }),
+        }
+    }
+
+    /// True until the others had their time to come back.
+    pub(crate) fn goes_on(&self, now: DateTime<Utc>, ttl: Duration) -> bool {
+        self.at <= now && now < time::add(self.at, ttl / 3)
+    }
+
+    fn awaits_the_holder_of(&self, lease: &ShardLease) -> bool {
+        self.gone_by < lease.expires_at
+    }
+}
+
+/// Decides what one worker writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub(crate) me: &'a Holder,
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) ttl: Duration,
+    pub(crate) shards: u32,
+    /// It holds no more than this, whatever its quota.
+    pub(crate) most: u32,
+    pub(crate) comeback: Option<Comeback>,
+}
+
+impl Claim<'_> {
+    /// The writes, by all shards that were ever held, and all live workers with or without this one.
+    pub(crate) fn writes(&self, leases: &[ShardLease], live: &[Worker]) -> Vec<ShardWrite> {
+        let Self { me, now, shards, .. } = *self;
+        let mut names: Vec<&Holder> = live.iter().map(|worker| &worker.name).chain([me]).collect();
+        names.sort_unstable();
+        names.dedup();
+        let place = names.iter().position(|name| *name == me).unwrap_or(0);
+        let quota = quota(shards, names.len(), place).min(self.most);
+        let expires_at = time::add(now, self.ttl);
+
+        let mut writes = Vec::new();
+        let mut held = 0;
+        for lease in leases.iter().filter(|lease| lease.holder.as_ref() == Some(me)) {
+            let keep = lease.shard < shards && held < quota;
+            held += u32::from(keep);
+            let next = if keep {
+                ShardLease::new(lease.shard, Some(me.clone()), lease.epoch, expires_at)
+            } else {
+                ShardLease::new(lease.shard, None, lease.epoch + 1, now)
+            };
+            writes.push(ShardWrite::new(lease.epoch, next));
+        }
+        let left = self.left_to_others(leases);
+        let known = |shard: u32| leases.iter().find(|lease| lease.shard == shard);
+        for shard in 0..shards {
+            if held >= quota {
+                break;
+            }
+            let was = match known(shard) {
+                Some(lease) if lease.holder.as_ref() == Some(me) || !lease.is_free(now) => continue,
+                Some(_) if left.contains(&shard) => continue,
+                Some(lease) => lease.epoch,
+                None => 0,
+            };
+            held += 1;
+            writes.push(ShardWrite::new(was, ShardLease::new(shard, Some(me.clone()), was + 1, expires_at)));
+        }
+        writes
+    }
+
+    /// The shards that are free and not to be taken yet, because their holders may come back.
+    ///
+    /// A worker that holds nothing, a new one mostly, replaces one of the holders: the one whose lease ended first. So it has
+    /// work at once, and a fleet that starts again under other names shares out what the old one held.
+    fn left_to_others(&self, leases: &[ShardLease]) -> BTreeSet<u32> {
+        let Some(comeback) = self.comeback else { return BTreeSet::new() };
+        let others = |lease: &&ShardLease| lease.holder.as_ref().is_some_and(|holder| holder != self.me);
+        let ended = leases.iter().filter(others).filter(|lease| lease.is_free(self.now));
+        let left = ended.filter(|lease| comeback.awaits_the_holder_of(lease));
+        let has_some = leases.iter().any(|lease| lease.holder.as_ref() == Some(self.me));
+        let replaced = match has_some {
+            true => None,
+            false => left.clone().min_by_key(|lease| (lease.expires_at, lease.shard)),
+        };
+        let replaced = replaced.and_then(|lease| lease.holder.as_ref());
+        left.filter(|lease| lease.holder.as_ref() != replaced).map(|lease| lease.shard).collect()
+    }
+}
+
+/// What worker `me` should write, if it renews in time: renewals of what it holds, releases of what it holds beyond its quota,
+/// claims of what is free.
 ///
 /// `leases` are all shards that were ever held, `live` all live workers, with or without `me`.
 ///
@@ -116,40 +242,7 @@ pub fn claims(
     leases: &[ShardLease],
     live: &[Worker],
 ) -> Vec<ShardWrite> {
-    let mut names: Vec<&Holder> = live.iter().map(|worker| &worker.name).chain([me]).collect();
-    names.sort_unstable();
-    names.dedup();
-    let place = names.iter().position(|name| *name == me).unwrap_or(0);
-    let quota = quota(shards, names.len(), place);
-    let expires_at = time::add(now, ttl);
-
-    let mut writes = Vec::new();
-    let mut held = 0;
-    let mine = |lease: &&ShardLease| lease.holder.as_ref() == Some(me);
-    for lease in leases.iter().filter(mine) {
-        let keep = lease.shard < shards && held < quota;
-        held += u32::from(keep);
-        let next = if keep {
-            ShardLease::new(lease.shard, Some(me.clone()), lease.epoch, expires_at)
-        } else {
-            ShardLease::new(lease.shard, None, lease.epoch + 1, now)
-        };
-        writes.push(ShardWrite::new(lease.epoch, next));
-    }
-    let known = |shard: u32| leases.iter().find(|lease| lease.shard == shard);
-    for shard in 0..shards {
-        if held >= quota {
-            break;
-        }
-        let was = match known(shard) {
-            Some(lease) if lease.holder.as_ref() == Some(me) || !lease.is_free(now) => continue,
-            Some(lease) => lease.epoch,
-            None => 0,
-        };
-        held += 1;
-        writes.push(ShardWrite::new(was, ShardLease::new(shard, Some(me.clone()), was + 1, expires_at)));
-    }
-    writes
+    Claim { me, now, ttl, shards, most: u32::MAX, comeback: None }.writes(leases, live)
 }
 
 #[cfg(test)]
@@ -208,6 +301,64 @@ mod tests {
                 prop_assert!(state.values().all(|lease| !lease.is_free(now)));
                 prop_assert_eq!(state.len(), shards as usize);
             }
+        }
+    }
+
+    /// How many shards it holds.
+    fn held(state: &BTreeMap<u32, ShardLease>, name: &Holder) -> usize {
+        state.values().filter(|lease| lease.holder.as_ref() == Some(name)).count()
+    }
+
+    proptest! {
+        /// After a stall of all, whoever comes back in whichever order, under old names and new ones: nobody holds more than the
+        /// largest quota of the fleet before while others may come, and a third of a lease later all shards are held by quota.
+        #[test]
+        fn after_a_stall_shards_are_left_to_others_and_none_for_long(
+            shards in 1_u32..40,
+            before in 1_u8..8,
+            stalled in 10_i64..1_000,
+            back in proptest::sample::subsequence((0_u8..16).collect::<Vec<_>>(), 1..9).prop_shuffle(),
+        ) {
+            let ttl = Duration::from_micros(9);
+            let split = NonZeroU32::new(shards).unwrap();
+            let name = |n: &u8| Holder::new(format!("w{n}")).unwrap();
+            let worker = |n: &u8, now| Worker::new(name(n), ShardLimit::default(), split, time::add(now, ttl));
+            let (mut state, start) = (BTreeMap::new(), time::from_micros(0));
+            let fleet: Vec<u8> = (0..before).collect();
+            let live: Vec<Worker> = fleet.iter().map(|n| worker(n, start)).collect();
+            for n in &fleet {
+                let leases: Vec<_> = state.values().cloned().collect();
+                apply(&mut state, claims(&name(n), start, ttl, shards, &leases, &live));
+            }
+            let most = quota(shards, fleet.len(), 0) as usize;
+
+            let now = time::from_micros(stalled);
+            let mut live = Vec::new();
+            for n in &back {
+                let alive_until = fleet.contains(n).then(|| time::add(start, ttl));
+                let me = name(n);
+                let comeback = Comeback::of(alive_until, now, ttl);
+                prop_assert!(comeback.is_some_and(|comeback| comeback.goes_on(now, ttl)));
+                let leases: Vec<_> = state.values().cloned().collect();
+                let claim = Claim { me: &me, now, ttl, shards, most: u32::MAX, comeback };
+                apply(&mut state, claim.writes(&leases, &live));
+                live.push(worker(n, now));
+                prop_assert!(held(&state, &me) <= most, "{} of at most {}", held(&state, &me), most);
+            }
+            let later = time::add(now, ttl / 3);
+            prop_assert!(!Comeback::of(None, now, ttl).unwrap().goes_on(later, ttl));
+            prop_assert_eq!(Comeback::of(Some(time::add(now, ttl)), later, ttl), None);
+            live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            for _ in 0..2 {
+                for worker in &live {
+                    let leases: Vec<_> = state.values().cloned().collect();
+                    apply(&mut state, claims(&worker.name, later, ttl, shards, &leases, &live));
+                }
+            }
+            for (place, worker) in live.iter().enumerate() {
+                prop_assert_eq!(held(&state, &worker.name), quota(shards, live.len(), place) as usize);
+            }
+            prop_assert!(state.values().all(|lease| !lease.is_free(later)));
         }
     }
 

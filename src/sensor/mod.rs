@@ -11,6 +11,7 @@ mod outage;
 mod schedule;
 mod spec;
 
+pub(crate) use claim::{Claim, Comeback};
 pub use claim::{ShardLease, ShardWrite, Worker, claims, quota};
 pub use config::{EnabledKinds, Ineligible, SmartSensorConfig, TaskCallbacks};
 pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, Terms, settle};

@@ -68,8 +68,9 @@ pub struct Settings {
         skip_serializing_if = "Option::is_none"
     )]
     pub execution_timeout: Option<Duration>,
-    /// How long one poke may take, at least one millisecond; if none, as long as the poker's options say. Of the sensors of
-    /// a group the smallest counts.
+    /// How long one poke may take, at least one millisecond. If not set, as long as the poker's options say.
+    /// A poker has a bound of its own (`PokerOptions::max_poke_timeout`, ten minutes unless it says
+    /// otherwise). The smallest of the sensors of a group counts.
     #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub poke_timeout: Option<Duration>,
     /// If given, the interval doubles as the sensor waits, until it is as long as this (see [`super::interval_at`]).

@@ -1,16 +1,16 @@
 //! The admitter: grants leases to one holder.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::incarnation;
 use super::lifecycle::{Admission, AdmitOrder, Finish, admit, finish};
 use super::observer::{Observer, Tick, Watch};
 use super::run::{Report, Service};
 use crate::admission::Policy;
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
 use crate::store::{Store, StoreExt, SurveyQuery};
 use crate::time;
@@ -25,7 +25,8 @@ pub struct AdmitterOptions {
     pub budget: usize,
     /// How long leases hold. Renew them at a third of it.
     pub lease: Duration,
-    /// How long the store remembers what a tick granted.
+    /// How long the store remembers what a tick granted, if no later one of its admitter follows it: see
+    /// [`AdmitOrder::remember`].
     pub remember: Duration,
     /// What becomes of tasks that do not fit.
     pub policy: Policy,
@@ -50,7 +51,7 @@ impl AdmitterOptions {
         self
     }
 
-    /// Sets how long the store remembers what a tick granted.
+    /// Sets how long the store remembers what a tick granted, if no later one of its admitter follows it.
     #[must_use]
     pub fn remember(mut self, length: Duration) -> Self {
         self.remember = length;
@@ -75,7 +76,11 @@ impl AdmitterOptions {
 /// Admits waiting tasks for one holder, tick by tick.
 ///
 /// Several admitters, in one process or in many, may work on one store: together they never grant more slots than a pool
-/// has, and never one task twice.
+/// has, and never one task twice. Give each a holder's name of its own. Of two that share one, each still gets leases of its
+/// own, but nobody can tell from a lease whose it is.
+///
+/// Its store remembers the latest tick of it that granted something, so that it can ask what became of a commit whose end
+/// it does not know.
 ///
 /// # Examples
 ///
@@ -102,13 +107,15 @@ pub struct Admitter {
     holder: Holder,
     options: AdmitterOptions,
     watch: Watch,
+    /// Random: tells it from others of its name, wherever they run.
+    incarnation: u64,
+    ticks: u64,
+    /// The latest request that the store may remember. The next one replaces it there.
+    last: Option<RequestId>,
 }
 
-/// Counts the ticks of all admitters of this process.
-static TICKS: AtomicU64 = AtomicU64::new(0);
-
 impl Admitter {
-    /// An admitter for this holder. Two live admitters must not share a holder's name.
+    /// Makes an admitter for this holder.
     ///
     /// # Errors
     ///
@@ -117,7 +124,8 @@ impl Admitter {
         if options.lease < Duration::from_millis(1) {
             return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
         }
-        Ok(Self { store, holder, options, watch: Watch::default() })
+        let incarnation = incarnation::draw();
+        Ok(Self { store, holder, options, watch: Watch::default(), incarnation, ticks: 0, last: None })
     }
 
     /// Tells this observer what it counts and measures.
@@ -145,34 +153,50 @@ impl Admitter {
     }
 
     /// Counts how often it decided.
-    fn admit_within(&self, budget: usize, now: DateTime<Utc>, runs: &mut usize) -> Result<Admission> {
+    fn admit_within(&mut self, budget: usize, now: DateTime<Utc>, runs: &mut usize) -> Result<Admission> {
         let request = self.request(now)?;
-        let order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease)
+        let mut order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease)
             .policy(self.options.policy.clone())
-            .forget_before(time::sub(now, self.options.remember));
-        match self.store.write(|tx| {
+            .remember(self.options.remember);
+        order.answered = self.last.clone();
+        let answer = self.store.write(|tx| {
             *runs += 1;
             admit(tx, now, &order)
-        }) {
-            Err(unknown) if unknown.is_indeterminate() => {
-                let query = SurveyQuery::new().request(order.request.clone());
-                // In a transaction that writes: it takes its turn after the commit that may still be under way.
-                let survey = self.store.write(|tx| Ok(tx.survey(&query)?)).map_err(|_| unknown)?;
-                match survey.granted {
-                    Some(_) => self.store.write(|tx| admit(tx, now, &order)),
-                    None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
+        });
+        match answer {
+            Ok(admission) => {
+                if !admission.granted.is_empty() {
+                    self.last = Some(order.request);
                 }
+                Ok(admission)
             }
-            known => known,
+            Err(unknown) if unknown.is_indeterminate() => self.settle(now, &order, unknown),
+            Err(known) => Err(known),
         }
     }
 
-    /// A name for the next tick that no other tick has: holder names are unique among the living, and instant and process
-    /// tell a holder from its former lives.
-    fn request(&self, now: DateTime<Utc>) -> Result<RequestId> {
+    /// Finds out what became of a tick whose commit had an unknown end.
+    fn settle(&mut self, now: DateTime<Utc>, order: &AdmitOrder, unknown: Error) -> Result<Admission> {
+        let query = SurveyQuery::new().request(order.request.clone());
+        // In a transaction that writes: it waits for the commit that may still be under way.
+        let survey = self.store.write(|tx| Ok(tx.survey(&query)?));
+        if !matches!(&survey, Ok(survey) if survey.granted.is_none()) {
+            // Noted for certain, or perhaps. If it was not, the row of the tick before it is left to be forgotten by age.
+            self.last = Some(order.request.clone());
+        }
+        match survey.map_err(|_| unknown)?.granted {
+            Some(_) => self.store.write(|tx| admit(tx, now, order)),
+            None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
+        }
+    }
+
+    /// A name for the next tick that no other tick has, not even one of another admitter of this name, in another container,
+    /// that ticks at the same instant. The process's number tells a process from one that it forked.
+    fn request(&mut self, now: DateTime<Utc>) -> Result<RequestId> {
+        self.ticks += 1;
         let holder = self.holder.as_str();
-        let tick = TICKS.fetch_add(1, Ordering::Relaxed);
-        let tail = format!("@{}#{}.{tick}", time::micros(now), std::process::id());
+        let (at, process) = (time::micros(now), std::process::id());
+        let tail = format!("@{at}#{process}.{:016x}.{}", self.incarnation, self.ticks);
         let room = crate::id::MAX_BYTES - tail.len();
         let cut = (0..=room.min(holder.len())).rev().find(|at| holder.is_char_boundary(*at)).unwrap_or(0);
         Ok(RequestId::new(format!("{}{tail}", &holder[..cut]))?)
@@ -205,5 +229,107 @@ impl Service for Admitter {
 impl Report for Admission {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{StoreError, StoreErrorKind};
+    use crate::id::TaskKey;
+    use crate::service::lifecycle::enqueue;
+    use crate::store::{MemoryStore, StoreInfo, StoreTx, TxMode};
+    use crate::task::NewTask;
+    use crate::time::from_micros;
+    use parking_lot::Mutex;
+
+    /// What becomes of a transaction that writes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum End {
+        Plain,
+        /// Committed, and the answer is lost.
+        Unknown,
+        /// Not committed, and the answer is lost.
+        UnknownAndUndone,
+        /// It cannot begin.
+        Refused,
+    }
+
+    #[derive(Debug)]
+    struct Fickle {
+        inner: MemoryStore,
+        /// Of the next transactions, the last one first.
+        ends: Mutex<Vec<End>>,
+    }
+
+    impl Store for Fickle {
+        fn info(&self) -> StoreInfo {
+            self.inner.info()
+        }
+
+        fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+            let fault = |kind| Err(Error::Store(StoreError::new(kind, "on purpose")));
+            let end = if mode == TxMode::Write { self.ends.lock().pop() } else { None };
+            match end.unwrap_or(End::Plain) {
+                End::Plain => self.inner.transact(mode, body),
+                End::Unknown => self.inner.transact(mode, body).and(fault(StoreErrorKind::Indeterminate)),
+                End::UnknownAndUndone => {
+                    self.inner.transact(mode, &mut |tx| body(tx).and(fault(StoreErrorKind::Indeterminate)))
+                }
+                End::Refused => fault(StoreErrorKind::Io),
+            }
+        }
+    }
+
+    #[test]
+    fn the_store_remembers_the_latest_request_and_no_other() {
+        use End::{Plain, Refused, Unknown, UnknownAndUndone};
+        let store = Arc::new(Fickle { inner: MemoryStore::new(), ends: Mutex::default() });
+        let mut admitter =
+            Admitter::new(store.clone(), Holder::new("h").unwrap(), AdmitterOptions::default()).unwrap();
+        // Whether the tick has something to grant, what becomes of its transactions, and how many of the requests so far the
+        // store remembers afterwards.
+        let ticks: [(bool, &[End], usize); 10] = [
+            (true, &[], 1),
+            (true, &[], 1),
+            (false, &[], 1),
+            (true, &[Refused], 1),
+            (true, &[Unknown], 1),
+            (true, &[UnknownAndUndone], 1),
+            (true, &[Unknown, Refused], 1),
+            (true, &[], 1),
+            // Nobody can know that the one before it is still there: it is forgotten by age.
+            (true, &[UnknownAndUndone, Refused], 1),
+            (true, &[Plain], 2),
+        ];
+        let mut requests = Vec::new();
+        for (tick, (has_task, ends, remembered)) in (0..).zip(ticks) {
+            if has_task {
+                let task = NewTask::new(TaskKey::new("n", "w", "r", format!("{tick}")).unwrap());
+                store.write(|tx| enqueue(tx, from_micros(tick), std::slice::from_ref(&task))).unwrap();
+            }
+            *store.ends.lock() = ends.iter().rev().copied().collect();
+            let _failed_or_not = admitter.admit(from_micros(tick), 9);
+            requests.extend(admitter.last.clone());
+            requests.dedup();
+            let is_known = |request: &&RequestId| {
+                let query = SurveyQuery::new().request((*request).clone());
+                store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap()
+            };
+            assert_eq!(requests.iter().filter(is_known).count(), remembered, "tick {tick}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_a_length_that_is_allowed_and_is_never_used_twice() {
+        let holder = Holder::new("\u{e4}".repeat(256)).unwrap();
+        let admitter = || {
+            let options = AdmitterOptions::default();
+            Admitter::new(Arc::new(MemoryStore::new()), holder.clone(), options).unwrap()
+        };
+        let [mut one, mut other] = [admitter(), admitter()];
+        let now = from_micros(i64::MIN);
+        let requests = [one.request(now), one.request(now), other.request(now)].map(Result::unwrap);
+        assert!(requests[0] != requests[1] && requests[0] != requests[2]);
     }
 }

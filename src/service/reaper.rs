@@ -1,47 +1,78 @@
 //! The reaper: takes back what dead holders held, and forgets what is old.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-use super::lifecycle::{Reaped, reap};
+use super::lifecycle::{Reaped, reap_expired_by};
 use super::observer::{Observer, Tick, Watch};
+use super::retention::{Forgotten, forget};
 use super::run::{Report, Service};
-use crate::error::Result;
+use crate::error::{Invalid, Result};
+use crate::lease::grace::Grace;
 use crate::store::{Store, StoreExt};
 use crate::time;
 
 /// How a [`Reaper`] works.
 ///
-/// Defaults: 1,000 leases a tick; ended tasks are kept for ever.
+/// Defaults: 1,000 leases a tick; a grace of 20 s; ended tasks are kept for ever, and so are events until they are acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReaperOptions {
-    /// The most leases one tick ends, and the most tasks it forgets.
+    /// The most leases one tick ends, and the most tasks it forgets; at least 1.
     pub limit: usize,
-    /// How long ended tasks are kept; none means for ever.
+    /// How long holders may still renew after the reaper was held up; see [`Reaper`].
+    pub grace: Duration,
+    /// How long ended tasks are kept; `None` means for ever.
     pub keep_ended: Option<Duration>,
+    /// How long the events of sensors are kept if the host does not acknowledge them; `None` means for ever.
+    pub keep_events: Option<Duration>,
 }
 
 impl Default for ReaperOptions {
     fn default() -> Self {
-        Self { limit: 1_000, keep_ended: None }
+        Self { limit: 1_000, grace: Duration::from_secs(20), keep_ended: None, keep_events: None }
     }
 }
 
 impl ReaperOptions {
-    /// Sets the most leases one tick ends, and the most tasks it forgets.
+    /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by [`Reaper::new`].
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
+    /// Sets how long holders may still renew after the reaper was held up.
+    ///
+    /// Choose it above the interval at which holders renew, which is a third of a lease as a rule. [`Duration::ZERO`] ends
+    /// what has expired at every tick, also at the first: for a program whose holders all renew before its reaper ticks,
+    /// for one that makes a reaper for each tick, and for one that jumps in virtual time.
+    #[must_use]
+    pub fn grace(mut self, length: Duration) -> Self {
+        self.grace = length;
+        self
+    }
+
     /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new task.
+    ///
+    /// Two things keep a task longer. While events of it are not acknowledged it stays
+    /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets [`Self::keep_events`]. And a task that
+    /// was a sensor stays for a minute at least, so that the pokers that share its target learn of its end; one that looks more
+    /// seldom reads all its sensors again.
     #[must_use]
     pub fn keep_ended(mut self, length: Duration) -> Self {
         self.keep_ended = Some(length);
+        self
+    }
+
+    /// Forgets events this long after they were noted, acknowledged or not. What a [`Delivery`](super::Delivery) has not delivered
+    /// by then it never delivers. Zero suits a host without use for events. They go in the order in which they were noted, so one
+    /// that was noted by a clock that ran ahead keeps those behind it until its instant has passed.
+    #[must_use]
+    pub fn keep_events(mut self, length: Duration) -> Self {
+        self.keep_events = Some(length);
         self
     }
 }
@@ -54,13 +85,43 @@ pub struct ReapReport {
     pub reaped: Vec<Reaped>,
     /// How many ended tasks it forgot.
     pub forgotten: usize,
-    /// The earliest expiry of the leases that are left; this instant if the tick did as much as it was allowed to.
+    /// How many events it forgot that nobody had acknowledged ([`ReaperOptions::keep_events`]).
+    pub events_forgotten: usize,
+    /// How many tasks it would have forgotten if their events were acknowledged: of those that the oldest events belong to,
+    /// as many events as the tick's limit. 0 if ended tasks are kept for ever.
+    pub kept_by_events: usize,
+    /// Until when expired leases are left alone, because the reaper just started or was held up; `None` if they are not.
+    pub waits_until: Option<DateTime<Utc>>,
+    /// When the next tick is due: at the earliest expiry of the leases that are left, or when the wait is over, but within one
+    /// grace. The instant of this tick if it did as much as it was allowed to; `None` if there are no leases and no grace.
     pub next_due: Option<DateTime<Utc>>,
 }
 
 /// Ends leases that were not renewed in time: see [`lifecycle::reap`](crate::service::lifecycle::reap).
 ///
 /// One in each process does no harm: each lease is ended once.
+///
+/// # Grace
+///
+/// What holds up a reaper may hold up the holders, too. So the first tick after a start ends no lease, and neither does one that
+/// finds that the reaper was held up: it comes late, more than a grace after the one before it, after ticks that failed, or it
+/// had to wait for the store. That includes a machine that was suspended and a clock that was set forward. Holders may then renew
+/// for one [grace](ReaperOptions::grace), counted from the instant at which the tick was let in; [`ReapReport::waits_until`]
+/// tells until when. A lease that expires after the wait is ended when it expires. Less than a twentieth of the grace does not
+/// count as late.
+///
+/// Each reaper judges by its own ticks: one that was punctual goes on while another waits. A reaper asks to be called at least once
+/// a grace. A loop that calls it less often delays the end of a lease to the second tick after its expiry.
+/// A lease that had expired when a wait began is ended at the first tick after the wait, even if the machine slept through it.
+///
+/// A reaper remembers in memory alone. One that is made again for each tick, by a cron job for instance, waits at each of them and
+/// ends nothing: give it a grace of zero, or call [`lifecycle::reap`](crate::service::lifecycle::reap).
+///
+/// # Rows of the host's own
+///
+/// A tick commits on its own, and its report comes afterwards: if the process dies between the two, nobody reads it. A host that
+/// keeps rows of its own in step with its tasks calls [`lifecycle::reap`](crate::service::lifecycle::reap) in its own transaction
+/// instead, and changes them there.
 ///
 /// # Examples
 ///
@@ -70,32 +131,42 @@ pub struct ReapReport {
 /// use stationmaster::service::lifecycle::{Finished, enqueue};
 /// use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 /// use stationmaster::store::{MemoryStore, StoreExt};
-/// use stationmaster::task::LeaseLoss;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
 ///
 /// let store = Arc::new(MemoryStore::new());
-/// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).lease_loss(LeaseLoss::Requeue { at_most: 3 });
-/// store.write(|tx| enqueue(tx, from_micros(0), std::slice::from_ref(&task)))?;
-/// let options = AdmitterOptions::default().lease(Duration::from_secs(1));
-/// Admitter::new(store.clone(), "dead".try_into()?, options)?.tick(from_micros(0))?;
+/// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+/// let at = |seconds: i64| from_micros(seconds * 1_000_000);
+/// store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&task)))?;
+/// let options = AdmitterOptions::default().lease(Duration::from_secs(30));
+/// Admitter::new(store.clone(), "dead".try_into()?, options)?.tick(at(0))?;
 ///
-/// let mut reaper = Reaper::new(store, ReaperOptions::default());
-/// assert_eq!(reaper.tick(from_micros(999_999))?.next_due, Some(from_micros(1_000_000)));
-/// assert_eq!(reaper.tick(from_micros(1_000_000))?.reaped[0].became, Finished::Ready);
+/// let mut reaper = Reaper::new(store, ReaperOptions::default())?;
+/// assert_eq!(reaper.tick(at(1))?.waits_until, Some(at(21)));
+/// assert_eq!(reaper.tick(at(21))?.next_due, Some(at(30)));
+/// assert_eq!(reaper.tick(at(30))?.reaped[0].became, Finished::Ready);
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Reaper {
     store: Arc<dyn Store>,
     options: ReaperOptions,
+    grace: Grace,
     watch: Watch,
 }
 
 impl Reaper {
-    /// A reaper of this store.
-    pub fn new(store: Arc<dyn Store>, options: ReaperOptions) -> Self {
-        Self { store, options, watch: Watch::default() }
+    /// Makes a reaper of this store.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Zero`] for a limit of 0: such a reaper would be due at once for ever, and end nothing.
+    pub fn new(store: Arc<dyn Store>, options: ReaperOptions) -> Result<Self> {
+        if options.limit == 0 {
+            return Err(Invalid::Zero { what: "a reaper's limit" }.into());
+        }
+        let grace = Grace::new(options.grace);
+        Ok(Self { store, options, grace, watch: Watch::default() })
     }
 
     /// Tells this observer what it counts and measures.
@@ -110,17 +181,30 @@ impl Service for Reaper {
     type Report = ReapReport;
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<ReapReport> {
-        let (options, tick) = (&self.options, Tick::reaper());
+        let now = time::truncate(now);
+        let (options, tick, called) = (&self.options, Tick::reaper(), Instant::now());
+        let mut grace = self.grace;
         let answer = self.store.write(|tx| {
-            let reaped = reap(tx, now, options.limit)?;
-            let forgotten = match options.keep_ended {
-                Some(length) => tx.forget_ended(time::sub(now, length), options.limit)?,
-                None => 0,
+            let first_expiry = tx.next_expiry()?;
+            // Only now it is known that the store let the tick in. A body that is run again begins with what was committed.
+            grace = self.grace;
+            let expired_by = grace.enter(now, called.elapsed(), first_expiry);
+            let reaped = match expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by)) {
+                Some(by) => reap_expired_by(tx, now, by, options.limit)?,
+                None => Vec::new(),
             };
-            let more = reaped.len().max(forgotten) >= options.limit.max(1);
-            let next_due = if more { Some(time::truncate(now)) } else { tx.next_expiry()? };
-            Ok(ReapReport { reaped, forgotten, next_due })
+            let Forgotten { tasks: forgotten, events: events_forgotten, kept_by_events } =
+                forget(tx, now, options)?;
+            let left = if reaped.is_empty() { first_expiry } else { tx.next_expiry()? };
+            let more = reaped.len().max(forgotten).max(events_forgotten) >= options.limit;
+            let next_due = if more { Some(now) } else { grace.next_due(left) };
+            let waits_until = grace.waits_until();
+            Ok(ReapReport { reaped, forgotten, events_forgotten, kept_by_events, waits_until, next_due })
         });
+        match &answer {
+            Ok(_) => self.grace = grace,
+            Err(_) => self.grace.failed(now),
+        }
         self.watch.reaped(tick, &answer);
         answer
     }

@@ -173,7 +173,8 @@ impl LoopHandle {
 ///
 /// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond; [`LoopHandle::wake`]
 /// ends the sleep. `each` sees every report and every error; after an error the loop goes on, unless `each` breaks, after
-/// 10 milliseconds, twice as long after each further error in a row, at most `longest`.
+/// 10 milliseconds, twice as long after each further error in a row, at most five seconds and at most `longest`: after a long
+/// failure of the store all loops are back within seconds.
 ///
 /// It sleeps by the machine's time, whatever `clock` says: with a [`crate::clock::ManualClock`] call `tick` instead.
 ///
@@ -187,7 +188,7 @@ impl LoopHandle {
 /// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions, run_blocking};
 /// use stationmaster::store::MemoryStore;
 ///
-/// let mut reaper = Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default());
+/// let mut reaper = Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default())?;
 /// let handle = LoopHandle::new();
 /// let stopper = handle.clone();
 /// let thread = std::thread::spawn(move || {
@@ -195,6 +196,7 @@ impl LoopHandle {
 /// });
 /// stopper.stop();
 /// thread.join().unwrap();
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub fn run_blocking<S: Service>(
     service: &mut S,
@@ -217,7 +219,10 @@ pub fn run_blocking<S: Service>(
     }
 }
 
-/// How long a loop sleeps after so many failures in a row, or until it is due.
+/// Pokers that could not renew wait for each other for a third of a lease. Each must try again within that.
+const LONGEST_AFTER_AN_ERROR: Duration = Duration::from_secs(5);
+
+/// How long a loop sleeps after this many failures in a row, or until it is due.
 pub(crate) fn pause(
     failures: u32,
     due: Option<DateTime<Utc>>,
@@ -225,7 +230,7 @@ pub(crate) fn pause(
     longest: Duration,
 ) -> Duration {
     let pause = match due {
-        _ if failures > 0 => Duration::from_millis(5 << failures.min(20)),
+        _ if failures > 0 => Duration::from_millis(5 << failures.min(20)).min(LONGEST_AFTER_AN_ERROR),
         Some(due) => time::since(due, clock.now()),
         None => longest,
     };
@@ -273,6 +278,15 @@ mod tests {
         ticks.recv().unwrap();
         handle.stop();
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn after_errors_a_loop_pauses_for_longer_and_longer_but_not_for_long() {
+        let hour = Duration::from_secs(3_600);
+        let paused = [1, 2, 3, 9, 10, 11, 12, 999].map(|failures| pause(failures, None, &SystemClock, hour));
+        assert_eq!(paused.map(|pause| pause.as_millis()), [10, 20, 40, 2_560, 5_000, 5_000, 5_000, 5_000]);
+        assert_eq!(pause(999, None, &SystemClock, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(pause(0, None, &SystemClock, hour), hour);
     }
 
     #[test]

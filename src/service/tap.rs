@@ -71,7 +71,7 @@ impl<T: Tap> TaskTx for Tapped<'_, T> {
         #[Moved(moves)] fn move_if(moves: &[Move]) -> Vec<Moved>;
         fn expired(now: DateTime<Utc>, limit: usize) -> Vec<TaskRecord>;
         fn next_expiry() -> Option<DateTime<Utc>>;
-        fn forget_ended(before: DateTime<Utc>, limit: usize) -> usize;
+        fn forget_ended(before: DateTime<Utc>, sensors_before: DateTime<Utc>, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
     }
 }
@@ -103,6 +103,8 @@ impl<T: Tap> SensorTx for Tapped<'_, T> {
         fn note_events(events: &[EventNote]) -> ();
         fn events(after: u64, limit: usize) -> Vec<SensorEvent>;
         fn acknowledge_events(seqs: &[u64]) -> usize;
+        fn forget_events(before: DateTime<Utc>, limit: usize) -> usize;
+        fn kept_by_events(before: DateTime<Utc>, limit: usize) -> usize;
         fn put_worker(worker: &Worker) -> ();
         fn delete_worker(name: &Holder) -> ();
         fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;

@@ -52,7 +52,7 @@ pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, Which
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use task::{Discrepancy, Inserted, Move, Moved, StateSet, TaskTx};
-pub use tick::{Forget, GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 
@@ -85,6 +85,9 @@ pub struct StoreInfo {
     pub schema: u32,
     /// Whether what it committed survives the end of the process.
     pub durability: Durability,
+    /// How long a call waits for a connection of the store, and then again for other writers, before it returns
+    /// [`StoreErrorKind::Busy`]. `None`: without limit.
+    pub lock_timeout: Option<Duration>,
 }
 
 /// What survives what.
@@ -100,9 +103,16 @@ pub enum Durability {
 }
 
 impl StoreInfo {
-    /// What a store says of itself.
+    /// Describes a store whose calls wait for each other without limit.
     pub fn new(backend: &'static str, schema: u32, durability: Durability) -> Self {
-        Self { backend, schema, durability }
+        Self { backend, schema, durability, lock_timeout: None }
+    }
+
+    /// Sets how long a call waits for other calls.
+    #[must_use]
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(timeout);
+        self
     }
 }
 

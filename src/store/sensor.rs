@@ -107,6 +107,14 @@ pub trait SensorTx {
     /// Forgets these events, and answers how many of them were there.
     fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize>;
 
+    /// Forgets those of the first `limit` events, by place, that were noted before this instant (`at < before`), as if they were
+    /// acknowledged, and returns how many.
+    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+
+    /// Returns how many tasks that ended before this instant (`ended_at < before`) one of the first `limit` events, by place, keeps
+    /// from being forgotten.
+    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+
     /// Makes a worker known, or replaces what is known of it.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;
 

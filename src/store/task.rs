@@ -50,8 +50,8 @@ impl StateSet {
 
 /// Takes a task out of one of the states `from`, if its epoch is still `task.epoch`.
 ///
-/// Besides what the fields say, a move ends the task's lease (holder and expiry become none), and `ready_at` becomes its
-/// `due`, or if that is none its `ended_at`, or if that is none too stays as it was.
+/// A move also clears the lease. `ready_at` becomes the later of `due` and `ended_at`; if neither is set, it stays
+/// unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Move {
@@ -67,14 +67,16 @@ pub struct Move {
     pub held_slots: u32,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
-    /// Added to its count of lost leases.
-    pub lose: u32,
+    /// Replaces its count of lost leases, unless `None`.
+    pub lost: Option<u32>,
     /// Replaces `ended_at`, unless none.
     pub ended_at: Option<DateTime<Utc>>,
     /// Replaces `message`, also when none.
     pub message: Option<String>,
     /// Replaces `value`, also when none.
     pub value: Option<String>,
+    /// True if it is the holder's own word on its attempt. [`TaskRecord::finished`] then becomes `to`, and `None` otherwise.
+    pub finished: bool,
 }
 
 impl Move {
@@ -87,16 +89,18 @@ impl Move {
             due: None,
             held_slots: 0,
             forgive: 0,
-            lose: 0,
+            lost: None,
             ended_at: None,
             message: None,
             value: None,
+            finished: false,
         }
     }
 }
 
 /// Whether a conditional write found what it was conditional on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "a write under a lease that was lost changes nothing: stop that work"]
 pub enum Moved {
     /// It did, and the row was changed.
     Yes,
@@ -174,7 +178,7 @@ pub trait TaskTx {
     /// The tasks of these numbers.
     fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
-    /// What an admission tick plans with, after all that came due was made ready. One call, whatever the number of pools,
+    /// What an admission tick plans with, after overdue tasks were made ready. One call, whatever the number of pools,
     /// lanes and tasks: a store across a network answers it in one round trip. Like that of [`Self::candidates`] and
     /// [`Self::grant_if_open`] its cost does not depend on how many tasks wait.
     ///
@@ -187,18 +191,19 @@ pub trait TaskTx {
 
     /// Commits the plan of a tick, each part under its own condition, and answers what was found as planned:
     ///
-    /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, and `held_slots`
-    ///    as its lane says.
+    /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, `held_slots` as its
+    ///    lane says, and `queued_at` as [`TaskRecord::recorded_at`] has it.
     /// 2. Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited pool always has).
     /// 3. Adds to the used count of those known limit keys whose limit, if they have one, allows it.
-    /// 4. Notes what was granted under the name of the tick, so that [`Self::survey`] can tell.
+    /// 4. Notes what was granted under the name of the tick, in place of the tick it replaces, so that [`Self::survey`] can
+    ///    tell.
     /// 5. Forgets old ticks, earliest first.
     ///
     /// What pools and limits are to take is not derived from the tasks.
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
-    /// Starts those that are `Queued` under this epoch: state `Running`, `started_at = now`, and `first_started_at` if it
-    /// is none.
+    /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as [`TaskRecord::recorded_at`] has it,
+    /// and the same for `first_started_at` if that is `None`.
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
 
     /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers `Yes` twice.
@@ -216,10 +221,15 @@ pub trait TaskTx {
     fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
 
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their sensors, earliest
-    /// first, and answers how many. Tasks with events that are not acknowledged stay, and do not count. Their numbers are
-    /// not given again. With the last task of a lane goes the lane, and with the last lane that names it a limit key that
+    /// first, and returns how many. Tasks that were sensors stay unless they ended before `sensors_before`, too; tasks with events
+    /// that are not acknowledged stay in any case. Those that stay do not count. Their numbers are not given again. With the last task of a lane goes the lane, and with the last lane that names it a limit key that
     /// has no maximum, unless something counts against it.
-    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+    fn forget_ended(
+        &mut self,
+        before: DateTime<Utc>,
+        sensors_before: DateTime<Utc>,
+        limit: usize,
+    ) -> StoreResult<usize>;
 
     /// Compares every counter with what it counts. The only method that reads all tasks.
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>>;

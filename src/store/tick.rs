@@ -19,19 +19,19 @@ use crate::task::TaskRecord;
 ///
 /// let store = MemoryStore::new();
 /// let look = store.read(|tx| Ok(tx.survey(&SurveyQuery::new())?))?;
-/// let tick = store.write(|tx| Ok(tx.survey(&SurveyQuery::new().promote(from_micros(0)))?))?;
+/// let tick = store.write(|tx| Ok(tx.survey(&SurveyQuery::new().promote(from_micros(0), 100))?))?;
 /// assert_eq!((look.next_due, tick.promoted), (None, 0));
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SurveyQuery {
-    /// The name of the tick. If a tick of this name granted tasks before, the survey tells which, promotes nothing, and
-    /// tells nothing else but [`Survey::next_due`].
+    /// The name of the tick. If a tick of this name granted tasks before and is remembered, the survey tells which,
+    /// promotes nothing, and tells nothing else but [`Survey::next_due`].
     pub request: Option<RequestId>,
-    /// Makes ready all tasks whose due instant is this one or earlier (state `Scheduled`, due none) before it looks. None
-    /// makes none ready: then the survey writes nothing, and a transaction that reads may ask for it.
-    pub promote: Option<DateTime<Utc>>,
+    /// The overdue tasks to make ready before it looks. `None` makes none ready: then the survey writes nothing, and a
+    /// transaction that reads may ask for it.
+    pub promote: Option<Promote>,
     /// The pools to tell of.
     pub pools: WhichPools,
 }
@@ -49,10 +49,10 @@ impl SurveyQuery {
         self
     }
 
-    /// Makes ready what is due at this instant.
+    /// Makes at most `limit` tasks ready that are due at this instant.
     #[must_use]
-    pub fn promote(mut self, now: DateTime<Utc>) -> Self {
-        self.promote = Some(now);
+    pub fn promote(mut self, now: DateTime<Utc>, limit: usize) -> Self {
+        self.promote = Some(Promote { now, limit });
         self
     }
 
@@ -62,6 +62,17 @@ impl SurveyQuery {
         self.pools = which;
         self
     }
+}
+
+/// Overdue tasks to make ready: their state becomes `Scheduled`, and their due instant `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Promote {
+    /// Those due at this instant or earlier, earliest first; of those due at one instant the first in
+    /// [`crate::admission::OrderKey`].
+    pub now: DateTime<Utc>,
+    /// At most this many. The rest stay as they are, for the next survey.
+    pub limit: usize,
 }
 
 /// Which pools a survey tells of.
@@ -78,12 +89,13 @@ pub enum WhichPools {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survey {
-    /// What a tick of the asked name granted before, in order of admission; none if there was none, it granted nothing, or
-    /// it was forgotten.
+    /// What a tick of the asked name granted before, in order of admission. `None` if there was none, if it granted
+    /// nothing, or if it is not remembered any more.
     pub granted: Option<Vec<LeaseRef>>,
-    /// How many tasks came due.
+    /// How many tasks were made ready.
     pub promoted: usize,
-    /// The earliest due instant of the tasks that still wait for one.
+    /// The earliest due instant of the tasks that still wait for one. Not after [`Promote::now`] if more tasks are overdue
+    /// than [`Promote::limit`] allowed.
     pub next_due: Option<DateTime<Utc>>,
     /// The lanes that have ready tasks, by number.
     pub lanes: Vec<Lane>,
@@ -109,15 +121,18 @@ pub struct GrantBatch<'a> {
     pub pools: &'a [(PoolName, u64)],
     /// How many tasks to count against limit keys. The keys differ from each other.
     pub limits: &'a [(LimitKey, u64)],
-    /// The name under which to note at `now` what was granted. Nothing is noted if nothing was granted; a tick noted
-    /// under this name before is replaced.
+    /// The name under which to note at `now` what was granted. A tick noted under this name before is replaced. Nothing is
+    /// noted or replaced if nothing was granted.
     pub request: Option<&'a RequestId>,
+    /// The name of one more tick that the note replaces: the caller's last one, whose answer it has had. Without a note
+    /// nothing is replaced.
+    pub replaces: Option<&'a RequestId>,
     /// Ticks to forget, after this one was noted.
     pub forget: Option<Forget>,
 }
 
 impl<'a> GrantBatch<'a> {
-    /// Grants these tasks to this holder at `now` until `expires_at`; takes no slots, counts against no limit, and notes
+    /// Grants these tasks to this holder at `now` until `expires_at`. Takes no slots, counts against no limit, and notes
     /// and forgets no tick.
     pub fn new(
         tasks: &'a [TaskNo],
@@ -125,7 +140,17 @@ impl<'a> GrantBatch<'a> {
         now: DateTime<Utc>,
         expires_at: DateTime<Utc>,
     ) -> Self {
-        Self { tasks, holder, now, expires_at, pools: &[], limits: &[], request: None, forget: None }
+        Self {
+            tasks,
+            holder,
+            now,
+            expires_at,
+            pools: &[],
+            limits: &[],
+            request: None,
+            replaces: None,
+            forget: None,
+        }
     }
 
     /// Sets the slots to take, by pool.
@@ -149,21 +174,45 @@ impl<'a> GrantBatch<'a> {
         self
     }
 
-    /// Forgets at most `limit` ticks noted before this instant.
+    /// Sets the tick that the note replaces.
     #[must_use]
-    pub fn forget(mut self, before: DateTime<Utc>, limit: usize) -> Self {
-        self.forget = Some(Forget { before, limit });
+    pub fn replaces(mut self, request: &'a RequestId) -> Self {
+        self.replaces = Some(request);
+        self
+    }
+
+    /// Sets the ticks to forget.
+    #[must_use]
+    pub fn forget(mut self, forget: Forget) -> Self {
+        self.forget = Some(forget);
         self
     }
 }
 
-/// Old ticks to forget.
+/// Which ticks to forget: the earliest, by the instants at which they were noted, then by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Forget {
-    /// Those noted before this instant (`at < before`), earliest first.
+    /// Those noted before this instant (`at < before`).
     pub before: DateTime<Utc>,
-    /// At most this many.
+    /// Those that are not among this many latest. `None` forgets none for their number, and counts none.
+    pub most: Option<usize>,
+    /// At most this many, the earliest first.
     pub limit: usize,
+}
+
+impl Forget {
+    /// Forgets at most `limit` ticks noted before this instant, however many others there are.
+    pub fn before(before: DateTime<Utc>, limit: usize) -> Self {
+        Self { before, most: None, limit }
+    }
+
+    /// Also forgets those that are not among this many latest.
+    #[must_use]
+    pub fn most(mut self, ticks: usize) -> Self {
+        self.most = Some(ticks);
+        self
+    }
 }
 
 /// What a [`GrantBatch`] found to be as it was planned, and changed.
@@ -176,7 +225,7 @@ pub struct Granted {
     pub pools: usize,
     /// How many of the limit keys are known and had room.
     pub limits: usize,
-    /// How many ticks were forgotten.
+    /// How many ticks were forgotten. One that the note replaced does not count.
     pub forgotten: usize,
 }
 

@@ -61,7 +61,7 @@ fn tasks() -> Vec<NewTask> {
         match name {
             "later" => task.not_before(at(5)),
             "recorded" => task.attempt_runs(AttemptRuns::Record),
-            "c" => task.retry(retry.clone()),
+            "c" => task.retry(retry.clone()).lease_loss(LeaseLoss::Fail),
             "h" => task.lease_loss(LeaseLoss::Requeue { at_most: 3 }).limit("key".try_into().unwrap()),
             _ => task,
         }
@@ -163,13 +163,14 @@ pub fn life() -> Vec<Step> {
         };
         "admit what came due": |tx| assert!(admit(tx, at(12), &order("t2"))?.granted.len() == 4);
         "acknowledge_events": |tx| tx.acknowledge_events(&[1, 2])?;
+        "forget_events": |tx| tx.forget_events(at(500), 9)?;
         "mark": |tx| {
             let [sensing, leased] = ["d", "g"].map(|name| Mark::new(key(name), TaskState::Skipped, "by hand"));
             mark(tx, at(13), &[sensing, leased])?
         };
         "clear": |tx| clear(tx, at(14), &[key("e"), key("recorded")])?;
         "reap": |tx| assert!(!reap(tx, at(100), 99)?.is_empty());
-        "survey": |tx| assert!(tx.survey(&SurveyQuery::new().promote(at(200)))?.promoted > 0);
+        "survey": |tx| assert!(tx.survey(&SurveyQuery::new().promote(at(200), 9))?.promoted > 0);
         "record": |tx| runs::record(tx, &[run("r1"), run("r2"), run("r3").heartbeat(at(2))], EarlyStop::Refuse)?;
         "beat": |tx| tx.beat_runs_if_open(&[RunBeat::new(run("r1").key, at(3))])?;
         "stop": |tx| runs::stop(tx, &[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], EarlyStop::Refuse)?;
@@ -182,8 +183,8 @@ pub fn life() -> Vec<Step> {
         "delete_worker": |tx| tx.delete_worker(&"worker".try_into()?)?;
         "put_worker again": |tx| tx.put_worker(&worker())?;
         "forget_workers": |tx| tx.forget_workers(at(60), 9)?;
-        "forget_requests": |tx| assert!(!admit(tx, at(210), &order("t3").forget_before(at(5)))?.granted.is_empty());
-        "forget_ended": |tx| assert!(tx.forget_ended(at(300), 99)? > 0);
+        "forget_requests": |tx| assert!(!admit(tx, at(210), &order("t3").remember(Duration::from_secs(205)))?.granted.is_empty());
+        "forget_ended": |tx| assert!(tx.forget_ended(at(300), at(300), 99)? > 0);
         "delete_runs": |tx| tx.delete_runs(&[run("r1").key])?;
         "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
         "delete_limits": |tx| tx.delete_limits(&["tenant".try_into()?, "gone".try_into()?])?;
@@ -192,5 +193,5 @@ pub fn life() -> Vec<Step> {
 }
 
 fn worker() -> Worker {
-    Worker::new("worker".try_into().unwrap(), ShardLimit::default(), NonZeroU32::MIN, at(50))
+    Worker::new("worker".try_into().unwrap(), ShardLimit::default(), NonZeroU32::MIN, at(50)).incarnation(5)
 }

@@ -13,7 +13,7 @@ use crate::service::lifecycle::{
     self, Admission, AdmitOrder, Cleared, EnqueueOptions, Explanation, Finish, Finished, Mark, Marked,
     Reaped, Registered,
 };
-use crate::store::{Discrepancy, Inserted, Moved};
+use crate::store::{Discrepancy, Inserted, Moved, Store, TxMode};
 use crate::task::NewTask;
 
 /// The operations of [`crate::service::lifecycle`], each in a transaction of its own.
@@ -143,7 +143,8 @@ impl AsyncStore {
     ) -> Vec<Registered> {
         let sensors = sensors.into();
         let count = sensors.len();
-        let done = self.call(move |store| Ok(lifecycle::hand_over(store, now, &config, &sensors))).await;
+        let hand_over = move |store: &dyn Store| Ok(lifecycle::hand_over(store, now, &config, &sensors));
+        let done = self.call(TxMode::Write, hand_over).await;
         done.unwrap_or_else(|error| vec![Registered::Failed(error.to_string()); count])
     }
 

@@ -12,13 +12,15 @@
 //!
 //! Nothing blocks the runtime, and there is no runtime but the host's.
 //!
-//! * *Transactions and ticks* block: on files, on locks, on a database. They are made on the runtime's threads for blocking
-//!   work ([`spawn_blocking`](::tokio::task::spawn_blocking)), which it makes when they are needed: one for each call of an
-//!   [`AsyncStore`] that is at work, at most 16 unless [`AsyncStore::at_once`] says otherwise, and one for each
-//!   [`AsyncService`] that ticks. Bodies of transactions run there, too, so they own what they use.
+//! * *Transactions and ticks* block: on files, on locks, on a database. They run on the runtime's threads for blocking work
+//!   ([`spawn_blocking`](::tokio::task::spawn_blocking)), which it makes when they are needed: one for each call of an
+//!   [`AsyncStore`] that is at work, and one for each [`AsyncService`] that ticks. At most 16 calls that read and 16 that
+//!   write are at work, unless [`AsyncStore::at_once`] says otherwise. Bodies of transactions run there, too, so they own
+//!   what they use.
 //! * *Async pokes* are tasks of the runtime. They need no thread, so thousands may be in flight; each kind has a limit. Other
 //!   pokes run on the poker's own threads, as ever.
-//! * *Sleeping* is the runtime's timer: [`run()`] needs one (`enable_time`).
+//! * *Time limits and sleeping* use the runtime's timer (`enable_time`): [`run()`] needs it, and so does an [`AsyncStore`]
+//!   whose store has a lock timeout.
 //! * What is awaited is polled by the host's task; nothing is spawned for it.
 //!
 //! Outside a runtime everything answers [`NoRuntime`], and nothing was done.
@@ -66,7 +68,7 @@
 //!         let (store, handle, lease) = (store.clone(), handle.clone(), task.lease_ref());
 //!         work.spawn(async move {
 //!             store.start(SystemClock.now(), [lease]).await?;
-//!             // … the work, and store.renew(…) now and then …
+//!             // … the work, and now and then store.renew(…): stop if it returns `Moved::No` …
 //!             let finished = store.finish(SystemClock.now(), [Finish::success(lease)]).await;
 //!             handle.stop(); // this host has one task
 //!             finished

@@ -38,7 +38,7 @@ use crate::service::{LoopHandle, Report, Service, pause};
 /// use stationmaster::tokio::{AsyncService, run};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default()));
+/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default())?);
 /// let (handle, cancelled) = (LoopHandle::new(), tokio::sync::Notify::new());
 /// tokio::select! {
 ///     ended = run(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |report| {

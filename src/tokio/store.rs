@@ -3,17 +3,28 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use ::tokio::sync::Semaphore;
+use ::tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use ::tokio::time::timeout;
 
 use super::blocking::{current, joined};
-use crate::error::{NoRuntime, Result};
-use crate::store::{Store, StoreExt, StoreInfo, StoreTx};
+use crate::error::{NoRuntime, Result, StoreError, StoreErrorKind};
+use crate::store::{Store, StoreExt, StoreInfo, StoreTx, TxMode};
 
-/// How many calls are at work at once, unless the host says otherwise.
+/// How many calls of each mode are at work at once, unless the host says otherwise.
 const AT_ONCE: usize = 16;
 
 /// Any store, for tasks of a tokio runtime: each call is one transaction of [`StoreExt`], made on the runtime's threads for
 /// blocking work. Clones share the store and the limit of calls at once.
+///
+/// # How long a call waits
+///
+/// Calls that read and calls that write have places of their own, so a read never waits for a writer that waits for the
+/// store's lock. A call that gets no place within the store's lock timeout ([`StoreInfo::lock_timeout`]) returns kind
+/// [`Busy`](StoreErrorKind::Busy), and its body was never run. With a place, it waits as long as the store lets it. A store
+/// without a lock timeout, such as one in memory, has no limit for places either.
+///
+/// The runtime needs a timer (`enable_time`) if the store has a lock timeout, and at least twice [`Self::at_once`] threads
+/// for blocking work (tokio's default is 512).
 ///
 /// The life-cycle operations stand here under their own names; those of the runs are in [`Self::runs`]. A future may be
 /// dropped at any await: see the [module](super).
@@ -42,20 +53,23 @@ const AT_ONCE: usize = 16;
 #[derive(Debug, Clone)]
 pub struct AsyncStore {
     store: Arc<dyn Store>,
-    calls: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
 }
 
 impl AsyncStore {
-    /// Calls of this store, at most 16 at once.
+    /// Wraps a store. At most 16 calls that read and 16 that write are at work at once.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, calls: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { store, reads: places(AT_ONCE), writes: places(AT_ONCE) }
     }
 
-    /// Sets how many calls of it and its clones are at work at once: so many of the runtime's blocking threads they take at
-    /// most. The others wait as futures, first come first served. Clones made before keep their limit.
+    /// Sets how many calls that read, and how many that write, are at work at once, counting all clones. Each takes one of
+    /// the runtime's blocking threads. The others wait as futures, first come first served. Clones made before keep their
+    /// limit.
     #[must_use]
     pub fn at_once(mut self, calls: NonZeroUsize) -> Self {
-        self.calls = Arc::new(Semaphore::new(calls.get().min(Semaphore::MAX_PERMITS)));
+        self.reads = places(calls.get());
+        self.writes = places(calls.get());
         self
     }
 
@@ -73,34 +87,37 @@ impl AsyncStore {
     ///
     /// # Errors
     ///
-    /// As there, and [`crate::Error::Runtime`] outside a runtime. A panic of `body` goes on in the caller.
+    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A panic of `body`
+    /// goes on in the caller.
     pub async fn read<T: Send + 'static>(
         &self,
         body: impl FnMut(&mut dyn StoreTx) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.call(move |store| store.read(body)).await
+        self.call(TxMode::Read, move |store| store.read(body)).await
     }
 
     /// Runs `body` in a transaction that writes, again after conflicts: [`StoreExt::write`].
     ///
     /// # Errors
     ///
-    /// As there, and [`crate::Error::Runtime`] outside a runtime. A panic of `body` rolls back, and goes on in the caller.
+    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A panic of `body`
+    /// rolls back, and goes on in the caller.
     pub async fn write<T: Send + 'static>(
         &self,
         body: impl FnMut(&mut dyn StoreTx) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.call(move |store| store.write(body)).await
+        self.call(TxMode::Write, move |store| store.write(body)).await
     }
 
-    /// Has work done with the store by a blocking thread, when one is free for this store. Work that was begun is done,
-    /// whether or not somebody still waits for it.
+    /// Runs `work` on a blocking thread, once there is a place for a call of this mode. Work that was begun is done, whether
+    /// or not the future is still awaited.
     pub(super) async fn call<T: Send + 'static>(
         &self,
+        mode: TxMode,
         work: impl FnOnce(&dyn Store) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let runtime = current()?;
-        let place = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| NoRuntime::ShutDown)?;
+        let place = self.place(mode).await?;
         let store = Arc::clone(&self.store);
         let done = runtime.spawn_blocking(move || {
             let _place = place;
@@ -108,4 +125,31 @@ impl AsyncStore {
         });
         joined(done.await)?
     }
+
+    async fn place(&self, mode: TxMode) -> Result<OwnedSemaphorePermit> {
+        let places = match mode {
+            TxMode::Read => &self.reads,
+            TxMode::Write => &self.writes,
+        };
+        // A free place is taken without a look at the clock.
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return Ok(place);
+        }
+        let place = Arc::clone(places).acquire_owned();
+        let place = match self.store.info().lock_timeout {
+            None => place.await,
+            Some(limit) => timeout(limit, place).await.map_err(|_| {
+                let text = format!(
+                    "other {} calls kept all places for {limit:?}: call again, or allow more at once",
+                    mode.as_str()
+                );
+                StoreError::new(StoreErrorKind::Busy, text)
+            })?,
+        };
+        Ok(place.map_err(|_| NoRuntime::ShutDown)?)
+    }
+}
+
+fn places(calls: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS)))
 }

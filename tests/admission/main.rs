@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod hiding;
+mod overdue;
 mod policies;
 mod pools;
 

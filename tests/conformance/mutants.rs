@@ -4,7 +4,7 @@ use crate::bent::{Bent, Fault};
 use crate::memory;
 use stationmaster::conformance::{self, Capabilities};
 
-const MUTANTS: [(Fault, &str); 50] = [
+const MUTANTS: [(Fault, &str); 56] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -18,8 +18,10 @@ const MUTANTS: [(Fault, &str); 50] = [
     (Fault::StartsUnderAnyEpoch, "grants::a_start_needs_the_epoch"),
     (Fault::MovesFromAnyState, "moves::a_move_needs_one_of_the_states"),
     (Fault::MovesUnderAnyEpoch, "moves::a_move_needs_the_epoch"),
+    (Fault::MovesTellNoFinish, "moves::only_the_holders_own_word_is_told_as_its_finish"),
     (Fault::PromotesOneTooEarly, "tasks::due_tasks_are_promoted_at_their_instant"),
     (Fault::PromotesOneTooLate, "tasks::due_tasks_are_promoted_at_their_instant"),
+    (Fault::PromotesOneTooMany, "ticks::the_earliest_due_are_promoted_first_and_then_by_their_order"),
     (Fault::PromotesForAKnownRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),
     (Fault::SurveysBeforeItPromotes, "ticks::a_survey_looks_after_it_promoted"),
     (Fault::SurveysAllPools, "ticks::a_survey_tells_of_the_pools_that_ready_lanes_name"),
@@ -30,10 +32,17 @@ const MUTANTS: [(Fault, &str); 50] = [
     (Fault::NotesRequestsInOrderOfNumbers, "retention::a_request_is_remembered_with_its_grants"),
     (Fault::ForgetsRequestsAtTheInstant, "retention::requests_are_forgotten_before_an_instant"),
     (Fault::ForgetsOneRequestTooMany, "retention::the_oldest_requests_are_forgotten_first"),
+    (Fault::ReplacesNoRequest, "ticks::a_note_replaces_the_one_it_names"),
+    (Fault::KeepsOneRequestTooMany, "retention::requests_are_forgotten_beyond_a_number"),
+    (Fault::CountsNoRequests, "retention::requests_are_forgotten_beyond_a_number"),
     (Fault::ForgetsBeforeItNotes, "ticks::a_batch_forgets_after_it_noted"),
     (Fault::AnswersThatAllWasOpen, "ticks::each_part_of_a_batch_has_its_own_condition"),
     (Fault::ExpiresOneTooLate, "leases::a_lease_is_expired_from_its_expiry_on"),
     (Fault::ForgetsOneTooMany, "retention::the_earliest_ended_are_forgotten_first"),
+    (
+        Fault::ForgetsSensorsWithTheRest,
+        "retention::tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own",
+    ),
     (Fault::ActiveRunsStopExclusive, "windows::the_window_is_half_open_and_the_stop_inclusive"),
     (Fault::ActiveRunsInAnyOrder, "windows::results_come_by_start_then_namespace_then_id"),
     (Fault::NamespacesAreIgnored, "windows::namespaces_are_a_filter"),

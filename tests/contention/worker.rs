@@ -282,7 +282,7 @@ pub fn work(orders: Orders) {
     let name = orders.name.as_str().try_into().unwrap();
     let mut worker = Worker {
         admitter: Admitter::new(store.clone(), name, options).unwrap(),
-        reaper: Reaper::new(store.clone(), ReaperOptions::default()),
+        reaper: Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap(),
         random: Random(orders.seed),
         diary: Diary::default(),
         held: Vec::new(),

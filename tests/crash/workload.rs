@@ -77,7 +77,7 @@ impl Workload {
             AdmitterOptions::default().lease(LEASE),
         )
         .unwrap();
-        let reaper = Reaper::new(store.clone(), ReaperOptions::default());
+        let reaper = Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap();
         let options = PokerOptions::default().lease(LEASE).shards(NonZeroU32::new(4).unwrap()).threads(1);
         let poker = Poker::new(store.clone(), format!("poker-{name}").try_into().unwrap(), options)
             .unwrap()

@@ -49,7 +49,8 @@ impl Shop {
 
     /// The packer is silent for too long: its lease is lost.
     pub fn lose(&self) {
-        let mut reaper = Reaper::new(self.store.clone(), ReaperOptions::default());
+        let mut reaper =
+            Reaper::new(self.store.clone(), ReaperOptions::default().grace(Duration::ZERO)).expect("options");
         let later = from_micros(NOW + 60_000_000);
         assert_eq!(reaper.tick(later).expect("a tick").reaped.len(), 1);
     }

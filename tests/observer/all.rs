@@ -20,6 +20,7 @@ use stationmaster::service::{
     Service,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::time::{add, from_micros};
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
@@ -93,11 +94,15 @@ fn everything() -> Told {
     let options = AdmitterOptions::default().lease(Duration::from_secs(10));
     let mut admitter =
         Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap().observed_by(observer.clone());
-    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default().keep_ended(Duration::from_secs(60)))
-        .observed_by(observer.clone());
+    let mut reaper = Reaper::new(
+        store.clone(),
+        ReaperOptions::default().grace(Duration::ZERO).keep_ended(Duration::from_secs(60)),
+    )
+    .unwrap()
+    .observed_by(observer.clone());
 
     // A task that comes due, whose lease is lost, and which is forgotten; a finish and a renewal that come too late.
-    let late = NewTask::new(key("lost")).not_before(at(5));
+    let late = NewTask::new(key("lost")).not_before(at(5)).lease_loss(LeaseLoss::Fail);
     store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&late))).unwrap();
     let lost = admitter.tick(at(5)).unwrap().granted[0].lease_ref();
     reaper.tick(at(15)).unwrap();
@@ -156,8 +161,10 @@ fn everything() -> Told {
         assert!(began.elapsed() < Duration::from_secs(60));
     }
 
-    // An event, and an admission that another writer disturbs.
+    // An event, one that is dropped, and an admission that another writer disturbs.
     store.write(|tx| mark(tx, at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
+    let drops = ReaperOptions::default().limit(1).keep_events(Duration::ZERO);
+    Reaper::new(store.clone(), drops).unwrap().observed_by(observer.clone()).tick(at(now + 1)).unwrap();
     Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
     let disturbed = Contended(MemoryStore::new(), AtomicBool::new(true));
     let name = "h".try_into().unwrap();

@@ -198,7 +198,9 @@ impl World {
         let mut admitter =
             Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default().lease(lease))
                 .unwrap();
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default().keep_ended(secs(300)));
+        let mut reaper =
+            Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO).keep_ended(secs(300)))
+                .unwrap();
         let poker = Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap();
         let mut poker = poker.kind("file".try_into().unwrap(), poke);
         let mut delivery = Delivery::new(store.clone(), 3, callback);
@@ -272,6 +274,7 @@ impl World {
                 Finished::Ended(state) => state.as_str(),
                 Finished::RetryAt(_) => "retry",
                 Finished::Ready => "ready",
+                Finished::Already(_) => "already",
                 _ => "stale",
             };
             self.truth.add(&format!("{metric}{{became={word:?}}}"), 1);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod batches;
+mod bounds;
 mod hangs;
 mod late;
 mod leases;

@@ -89,7 +89,7 @@ fn a_ticket_is_taken_by_every_kind_of_change() {
     store.write(|tx| enqueue(tx, now, std::slice::from_ref(&later))).unwrap();
     let before = ticket();
     let survey = |at| {
-        let query = stationmaster::store::SurveyQuery::new().promote(at);
+        let query = stationmaster::store::SurveyQuery::new().promote(at, 9);
         store.write(|tx| Ok(tx.survey(&query)?)).unwrap().promoted
     };
     assert_eq!((survey(now), ticket()), (0, before), "a tick for which nothing is due writes nothing");

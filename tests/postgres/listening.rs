@@ -14,11 +14,12 @@ use stationmaster::service::LoopHandle;
 use stationmaster::service::lifecycle::{
     AdmitOrder, Finish, admit, end_sensors, enqueue, finish, register, renew, start,
 };
-use stationmaster::store::postgres::{self, Change, Listening, Notify, Pooling};
+use stationmaster::store::postgres::{self, Change, Listening, Notify};
 use stationmaster::store::{PostgresStore, StoreExt};
 use stationmaster::task::TaskState;
 use stationmaster::time::from_micros;
 
+use crate::scratch::rekeyed::as_by_a_pooler;
 use crate::scratch::{Scratch, query, rows, with_client};
 use crate::{kind, pool, pools, put, task};
 
@@ -276,7 +277,7 @@ fn a_loop_s_handle_is_woken() {
 #[test]
 fn who_cannot_listen_is_told() {
     let scratch = Scratch::new();
-    let store = scratch.open(|options| options.pooling(Pooling::Transaction));
+    let store = PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap();
     let refused = store.on_change(|_| ()).unwrap_err();
     assert_eq!(kind(&refused), StoreErrorKind::Backend, "{refused}");
     store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();

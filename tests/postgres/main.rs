@@ -2,14 +2,22 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bounded;
 mod connections;
+mod failover;
 mod host;
 mod interrupted;
+mod limits;
 mod listening;
+mod pooler;
+#[allow(dead_code, reason = "each test binary uses its own part")]
+#[path = "../postgres_server/mod.rs"]
+mod postgres_server;
 mod round_trips;
 mod runtimes;
 #[path = "../scratch/mod.rs"]
 mod scratch;
+mod silent;
 mod tables;
 mod turns;
 

@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue};
+use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
-use stationmaster::store::postgres::{Connector, Pooling};
 use stationmaster::store::{PostgresStore, StoreExt};
 use stationmaster::time::from_micros;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::scratch::rekeyed::{Rekeyed, dial};
 use crate::scratch::{Scratch, url};
 use crate::{pool, task};
 
@@ -57,16 +58,18 @@ impl AsyncWrite for Counting {
     }
 }
 
-fn counting(count: &Arc<AtomicUsize>) -> Connector {
+/// Counts on the lines to the server; `to_client` is what the client sees of them.
+fn counting<S>(count: &Arc<AtomicUsize>, to_client: fn(Counting) -> S) -> Connector
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (count, config) = (Arc::clone(count), url().parse::<Config>().unwrap());
-    let port = config.get_ports().first().copied().unwrap_or(5432);
     Connector::new(move || {
         let (count, config) = (Arc::clone(&count), config.clone());
         async move {
-            let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-            let (client, connection) =
-                config.connect_raw(Counting { stream, count, speaks: false }, NoTls).await?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((client, connection))
+            let stream = Counting { stream: dial(&config).await?, count, speaks: false };
+            let connected = config.connect_raw(to_client(stream), NoTls).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(connected)
         }
     })
 }
@@ -78,9 +81,13 @@ struct Counted {
 }
 
 impl Counted {
-    fn open(pooling: Pooling) -> Self {
+    fn open() -> Self {
+        Self::by(|stream| stream)
+    }
+
+    fn by<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(to_client: fn(Counting) -> S) -> Self {
         let (count, scratch) = (Arc::default(), Scratch::new());
-        let store = PostgresStore::open(counting(&count), scratch.options().pooling(pooling)).unwrap();
+        let store = PostgresStore::open(counting(&count, to_client), scratch.options()).unwrap();
         Self { count, store, _scratch: scratch }
     }
 
@@ -118,7 +125,7 @@ impl Counted {
 
 #[test]
 fn a_tick_takes_four_round_trips_whatever_the_number_of_pools_and_tasks() {
-    let counted = Counted::open(Pooling::Session);
+    let counted = Counted::open();
     // The first of each prepares its statements.
     counted.fill(3, 0);
     assert_eq!(counted.tick("first", 3).1, 3);
@@ -133,7 +140,7 @@ fn a_tick_takes_four_round_trips_whatever_the_number_of_pools_and_tasks() {
 /// Its end is sent when the answer is known, and nobody waits for that.
 #[test]
 fn a_read_takes_one_round_trip() {
-    let counted = Counted::open(Pooling::Session);
+    let counted = Counted::open();
     let trips = || {
         counted.store.read(|tx| {
             let before = counted.count.load(Ordering::SeqCst);
@@ -153,7 +160,7 @@ fn a_read_takes_one_round_trip() {
 /// Without settings of the session's that refuse it, what writes waits until its transaction is known to be open.
 #[test]
 fn behind_a_pooler_a_write_takes_one_more() {
-    let counted = Counted::open(Pooling::Transaction);
+    let counted = Counted::by(Rekeyed::new);
     let write = |store: &PostgresStore| store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
     write(&counted.store);
     assert_eq!(counted.of(write).0, 3);

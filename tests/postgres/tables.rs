@@ -136,3 +136,28 @@ fn schemas_are_apart() {
     assert_ne!(one.0, other.0);
     assert!(Schema::new("Robert'); DROP").is_err());
 }
+
+/// For change data capture, and upgrades by logical replication: the server refuses to update a published table without a key.
+#[test]
+fn a_schema_that_is_published_can_be_written() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let published = format!(
+        "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = '{}'",
+        scratch.0
+    );
+    let tables: Vec<String> = rows(&published).iter().map(|row| row.get(0)).collect();
+    let publish = format!("CREATE PUBLICATION \"{}\" FOR TABLE {}", scratch.0, tables.join(", "));
+    // The server warns where it is not set up for replication; it refuses all the same.
+    query(&format!("SET LOCAL client_min_messages = error; {publish}"));
+    let written = put(&store, "p");
+    let keyless = format!(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = '\"{}\"'::regnamespace AND relkind = 'r' \
+         AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary)",
+        scratch.0
+    );
+    let keyless: Vec<String> = rows(&keyless).iter().map(|row| row.get(0)).collect();
+    query(&format!("DROP PUBLICATION \"{}\"", scratch.0));
+    written.unwrap();
+    assert_eq!(keyless, Vec::<String>::new(), "so nothing else that is updated is refused");
+}

@@ -1,4 +1,7 @@
-//! A PostgreSQL server as tests see it: plain connections to any, and one of a test's own that may crash.
+//! A PostgreSQL server as tests see it: plain connections to any, servers of a test's own that may crash and fail over, and a
+//! pooler in front of one.
+
+pub mod pooler;
 
 use std::error::Error;
 use std::io::Write;
@@ -56,7 +59,10 @@ impl Plain {
     }
 }
 
-/// The folder of `initdb` and `pg_ctl`: on the path, where `pg_config` says, or where packages put it.
+/// The programs that tests run.
+const PROGRAMS: [&str; 3] = ["initdb", "pg_ctl", "pg_basebackup"];
+
+/// Returns the folder of these programs: on the path, where `pg_config` says, or where packages put it.
 fn binaries() -> Option<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
     if let Ok(answer) = Command::new("pg_config").arg("--bindir").output() {
@@ -68,10 +74,15 @@ fn binaries() -> Option<PathBuf> {
         let entries = std::fs::read_dir(versions).into_iter().flatten().flatten();
         folders.extend(entries.map(|entry| entry.path().join(within)));
     }
-    folders.into_iter().find(|folder| folder.join("initdb").exists() && folder.join("pg_ctl").exists())
+    folders.into_iter().find(|folder| PROGRAMS.iter().all(|program| folder.join(program).exists()))
 }
 
-/// The numbers of the user that runs the server, if the test cannot: PostgreSQL refuses to run as root.
+/// Says loudly that a test was skipped. Not by `eprintln!`, which a test that passes keeps to itself.
+fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED, NOT PASSED: {why}");
+}
+
+/// The numbers of the user that runs servers, if the test cannot: PostgreSQL and PgBouncer refuse to run as root.
 fn other_user() -> Option<(u32, u32)> {
     let number = |flag: &str, user: &[&str]| -> Option<u32> {
         let answer = Command::new("id").arg(flag).args(user).output().ok()?;
@@ -79,6 +90,20 @@ fn other_user() -> Option<(u32, u32)> {
     };
     let is_root = number("-u", &[]) == Some(0);
     is_root.then(|| number("-u", &["postgres"]).zip(number("-g", &["postgres"]))).flatten()
+}
+
+/// A temporary folder that this user, or else the one that runs the test, may write to.
+fn folder_of(user: Option<(u32, u32)>) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    if let Some((user, group)) = user {
+        std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).unwrap();
+    }
+    folder
+}
+
+/// A port on which nothing listens.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A server with data of its own in a temporary folder. Its commits are flushed to the disk.
@@ -93,19 +118,14 @@ impl OwnServer {
     /// None, and a loud word about it, if PostgreSQL's programs are not on this machine.
     pub fn start() -> Option<Self> {
         let Some(binaries) = binaries() else {
-            // Not by `eprintln!`, which a test that passes keeps to itself.
-            let text = "\nSKIPPED, NOT PASSED: no `initdb` was found, so no server can be crashed. Install PostgreSQL's server \
-                        (Debian: apt-get install postgresql) or put its bin folder on the PATH.";
-            let _ = writeln!(std::io::stderr(), "{text}");
+            skipped(
+                "no `initdb` was found, so no server of the test's own can be started. Install PostgreSQL's server \
+                 (Debian: apt-get install postgresql) or put its bin folder on the PATH.",
+            );
             return None;
         };
-        let folder = tempfile::tempdir().unwrap();
         let user = other_user();
-        if let Some((user, group)) = user {
-            std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).unwrap();
-        }
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = Self { folder, binaries, user, port };
+        let server = Self { folder: folder_of(user), binaries, user, port: free_port() };
         server.run("initdb", &["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync"]);
         server.launch();
         Some(server)
@@ -118,6 +138,36 @@ impl OwnServer {
     /// Ends the server as a loss of its machine would: nothing is written any more. Then starts it, and it recovers.
     pub fn crash(&mut self) {
         self.run("pg_ctl", &["stop", "--mode=immediate", "--wait"]);
+        self.launch();
+    }
+
+    /// A standby of this server, which follows it and can be read.
+    pub fn standby(&self) -> Self {
+        let (binaries, user) = (self.binaries.clone(), self.user);
+        let standby = Self { folder: folder_of(user), binaries, user, port: free_port() };
+        standby.follow(self);
+        standby
+    }
+
+    /// Makes a standby the primary. Its connections go on.
+    pub fn promote(&self) {
+        self.run("pg_ctl", &["promote", "--wait"]);
+    }
+
+    /// Ends the server in order; what it committed has reached its standbys.
+    pub fn stop(&self) {
+        self.run("pg_ctl", &["stop", "--mode=fast", "--wait"]);
+    }
+
+    /// A server that was stopped comes back on its old address, as a standby of another one.
+    pub fn come_back_as_standby_of(&self, primary: &Self) {
+        std::fs::remove_dir_all(self.folder.path().join("data")).unwrap();
+        self.follow(primary);
+    }
+
+    fn follow(&self, primary: &Self) {
+        let from = format!("host=127.0.0.1 port={} user=postgres", primary.port);
+        self.run("pg_basebackup", &["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", &from]);
         self.launch();
     }
 
@@ -158,6 +208,8 @@ impl OwnServer {
 impl Drop for OwnServer {
     fn drop(&mut self) {
         let data = self.folder.path().join("data");
-        let _ = self.command("pg_ctl", &data, &["stop", "--mode=immediate", "--wait"]).status();
+        // It may have been stopped, and says so.
+        let mut stop = self.command("pg_ctl", &data, &["stop", "--mode=immediate", "--wait"]);
+        let _ = stop.stderr(Stdio::null()).status();
     }
 }

@@ -1,6 +1,8 @@
 //! Schemas of their own for tests, in the PostgreSQL database that `STATIONMASTER_TEST_POSTGRES` names. Dropped with what made them.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod rekeyed;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use stationmaster::Result;
@@ -51,7 +53,10 @@ impl Scratch {
     }
 
     fn drop_schema(&self) {
-        query(&format!("SET client_min_messages = warning; DROP SCHEMA IF EXISTS \"{}\" CASCADE", self.0));
+        query(&format!(
+            "SET LOCAL client_min_messages = warning; DROP SCHEMA IF EXISTS \"{}\" CASCADE",
+            self.0
+        ));
     }
 }
 
@@ -120,7 +125,8 @@ pub fn query(sql: &str) {
 pub fn rows(sql: &str) -> Vec<Row> {
     let sql = sql.to_owned();
     with_client(move |client| async move {
-        client.query(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+        // A statement that is prepared by name would be left behind in a pooler.
+        client.query_typed(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
     })
 }
 

@@ -4,15 +4,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use stationmaster::clock::ManualClock;
+use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Poked;
 use stationmaster::service::lifecycle::enqueue;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, Reaper, ReaperOptions,
 };
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::{Store, StoreExt, StoreTx};
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
 use stationmaster::{NewTask, TaskState};
 use tokio::runtime::Handle;
@@ -78,6 +80,60 @@ fn a_call_that_waits_for_the_files_lock_leaves_the_thread_to_others() {
     });
 }
 
+/// Writers that wait for a lock take all places there are, for as long as the lock is held.
+#[test]
+fn calls_that_read_do_not_wait_for_calls_that_wait_to_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let (store, lock) = (AsyncStore::new(open(&path)).at_once(places(4)), write_lock(&path));
+    one_thread().block_on(async {
+        let put = |n: u32| {
+            let (store, pool) = (store.clone(), PoolSpec::new(format!("p{n}"), Slots::Limited(n)).unwrap());
+            tokio::spawn(async move {
+                store.write(move |tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).await
+            })
+        };
+        let writes: Vec<_> = (1..=40).map(put).collect();
+        heart(|| ()).await;
+        let read = tokio::time::timeout(secs(20), store.read(|tx| Ok(tx.all_pools()?))).await;
+        assert_eq!(read.expect("it does not wait for the lock").unwrap().len(), 1);
+        lock.execute_batch("ROLLBACK").unwrap();
+        for write in writes {
+            write.await.unwrap().unwrap();
+        }
+        assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).await.unwrap().len(), 41);
+    });
+}
+
+/// The lock is held for good. Ten times as many calls as there are places do not take ten times as long.
+#[test]
+fn a_call_waits_for_a_place_no_longer_than_the_lock_timeout() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = SqliteStore::open(&path, SqliteOptions::new().busy_timeout(secs(1))).unwrap();
+    let (store, _lock) = (AsyncStore::new(Arc::new(store)).at_once(places(2)), write_lock(&path));
+    let bodies = Arc::new(AtomicUsize::new(0));
+    one_thread().block_on(async {
+        let write = |_| {
+            let (store, bodies) = (store.clone(), bodies.clone());
+            tokio::spawn(async move {
+                let body = move |_: &mut dyn StoreTx| Ok(bodies.fetch_add(1, Ordering::SeqCst));
+                store.write(body).await.unwrap_err()
+            })
+        };
+        let writes: Vec<_> = (0..40).map(write).collect();
+        let all = async {
+            for write in writes {
+                let refused = write.await.unwrap();
+                assert!(refused.is_retryable(), "{refused}");
+            }
+        };
+        // A place, the connection and the file's lock: each is waited for a second at most.
+        tokio::time::timeout(secs(10), all).await.expect("each call ended in time");
+    });
+    assert_eq!(bodies.load(Ordering::SeqCst), 0);
+}
+
 /// Polls all futures by one task.
 async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     let mut answers = Vec::new();
@@ -109,7 +165,9 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
         let poker: Poker =
             poker(&store, patient()).kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
         let mut poker = AsyncService::new(poker);
-        let mut reaper = AsyncService::new(Reaper::new(store.clone(), ReaperOptions::default()));
+        let mut reaper = AsyncService::new(
+            Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap(),
+        );
         let name = "worker".try_into().unwrap();
         let mut admitter =
             AsyncAdmitter::new(Admitter::new(store.clone(), name, AdmitterOptions::default()).unwrap());
@@ -150,6 +208,8 @@ fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
         let mut poker = AsyncService::new(poker);
         let (ticked, ()) = tokio::join!(poker.tick(at(0)), heart(|| gate.open()));
         assert_eq!(ticked.unwrap().landed, 3);
+        // The next poker has its name.
+        poker.with(|poker| poker.leave()).await.unwrap().unwrap();
     });
 
     sense_targets(&store, "again", 3, waits(10, 1_000));

@@ -182,7 +182,11 @@ fn dropped_after(
                 held.pass();
                 Ok(())
             };
-            tokio::spawn(async move { busy.read(hold).await.unwrap() });
+            // One of each mode: whatever the operation does, it finds no place.
+            tokio::spawn(async move {
+                let (read, wrote) = tokio::join!(busy.read(hold.clone()), busy.write(hold));
+                read.and(wrote).unwrap();
+            });
             at_work.notified().await;
         }
         let open = || gate.open();

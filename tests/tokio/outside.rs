@@ -42,7 +42,8 @@ fn outside_a_runtime_every_operation_is_refused_and_nothing_is_done() {
 
 #[test]
 fn outside_a_runtime_a_service_does_not_run() {
-    let reaper = || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default()));
+    let reaper =
+        || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default()).unwrap());
     let refused = at_once(reaper().tick(at(0))).unwrap_err();
     assert!(matches!(refused, Error::Runtime(NoRuntime::Outside)) && !refused.is_retryable());
     assert_eq!(at_once(reaper().with(|_| ())), Err(NoRuntime::Outside));

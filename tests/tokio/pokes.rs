@@ -273,3 +273,43 @@ fn an_answer_that_no_tick_waits_for_wakes_the_loop() {
     });
     assert_eq!(in_state(&store, &keys, TaskState::Success), 3);
 }
+
+#[test]
+fn a_future_is_dropped_at_the_operators_bound_and_when_nobody_waits_any_more() {
+    let store = memory();
+    let ages = secs(1_000_000);
+    sense(&store, 0, "kind", &[("long", "long")], waits(10, 10_000_000).poke_timeout(ages).unwrap());
+    sense(&store, 0, "kind", &[("short", "short")], waits(1, 1).poke_timeout(ages).unwrap());
+    one_thread().block_on(async {
+        let flights = Flights::default();
+        let counted = flights.clone();
+        let poke = move |_| {
+            let flights = counted.clone();
+            async move {
+                let _flight = flights.begin();
+                std::future::pending::<()>().await;
+                Poked::NotYet
+            }
+        };
+        let options = patient().patience(millis(1)).poke_timeout(millis(200)).max_poke_timeout(secs(10));
+        let mut poker = poker_of(&store, options, poke);
+        while flights.now() < 2 {
+            poker.tick(at(0)).await.unwrap();
+        }
+        let began = std::time::Instant::now();
+        while state(&store, "short") == TaskState::Sensing {
+            assert!(began.elapsed() < secs(60), "it never times out");
+            poker.tick(at(2)).await.unwrap();
+        }
+        assert_eq!(flights.begun(), 2);
+        // That of the sensor that has ended first, then the other.
+        for left in [1, 0] {
+            while flights.now() > left {
+                assert!(began.elapsed() < secs(60), "{} futures live on", flights.now());
+                poker.tick(at(2)).await.unwrap();
+            }
+            assert_eq!(flights.now(), left);
+        }
+        assert_eq!(state(&store, "long"), TaskState::Sensing);
+    });
+}

@@ -21,6 +21,15 @@ use crate::sensor::SensorEvent;
 use crate::store::{Store, StoreExt};
 use crate::time;
 
+/// How many events are read at once: their texts may be long.
+const PAGE: usize = 32;
+
+/// A tick reads no further page when the texts of its events are longer than this together.
+const TICK_BYTES: usize = 64 << 20;
+
+/// The pauses before events that were not taken are read again: from the first, doubling, to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
 /// What a callback answers. With an error the event stays, and is delivered again.
 pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 
@@ -34,10 +43,14 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// * *In bulk.* All events that a tick delivered are acknowledged in one transaction.
 ///
 /// One delivery at a time should work on a store: two would deliver each event twice. What a callback never takes stays
-/// until the host acknowledges it by hand ([`crate::store::SensorTx::acknowledge_events`]).
+/// until the host acknowledges it by hand ([`crate::store::SensorTx::acknowledge_events`]), or a reaper drops it
+/// ([`crate::service::ReaperOptions::keep_events`]).
 ///
-/// A tick delivers at most `limit` events, and goes round: it goes on where the last one stopped, so that events that are
-/// never taken do not keep it from the others.
+/// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
+/// next one goes on where it stopped, so that events that are never taken do not keep it from the others.
+///
+/// Events that were not taken are tried again after a second. As long as they are the same tasks' the pause
+/// doubles, up to a minute. Meanwhile only newer events are read and delivered.
 ///
 /// # Examples
 ///
@@ -85,6 +98,13 @@ pub struct Delivery {
     after: u64,
     /// Tasks one of whose events was not taken in this round.
     waiting: HashSet<TaskKey>,
+    /// The same of the round before.
+    waited: HashSet<TaskKey>,
+    /// When the next round begins, if this one has come to the last event and left some; until then it
+    /// follows.
+    again_at: Option<DateTime<Utc>>,
+    /// The pause before that.
+    pause: Duration,
     watch: Watch,
 }
 
@@ -98,8 +118,8 @@ pub struct DeliveryReport {
     pub failed: Vec<(SensorEvent, String)>,
     /// Events that wait for an earlier one of their task.
     pub waiting: usize,
-    /// When to come again: at once if there is more, in a second if a callback failed, else to look for new events
-    /// ([`Delivery::follow`]).
+    /// When to come again: at once if there is more, else to look for new events ([`Delivery::follow`]) or to
+    /// try again what was not taken.
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -125,10 +145,18 @@ impl Delivery {
         limit: usize,
         callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static,
     ) -> Self {
-        let (after, waiting) = (0, HashSet::new());
-        let follow = Duration::from_secs(1);
-        let (callback, watch) = (Box::new(callback), Watch::default());
-        Self { store, limit: limit.max(1), follow, callback, after, waiting, watch }
+        Self {
+            store,
+            limit: limit.max(1),
+            follow: Duration::from_secs(1),
+            callback: Box::new(callback),
+            after: 0,
+            waiting: HashSet::new(),
+            waited: HashSet::new(),
+            again_at: None,
+            pause: PAUSES.0,
+            watch: Watch::default(),
+        }
     }
 
     /// Sets how often it looks for new events: so late a callback may come, for one read of the store. Default: one second.
@@ -159,29 +187,48 @@ impl Delivery {
     }
 
     fn begin_round(&mut self) {
-        self.after = 0;
-        self.waiting.clear();
+        (self.after, self.again_at) = (0, None);
+        self.waited = std::mem::take(&mut self.waiting);
+    }
+
+    /// Delivers what comes next, page by page. True if the tick ended before the events did.
+    fn deliver_some(&mut self, report: &mut DeliveryReport, taken: &mut Vec<u64>) -> Result<bool> {
+        let (mut left, mut bytes) = (self.limit, 0);
+        while left > 0 && bytes <= TICK_BYTES {
+            let (after, most) = (self.after, left.min(PAGE));
+            let events = self.store.read(|tx| Ok(tx.events(after, most)?))?;
+            for event in &events {
+                self.after = event.seq;
+                let texts = [&event.ending.value, &event.ending.message];
+                bytes += texts.into_iter().flatten().map(String::len).sum::<usize>();
+                if self.waiting.contains(&event.task) {
+                    report.waiting += 1;
+                    continue;
+                }
+                match self.deliver(event) {
+                    Ok(()) => taken.push(event.seq),
+                    Err(why) => {
+                        self.waiting.insert(event.task.clone());
+                        report.failed.push((event.clone(), why));
+                    }
+                }
+            }
+            if events.len() < most {
+                return Ok(false);
+            }
+            left -= events.len();
+        }
+        Ok(true)
     }
 
     fn go_on(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
-        let (after, limit) = (self.after, self.limit);
-        let events = self.store.read(|tx| Ok(tx.events(after, limit)?))?;
-        let mut report = DeliveryReport::default();
-        let mut taken = Vec::with_capacity(events.len());
-        for event in &events {
-            self.after = event.seq;
-            if self.waiting.contains(&event.task) {
-                report.waiting += 1;
-                continue;
-            }
-            match self.deliver(event) {
-                Ok(()) => taken.push(event.seq),
-                Err(why) => {
-                    self.waiting.insert(event.task.clone());
-                    report.failed.push((event.clone(), why));
-                }
-            }
+        // A clock that was set back must not make it wait for longer than the longest pause.
+        if self.again_at.is_some_and(|at| at <= now || at > time::add(now, PAUSES.1)) {
+            self.begin_round();
         }
+        let (mut report, mut taken) = (DeliveryReport::default(), Vec::new());
+        let more = self.deliver_some(&mut report, &mut taken);
+        // Also what was delivered before a read failed.
         if !taken.is_empty()
             && let Err(error) = self.store.write(|tx| Ok(tx.acknowledge_events(&taken)?))
         {
@@ -189,18 +236,32 @@ impl Delivery {
             return Err(error);
         }
         report.delivered = taken.len();
-        let more = events.len() == limit;
-        let stuck = !self.waiting.is_empty();
-        if !more {
-            self.begin_round();
-        }
-        let pause = match (more, stuck) {
-            (true, _) => Duration::ZERO,
-            (false, true) => Duration::from_secs(1),
-            (false, false) => self.follow,
-        };
-        report.next_due = Some(time::add(now, pause));
+        report.next_due = Some(match more? {
+            true => now,
+            false => self.rest(now, !report.failed.is_empty()),
+        });
         Ok(report)
+    }
+
+    /// The last event was reached: answers when to come again.
+    fn rest(&mut self, now: DateTime<Utc>, failed: bool) -> DateTime<Utc> {
+        let follow = time::add(now, self.follow);
+        if self.waiting.is_empty() {
+            self.pause = PAUSES.0;
+            self.begin_round();
+            return follow;
+        }
+        match self.again_at {
+            // A round has ended.
+            None if self.waiting.is_subset(&self.waited) => self.pause = (self.pause * 2).min(PAUSES.1),
+            None => self.pause = PAUSES.0,
+            // One of the newer events was not taken.
+            Some(_) if failed => self.pause = PAUSES.0,
+            Some(at) => return at.min(follow),
+        }
+        let again_at = time::add(now, self.pause);
+        self.again_at = Some(self.again_at.map_or(again_at, |at| at.min(again_at)));
+        again_at.min(follow)
     }
 }
 

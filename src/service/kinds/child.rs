@@ -7,6 +7,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(unix)]
+use super::orphans;
+
 /// How a command ended.
 pub(super) enum Exit {
     Code(i32),
@@ -58,7 +61,12 @@ pub(super) fn run(
         Some(dir) if !dir.is_dir() => io::Error::new(error.kind(), format!("no directory {}", dir.display())),
         _ => error,
     })?;
-    wait_at_most(child, limit)
+    #[cfg(unix)]
+    let group = child.id();
+    let ended = wait_at_most(child, limit);
+    #[cfg(unix)]
+    orphans::wait_for(group);
+    ended
 }
 
 #[cfg(unix)]

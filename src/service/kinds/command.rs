@@ -24,10 +24,18 @@ use crate::service::poker::PokeRequest;
 /// | takes longer than its timeout, 5 seconds by default | killed, and unreachable |
 /// | exits with anything else | not yet |
 ///
-/// It has the environment of the poker's process besides its own variables, no input, and its output is thrown away. On Unix
-/// it runs in a process group of its own under a guard: when its time is up, and also when the poker's process dies, however
-/// it dies, the whole group is killed. When the command ends, what it left behind in the background is asked to end, which it
-/// may ignore; what makes a session or group of its own is out of reach. The guard is a shell, `/bin/sh`. Elsewhere only the command itself is killed, and only when its time is up.
+/// The command has the environment of the poker's process and its own variables, no input, and its output is
+/// thrown away.
+///
+/// On Unix it runs in a process group of its own, under a guard, which is a shell (`/bin/sh`). The whole
+/// group is killed when the command's time is up, and also when the poker's process dies, however it dies.
+/// When the command ends, the processes that it left in the background are asked to end; they may ignore
+/// that. What makes a session or a group of its own is out of reach. Elsewhere only the command itself is
+/// killed, and only when its time is up.
+///
+/// Where the system gives orphans to the poker's process, as it does to the first process of a container,
+/// those of the group are waited for, so that no zombies are left. For those that are out of reach, run the
+/// container with an init (`docker run --init`).
 ///
 /// # Examples
 ///

@@ -41,6 +41,8 @@
 mod child;
 mod command;
 mod file;
+#[cfg(unix)]
+mod orphans;
 mod run;
 mod task;
 mod tcp;

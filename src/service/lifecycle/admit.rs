@@ -9,12 +9,17 @@ use crate::admission::{Deferral, Need, Plan, Planner, Policy, ReasonKind};
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
 use crate::lease::LeaseRef;
-use crate::store::{GrantBatch, StoreTx, SurveyQuery, WhichPools};
+use crate::store::{Forget, GrantBatch, StoreTx, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
 use crate::time;
 
+/// The most tasks that one tick makes ready: PostgreSQL takes about 0.15 s for them, and other writers wait that long.
+const PROMOTE: usize = 10_000;
+
 /// How many ticks one tick forgets at most.
 const FORGET: usize = 64;
+/// How many ticks are remembered of those that no later one replaced.
+const MOST: usize = 1_024;
 
 /// Asks for admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,23 +27,37 @@ const FORGET: usize = 64;
 pub struct AdmitOrder {
     /// Who gets the leases.
     pub holder: Holder,
-    /// Names this tick, among those of all holders. The same name again answers what the first one was granted, and grants nothing more.
+    /// Names this tick, among those of all holders. While the store remembers it, the same name again returns what is left
+    /// of what the first one was granted, and grants nothing more.
     pub request: RequestId,
+    /// The request of an earlier tick whose answer the caller has had, or does not care about. If this tick grants something,
+    /// the store remembers it instead of that one, which cannot be repeated any more. A caller that names its last request
+    /// here leaves one row in the store; otherwise each tick that grants something leaves one for a while.
+    pub answered: Option<RequestId>,
     /// The most tasks to admit: free places of the executor. 0 admits none and tells why the others wait.
     pub budget: usize,
     /// How long the leases hold.
     pub lease: Duration,
     /// What becomes of tasks that do not fit.
     pub policy: Policy,
-    /// A tick that grants something makes the store forget up to 64 ticks that granted something before this instant. Their
-    /// requests cannot be repeated. None forgets none.
-    pub forget_before: Option<DateTime<Utc>>,
+    /// How long the store remembers ticks: one that grants something makes it forget up to 64 that are older. It remembers
+    /// at most 1,024 of those that no later tick named in [`Self::answered`]. What is forgotten cannot be repeated.
+    pub remember: Duration,
 }
 
 impl AdmitOrder {
-    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`]; forgets no tick.
+    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`]. Ticks are
+    /// remembered for an hour.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
-        Self { holder, request, budget, lease, policy: Policy::default(), forget_before: None }
+        let (policy, remember) = (Policy::default(), Duration::from_secs(3600));
+        Self { holder, request, answered: None, budget, lease, policy, remember }
+    }
+
+    /// Names the request of an earlier tick whose answer the caller has had.
+    #[must_use]
+    pub fn answered(mut self, request: RequestId) -> Self {
+        self.answered = Some(request);
+        self
     }
 
     /// Sets what becomes of tasks that do not fit.
@@ -48,10 +67,10 @@ impl AdmitOrder {
         self
     }
 
-    /// Forgets ticks before this instant.
+    /// Sets how long the store remembers ticks.
     #[must_use]
-    pub fn forget_before(mut self, instant: DateTime<Utc>) -> Self {
-        self.forget_before = Some(instant);
+    pub fn remember(mut self, length: Duration) -> Self {
+        self.remember = length;
         self
     }
 }
@@ -67,9 +86,9 @@ pub struct Admission {
     /// Workflows that the tick found without a definition: the host fails their scheduled tasks. Only by
     /// [`crate::admission::AirflowWindow`].
     pub missing: Vec<LimitKey>,
-    /// How many tasks came due.
+    /// How many overdue tasks it made ready, at most 10,000.
     pub promoted: usize,
-    /// The next instant at which a waiting task comes due.
+    /// The next instant at which a waiting task comes due; the instant of the tick if more were overdue than it made ready.
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -105,7 +124,12 @@ impl Admission {
     }
 }
 
-/// Admits tasks: promotes those that came due, plans over all that are ready, and grants leases.
+/// Admits tasks: makes overdue tasks ready, plans over all that are ready, and grants leases.
+///
+/// A call makes at most 10,000 overdue tasks ready, so that none takes long, however many come due at once: the earliest
+/// due first, and of those due at one instant the first in the order of admission. If more are overdue,
+/// [`Admission::next_due`] is `now`. Until its turn comes, an overdue task is not among those the plan looks at, even if its
+/// priority is higher than theirs.
 ///
 /// That is three calls of the store, [`survey`](crate::store::TaskTx::survey), [`candidates`](crate::store::TaskTx::candidates)
 /// and [`grant_if_open`](crate::store::TaskTx::grant_if_open), however many pools, limits and tasks there are; one if nothing is
@@ -145,11 +169,13 @@ pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &Admit
         Policy::AirflowWindow(_) => WhichPools::All,
         Policy::Backfill | Policy::Reserve { .. } => WhichPools::Named,
     };
-    let query = SurveyQuery::new().request(order.request.clone()).promote(now).pools(pools);
+    let query = SurveyQuery::new().request(order.request.clone()).promote(now, PROMOTE).pools(pools);
     let survey = tx.survey(&query)?;
+    // Tasks that are still overdue wait for the next tick, which is due at once.
+    let next_due = survey.next_due.map(|due| due.max(now));
     if let Some(leases) = &survey.granted {
         let granted = granted_before(tx, order, leases)?;
-        return Ok(Admission { granted, next_due: survey.next_due, ..Admission::default() });
+        return Ok(Admission { granted, next_due, ..Admission::default() });
     }
     let mut planner = Planner::new(order.budget, survey.lanes).policy(&order.policy, now);
     loop {
@@ -171,7 +197,7 @@ pub fn admit(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, order: &Admit
         deferrals: plan.deferrals,
         missing: plan.missing,
         promoted: survey.promoted,
-        next_due: survey.next_due,
+        next_due,
     })
 }
 
@@ -201,13 +227,17 @@ fn commit(
     plan: &Plan,
 ) -> Result<Vec<TaskRecord>> {
     let nos: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.no).collect();
+    let mut forget = Forget::before(time::sub(now, order.remember), FORGET);
     let mut batch = GrantBatch::new(&nos, &order.holder, now, time::add(now, order.lease))
         .pools(&plan.pools)
         .limits(&plan.limits)
         .request(&order.request);
-    if let Some(before) = order.forget_before {
-        batch = batch.forget(before, FORGET);
+    match &order.answered {
+        Some(answered) => batch = batch.replaces(answered),
+        // Counting costs as much as there are, so only a tick that adds one counts.
+        None => forget = forget.most(MOST),
     }
+    batch = batch.forget(forget);
     let granted = tx.grant_if_open(&batch)?;
     if !granted.is_whole(&batch) {
         return Err(

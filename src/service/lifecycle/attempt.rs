@@ -1,12 +1,12 @@
 //! One attempt: started, kept alive, finished by the holder of its lease.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::leave;
+use super::leave::{self, Leaving};
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result};
 use crate::lease::{LeaseRef, TaskNo};
@@ -114,11 +114,21 @@ pub enum Finished {
     RetryAt(DateTime<Utc>),
     /// It is ready again.
     Ready,
-    /// The lease is not the task's latest, or ended: nothing was changed. Somebody else may be at work on the task.
+    /// The same had been said under this lease before, and took effect; now nothing was changed. The task is in this state: that to
+    /// which the first call moved it, or `Scheduled` since its retry became due.
+    ///
+    /// So says a second call after a commit of unknown end. What the host wrote beside the first call was committed with it.
+    Already(TaskState),
+    /// The lease is not the task's latest, or was ended by something else: the reaper, a mark, a registration as a sensor, or a
+    /// finish that said something else. Nothing was changed. Somebody else may be at work on the task.
     Stale,
 }
 
-/// Starts admitted tasks: the holder begins the work. Answers `No` for a lease that is stale or started already.
+/// Starts admitted tasks: the holder begins the work. Returns `No` for a lease that is stale.
+///
+/// It may be repeated, for instance after a commit of unknown end: a task that was started under this lease before, and still runs
+/// under it, answers `Yes` and keeps the instant of its first start. What the host writes beside a start in its own transaction
+/// must bear being written again.
 ///
 /// # Errors
 ///
@@ -129,18 +139,22 @@ pub fn start(
     leases: &[LeaseRef],
 ) -> Result<Vec<Moved>> {
     let now = time::truncate(now);
-    let moved = tx.start_if_queued(leases, now)?;
-    let started: Vec<TaskNo> = leases
-        .iter()
-        .zip(&moved)
-        .filter(|(_, moved)| **moved == Moved::Yes)
-        .map(|(lease, _)| lease.no)
-        .collect();
+    let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
+    let tasks = tx.tasks_by_no(&nos)?.into_iter().flatten();
+    let tasks: HashMap<LeaseRef, TaskRecord> = tasks.map(|task| (task.lease_ref(), task)).collect();
+    let runs_already =
+        |lease: &&LeaseRef| tasks.get(lease).is_some_and(|task| task.state == TaskState::Running);
+    // Each once, and none that runs: a second start would move the start of its run, and be counted as stale.
+    let asked: BTreeSet<LeaseRef> = leases.iter().filter(|lease| !runs_already(lease)).copied().collect();
+    let asked: Vec<LeaseRef> = asked.into_iter().collect();
+    let moved = if asked.is_empty() { Vec::new() } else { tx.start_if_queued(&asked, now)? };
+    let started = asked.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+    let started: HashSet<LeaseRef> = started.map(|(lease, _)| *lease).collect();
     let mut runs = Vec::new();
-    for task in tx.tasks_by_no(&started)?.into_iter().flatten() {
+    for task in asked.iter().filter(|lease| started.contains(lease)).filter_map(|lease| tasks.get(lease)) {
         if task.attempt_runs == AttemptRuns::Record {
             runs.push(
-                RunRecord::open(leave::attempt_run(&task)?, now)
+                RunRecord::open(leave::attempt_run(task)?, task.recorded_at(now))
                     .workflow(task.key.workflow.clone())
                     .method(StartMethod::Triggered),
             );
@@ -149,7 +163,11 @@ pub fn start(
     if !runs.is_empty() {
         tx.put_runs(&runs)?;
     }
-    Ok(moved)
+    let answer = |lease: &LeaseRef| match started.contains(lease) || runs_already(&lease) {
+        true => Moved::Yes,
+        false => Moved::No,
+    };
+    Ok(leases.iter().map(answer).collect())
 }
 
 /// Renews leases until `now + lease`: the holder's heartbeat. Answers `No` for a lease that was lost: stop that work.
@@ -172,6 +190,11 @@ pub fn renew(
 ///
 /// A task that was admitted but never started may be finished, too: hosts that have no use for `Running` need not call
 /// [`start`]; such an attempt is not in the index of runs.
+///
+/// It may be repeated, for instance after a commit of unknown end. If the same was said under the lease before and took effect, the
+/// answer is [`Finished::Already`]: success with the same value, a failure, a skip or a handing back. Messages are not compared. It
+/// is [`Finished::Stale`] if anything else ended the lease, or moved the task since: then what is said here is not stored. Of two
+/// finishes of one lease in one call the first counts, and the second is answered as a repeated one.
 ///
 /// # Errors
 ///
@@ -212,27 +235,59 @@ pub fn finish(
         check(&finish.outcome)?;
     }
     let nos: Vec<TaskNo> = finishes.iter().map(|finish| finish.lease.no).collect();
-    let tasks: HashMap<LeaseRef, TaskRecord> = tx
-        .tasks_by_no(&nos)?
-        .into_iter()
-        .flatten()
-        .filter(|task| task.state.is_leased())
-        .map(|task| (task.lease_ref(), task))
-        .collect();
-    let mut leaving = Vec::with_capacity(finishes.len());
-    let mut places = Vec::with_capacity(finishes.len());
-    for finish in finishes {
-        places.push(tasks.get(&finish.lease).map(|task| {
-            leaving.push((task.clone(), decide(task, now, &finish.outcome)));
-            leaving.len() - 1
-        }));
+    let mut leaving: Vec<Leaving> = Vec::with_capacity(finishes.len());
+    let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
+    let mut places: Vec<Place> = Vec::with_capacity(finishes.len());
+    for (finish, task) in finishes.iter().zip(tx.tasks_by_no(&nos)?) {
+        let task = task.filter(|task| task.lease_ref() == finish.lease);
+        places.push(match (first.get(&finish.lease), task) {
+            (Some(first), _) => Place::Again(*first),
+            (None, Some(task)) if task.state.is_leased() => {
+                let to = decide(&task, now, &finish.outcome);
+                first.insert(finish.lease, leaving.len());
+                leaving.push((task, to));
+                Place::First(leaving.len() - 1)
+            }
+            (None, task) => Place::Over(match task {
+                Some(task) if repeats(&finish.outcome, task.finished, &task.value) => {
+                    Finished::Already(task.state)
+                }
+                _ => Finished::Stale,
+            }),
+        });
     }
     let moved = leave::commit(tx, now, &leaving)?;
-    let became = |place: Option<usize>| match place {
-        Some(at) if moved[at] == Moved::Yes => became(&leaving[at].1),
-        _ => Finished::Stale,
+    let answer = |(finish, place): (&Finish, Place)| match place {
+        Place::Over(answer) => answer,
+        Place::First(at) | Place::Again(at) if moved[at] == Moved::No => Finished::Stale,
+        Place::First(at) => became(&leaving[at].1),
+        Place::Again(at) => match &leaving[at].1 {
+            to if repeats(&finish.outcome, Some(to.to), &to.value) => Finished::Already(to.to),
+            _ => Finished::Stale,
+        },
     };
-    Ok(places.into_iter().map(became).collect())
+    Ok(finishes.iter().zip(places).map(answer).collect())
+}
+
+/// Where a finish stands among the moves of its call.
+enum Place {
+    /// It is this move.
+    First(usize),
+    /// Its lease is ended by this move, which an earlier finish asked for.
+    Again(usize),
+    /// Its lease had ended before.
+    Over(Finished),
+}
+
+/// True if a finish that moved its task to `finished` and stored `value` said the same as this outcome.
+fn repeats(outcome: &Outcome, finished: Option<TaskState>, value: &Option<String>) -> bool {
+    match (outcome, finished) {
+        (Outcome::Success { value: said }, Some(TaskState::Success)) => said == value,
+        (Outcome::Failed { .. }, Some(TaskState::Failed | TaskState::UpForRetry))
+        | (Outcome::Skipped { .. }, Some(TaskState::Skipped))
+        | (Outcome::GivenBack, Some(TaskState::Scheduled)) => true,
+        _ => false,
+    }
 }
 
 fn check(outcome: &Outcome) -> Result<(), Invalid> {
@@ -249,12 +304,8 @@ fn check(outcome: &Outcome) -> Result<(), Invalid> {
 
 fn decide(task: &TaskRecord, now: DateTime<Utc>, outcome: &Outcome) -> Move {
     let from = StateSet::of(&LEASED);
-    let ended = |to| {
-        let mut to = Move::new(task.lease_ref(), from, to);
-        to.ended_at = Some(now);
-        to
-    };
-    match outcome {
+    let ended = |to| Move { ended_at: Some(task.recorded_at(now)), ..Move::new(task.lease_ref(), from, to) };
+    let to = match outcome {
         Outcome::Success { value } => Move { value: value.clone(), ..ended(TaskState::Success) },
         Outcome::Skipped { message } => Move { message: Some(message.clone()), ..ended(TaskState::Skipped) },
         Outcome::Failed { message, retry } => leave::failed(task, from, now, message.clone(), *retry),
@@ -264,7 +315,8 @@ fn decide(task: &TaskRecord, now: DateTime<Utc>, outcome: &Outcome) -> Move {
             value: task.value.clone(),
             ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
         },
-    }
+    };
+    Move { finished: true, ..to }
 }
 
 /// What a committed move means to the caller.

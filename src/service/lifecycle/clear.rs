@@ -23,8 +23,9 @@ pub enum Cleared {
     Unknown,
 }
 
-/// Makes ended tasks ready again (Airflow: *clear*). Attempts are counted on, but the retry policy begins anew; its time
-/// budget still counts from the first start. What depends on the task is the host's to clear, too.
+/// Makes ended tasks ready again (Airflow: *clear*). The number of attempts goes on, but the retry policy begins again, and
+/// the lost leases that [`LeaseLoss`](crate::task::LeaseLoss) forgives are counted from 0. The policy's time budget still
+/// counts from the first start. Tasks that depend on a cleared one are left as they are.
 ///
 /// # Errors
 ///
@@ -60,7 +61,8 @@ pub fn clear(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, keys: &[TaskK
             Some(task) => {
                 let mut to = Move::new(task.lease_ref(), ends, TaskState::Scheduled);
                 to.forgive = task.attempt.saturating_sub(task.forgiven);
-                to.ended_at = Some(now);
+                to.lost = Some(0);
+                to.ended_at = Some(task.recorded_at(now));
                 leaving.push((task, to));
                 Cleared::Ready
             }

@@ -10,6 +10,9 @@ use crate::task::NewTask;
 
 /// Enqueues tasks. A task whose key is known already is left as it is, so the call may be repeated after a crash.
 ///
+/// One call may name any number of tasks, and all of them are enqueued or none. Other writers wait until the transaction
+/// ends, on PostgreSQL about 15 µs per task: more than some 100,000 tasks are better enqueued in several transactions.
+///
 /// # Errors
 ///
 /// [`crate::Error::Invalid`] for a task that asks for what no store can give (see [`NewTask::check`]); then none of them is

@@ -20,7 +20,7 @@ pub enum Explanation {
     Unknown,
     /// It does not wait for admission: it is in this state.
     NotWaiting(TaskState),
-    /// It may not start before this instant.
+    /// It may not start before this instant. If that has passed, one of the next ticks makes it ready.
     NotBefore(DateTime<Utc>),
     /// It is refused, whatever its place in the order.
     Refused(Reason),

@@ -51,7 +51,8 @@ fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<Ru
         TaskState::Scheduled if was.state == TaskState::Sensing => RunStatus::Completed,
         _ => RunStatus::Killed,
     };
-    Ok(Some(RunClose::new(attempt_run(was)?, now, status)))
+    let stop = to.ended_at.unwrap_or_else(|| was.recorded_at(now));
+    Ok(Some(RunClose::new(attempt_run(was)?, stop, status)))
 }
 
 /// The key under which the task's present attempt is recorded.
@@ -69,7 +70,7 @@ pub(super) fn failed(
     advice: RetryAdvice,
 ) -> Move {
     let mut to = Move::new(was.lease_ref(), from, TaskState::Failed);
-    to.ended_at = Some(now);
+    to.ended_at = Some(was.recorded_at(now));
     let counted = was.attempt.saturating_sub(was.forgiven).max(1);
     let first = was.first_started_at.or(was.queued_at).unwrap_or(now);
     let history = History::new(counted, first, now);

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::leave;
+use super::leave::{self, Leaving};
+use super::sense::ended_at;
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result};
 use crate::id::TaskKey;
@@ -62,8 +63,8 @@ pub fn mark(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, marks: &[Mark]
     }
     let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
     let tasks = tx.tasks(&keys)?;
-    let mut leaving = Vec::new();
-    let mut planned: HashMap<TaskNo, TaskState> = HashMap::new();
+    let mut leaving: Vec<Leaving> = Vec::new();
+    let mut planned: HashMap<TaskNo, usize> = HashMap::new();
     let mut answers = Vec::with_capacity(marks.len());
     for (mark, task) in marks.iter().zip(tasks) {
         answers.push(match task {
@@ -71,11 +72,11 @@ pub fn mark(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, marks: &[Mark]
             Some(_) if !mark.to.is_end() => Marked::NotAnEnd,
             Some(task) if task.state.is_end() => Marked::AlreadyEnded(task.state),
             Some(task) => match planned.get(&task.no) {
-                Some(to) => Marked::AlreadyEnded(*to),
+                Some(at) => Marked::AlreadyEnded(leaving[*at].1.to),
                 None => {
-                    planned.insert(task.no, mark.to);
+                    planned.insert(task.no, leaving.len());
                     let mut to = Move::new(task.lease_ref(), StateSet::of(&[task.state]), mark.to);
-                    to.ended_at = Some(now);
+                    to.ended_at = Some(task.recorded_at(now));
                     to.message = Some(mark.message.clone());
                     let was = task.state;
                     leaving.push((task, to));
@@ -84,25 +85,37 @@ pub fn mark(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, marks: &[Mark]
             },
         });
     }
+    end_their_sensors(tx, now, &mut leaving, &planned)?;
     let moved = leave::commit(tx, now, &leaving)?;
     if moved.contains(&Moved::No) {
         return Err(
             crate::error::StoreError::conflict("a task changed between reading and marking it").into()
         );
     }
+    Ok(answers)
+}
+
+/// Ends the sensors of tasks that are about to be moved, and notes it. The sensors come before the moves, because a task
+/// must not be recorded to have ended before its sensor registered; so do the events, as in
+/// [`super::end_sensors`].
+fn end_their_sensors(
+    tx: &mut (impl StoreTx + ?Sized),
+    now: DateTime<Utc>,
+    leaving: &mut [Leaving],
+    places: &HashMap<TaskNo, usize>,
+) -> Result<()> {
     let sensing = leaving.iter().filter(|(task, _)| task.state == TaskState::Sensing);
     let sensors: Vec<LeaseRef> = sensing.map(|(task, _)| task.lease_ref()).collect();
-    if !sensors.is_empty() {
-        let by_no: HashMap<_, _> = leaving.iter().map(|(task, to)| (task.no, to)).collect();
-        let ended = tx.end_sensors_if_waiting(&sensors)?.into_iter().flatten();
-        let events: Vec<EventNote> = ended
-            .filter_map(|sensor| {
-                let to = by_no.get(&sensor.no)?;
-                let ending = Ending::new(EndReason::Cancelled, to.to).message(to.message.clone());
-                Some(EventNote::new(sensor, now, ending))
-            })
-            .collect();
-        tx.note_events(&events)?;
+    if sensors.is_empty() {
+        return Ok(());
     }
-    Ok(answers)
+    let mut events = Vec::with_capacity(sensors.len());
+    for sensor in tx.end_sensors_if_waiting(&sensors)?.into_iter().flatten() {
+        let Some((task, to)) = places.get(&sensor.no).and_then(|at| leaving.get_mut(*at)) else { continue };
+        let at = ended_at(task, &sensor, now);
+        to.ended_at = Some(at);
+        let ending = Ending::new(EndReason::Cancelled, to.to).message(to.message.clone());
+        events.push(EventNote::new(sensor, at, ending));
+    }
+    Ok(tx.note_events(&events)?)
 }

@@ -28,5 +28,6 @@ pub use explain::{Explanation, explain};
 pub use fenced::{Fenced, UnderLease};
 pub use hand_over::{hand_over, register_with};
 pub use mark::{Mark, Marked, mark};
+pub(in crate::service) use reap::reap_expired_by;
 pub use reap::{Reaped, reap};
 pub use sense::{Registered, end_sensors, register};

@@ -22,13 +22,26 @@ pub struct Reaped {
 /// Ends at most `limit` leases that expired at `now` or earlier: their slots come back, and the tasks are scheduled again,
 /// retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls under these leases are stale.
 ///
+/// It ends what has expired, whatever kept the holder from renewing. [`Reaper`](crate::service::Reaper) waits where it was
+/// itself held up; a host that calls this function in a transaction of its own decides that on its own.
+///
 /// # Errors
 ///
 /// [`crate::Error::Store`] if the store fails.
 pub fn reap(tx: &mut (impl StoreTx + ?Sized), now: DateTime<Utc>, limit: usize) -> Result<Vec<Reaped>> {
+    reap_expired_by(tx, now, now, limit)
+}
+
+/// As [`reap`], at `now`, the leases that expired at `expired_by` or earlier.
+pub(in crate::service) fn reap_expired_by(
+    tx: &mut (impl StoreTx + ?Sized),
+    now: DateTime<Utc>,
+    expired_by: DateTime<Utc>,
+    limit: usize,
+) -> Result<Vec<Reaped>> {
     let now = time::truncate(now);
     let leaving: Vec<_> = tx
-        .expired(now, limit)?
+        .expired(expired_by, limit)?
         .into_iter()
         .map(|task| {
             let to = decide(&task, now);
@@ -44,16 +57,17 @@ fn decide(task: &TaskRecord, now: DateTime<Utc>) -> Move {
     let from = StateSet::of(&LEASED);
     let holder = task.lease.as_ref().map_or("its holder", |lease| lease.holder.as_str());
     let message = format!("lease lost: {holder} did not renew it in time");
+    let lost = Some(task.lost.saturating_add(1));
     match task.lease_loss {
         LeaseLoss::Requeue { at_most } if task.lost < at_most => Move {
             forgive: 1,
-            lose: 1,
+            lost,
             message: Some(message),
             value: task.value.clone(),
             ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
         },
         LeaseLoss::Requeue { .. } | LeaseLoss::Fail => {
-            Move { lose: 1, ..leave::failed(task, from, now, message, RetryAdvice::Policy) }
+            Move { lost, ..leave::failed(task, from, now, message, RetryAdvice::Policy) }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::Deferred;
-use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorRecord};
+use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
 use crate::store::{EventNote, Move, Moved, StateSet, StoreTx};
 use crate::task::{TaskRecord, TaskState};
 use crate::time;
@@ -80,8 +80,8 @@ pub fn register(
         if keeping.contains(&task.lane.pool) {
             to.held_slots = task.held_slots;
         }
+        rows.push(SensorInsert { registered_at: task.recorded_at(now), ..sensor.insert(now) });
         leaving.push((task, to));
-        rows.push(sensor.insert(now));
         places.push(Ok(leaving.len() - 1));
     }
     if leave::commit(tx, now, &leaving)?.contains(&Moved::No) {
@@ -147,9 +147,11 @@ pub fn end_sensors(
             places.push(None);
             continue;
         };
-        let to = decide(&task, ending, now);
+        let mut to = decide(&task, ending, now);
+        let at = ended_at(&task, &sensor, now);
+        to.ended_at = Some(at);
         let ending = Ending { to: to.to, message: to.message.clone(), ..ending.clone() };
-        notes.push(EventNote::new(sensor, now, ending));
+        notes.push(EventNote::new(sensor, at, ending));
         leaving.push((task, to));
         places.push(Some(leaving.len() - 1));
     }
@@ -161,6 +163,11 @@ pub fn end_sensors(
         return Err(StoreError::conflict("a sensing task changed while its sensor was ended").into());
     }
     Ok(places.into_iter().map(|place| place.map_or(Moved::No, |_| Moved::Yes)).collect())
+}
+
+/// The instant under which the end of a sensing task is recorded: not before its sensor registered.
+pub(super) fn ended_at(task: &TaskRecord, sensor: &SensorRecord, now: DateTime<Utc>) -> DateTime<Utc> {
+    task.recorded_at(now).max(sensor.registered_at)
 }
 
 fn check(ending: &Ending) -> Result<(), Invalid> {
@@ -186,7 +193,6 @@ fn decide(task: &TaskRecord, ending: &Ending, now: DateTime<Utc>) -> Move {
         return leave::failed(task, from, now, message, RetryAdvice::Policy);
     }
     Move {
-        ended_at: Some(now),
         forgive: u32::from(ending.to == TaskState::Scheduled),
         message: ending.message.clone(),
         value: ending.value.clone(),

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `service` | `admitter`, `reaper`, `poker`, `delivery` |
 //! | `result` of a tick | `ok`, or as of a transaction |
-//! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` by `Fenced` |
+//! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` and `repeated` by `Fenced` |
 //! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
 //! | `mode` | `read`, `write` |
 //! | `reason` of a deferral | [`ReasonKind::as_str`](crate::admission::ReasonKind::as_str) |
 //! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
-//! | `became` | `success`, `failed`, `skipped`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `stale`: it was not the caller's any more |
+//! | `became` | `success`, `failed`, `skipped`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was not the caller's any more |
 //! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |
 //! | `call` | `start`, `renew`, `move` (whatever takes a task out of its state) |
 //! | `answer` to a registration | `waiting`, `not_running`, `stale`, `ineligible`, `failed` |
@@ -72,6 +72,10 @@ metrics! {
         "Leases that expired, by what became of their tasks.";
     FORGOTTEN: Counter "stationmaster_forgotten_total" [],
         "Ended tasks that were deleted.";
+    EVENTS_FORGOTTEN: Counter "stationmaster_events_forgotten_total" [],
+        "Events of sensors that were deleted without having been acknowledged.";
+    KEPT_BY_EVENTS: Gauge "stationmaster_kept_by_events" [],
+        "Ended tasks, old enough to be deleted, that stay because their events are not acknowledged.";
 
     POKES: Counter "stationmaster_pokes_total" ["kind", "outcome"],
         "Pokes whose answers were taken up.";
@@ -97,6 +101,10 @@ metrics! {
         "How often the log of a poker panicked.";
     SHARDS: Gauge "stationmaster_shards" [],
         "Shards that a poker holds.";
+    SHARDS_UNCLAIMED: Gauge "stationmaster_shards_unclaimed" [],
+        "Shards that nobody held when the poker last renewed.";
+    POKER_NAME_TAKEN: Gauge "stationmaster_poker_name_taken" [],
+        "1 while a poker does nothing because a living one has its name, else 0.";
     SENSORS: Gauge "stationmaster_sensors" [],
         "Sensors that a poker holds in memory.";
     POKE_GROUPS: Gauge "stationmaster_poke_groups" [],

@@ -80,6 +80,7 @@ pub(super) fn result<T>(result: &Result<T>) -> &'static str {
         Err(Error::Store(error)) => error.kind().as_str(),
         Err(Error::Aborted(_)) => "aborted",
         Err(Error::Stale { .. }) => "stale",
+        Err(Error::Repeated { .. }) => "repeated",
         #[cfg(feature = "tokio")]
         Err(Error::Runtime(_)) => "no_runtime",
         Err(_) => "invalid",
@@ -94,6 +95,7 @@ pub(super) fn became(finished: Finished) -> &'static str {
         Finished::Ended(_) => "failed",
         Finished::RetryAt(_) => "retry",
         Finished::Ready => "ready",
+        Finished::Already(_) => "already",
         Finished::Stale => "stale",
     }
 }
@@ -161,6 +163,8 @@ impl Watch {
             self.counter(&REAPED, &[("became", word)], count);
         }
         self.counter(&FORGOTTEN, &[], report.forgotten);
+        self.counter(&EVENTS_FORGOTTEN, &[], report.events_forgotten);
+        self.gauge(&KEPT_BY_EVENTS, &[], report.kept_by_events as u64);
     }
 
     /// A poker's tick is over. What it did counts, also if it failed later on.
@@ -179,6 +183,8 @@ impl Watch {
         }
         let gauges = [
             (&SHARDS, report.shards as usize),
+            (&SHARDS_UNCLAIMED, report.unclaimed as usize),
+            (&POKER_NAME_TAKEN, usize::from(report.name_taken_until.is_some())),
             (&SENSORS, report.sensors),
             (&POKE_GROUPS, report.groups),
             (&POKE_GROUPS_WAITING, report.waiting),

@@ -74,7 +74,10 @@ impl Poker {
 
     /// Hands out what is to be poked, as far as there are places for it. Answers how many jobs that were.
     fn hand_out(&mut self, now: DateTime<Utc>) -> usize {
-        let (tick, usual, rules) = (self.ticks, self.options.poke_timeout, self.rules());
+        let (tick, rules) = (self.ticks, self.rules());
+        let PokerOptions { poke_timeout: usual, max_poke_timeout, .. } = self.options;
+        let usual_micros = i64::try_from(usual.as_micros()).unwrap_or(i64::MAX);
+        let now_micros = time::micros(now);
         let Some(crew) = &mut self.crew else { return 0 };
         let mut handed = 0;
         for (kind, pending) in self.pending.iter_mut().enumerate() {
@@ -88,7 +91,9 @@ impl Poker {
                         context: found.context.clone(),
                         sensors: found.members,
                         now,
-                        timeout: found.poke_timeout.unwrap_or(usual),
+                        timeout: found.poke_timeout.map_or(usual, |own| own.min(max_poke_timeout)),
+                        // A sensor that timed out while nobody looked still has its last look.
+                        of_use_until: found.last_timeout.max(now_micros).saturating_add(usual_micros),
                         tick,
                     }),
                     _ => self.groups.rest(group, now, rules),
@@ -199,9 +204,13 @@ impl Poker {
 
     /// When the next tick has something to do.
     fn due_next(&self, now: DateTime<Utc>, standing: Standing, waiting: usize) -> Option<DateTime<Utc>> {
-        let follow = time::add(now, self.options.follow);
+        // One whose name is taken has nothing to follow.
+        let follow = self.name_taken_until.is_none().then(|| time::add(now, self.options.follow));
+        let usual = self.options.poke_timeout;
+        let overdue =
+            self.groups.next_timeout(time::sub(now, usual)).map(|timeout| time::add(timeout, usual));
         let mut due: Vec<DateTime<Utc>> =
-            [self.groups.earliest(), self.renew_at, Some(follow)].into_iter().flatten().collect();
+            [self.groups.earliest(), overdue, self.renew_at, follow].into_iter().flatten().collect();
         let crew = self.crew.as_ref();
         if waiting > 0 && !self.shards.is_empty() && crew.is_some_and(|crew| !crew.may_begin()) {
             due.push(now);
@@ -238,6 +247,7 @@ impl Poker {
                 return Err(error);
             }
         };
+        self.kinds.sweep(|| self.groups.kinds());
         self.hire();
         if let Some(crew) = &mut self.crew {
             crew.followed(self.ticks);
@@ -258,6 +268,7 @@ impl Poker {
         report.threads = self.crew.as_ref().map_or(0, Crew::usable);
         report.backed_off = self.groups.outages();
         report.shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
+        (report.unclaimed, report.name_taken_until) = (self.unclaimed, self.name_taken_until);
         report.sensors = self.groups.sensors();
         report.groups = self.groups.len();
         report.next_due = self.due_next(now, standing, report.waiting);

@@ -138,14 +138,12 @@ impl Poker {
         }
     }
 
-    /// Ends sensors that timed out so long ago, with a last look asked for so long ago, that it should have come: no thread was free.
+    /// Ends the sensors that have timed out and whose last look has not come in the usual time: no thread was
+    /// free for it, or the poke takes longer than they can wait. The poke goes on for the other sensors of
+    /// its group.
     pub(super) fn end_overdue(&mut self, now: DateTime<Utc>) {
-        let usual = self.options.poke_timeout;
-        for group in self.groups.timed_out(time::sub(now, usual)) {
-            let before = time::sub(now, group.poke_timeout.unwrap_or(usual).max(usual));
-            if !group.asked_by(before) {
-                continue;
-            }
+        let before = time::sub(now, self.options.poke_timeout);
+        for group in self.groups.timed_out(before).filter(|group| group.asked_by(before)) {
             for member in self.groups.members(group).filter(|member| member.terms.times_out_at <= before) {
                 if let Some(ending) = settle(&member.terms, &Poked::NotYet, now) {
                     self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));

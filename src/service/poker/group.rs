@@ -39,6 +39,8 @@ pub(super) struct Group {
     pub(super) outage: Option<Outage>,
     /// At or before the earliest timeout of its members, in microseconds.
     pub(super) timeout: i64,
+    /// At or after the latest timeout of its members, in microseconds.
+    pub(super) last_timeout: i64,
     /// The smallest of its members.
     pub(super) poke_timeout: Option<Duration>,
     /// When it is due, in microseconds. While it is asked: when it is due again because somebody joined.
@@ -86,6 +88,7 @@ impl Group {
             members: 0,
             outage: None,
             timeout: i64::MAX,
+            last_timeout: i64::MIN,
             poke_timeout: None,
             due: i64::MAX,
             interval: Duration::MAX,
@@ -109,6 +112,7 @@ impl Group {
     pub(super) fn add(&mut self, terms: &Terms) {
         let settings = &terms.settings;
         self.timeout = self.timeout.min(time::micros(terms.times_out_at));
+        self.last_timeout = self.last_timeout.max(time::micros(terms.times_out_at));
         self.interval = self.interval.min(settings.interval);
         self.grows |= settings.max_interval.is_some();
         self.poke_timeout = self.poke_timeout.into_iter().chain(settings.poke_timeout).min();
@@ -116,7 +120,8 @@ impl Group {
 
     /// Forgets what its members have in common.
     pub(super) fn clear(&mut self) {
-        (self.timeout, self.interval, self.grows) = (i64::MAX, Duration::MAX, false);
+        (self.timeout, self.last_timeout) = (i64::MAX, i64::MIN);
+        (self.interval, self.grows) = (Duration::MAX, false);
         (self.poke_timeout, self.stale) = (None, false);
         if self.members == 0 {
             (self.due, self.looked_at, self.first) = (i64::MAX, None, NOBODY);

@@ -1,13 +1,13 @@
 //! The poke groups of a worker's shards in memory: by target, by due time, by timeout.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use super::group::{Group, GroupRef, Phase, Rules};
 use super::members::{Member, Members, NOBODY};
-use super::slab::Slab;
+use super::slab::{Slab, shrink};
 use crate::fingerprint::Fingerprint;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
@@ -64,6 +64,11 @@ impl Groups {
 
     fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
         self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
+    }
+
+    /// The numbers of the kinds that its groups are of.
+    pub(super) fn kinds(&self) -> HashSet<u32> {
+        self.slab.iter().map(|(_, group)| group.kind).collect()
     }
 
     pub(super) fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
@@ -194,6 +199,7 @@ impl Groups {
         match self.by_print.get(&group.fingerprint).copied() {
             Some(first) if first == at && group.twin == NOBODY => {
                 self.by_print.remove(&group.fingerprint);
+                shrink(&mut self.by_print);
             }
             Some(first) if first == at => {
                 self.by_print.insert(group.fingerprint, group.twin);
@@ -370,6 +376,12 @@ impl Groups {
         let limit = time::micros(at);
         let passed = self.timeouts.iter().take_while(move |(timeout, _)| *timeout <= limit);
         passed.filter_map(|(_, at)| self.slab.get(*at))
+    }
+
+    /// The first timeout after this instant, at which a group with members may have timed out.
+    pub(super) fn next_timeout(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let mut later = self.timeouts.range((time::micros(after).saturating_add(1), 0)..);
+        later.next().map(|(timeout, _)| time::from_micros(*timeout))
     }
 
     /// The earliest due time.

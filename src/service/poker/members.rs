@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::slab::Slab;
+use super::slab::{Slab, shrink};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorRecord, Terms};
 
@@ -69,6 +69,7 @@ impl Members {
     /// Takes a member out of the list that begins with `first`. Answers where it begins now.
     pub(super) fn remove(&mut self, no: TaskNo, first: u32) -> u32 {
         let Some(at) = self.by_no.remove(&no) else { return first };
+        shrink(&mut self.by_no);
         let Some(member) = self.slab.remove(at) else { return first };
         let first = if at == first {
             member.next

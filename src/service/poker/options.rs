@@ -7,9 +7,10 @@ use crate::shard::ShardLimit;
 
 /// How a [`super::Poker`] works. All workers of a store use the same `codes` and `shards`.
 ///
-/// Defaults: 10,000 codes in 16 shards, leases of 30 seconds, no poke interval below one second, 16 threads, 10,000 sensors to a
-/// read; a tick waits half a second for answers, a poke may take ten seconds, 64 threads may hang; a target that cannot be looked
-/// at is tried every ten minutes at least, and its sensors bear that for 130 minutes.
+/// Defaults: 10,000 codes in 16 shards, leases of 30 seconds, no poke interval below one second, 16 threads,
+/// 10,000 sensors to a read; a tick waits half a second for answers; a poke may take ten seconds, or as long
+/// as its sensors ask for, up to ten minutes; 64 threads may hang; a target that cannot be looked at is tried
+/// every ten minutes at least, and its sensors bear that for 130 minutes.
 ///
 /// # Examples
 ///
@@ -26,7 +27,14 @@ pub struct PokerOptions {
     pub codes: ShardLimit,
     /// Into how many shards the codes are split (Airflow: `shards`). At most so many workers share the work.
     pub shards: NonZeroU32,
-    /// How long a worker counts as alive and holds its shards without renewing.
+    /// The most shards that a worker holds; what nobody may hold is not poked ([`super::PokeReport::unclaimed`]).
+    ///
+    /// Without it a worker that is alone takes them all, and reads all their sensors into its memory: after the others died, and
+    /// at the first start of a fleet until the others have started. Choose it so that the workers that are left when some
+    /// fail can still hold all shards. Default: no limit.
+    pub most_shards: NonZeroU32,
+    /// How long a worker counts as alive and holds its shards without renewing. A third of it must be enough for
+    /// workers to come back after the store could not be reached: then what is still missing counts as dead.
     pub lease: Duration,
     /// No group is poked more often than this.
     pub floor: Duration,
@@ -42,7 +50,12 @@ pub struct PokerOptions {
     pub patience: Duration,
     /// How long a poke may take where the sensors do not say ([`crate::sensor::Settings::poke_timeout`]; Airflow:
     /// `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::Poked::Unreachable`], and its thread as hung.
+    ///
+    /// A sensor that times out waits this long, and no longer, for a poke that is under way.
     pub poke_timeout: Duration,
+    /// The longest [`poke_timeout`](crate::sensor::Settings::poke_timeout) that a sensor may ask for; one
+    /// that asks for more gets this.
+    pub max_poke_timeout: Duration,
     /// How many hung threads are replaced. Each one above this makes the poker work with a thread less until it returns.
     ///
     /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them returns, and when this many hang, no
@@ -60,6 +73,7 @@ impl Default for PokerOptions {
         Self {
             codes: ShardLimit::default(),
             shards: NonZeroU32::MIN.saturating_add(15),
+            most_shards: NonZeroU32::MAX,
             lease: Duration::from_secs(30),
             floor: Duration::from_secs(1),
             threads: 16,
@@ -67,6 +81,7 @@ impl Default for PokerOptions {
             follow: Duration::from_secs(1),
             patience: Duration::from_millis(500),
             poke_timeout: Duration::from_secs(10),
+            max_poke_timeout: Duration::from_secs(600),
             max_hung: 64,
             retry_window: Duration::from_secs(130 * 60),
             breaker: Duration::from_secs(600),
@@ -93,6 +108,8 @@ setters! {
     codes: ShardLimit;
     /// Sets into how many shards the codes are split.
     shards: NonZeroU32;
+    /// Sets the most shards that a worker holds.
+    most_shards: NonZeroU32;
     /// Sets how long a worker holds its shards without renewing.
     lease: Duration;
     /// Sets the smallest poke interval of all.
@@ -107,6 +124,8 @@ setters! {
     patience: Duration;
     /// Sets how long a poke may take where the sensors do not say.
     poke_timeout: Duration;
+    /// Sets the longest poke timeout that a sensor may ask for.
+    max_poke_timeout: Duration;
     /// Sets how many hung threads are replaced.
     max_hung: usize;
     /// Sets how long sensors bear a target that cannot be looked at.

@@ -13,6 +13,12 @@ use crate::service::run::Report;
 pub struct PokeReport {
     /// Shards that this worker holds.
     pub shards: u32,
+    /// Shards that nobody held when it last renewed: workers may still come back for them, or all have as many as they may
+    /// ([`most_shards`](super::PokerOptions::most_shards)). Their sensors are not poked.
+    pub unclaimed: u32,
+    /// Until when another poker of its name counts as alive. While it does, this one holds nothing; it is due at this instant, and
+    /// takes over then unless the other has renewed. `None` if the name is its own.
+    pub name_taken_until: Option<DateTime<Utc>>,
     /// Sensors that it holds in memory.
     pub sensors: usize,
     /// Poke groups, that is distinct targets, that it holds in memory.

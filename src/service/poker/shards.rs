@@ -9,7 +9,7 @@ use super::options::PokerOptions;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
-use crate::sensor::{ShardLease, Worker, claims};
+use crate::sensor::{Claim, Comeback, ShardLease, Worker};
 use crate::shard::{ShardRange, range};
 use crate::store::{Moved, StoreExt};
 use crate::time;
@@ -23,8 +23,23 @@ const WORKERS_FORGOTTEN: usize = 100;
 /// Shards that a worker took, each with the instant from which on nobody looked after it.
 pub(super) type Gained = BTreeMap<u32, DateTime<Utc>>;
 
+/// How a renewal ended.
+enum Renewed {
+    /// Another poker of this name counts as alive until then.
+    NameTaken(DateTime<Utc>),
+    Holding(Holding),
+}
+
+/// What a worker holds after a renewal.
+struct Holding {
+    shards: Gained,
+    /// When the next lease of another worker's ends.
+    freed: Option<DateTime<Utc>>,
+    unclaimed: u32,
+}
+
 impl Poker {
-    /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Answers the shards
+    /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Returns the shards
     /// whose sensors it does not have in memory yet, each with the instant from which on nobody looked after it.
     pub(super) fn hold_shards(&mut self, now: DateTime<Utc>) -> Result<Gained> {
         let held_before = self.shards.len();
@@ -32,35 +47,26 @@ impl Poker {
         if self.shards.len() < held_before {
             // Others may have them now, whether or not the store takes the renewal.
             self.keep_only_held();
-        } else if self.renew_at.is_some_and(|at| now < at) {
+        } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
+            // One whose name is taken asks each time: its predecessor may have left.
             return Ok(Gained::new());
         }
-        let (name, options) = (&self.name, &self.options);
-        let expires_at = time::add(now, options.lease);
-        let (held, freed): (Gained, Option<DateTime<Utc>>) = self.store.write(|tx| {
-            let mut live = tx.live_workers(now)?;
-            agree(name, options, &live)?;
-            let me = Worker::new(name.clone(), options.codes, options.shards, expires_at);
-            tx.put_worker(&me)?;
-            live.retain(|worker| worker.name != me.name);
-            live.push(me);
-            live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-            tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
-            let leases = tx.shard_leases()?;
-            let writes = claims(name, now, options.lease, options.shards.get(), &leases, &live);
-            let written = tx.put_shards_if_unchanged(&writes)?;
-            let mine = writes.into_iter().zip(written).filter(|(write, written)| {
-                *written == Moved::Yes && write.lease.holder.as_ref() == Some(name)
-            });
-            let others =
-                leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
-            let freed = others.map(|lease| lease.expires_at).min();
-            let since = |shard: u32| {
-                let lease = leases.iter().find(|lease| lease.shard == shard);
-                lease.map_or(now, |lease| left_alone_since(lease, options.lease, now))
-            };
-            Ok((mine.map(|(write, _)| (write.lease.shard, since(write.lease.shard))).collect(), freed))
-        })?;
+        let lease = self.options.lease;
+        let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
+        let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
+        let Holding { shards: held, freed, unclaimed } = match self.renew(now, comeback)? {
+            Renewed::NameTaken(until) => {
+                self.shards.clear();
+                self.keep_only_held();
+                (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
+                return Ok(Gained::new());
+            }
+            Renewed::Holding(holding) => holding,
+        };
+        // Counted from the renewal that the store took: one that it refused brought nobody back.
+        self.comeback = comeback;
+        let expires_at = time::add(now, lease);
+        (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
         let held_still = self.shards.len();
         self.shards.retain(|shard, _| held.contains_key(shard));
         if self.shards.len() < held_still {
@@ -70,9 +76,48 @@ impl Poker {
         self.shards = held.keys().map(|shard| (*shard, expires_at)).collect();
         let gained = held.into_iter().filter(|(shard, _)| !before.contains_key(shard)).collect();
         // What a dead worker held is claimed the instant its lease ends.
-        let renew_at = time::add(now, self.options.lease / 3);
+        let renew_at = time::add(now, lease / 3);
         self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
         Ok(gained)
+    }
+
+    /// Writes down that it lives, and which shards it holds.
+    fn renew(&self, now: DateTime<Utc>, comeback: Option<Comeback>) -> Result<Renewed> {
+        let (name, options) = (&self.name, &self.options);
+        let expires_at = time::add(now, options.lease);
+        let me = Worker::new(name.clone(), options.codes, options.shards, expires_at);
+        let me = me.incarnation(self.incarnation);
+        let (shards, most) = (options.shards.get(), options.most_shards.get());
+        let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
+        self.store.write(|tx| {
+            let mut live = tx.live_workers(now)?;
+            agree(name, options, &live)?;
+            tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
+            if let Some(until) = me.twin(&live) {
+                return Ok(Renewed::NameTaken(until));
+            }
+            tx.put_worker(&me)?;
+            live.retain(|worker| worker.name != me.name);
+            live.push(me.clone());
+            live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            let leases = tx.shard_leases()?;
+            let writes = claim.writes(&leases, &live);
+            let written = tx.put_shards_if_unchanged(&writes)?;
+            let mine = writes.into_iter().zip(written).filter(|(write, written)| {
+                *written == Moved::Yes && write.lease.holder.as_ref() == Some(name)
+            });
+            let since = |shard: u32| {
+                let lease = leases.iter().find(|lease| lease.shard == shard);
+                lease.map_or(now, |lease| left_alone_since(lease, options.lease, now))
+            };
+            let mine: Gained = mine.map(|(write, _)| (write.lease.shard, since(write.lease.shard))).collect();
+            let others =
+                leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
+            let freed = others.clone().map(|lease| lease.expires_at).min();
+            let held = others.filter(|lease| lease.shard < shards).count() + mine.len();
+            let unclaimed = shards.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX));
+            Ok(Renewed::Holding(Holding { shards: mine, freed, unclaimed }))
+        })
     }
 
     /// Forgets the sensors of shards that are not held.

@@ -19,7 +19,8 @@ use super::report::PokeReport;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
-use crate::sensor::Ending;
+use crate::sensor::{Comeback, Ending};
+use crate::service::incarnation;
 use crate::service::observer::{Observer, PokeTally, Watch};
 use crate::service::run::LoopHandle;
 use crate::store::{Store, StoreExt};
@@ -29,7 +30,9 @@ use crate::store::{Store, StoreExt};
 /// # One tick
 ///
 /// 1. *Shards.* At a third of the lease's length, and when the lease of another worker's shard ends, the worker renews its life
-///    and its shards, gives up what exceeds its quota and takes what is free ([`crate::sensor::claims`]).
+///    and its shards, gives up what exceeds its quota and takes what is free ([`crate::sensor::claims`]). A worker that begins,
+///    or that did not renew in time, leaves to other workers for a third of a lease what they held: perhaps the store kept
+///    all of them from renewing, and they come back.
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the shards it just
 ///    took. When nothing changed it reads nothing else.
 /// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers, at most
@@ -47,11 +50,14 @@ use crate::store::{Store, StoreExt};
 ///   hang. Kinds take turns; a kind may have a limit of calls at once ([`Self::at_once`]), and does not hold up the others.
 /// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the same deadlines, fences
 ///   and limits by kind; past its deadline a future is dropped, so that nothing hangs, unless it blocks its runtime.
-/// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its members, else that of
-///   the options. Then it counts as [`Poked::Unreachable`](crate::sensor::Poked::Unreachable), its thread as hung, and another
-///   takes its place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke hangs, its
-///   group is not poked again; each due time counts as unreachable. A hung call does not count against [`Self::at_once`], but
-///   a kind with too many of them is not poked until one returns ([`max_hung`](PokerOptions::max_hung)). Its late answer changes nothing.
+/// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its
+///   members, but no more than [`max_poke_timeout`](PokerOptions::max_poke_timeout); if none has one, that of
+///   the options. It is also given up when all its sensors have timed out. Then it counts as
+///   [`Poked::Unreachable`](crate::sensor::Poked::Unreachable), its thread as hung, and another takes its
+///   place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke
+///   hangs, its group is not poked again; each due time counts as unreachable. A hung call does not count
+///   against [`Self::at_once`], but a kind with too many of them is not poked until one returns
+///   ([`max_hung`](PokerOptions::max_hung)). Its late answer changes nothing.
 /// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered later, or again,
 ///   waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end: the rest stays due.
@@ -61,10 +67,12 @@ use crate::store::{Store, StoreExt};
 ///
 /// # What holds
 ///
-/// While its leases hold, a worker alone pokes the groups of its shards. A poke whose sensor was cancelled, registered
-/// again or ended by another worker meanwhile changes nothing: every end is conditional on the registration's epoch and on
-/// the task still sensing. Sensors time out only while some worker ticks; one whose last look does not come within the poke timeout
-/// (all threads hang) times out without it. When the store fails to take ends, the next tick tries again.
+/// While its leases hold, a worker alone pokes the groups of its shards. A poke whose sensor was cancelled,
+/// registered again or ended by another worker meanwhile changes nothing: every end is conditional on the
+/// registration's epoch and on the task still sensing. Sensors time out only while some worker ticks. A last
+/// look may take as long as the [`poke_timeout`](PokerOptions::poke_timeout) of the options; if it has not
+/// come by then, the sensor times out without it. When the store fails to take ends, the next tick tries
+/// again.
 ///
 /// When the clock is set back, the worker begins anew, as after a restart.
 ///
@@ -119,6 +127,15 @@ pub struct Poker {
     /// Shards held whose sensors are in memory, with the instant until which they may be poked.
     pub(super) shards: BTreeMap<u32, DateTime<Utc>>,
     pub(super) renew_at: Option<DateTime<Utc>>,
+    /// Tells it from others of its name.
+    pub(super) incarnation: u64,
+    /// Until when another poker of its name counts as alive, if it was refused for that.
+    pub(super) name_taken_until: Option<DateTime<Utc>>,
+    /// Until when it counts as alive by its last renewal.
+    pub(super) alive_until: Option<DateTime<Utc>>,
+    pub(super) comeback: Option<Comeback>,
+    /// Shards that nobody held after its last renewal.
+    pub(super) unclaimed: u32,
     /// Counts the ticks.
     pub(super) ticks: u64,
     /// What ended, until the store knows.
@@ -155,7 +172,9 @@ impl fmt::Debug for Poker {
 }
 
 impl Poker {
-    /// A worker of this name, which must be unique among the living.
+    /// Creates a worker of this name. Of two live ones of a name the second holds nothing, and says so in its reports
+    /// ([`PokeReport::name_taken_until`]). One that replaces another of its name takes over when the other has left
+    /// ([`Self::leave`]), otherwise when its lease ends.
     ///
     /// # Errors
     ///
@@ -174,6 +193,11 @@ impl Poker {
             cursor: 0,
             shards: BTreeMap::new(),
             renew_at: None,
+            incarnation: incarnation::draw(),
+            name_taken_until: None,
+            alive_until: None,
+            comeback: None,
+            unclaimed: 0,
             ticks: 0,
             endings: BTreeMap::new(),
             last: None,
@@ -265,8 +289,15 @@ impl Poker {
     pub fn leave(&mut self) -> Result<()> {
         let settled = self.dismiss();
         self.begin_anew();
-        let name = &self.name;
-        self.store.write(|tx| Ok(tx.delete_worker(name)?))?;
+        let (name, incarnation) = (&self.name, self.incarnation);
+        self.store.write(|tx| {
+            // Alive or not: what is held under the name is its last incarnation's.
+            let known = tx.live_workers(DateTime::<Utc>::MIN_UTC)?;
+            match known.iter().find(|worker| worker.name == *name) {
+                Some(worker) if worker.incarnation != incarnation => Ok(()),
+                _ => Ok(tx.delete_worker(name)?),
+            }
+        })?;
         settled
     }
 
@@ -296,7 +327,8 @@ impl Poker {
         self.shards.clear();
         self.groups.clear();
         self.endings.clear();
-        self.renew_at = None;
+        (self.renew_at, self.name_taken_until) = (None, None);
+        (self.alive_until, self.comeback, self.unclaimed) = (None, None, 0);
         self.withdraw();
     }
 }

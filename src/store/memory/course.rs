@@ -23,6 +23,7 @@ pub(super) struct Course {
     ended_at: Option<DateTime<Utc>>,
     message: Option<String>,
     value: Option<String>,
+    finished: Option<TaskState>,
 }
 
 impl Course {
@@ -43,6 +44,7 @@ impl Course {
             ended_at: task.ended_at,
             message: task.message.clone(),
             value: task.value.clone(),
+            finished: task.finished,
         }
     }
 
@@ -62,5 +64,6 @@ impl Course {
         task.ended_at = self.ended_at;
         task.message = self.message;
         task.value = self.value;
+        task.finished = self.finished;
     }
 }

@@ -8,6 +8,8 @@ use chrono::{DateTime, Utc};
 use super::state::Write;
 use crate::id::RequestId;
 use crate::lease::LeaseRef;
+use crate::store::Forget;
+use crate::time::truncate;
 
 /// What one tick granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +47,13 @@ impl Requests {
         self.rows.get(id)
     }
 
-    /// The ids of ticks noted before this instant, earliest first.
-    pub(super) fn before(&self, before: DateTime<Utc>) -> impl Iterator<Item = &RequestId> {
-        self.by_age.iter().take_while(move |(at, _)| *at < before).map(|(_, id)| id)
+    /// The ids of the ticks to forget, earliest first.
+    pub(super) fn old(&self, forget: Forget) -> impl Iterator<Item = &RequestId> {
+        let before = truncate(forget.before);
+        let surplus = forget.most.map_or(0, |most| self.rows.len().saturating_sub(most));
+        let old = self.by_age.iter().enumerate();
+        let old = old.take_while(move |(place, (at, _))| *place < surplus || *at < before);
+        old.take(forget.limit).map(|(_, (_, id))| id)
     }
 }
 
@@ -69,8 +75,8 @@ mod tests {
         for at in [3, 9] {
             requests.swap(&id, Some(Request { at: from_micros(at), grants: vec![] }));
         }
-        assert_eq!(requests.before(from_micros(9)).count(), 0);
-        assert_eq!(requests.before(from_micros(10)).count(), 1);
+        let old = |before| requests.old(Forget::before(from_micros(before), 9)).count();
+        assert_eq!([old(9), old(10)], [0, 1]);
         assert_eq!(requests.swap(&id, None).map(|old| old.at), Some(from_micros(9)));
         assert_eq!(requests, Requests::default());
     }

@@ -9,9 +9,10 @@ use super::state::Write;
 use super::undo::{Transaction, misuse};
 use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
-use crate::lease::LeaseRef;
+use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
 use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
+use crate::task::TaskRecord;
 use crate::time::truncate;
 
 impl Transaction<'_> {
@@ -104,6 +105,22 @@ impl SensorTx for Transaction<'_> {
         Ok(acknowledged)
     }
 
+    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.writable()?;
+        let before = truncate(before);
+        let first = self.state.events.iter().take(limit).filter(|(_, event)| event.at < before);
+        let old: Vec<u64> = first.map(|(seq, _)| *seq).collect();
+        self.acknowledge_events(&old)
+    }
+
+    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        let before = truncate(before);
+        let nos: HashSet<TaskNo> = self.state.events.values().take(limit).map(|event| event.no).collect();
+        let tasks = nos.into_iter().filter_map(|no| self.state.tasks.get(no));
+        let kept = |task: &TaskRecord| task.state.is_end() && task.ended_at.is_some_and(|at| at < before);
+        Ok(tasks.filter(|task| kept(task)).count())
+    }
+
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
         self.writable()?;
         let row = Worker { expires_at: truncate(worker.expires_at), ..worker.clone() };
@@ -174,7 +191,6 @@ mod tests {
     use crate::canonical::PokeContext;
     use crate::error::StoreErrorKind;
     use crate::id::SensorKind;
-    use crate::lease::TaskNo;
     use crate::sensor::{EndReason, Ending, NewSensor, Settings};
     use crate::shard::{ShardLimit, ShardRange};
     use crate::store::{MemoryStore, Move, StateSet, StoreExt, WhichSensors};
@@ -223,9 +239,9 @@ mod tests {
             tx.move_if(&[end])?;
             assert_eq!(tx.events(0, 9)?.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
             assert_eq!(tx.acknowledge_events(&[1, 1, 7])?, 1);
-            assert_eq!(tx.forget_ended(from_micros(9), 9)?, 0);
+            assert_eq!(tx.forget_ended(from_micros(9), from_micros(9), 9)?, 0);
             assert_eq!(tx.acknowledge_events(&[2])?, 1);
-            assert_eq!(tx.forget_ended(from_micros(9), 9)?, 1);
+            assert_eq!(tx.forget_ended(from_micros(9), from_micros(9), 9)?, 1);
             assert_eq!((tx.changed_sensors(&query)?.len(), tx.last_sensor_change()?), (0, 3));
             Ok(())
         });

@@ -13,8 +13,8 @@ use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskNo};
 use crate::store::{
-    Discrepancy, Forget, GrantBatch, Granted, Inserted, Move, Moved, PoolTx, Survey, SurveyQuery, TaskTx,
-    WhichPools,
+    Discrepancy, Forget, GrantBatch, Granted, Inserted, Move, Moved, PoolTx, Promote, Survey, SurveyQuery,
+    TaskTx, WhichPools,
 };
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::truncate;
@@ -48,14 +48,15 @@ impl Transaction<'_> {
         let moved = self.change_task_if(order.task.no, from, |task| {
             task.state = order.to;
             task.due = order.due.map(truncate);
-            task.ready_at = order.due.or(order.ended_at).map_or(task.ready_at, truncate);
+            task.ready_at = order.due.max(order.ended_at).map_or(task.ready_at, truncate);
             task.lease = None;
             task.held_slots = order.held_slots;
             task.forgiven = task.forgiven.saturating_add(order.forgive);
-            task.lost = task.lost.saturating_add(order.lose);
+            task.lost = order.lost.unwrap_or(task.lost);
             task.ended_at = order.ended_at.map(truncate).or(task.ended_at);
             task.message.clone_from(&order.message);
             task.value.clone_from(&order.value);
+            task.finished = order.finished.then_some(order.to);
         });
         answer(moved)
     }
@@ -63,8 +64,8 @@ impl Transaction<'_> {
 
 /// Steps of a tick.
 impl Transaction<'_> {
-    fn promote_due(&mut self, now: DateTime<Utc>) -> usize {
-        let due: Vec<TaskNo> = self.state.tasks.due(now).collect();
+    fn promote(&mut self, promote: Promote) -> usize {
+        let due: Vec<TaskNo> = self.state.tasks.due(promote.now).take(promote.limit).collect();
         for no in &due {
             self.change_task_if(
                 *no,
@@ -85,12 +86,12 @@ impl Transaction<'_> {
         self.state.tasks.fetch(batch.tasks);
         for no in batch.tasks {
             let task = self.change_task_if(*no, TaskRecord::is_ready, |task| {
+                task.queued_at = Some(task.recorded_at(now));
                 task.state = TaskState::Queued;
                 task.epoch += 1;
                 task.attempt = task.attempt.saturating_add(1);
                 task.lease = Some(lease.clone());
                 task.held_slots = task.lane.slots;
-                task.queued_at = Some(now);
             });
             granted.extend(task.cloned());
         }
@@ -98,8 +99,7 @@ impl Transaction<'_> {
     }
 
     fn forget_requests(&mut self, forget: Forget) -> usize {
-        let old = self.state.requests.before(truncate(forget.before)).take(forget.limit);
-        let old: Vec<RequestId> = old.cloned().collect();
+        let old: Vec<RequestId> = self.state.requests.old(forget).cloned().collect();
         let forgotten = old.len();
         for id in old {
             self.write(Write::Request(id, None));
@@ -132,7 +132,7 @@ impl TaskTx for Transaction<'_> {
         survey.granted =
             query.request.as_ref().and_then(|id| requests.get(id)).map(|request| request.grants.clone());
         if survey.granted.is_none() {
-            survey.promoted = query.promote.map_or(0, |now| self.promote_due(now));
+            survey.promoted = query.promote.map_or(0, |promote| self.promote(promote));
             survey.lanes = self.lanes_with_ready_tasks();
             survey.pools = match query.pools {
                 WhichPools::All => self.all_pools()?,
@@ -173,6 +173,9 @@ impl TaskTx for Transaction<'_> {
         {
             let grants = granted.tasks.iter().map(TaskRecord::lease_ref).collect();
             let row = Request { at: truncate(batch.now), grants };
+            if let Some(replaced) = batch.replaces {
+                self.write(Write::Request(replaced.clone(), None));
+            }
             self.write(Write::Request(request.clone(), Some(row)));
         }
         let forgotten = batch.forget.map_or(0, |forget| self.forget_requests(forget));
@@ -185,9 +188,10 @@ impl TaskTx for Transaction<'_> {
         let start = |lease: &LeaseRef| {
             let is_queued = |task: &TaskRecord| task.state == TaskState::Queued && task.epoch == lease.epoch;
             let started = self.change_task_if(lease.no, is_queued, |task| {
+                let at = task.recorded_at(now);
                 task.state = TaskState::Running;
-                task.started_at = Some(now);
-                task.first_started_at.get_or_insert(now);
+                task.started_at = Some(at);
+                task.first_started_at.get_or_insert(at);
             });
             answer(started)
         };
@@ -236,9 +240,19 @@ impl TaskTx for Transaction<'_> {
         Ok(self.state.tasks.next_expiry())
     }
 
-    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_ended(
+        &mut self,
+        before: DateTime<Utc>,
+        sensors_before: DateTime<Utc>,
+        limit: usize,
+    ) -> StoreResult<usize> {
         self.writable()?;
-        let ended: Vec<TaskNo> = self.state.tasks.forgettable(truncate(before)).take(limit).collect();
+        let (state, sensors_before) = (&self.state, truncate(sensors_before));
+        let ended = state
+            .tasks
+            .forgettable(truncate(before))
+            .filter(|(at, no)| *at < sensors_before || state.sensors.get(*no).is_none());
+        let ended: Vec<TaskNo> = ended.map(|(_, no)| no).take(limit).collect();
         for no in &ended {
             if let Some(sensor) = self.state.sensors.get(*no) {
                 let last = &mut self.state.last;
@@ -266,7 +280,9 @@ mod tests {
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
     use crate::lease::{LeaseRef, TaskNo};
-    use crate::store::{GrantBatch, Inserted, MemoryStore, Move, Moved, StateSet, StoreExt, SurveyQuery};
+    use crate::store::{
+        Forget, GrantBatch, Inserted, MemoryStore, Move, Moved, StateSet, StoreExt, SurveyQuery,
+    };
     use crate::task::{TaskInsert, TaskState};
     use crate::time::from_micros;
 
@@ -287,9 +303,9 @@ mod tests {
                 tx.insert_tasks_if_absent(&tasks)?,
                 [Inserted::New(TaskNo(1)), Inserted::New(TaskNo(2)), Inserted::Exists(TaskNo(1))]
             );
-            let early = tx.survey(&SurveyQuery::new().promote(from_micros(6)))?;
+            let early = tx.survey(&SurveyQuery::new().promote(from_micros(6), 9))?;
             assert_eq!((early.promoted, early.next_due), (0, Some(from_micros(7))));
-            let survey = tx.survey(&SurveyQuery::new().promote(from_micros(7)))?;
+            let survey = tx.survey(&SurveyQuery::new().promote(from_micros(7), 9))?;
             assert_eq!((survey.promoted, survey.next_due), (1, None));
             let lanes = survey.lanes;
             assert_eq!((lanes.len(), lanes[0].ready), (1, 2));
@@ -311,13 +327,14 @@ mod tests {
             assert_eq!(tx.expired(from_micros(30), 9)?.len(), 2);
             let noted = tx.survey(&SurveyQuery::new().request(request.clone()))?.granted;
             assert_eq!(noted, Some(granted.iter().map(|task| task.lease_ref()).collect()));
-            let forget = GrantBatch::new(&[], &holder, now, expires_at).forget(from_micros(9), 9);
+            let forget =
+                GrantBatch::new(&[], &holder, now, expires_at).forget(Forget::before(from_micros(9), 9));
             assert_eq!(tx.grant_if_open(&forget)?.forgotten, 1);
 
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Running]), TaskState::Success);
             end.ended_at = Some(from_micros(9));
             assert_eq!(tx.move_if(&[end.clone(), end])?, [Moved::Yes, Moved::No]);
-            assert_eq!(tx.forget_ended(from_micros(10), 9)?, 1);
+            assert_eq!(tx.forget_ended(from_micros(10), from_micros(10), 9)?, 1);
             assert_eq!(tx.tasks_by_no(&[TaskNo(2)])?, [None]);
             assert_eq!(tx.tasks(&[tasks[0].key.clone()])?[0].as_ref().map(|task| task.attempt), Some(1));
             assert_eq!(tx.insert_tasks_if_absent(&[task("b", None)])?, [Inserted::New(TaskNo(3))]);

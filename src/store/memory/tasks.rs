@@ -10,7 +10,7 @@ use super::course::Course;
 use super::lanes::Lanes;
 use super::state::{Filing, Write};
 use super::undo::Transaction;
-use crate::admission::LaneNo;
+use crate::admission::{LaneNo, OrderKey};
 use crate::id::TaskKey;
 use crate::lease::TaskNo;
 use crate::task::{TaskRecord, TaskState};
@@ -37,8 +37,8 @@ pub(super) struct Tasks {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct Index {
-    /// Tasks with a due instant, by it.
-    due: Timeline,
+    /// Tasks with a due instant, by it, then in the order of admission.
+    due: BTreeSet<(i64, OrderKey)>,
     /// Tasks with a lease, by its expiry.
     leases: Timeline,
     /// Tasks in state `Sensing`.
@@ -63,7 +63,7 @@ impl Index {
             }
         }
         if let Some(due) = record.due {
-            filing.entry(&mut self.due, (micros(due), record.no));
+            filing.entry(&mut self.due, (micros(due), record.order()));
         }
         if let Some(lease) = &record.lease {
             filing.entry(&mut self.leases, (micros(lease.expires_at), record.no));
@@ -177,9 +177,9 @@ impl Tasks {
         self.rows.values().map(Box::as_ref)
     }
 
-    /// Tasks due at `now` or earlier, earliest first.
+    /// Tasks due at `now` or earlier, earliest first; those due at one instant in the order of admission.
     pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskNo> {
-        self.index.due.iter().take_while(move |(due, _)| *due <= micros(now)).map(|(_, no)| *no)
+        self.index.due.iter().take_while(move |(due, _)| *due <= micros(now)).map(|(_, order)| order.no)
     }
 
     pub(super) fn next_due(&self) -> Option<DateTime<Utc>> {
@@ -202,9 +202,11 @@ impl Tasks {
         leased.chain(&self.index.sensing).filter_map(|no| self.get(*no))
     }
 
-    /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first.
-    pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = TaskNo> {
-        self.index.ended.iter().take_while(move |(at, _)| *at < micros(before)).map(|(_, no)| *no)
+    /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first, each with the instant
+    /// at which it ended.
+    pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = (DateTime<Utc>, TaskNo)> {
+        let ended = self.index.ended.iter().take_while(move |(at, _)| *at < micros(before));
+        ended.map(|(at, no)| (from_micros(*at), *no))
     }
 }
 
@@ -257,7 +259,7 @@ mod tests {
         tasks.swap(TaskNo(2), ended(2, 4), &mut lanes);
         tasks.hold_for_event(TaskNo(1));
         let forgettable =
-            |tasks: &Tasks| -> Vec<i64> { tasks.forgettable(from_micros(9)).map(|no| no.0).collect() };
+            |tasks: &Tasks| -> Vec<i64> { tasks.forgettable(from_micros(9)).map(|(_, no)| no.0).collect() };
         assert_eq!(forgettable(&tasks), [2]);
         tasks.release_from_event(TaskNo(1));
         assert_eq!(forgettable(&tasks), [2]);

@@ -17,7 +17,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
 use crate::store::{
-    EventNote, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreExt, SurveyQuery, Worker,
+    EventNote, Forget, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreExt, SurveyQuery, Worker,
 };
 use crate::time::from_micros;
 use crate::{NewTask, TaskKey, TaskState};
@@ -76,12 +76,13 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.insert_tasks_if_absent(&[new_task(a, b).check(at)?, new_task(b, a).check(at)?])?;
         }
         2 => {
-            tx.survey(&SurveyQuery::new().promote(at))?;
+            tx.survey(&SurveyQuery::new().promote(at, 9))?;
         }
         3 | 4 => {
             let tasks = [TaskNo(a.into()), TaskNo(b.into())];
-            let request = RequestId::new(name("q", b))?;
-            tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later).request(&request))?;
+            let [request, replaced] = [b, a].map(|number| RequestId::new(name("q", number)).unwrap());
+            let batch = GrantBatch::new(&tasks, &holder, at, later).request(&request);
+            tx.grant_if_open(&if b % 2 == 0 { batch } else { batch.replaces(&replaced) })?;
         }
         5 => {
             let leases = [lease(tx, a)?, lease(tx, b)?];
@@ -102,11 +103,11 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later).pools(&pools).limits(&limits))?;
         }
         10 => {
-            tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).forget(at, b.into()))?;
+            tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).forget(Forget::before(at, b.into())))?;
             tx.forget_workers(at, b.into())?;
         }
         11 => {
-            tx.forget_ended(at, b.into())?;
+            tx.forget_ended(at, at, b.into())?;
         }
         12 => tx.put_pools(&[PoolSpec::new(pool.as_str(), Slots::Limited(b.into()))?])?,
         13 => {
@@ -246,6 +247,7 @@ fn a_transaction_that_only_reads_refuses_every_write() {
     refused(&store, |tx| tx.end_sensors_if_waiting(&[]));
     refused(&store, |tx| tx.note_events(&[]));
     refused(&store, |tx| tx.acknowledge_events(&[]));
+    refused(&store, |tx| tx.forget_events(from_micros(0), 0));
     refused(&store, |tx| tx.put_shards_if_unchanged(&[]));
     refused(&store, |tx| tx.delete_worker(&Holder::new("h").unwrap()));
     refused(&store, |tx| tx.give_limits_back(&[]));

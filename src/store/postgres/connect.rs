@@ -30,11 +30,16 @@ pub(super) type Made = Result<(Client, Boxed<()>), Cause>;
 /// With TLS, by a crate such as `postgres-native-tls` or `tokio-postgres-rustls`, in place of `NoTls`:
 ///
 /// ```no_run
+/// use std::time::Duration;
+///
 /// use stationmaster::store::PostgresStore;
 /// use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 /// use stationmaster::store::postgres::{Connector, PostgresOptions};
 ///
-/// let config: Config = "host=db.example user=jobs dbname=jobs".parse()?;
+/// let mut config: Config = "host=db.example user=jobs dbname=jobs".parse()?;
+/// // The operating system notices a dead machine in half a minute. Without these it takes two hours.
+/// config.keepalives_idle(Duration::from_secs(15)).keepalives_interval(Duration::from_secs(5)).keepalives_retries(3);
+/// config.tcp_user_timeout(Duration::from_secs(30));
 /// let connector = Connector::new(move || {
 ///     let config = config.clone();
 ///     async move { config.connect(NoTls).await }
@@ -51,8 +56,12 @@ pub struct Connector {
 type Make = dyn Fn(Option<Arc<Ear>>) -> Boxed<Made> + Send + Sync;
 
 impl Connector {
-    /// Connects with this closure. Its futures are run on the store's own thread, in a tokio runtime with I/O and time; so is
-    /// the connection that it answers beside the client.
+    /// Connects with this closure. Its futures run on the store's own thread, in a tokio runtime with I/O and time; so does
+    /// the connection that it returns beside the client.
+    ///
+    /// Set TCP keepalives, as the example does. Without them the store still gives up a connection on which a call gets no
+    /// answer (see [`PostgresOptions::statement_timeout`](super::PostgresOptions::statement_timeout)), but each connection
+    /// costs one call that wait.
     pub fn new<Connect, Connecting, Stream, Tls, Failure>(connect: Connect) -> Self
     where
         Connect: Fn() -> Connecting + Send + Sync + 'static,

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -31,6 +31,12 @@ impl fmt::Debug for Desk {
 }
 
 impl Desk {
+    /// A desk, and where its orders arrive.
+    pub(super) fn new() -> (Self, UnboundedReceiver<Order>) {
+        let (sender, orders) = unbounded_channel();
+        (Self(sender), orders)
+    }
+
     /// Has it done, and waits.
     pub(super) fn have(&self, work: Work) -> Done {
         let (reply, answer) = sync_channel(1);
@@ -76,10 +82,10 @@ impl Driver {
             .map_err(failed)?;
         let mut serving = Vec::new();
         let mut link = |mode| {
-            let (sender, orders) = unbounded_channel();
+            let (desk, orders) = Desk::new();
             let link = Link::new(mode, connector.clone(), Arc::clone(options), Arc::clone(time));
             serving.push(link.serve(orders));
-            Desk(sender)
+            desk
         };
         let writer = link(TxMode::Write);
         let readers = (0..options.readers.max(1)).map(|_| link(TxMode::Read)).collect();

@@ -1,6 +1,7 @@
 //! What PostgreSQL's answers mean to the caller.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::{Severity, SqlState};
@@ -16,11 +17,42 @@ pub(super) enum Failure {
     Refused(StoreError),
     /// The connection is lost, or cannot be made.
     Lost(StoreError),
+    /// Nothing was heard from the server for too long: the connection must be given up.
+    Silent(StoreError),
 }
 
 impl Failure {
     pub(super) fn lost(message: impl Into<String>) -> Self {
         Self::Lost(StoreError::new(StoreErrorKind::Io, message))
+    }
+
+    /// Nothing was heard for this long.
+    pub(super) fn silent(patience: Duration) -> Self {
+        let text =
+            format!("the server did not answer in {patience:?}: the connection was given up, call again");
+        Self::Silent(StoreError::new(StoreErrorKind::Io, text))
+    }
+
+    /// What the driver says of a statement that was sent with others this long ago, where the server ends each after `limit`.
+    /// The server tells by the same code that the limit ended one and that an operator did, and tells them apart only in
+    /// words of its own language. But what the limit ended has run for as long.
+    pub(super) fn of_limited(error: PgError, took: Duration, limit: Duration) -> Self {
+        let is_limit = !limit.is_zero() && took >= limit;
+        if error.code() != Some(&SqlState::QUERY_CANCELED) || is_limit {
+            return Self::of(error);
+        }
+        let text = format!("the statement was cancelled on the server: call again ({})", text(&error));
+        Self::Refused(StoreError::new(StoreErrorKind::Busy, text).with_source(error))
+    }
+
+    /// What the driver says of preparing a statement, or of beginning a transaction. All that may take long there is to wait
+    /// for another transaction's lock, whichever limit ends it.
+    pub(super) fn of_waiting(error: PgError) -> Self {
+        if error.code() != Some(&SqlState::QUERY_CANCELED) {
+            return Self::of(error);
+        }
+        let text = format!("{WAITED} ({})", text(&error));
+        Self::Refused(StoreError::new(StoreErrorKind::Busy, text).with_source(error))
     }
 
     /// What the driver says of a statement.
@@ -34,7 +66,7 @@ impl Failure {
 
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
-        let (Failure::Refused(error) | Failure::Lost(error)) = failure;
+        let (Failure::Refused(error) | Failure::Lost(error) | Failure::Silent(error)) = failure;
         error
     }
 }
@@ -113,12 +145,12 @@ pub(super) fn store_error(error: PgError) -> StoreError {
     StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
 }
 
-/// The error of a COMMIT. What the server refused is undone; of anything else it is not known.
-pub(super) fn commit_error(error: PgError) -> Failure {
+/// The error of a COMMIT, as [`Failure::of_limited`]. What the server refused is undone; of anything else it is not known.
+pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> Failure {
     if error.as_db_error().is_none() || is_fatal(&error) {
         return Failure::Lost(open_commit(text(&error)).with_source(error));
     }
-    Failure::Refused(store_error(error))
+    Failure::of_limited(error, took, limit)
 }
 
 /// The error of a COMMIT that was sent and not answered.
@@ -163,6 +195,15 @@ pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
     }
 }
 
+/// True if a server that can only be read may have answered so to the BEGIN of a transaction that writes. A standby refuses
+/// `READ WRITE` and `SERIALIZABLE` as features that it does not have.
+pub(super) fn is_of_standby(error: &StoreError) -> bool {
+    let code = error.source().and_then(|source| source.downcast_ref::<PgError>()).and_then(PgError::code);
+    error.kind() == StoreErrorKind::ReadOnly || code == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+}
+
+const WAITED: &str = "another writer holds the store: call again, or raise the lock timeout";
+
 fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind as K;
     let Some(code) = error.code() else {
@@ -176,10 +217,11 @@ fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
     match code.code() {
         "40001" | "40P01" => (K::Conflict, "another writer was first: call again"),
         "23505" => (K::Conflict, "another writer was first: call again"),
-        "55P03" => (K::Busy, "another writer holds the store: call again, or raise the lock timeout"),
-        "57014" => {
-            (K::Busy, "the statement was cancelled or took too long: call again, or raise its timeout")
-        }
+        "55P03" => (K::Busy, WAITED),
+        "57014" => (
+            K::TooMuch,
+            "the statement took longer than the server's limit: do less in one call, or raise statement_timeout",
+        ),
         "53300" => (K::Busy, "the server has too many connections: call again, or raise max_connections"),
         "53100" => (K::Full, "no space is left for the database: make space and call again"),
         "25006" => {

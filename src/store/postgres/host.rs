@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error as PgError, GenericClient};
 
-use super::error::{Failure, store_error};
+use super::error::Failure;
 use super::link::Done;
 use super::name::Schema;
 use super::pipeline::together;
 use super::turn;
 use super::tx::{Access, PostgresTx};
-use super::wire::{Answer, Statement, Touch, Wire};
+use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{Result, StoreError, StoreErrorKind};
 use crate::store::StoreTx;
 
@@ -44,6 +44,7 @@ impl Wire for Bridge {
             let text = "the future that talks to the server was dropped: roll the transaction back";
             Failure::Lost(StoreError::new(StoreErrorKind::Backend, text))
         };
+        fits(&batch)?;
         let (reply, answer) = sync_channel(1);
         self.0.send((batch, reply)).map_err(|_| dropped())?;
         answer.recv().map_err(|_| dropped())?
@@ -213,5 +214,19 @@ fn outside(error: PgError) -> StoreError {
         let text = "no transaction is open on the connection: begin one first";
         return StoreError::new(StoreErrorKind::Backend, text).with_source(error);
     }
-    store_error(error)
+    // What took too long is waiting for another writer, and may be tried again.
+    Failure::of_waiting(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::tests::{is_refused, too_large};
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_not_sent() {
+        let (sender, mut questions) = unbounded_channel();
+        assert!(is_refused(Bridge(sender).send(vec![too_large()], Touch::Reads)));
+        assert!(questions.try_recv().is_err());
+    }
 }

@@ -12,7 +12,7 @@ use super::link::Work;
 use super::name::Schema;
 use super::options::PostgresOptions;
 use super::watch;
-use super::wire::{Answer, Statement, Touch, Wire};
+use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::{TxMode, nested};
 
@@ -127,6 +127,7 @@ struct Open<'l> {
 
 impl Wire for Open<'_> {
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure> {
+        fits(&batch)?;
         watch::batch(self.schema, &batch);
         let work = match self.stage {
             Stage::Before => Work::Begin(batch, touch),
@@ -154,5 +155,21 @@ impl Drop for Open<'_> {
         if self.stage == Stage::Open {
             self.desk.leave(Work::RollBack);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::tests::{is_refused, too_large};
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_not_sent() {
+        let (desk, mut orders) = Desk::new();
+        let schema = Schema::default();
+        let mut open = Open { desk: &desk, schema: &schema, mode: TxMode::Write, stage: Stage::Before };
+        assert!(is_refused(open.send(vec![too_large()], Touch::Writes)));
+        drop(open);
+        assert!(orders.try_recv().is_err(), "nor is anything to be rolled back");
     }
 }

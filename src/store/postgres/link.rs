@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -13,10 +14,11 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
 
 use super::connect::{Cause, Connector};
-use super::error::{Failure, commit_error, is_passing, open_commit, store_error};
+use super::error::{Failure, commit_error, is_of_standby, is_passing, open_commit, store_error};
 use super::migrate;
-use super::options::{Migrations, Pooling, PostgresOptions};
+use super::options::{GRACE, Migrations, PostgresOptions};
 use super::pipeline::together;
+use super::route::Route;
 use super::time::Timekeeper;
 use super::wire::{Answer, Statement, Touch};
 use crate::error::{StoreError, StoreErrorKind};
@@ -50,8 +52,73 @@ pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Dura
 
 struct Connection {
     client: Client,
+    route: Route,
+    /// What begins a transaction on it.
+    begin: String,
     prepared: HashMap<(usize, usize), Prepared>,
-    driving: JoinHandle<()>,
+    driving: Driving,
+    /// When it was made, if the server was a standby then.
+    standby_since: Option<Instant>,
+}
+
+/// For how long reads stay at a standby before they connect again: by then the address may lead to the primary.
+const STANDBY: Duration = Duration::from_secs(10);
+
+/// What a connection must lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// A server, be it a standby.
+    Any,
+    /// A server that can be written to.
+    Primary,
+}
+
+/// What moves the bytes of a connection. Dropping it closes the connection at once: left alone, it would wait for the answer
+/// to what was asked last, which on a dead connection never comes.
+struct Driving(JoinHandle<()>);
+
+impl Driving {
+    /// Waits until the connection is closed.
+    async fn ended(&mut self) {
+        // If it ended in a panic, it ended.
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// When the server was last heard.
+struct Heard(Mutex<Instant>);
+
+impl Heard {
+    fn now(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    /// Does what asks the server, for as long as it answers: gives up after this long without an answer.
+    async fn patiently<T>(
+        &self,
+        patience: Option<Duration>,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let Some(patience) = patience else { return work.await };
+        self.now();
+        let mut work = pin!(work);
+        loop {
+            let last = *self.0.lock();
+            // Without an instant that is so far away, there is no limit.
+            let Some(deadline) = last.checked_add(patience) else { return work.await };
+            match timeout_at(deadline, &mut work).await {
+                Ok(done) => return done,
+                Err(_) if *self.0.lock() > last => {}
+                Err(_) => return Err(Failure::silent(patience)),
+            }
+        }
+    }
 }
 
 /// Whether opening has looked at the tables.
@@ -64,11 +131,12 @@ enum Tables {
 }
 
 pub(super) struct Link {
+    mode: TxMode,
     connector: Connector,
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
     tables: Tables,
-    begin: String,
+    heard: Heard,
     connection: Option<Connection>,
 }
 
@@ -80,50 +148,57 @@ impl Link {
         time: Arc<Timekeeper>,
     ) -> Self {
         let tables = if mode == TxMode::Write { Tables::New } else { Tables::Known };
-        let begin = options.begin(mode);
-        Self { connector, options, time, tables, begin, connection: None }
+        let heard = Heard(Mutex::new(Instant::now()));
+        Self { mode, connector, options, time, tables, heard, connection: None }
     }
 
     /// Works until nobody can ask any more.
     pub(super) async fn serve(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         while let Some(Order { work, reply }) = orders.recv().await {
             let done = self.obey(work).await;
-            if matches!(done, Err(Failure::Lost(_))) {
+            if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
                 self.connection = None;
             }
             // A caller that does not wait wants no answer.
             let _ = reply.try_send(done);
         }
-        if let Some(Connection { client, prepared, driving }) = self.connection.take() {
+        if let Some(Connection { client, prepared, mut driving, .. }) = self.connection.take() {
             drop((prepared, client));
-            let _ = driving.await;
+            driving.ended().await;
         }
     }
 
     async fn obey(&mut self, work: Work) -> Done {
         match work {
-            Work::Connect => self.connect().await.map(|()| Vec::new()),
+            Work::Connect => self.connect(Role::Any).await.map(|()| Vec::new()),
             Work::Begin(batch, touch) => self.begin(&batch, touch).await,
             Work::Go(batch) => {
                 let Some(connection) = &mut self.connection else {
                     return Err(Failure::lost("the connection is lost: call again"));
                 };
-                patiently(self.options.patience(batch.len()), connection.go(&self.options, None, &batch))
-                    .await
+                let go = connection.go(&self.options, &self.heard, None, &batch);
+                self.heard.patiently(self.options.patience(), go).await
             }
             Work::Commit => self.commit().await,
             Work::RollBack => self.roll_back().await,
         }
     }
 
-    /// A connection that was lost while nobody used it is made anew: nothing of the transaction can have been done.
+    /// A connection that was lost while nobody used it is made again: nothing of the transaction can have been done. So is one
+    /// that would write to a server which can only be read. One that fell silent has cost the caller as long as a call may take.
     async fn begin(&mut self, batch: &[Statement], touch: Touch) -> Done {
+        let role = match self.mode {
+            TxMode::Read => Role::Any,
+            TxMode::Write => Role::Primary,
+        };
+        self.connection
+            .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.client.is_closed());
-        self.connect().await?;
+        self.connect(role).await?;
         match self.try_begin(batch, touch).await {
             Err(Failure::Lost(_)) if was_used => {
                 self.connection = None;
-                self.connect().await?;
+                self.connect(role).await?;
                 self.try_begin(batch, touch).await
             }
             done => done,
@@ -134,17 +209,23 @@ impl Link {
         let Some(connection) = &mut self.connection else {
             return Err(Failure::lost("the connection is lost: call again"));
         };
-        let patience = self.options.patience(batch.len() + 1);
-        patiently(patience, async {
+        let heard = &self.heard;
+        let begin = async {
             let stale = self.time.is_stale().then_some(&*self.time);
-            // Without the session's own guard, what writes is not sent before the transaction is known to be open.
-            if self.options.pooling == Pooling::Transaction && touch == Touch::Writes {
-                connection.go(&self.options, Some((&self.begin, stale)), &[]).await?;
-                return connection.go(&self.options, None, batch).await;
+            match connection.route {
+                Route::Direct => connection.go(&self.options, heard, Some(Begin { stale }), batch).await,
+                Route::Pooled => {
+                    connection.begin_behind_pooler(&self.options, heard, stale, batch, touch).await
+                }
             }
-            connection.go(&self.options, Some((&self.begin, stale)), batch).await
+        };
+        heard.patiently(self.options.patience(), begin).await.map_err(|failure| match failure {
+            // The next transaction would fail there, too: it must look where the address leads to by now.
+            Failure::Refused(error) if self.mode == TxMode::Write && is_of_standby(&error) => {
+                Failure::Lost(error)
+            }
+            failure => failure,
         })
-        .await
     }
 
     async fn commit(&mut self) -> Done {
@@ -154,8 +235,12 @@ impl Link {
                 "the connection was lost before the commit: nothing was changed, call again",
             ));
         };
-        let commit = async { connection.client.batch_execute("COMMIT").await.map_err(commit_error) };
-        match self.options.patience(1) {
+        let asked = Instant::now();
+        let commit = async {
+            let committed = connection.client.batch_execute("COMMIT").await;
+            committed.map_err(|error| commit_error(error, asked.elapsed(), self.options.statement_timeout))
+        };
+        match self.options.patience() {
             None => commit.await,
             Some(patience) => timeout(patience, commit).await.unwrap_or_else(|_| {
                 Err(Failure::Lost(open_commit(format_args!("no answer in {patience:?}"))))
@@ -167,12 +252,13 @@ impl Link {
     async fn roll_back(&mut self) -> Done {
         let Some(connection) = &self.connection else { return Ok(Vec::new()) };
         let undo = async { connection.client.batch_execute("ROLLBACK").await.map_err(Failure::of) };
-        patiently(self.options.patience(1), undo).await.map_err(|failure| Failure::Lost(failure.into()))?;
+        let undone = self.heard.patiently(self.options.patience(), undo).await;
+        undone.map_err(|failure| Failure::Lost(failure.into()))?;
         Ok(Vec::new())
     }
 
-    /// Sees to it that there is a connection to tables of this version.
-    async fn connect(&mut self) -> Result<(), Failure> {
+    /// Sees to it that there is a connection to tables of this version. One that is there is taken whatever it leads to.
+    async fn connect(&mut self, role: Role) -> Result<(), Failure> {
         if self.connection.as_ref().is_some_and(|connection| !connection.client.is_closed()) {
             return Ok(());
         }
@@ -181,18 +267,23 @@ impl Link {
         let deadline = if limit.is_zero() { None } else { Instant::now().checked_add(limit) };
         let mut pause = PAUSES.0;
         loop {
-            let cause = match self.attempt(deadline).await {
+            let (error, may_pass) = match self.attempt(role, deadline).await {
                 Ok(connection) => {
                     self.connection = Some(connection);
                     self.tables = Tables::Known;
                     return Ok(());
                 }
                 Err(NotConnected::Refused(error)) => return Err(Failure::Refused(error)),
-                Err(NotConnected::Failed(cause)) => cause,
+                Err(NotConnected::Failed(cause)) => {
+                    let may_pass = is_passing(&*cause);
+                    (unreachable(cause), may_pass)
+                }
+                // It may be promoted, or the address may lead to the primary soon.
+                Err(NotConnected::Standby) => (standby(), true),
             };
             let over = deadline.is_some_and(|deadline| Instant::now() + pause >= deadline);
-            if over || !is_passing(&*cause) {
-                return Err(Failure::Lost(unreachable(cause)));
+            if over || !may_pass {
+                return Err(Failure::Lost(error));
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
@@ -201,29 +292,38 @@ impl Link {
 
     /// Sees to it that the server tells the connection of notifications on this channel.
     pub(super) async fn listen(&mut self, channel: &str) -> Result<(), Failure> {
-        self.connect().await?;
+        self.connect(Role::Primary).await?;
         let Some(connection) = &self.connection else {
             return Err(Failure::lost("the connection is lost: call again"));
         };
+        if connection.route == Route::Pooled {
+            // The server process would tell whichever program it is handed to next.
+            self.connection = None;
+            let text = "a pooler is between the store and the server, and may lose notifications: listen with a store that \
+                        connects to the server directly";
+            return Err(Failure::Refused(StoreError::new(StoreErrorKind::Backend, text)));
+        }
         let text = format!("LISTEN \"{channel}\"");
         let listen = async { connection.client.batch_execute(&text).await.map_err(Failure::of) };
-        let listens = patiently(self.options.patience(1), listen).await;
+        let listens = self.heard.patiently(self.options.patience(), listen).await;
         if listens.is_err() {
             self.connection = None;
         }
         listens
     }
 
-    /// Waits until the connection is lost.
+    /// Waits until the connection is lost. Nothing is sent on one that listens, so one that died in silence would never be
+    /// noticed: now and then the server is asked for nothing.
     pub(super) async fn lost(&mut self) {
-        if let Some(Connection { driving, client, .. }) = self.connection.take() {
-            // If it ended in a panic, it ended.
-            let _ = driving.await;
-            drop(client);
+        let Some(Connection { client, mut driving, .. }) = self.connection.take() else { return };
+        while timeout(self.options.quiet(), driving.ended()).await.is_err() {
+            if !matches!(timeout(GRACE, client.batch_execute("")).await, Ok(Ok(()))) {
+                return;
+            }
         }
     }
 
-    async fn attempt(&self, deadline: Option<Instant>) -> Result<Connection, NotConnected> {
+    async fn attempt(&self, role: Role, deadline: Option<Instant>) -> Result<Connection, NotConnected> {
         // On a task of its own, a panic of the host's ends nothing but the attempt.
         let mut connecting = tokio::spawn(self.connector.connect());
         let made = match deadline {
@@ -237,42 +337,83 @@ impl Link {
             Ok(made) => made.map_err(NotConnected::Failed)?,
             Err(panic) => return Err(NotConnected::Failed(panic.into())),
         };
-        let driving = tokio::spawn(driving);
+        let driving = Driving(tokio::spawn(driving));
         let settle = async {
-            if let Some(session) = self.options.session() {
-                client.batch_execute(&session).await?;
+            let server = Server::ask(&client).await?;
+            let route = Route::of(&client, server.process).await;
+            if route == Route::Direct {
+                client.batch_execute(&self.options.session()).await?;
             }
-            self.time.measure(&client).await
+            self.time.measure(&client).await?;
+            Ok((route, server.is_standby))
         };
-        match self.options.patience(2) {
-            None => settle.await.map_err(failed)?,
-            Some(patience) => timeout(patience, settle)
-                .await
-                .map_err(|_| NotConnected::Failed(format!("no answer in {patience:?}").into()))?
-                .map_err(failed)?,
+        let (route, is_standby) = self.answered(deadline, settle).await?.map_err(failed)?;
+        if is_standby && role == Role::Primary {
+            return Err(NotConnected::Standby);
         }
         let schema = &self.options.schema;
         match (self.tables, self.options.migrations) {
-            (Tables::New, Migrations::Apply) => migrate::migrate(&mut client, schema).await,
-            _ => migrate::check(&client, schema).await,
+            // It may have to wait for another one that does the same.
+            (Tables::New, Migrations::Apply) if !is_standby => {
+                self.answered(None, migrate::migrate(&mut client, schema)).await?
+            }
+            _ => self.answered(deadline, migrate::check(&client, schema)).await?,
         }
         .map_err(|error| match is_passing(&error) {
             true => NotConnected::Failed(Box::new(error)),
             false => NotConnected::Refused(error),
         })?;
-        Ok(Connection { client, prepared: HashMap::new(), driving })
+        let begin = self.options.begin(self.mode, route);
+        let standby_since = is_standby.then(Instant::now);
+        Ok(Connection { client, route, begin, prepared: HashMap::new(), driving, standby_since })
+    }
+
+    /// Does what settles a new connection, until the deadline, or for as long as the server may take for a statement.
+    async fn answered<T>(
+        &self,
+        deadline: Option<Instant>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, NotConnected> {
+        let patience = self.options.patience().and_then(|patience| Instant::now().checked_add(patience));
+        match deadline.or(patience) {
+            None => Ok(work.await),
+            Some(deadline) => timeout_at(deadline, work)
+                .await
+                .map_err(|_| NotConnected::Failed("the server did not answer in time".into())),
+        }
+    }
+}
+
+/// What a server says of itself when it was connected to.
+struct Server {
+    process: Option<i32>,
+    is_standby: bool,
+}
+
+impl Server {
+    async fn ask(client: &Client) -> Result<Self, PgError> {
+        let rows = client.query_typed("SELECT pg_backend_pid(), pg_is_in_recovery()", &[]).await?;
+        let Some(row) = rows.first() else { return Ok(Self { process: None, is_standby: false }) };
+        Ok(Self { process: row.try_get(0)?, is_standby: row.try_get(1)? })
     }
 }
 
 enum NotConnected {
     /// There is no connection.
     Failed(Cause),
+    /// There is one, and it leads to a standby.
+    Standby,
     /// There is one, and what it leads to is no use.
     Refused(StoreError),
 }
 
 fn failed(error: PgError) -> NotConnected {
     NotConnected::Failed(Box::new(error))
+}
+
+fn standby() -> StoreError {
+    let text = "the server is a standby, which can only be read: see to it that the address leads to the primary, and call again";
+    StoreError::new(StoreErrorKind::ReadOnly, text)
 }
 
 fn unreachable(cause: Cause) -> StoreError {
@@ -289,41 +430,60 @@ fn unreachable(cause: Cause) -> StoreError {
     }
 }
 
-async fn patiently<T>(
-    patience: Option<Duration>,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    match patience {
-        None => work.await,
-        Some(patience) => timeout(patience, work).await.unwrap_or_else(|_| {
-            Err(Failure::lost(format!(
-                "the server did not answer in {patience:?}: the connection was given up"
-            )))
-        }),
-    }
+/// A transaction is begun along with what is sent.
+#[derive(Clone, Copy)]
+struct Begin<'t> {
+    /// Reads the server's clock, too, before the transaction.
+    stale: Option<&'t Timekeeper>,
 }
 
 /// What is sent when it is polled first.
 type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
 
 impl Connection {
+    /// Sends nothing ahead that must not be done outside of the transaction: no setting of the session refuses a write that
+    /// follows a failed BEGIN. The clock is read before, because the pooler may take the end of its answer for the end of all.
+    async fn begin_behind_pooler(
+        &mut self,
+        options: &PostgresOptions,
+        heard: &Heard,
+        stale: Option<&Timekeeper>,
+        batch: &[Statement],
+        touch: Touch,
+    ) -> Done {
+        if let Some(time) = stale {
+            time.measure(&self.client).await.map_err(Failure::of_waiting)?;
+            heard.now();
+        }
+        let begin = Some(Begin { stale: None });
+        if touch == Touch::Reads {
+            return self.go(options, heard, begin, batch).await;
+        }
+        self.go(options, heard, begin, &[]).await?;
+        self.go(options, heard, None, batch).await
+    }
+
     /// Sends everything at once, and collects the answers.
     async fn go(
         &mut self,
         options: &PostgresOptions,
-        begin: Option<(&String, Option<&Timekeeper>)>,
+        heard: &Heard,
+        begin: Option<Begin<'_>>,
         batch: &[Statement],
     ) -> Done {
-        if options.pooling == Pooling::Session {
-            self.prepare(options, batch).await.map_err(Failure::of)?;
+        if self.route == Route::Direct {
+            self.prepare(options, batch).await.map_err(Failure::of_waiting)?;
         }
+        let (asked, begins) =
+            (Instant::now(), begin.map_or(0, |begin| 1 + usize::from(begin.stale.is_some())));
+        heard.now();
         let client = &self.client;
         let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 2);
-        if let Some((begin, stale)) = begin {
+        if let Some(Begin { stale }) = begin {
             if let Some(time) = stale {
                 sent.push(Box::pin(async { time.measure(client).await.map(|()| None) }));
             }
-            sent.push(Box::pin(async { client.batch_execute(begin).await.map(|()| None) }));
+            sent.push(Box::pin(async { client.batch_execute(&self.begin).await.map(|()| None) }));
         }
         for statement in batch {
             sent.push(match self.prepared.get(&place(statement.sql)) {
@@ -335,13 +495,21 @@ impl Connection {
                 )),
             });
         }
+        let sent = sent.into_iter().map(|sent| {
+            Box::pin(async {
+                let answer = sent.await;
+                heard.now();
+                answer
+            }) as Sent<'_, Option<Answer>>
+        });
         // The first error is the cause of those that follow.
-        together(sent)
-            .await
-            .into_iter()
-            .filter_map(Result::transpose)
-            .collect::<Result<_, _>>()
-            .map_err(Failure::of)
+        let answers = together(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
+            answer.map_err(|error| match at < begins {
+                true => Failure::of_waiting(error),
+                false => Failure::of_limited(error, asked.elapsed(), options.statement_timeout),
+            })
+        });
+        answers.filter_map(Result::transpose).collect()
     }
 
     async fn prepare(&mut self, options: &PostgresOptions, batch: &[Statement]) -> Result<(), PgError> {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use sha1::{Digest, Sha1};
 use tokio_postgres::{Client, GenericClient};
 
-use super::error::store_error;
+use super::error::{Failure, store_error};
 use super::name::Schema;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
@@ -198,7 +198,7 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
         .await
         .map_err(store_error)?;
     let lock = format!("SELECT pg_advisory_xact_lock({})", lock_number(schema));
-    transaction.batch_execute(&lock).await.map_err(store_error)?;
+    transaction.batch_execute(&lock).await.map_err(|error| StoreError::from(Failure::of_waiting(error)))?;
     let (create, applied) = match inspect(&transaction, schema).await? {
         Found::Current => return Ok(()),
         Found::Nothing => (format!("CREATE SCHEMA \"{schema}\";\n{LEDGER}"), 0),

@@ -17,8 +17,8 @@
 //! * A commit whose answer was lost is [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other
 //!   error has changed nothing. Serialization failures and deadlocks are
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
-//! * Each call of the store is one round trip, whatever the number of tasks; a transaction begins with its first call, and what
-//!   writes has one more to commit.
+//! * Each call of the store but [`TaskTx::audit`](crate::store::TaskTx::audit) is one round trip, whatever the number of tasks (an enqueue takes one for each 10,000); a
+//!   transaction begins with its first call, and what writes has one more to commit.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
 //!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts no table.
 //! * Tables of a newer version of the crate or of somebody else's are refused and left untouched.
@@ -47,6 +47,7 @@ mod migrate;
 mod name;
 mod options;
 mod pipeline;
+mod route;
 mod text;
 mod time;
 mod turn;
@@ -56,13 +57,14 @@ pub(crate) mod watch;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use connect::Connector;
 pub use host::{attach, tx};
 pub use listen::{Change, Listening};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
-pub use options::{Isolation, Migrations, Notify, Pooling, PostgresOptions, SynchronousCommit};
+pub use options::{Isolation, Migrations, Notify, PostgresOptions, SynchronousCommit};
 pub use time::PostgresClock;
 /// The driver, in the version the crate was built with: for hosts that connect, or hand in their own transactions.
 pub use tokio_postgres;
@@ -158,8 +160,8 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be connected to; `Backend` with [`Pooling::Transaction`], since a pooler that hands
-    /// connections from transaction to transaction loses notifications: open a store that connects directly for that.
+    /// By kind: `Io` if the server cannot be connected to; `Backend` if there is a pooler in between, which may lose
+    /// notifications: open a store that connects directly for that.
     ///
     /// # Examples
     ///
@@ -182,18 +184,17 @@ impl PostgresStore {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn on_change(&self, callback: impl Fn(Change) + Send + Sync + 'static) -> Result<Listening> {
-        if self.options.pooling == Pooling::Transaction {
-            let text = "a pooler in transaction mode loses notifications: listen with a store that connects to the \
-                        server directly";
-            return Err(StoreError::new(crate::error::StoreErrorKind::Backend, text).into());
-        }
         Ok(listen::listen(self.driver.runtime(), &self.connector, &self.options, &self.time, callback)?)
     }
 }
 
 impl Store for PostgresStore {
     fn info(&self) -> StoreInfo {
-        StoreInfo::new("postgres", migrate::VERSION, self.options.durability())
+        let info = StoreInfo::new("postgres", migrate::VERSION, self.options.durability());
+        match self.options.lock_timeout {
+            Duration::ZERO => info,
+            timeout => info.lock_timeout(timeout),
+        }
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::name::Schema;
+use super::route::Route;
 use crate::store::{Durability, TxMode};
 
 /// The isolation level of transactions that write. The store answers the same at each of them: its writers take turns.
@@ -40,18 +41,6 @@ pub enum SynchronousCommit {
     Off,
 }
 
-/// Who else uses the connections that the store is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Pooling {
-    /// Nobody: settings are made once, statements are prepared once.
-    #[default]
-    Session,
-    /// A pooler hands the server's connections from transaction to transaction, such as PgBouncer with
-    /// `pool_mode = transaction`: settings are made in each transaction, and no statement is prepared.
-    Transaction,
-}
-
 /// Whether opening a store may change the database's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -78,9 +67,9 @@ pub enum Notify {
 
 /// How a [`super::PostgresStore`] is opened. Durations of zero switch a limit off.
 ///
-/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`SynchronousCommit::On`], [`Pooling::Session`],
-/// [`Migrations::Apply`], [`Notify::On`], 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement, 60 s for an idle
-/// transaction. All of it is set on the store's own connections only.
+/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`SynchronousCommit::On`], [`Migrations::Apply`],
+/// [`Notify::On`], 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement, 60 s for an idle
+/// transaction. All of it is set on the store's own connections only, and behind a pooler in its own transactions only.
 ///
 /// # Examples
 ///
@@ -100,8 +89,6 @@ pub struct PostgresOptions {
     pub isolation: Isolation,
     /// When a commit is on the medium.
     pub synchronous_commit: SynchronousCommit,
-    /// Who else uses the connections.
-    pub pooling: Pooling,
     /// Whether opening may change tables.
     pub migrations: Migrations,
     /// Whether commits wake those who listen.
@@ -111,10 +98,12 @@ pub struct PostgresOptions {
     pub readers: u32,
     /// How long a call tries to connect before it answers an error of kind `Io`.
     pub connect_timeout: Duration,
-    /// How long a call waits for another writer before it answers [`crate::error::StoreErrorKind::Busy`].
+    /// How long a call waits for a connection of the store that is free, and then again for another writer, before it returns
+    /// [`crate::error::StoreErrorKind::Busy`].
     pub lock_timeout: Duration,
-    /// How long the server works on a statement before it gives up. The client waits a little longer and then gives the
-    /// connection up.
+    /// How long the server works on a statement before it gives up. When the client has heard nothing for this long, the
+    /// lock timeout and 5 s more, it gives the connection up: the server is gone, or something in between has forgotten the
+    /// connection. With zero it waits for ever.
     pub statement_timeout: Duration,
     /// How long a transaction may be open without asking anything before the server ends it: what bounds how long a host
     /// that is stopped in the middle of one holds up all others.
@@ -128,7 +117,6 @@ impl PostgresOptions {
             schema: Schema::default(),
             isolation: Isolation::default(),
             synchronous_commit: SynchronousCommit::default(),
-            pooling: Pooling::default(),
             migrations: Migrations::default(),
             notify: Notify::default(),
             readers: 2,
@@ -157,13 +145,6 @@ impl PostgresOptions {
     #[must_use]
     pub fn synchronous_commit(mut self, synchronous: SynchronousCommit) -> Self {
         self.synchronous_commit = synchronous;
-        self
-    }
-
-    /// Sets who else uses the connections.
-    #[must_use]
-    pub fn pooling(mut self, pooling: Pooling) -> Self {
-        self.pooling = pooling;
         self
     }
 
@@ -223,45 +204,38 @@ impl PostgresOptions {
         }
     }
 
-    /// What begins a transaction. One that writes takes its turn before it looks: the lock is asked for before any snapshot
-    /// is taken, so at every level it sees what the writer before it committed.
-    pub(super) fn begin(&self, mode: TxMode) -> String {
+    /// Returns what begins a transaction. One that writes takes its turn before it looks: the lock is asked for before any
+    /// snapshot is taken, so at every level it sees what the writer before it committed.
+    ///
+    /// Behind a pooler the settings are made here, and end with the transaction.
+    pub(super) fn begin(&self, mode: TxMode, route: Route) -> String {
+        let settings = match route {
+            Route::Direct => String::new(),
+            Route::Pooled => self.settings("SET LOCAL"),
+        };
         let begin = match mode {
-            TxMode::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY".to_owned(),
-            TxMode::Write => format!("BEGIN ISOLATION LEVEL {}, READ WRITE", self.isolation.sql()),
+            TxMode::Read => format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}"),
+            TxMode::Write => {
+                let (level, turn) = (self.isolation.sql(), super::turn::LOCK);
+                // To ask for a setting takes a snapshot, so it comes after the turn.
+                let durable = match route {
+                    Route::Direct => String::new(),
+                    Route::Pooled => self.durable("true"),
+                };
+                format!("BEGIN ISOLATION LEVEL {level}, READ WRITE;{settings}{turn};{durable}")
+            }
         };
-        let settings = match self.pooling {
-            Pooling::Session => String::new(),
-            Pooling::Transaction => self.settings("SET LOCAL"),
-        };
-        let turn = match mode {
-            TxMode::Read => "",
-            TxMode::Write => super::turn::LOCK,
-        };
-        self.schema.apply(&format!("{begin};{settings}{turn}"))
+        self.schema.apply(&begin)
     }
 
-    /// What is set on a connection of the store's own. Between transactions it refuses to write: so a statement that was
-    /// sent along with a BEGIN that failed does nothing.
-    pub(super) fn session(&self) -> Option<String> {
-        match self.pooling {
-            Pooling::Session => {
-                Some(format!("{}SET default_transaction_read_only = on;", self.settings("SET")))
-            }
-            Pooling::Transaction => None,
-        }
+    /// Returns what is set on a connection that leads to a server process of its own. Between transactions it refuses to write:
+    /// so a statement that was sent along with a BEGIN that failed does nothing.
+    pub(super) fn session(&self) -> String {
+        let (settings, durable) = (self.settings("SET"), self.durable("false"));
+        format!("{settings}{durable}SET default_transaction_read_only = on;")
     }
 
     fn settings(&self, set: &str) -> String {
-        let local = set == "SET LOCAL";
-        let commit = match self.synchronous_commit {
-            SynchronousCommit::Off => format!("{set} synchronous_commit = off;"),
-            // To ask takes a snapshot: before the turn is taken that must not be.
-            SynchronousCommit::On if local => String::new(),
-            SynchronousCommit::On => "SELECT set_config('synchronous_commit', 'on', false) \
-                 WHERE current_setting('synchronous_commit') = 'off';"
-                .to_owned(),
-        };
         let mut settings = String::new();
         for (name, value) in [
             ("statement_timeout", millis(self.statement_timeout)),
@@ -273,16 +247,37 @@ impl PostgresOptions {
         for planner in PLANNER {
             settings.push_str(&format!("{set} {planner};"));
         }
-        settings + &commit
+        if self.synchronous_commit == SynchronousCommit::Off {
+            settings.push_str(&format!("{set} synchronous_commit = off;"));
+        }
+        settings
     }
 
-    /// How long the client waits for the answers of so many statements.
-    pub(super) fn patience(&self, statements: usize) -> Option<Duration> {
+    /// Turns `synchronous_commit` on where the server has it off, and leaves any stricter value alone.
+    fn durable(&self, local: &str) -> String {
+        match self.synchronous_commit {
+            SynchronousCommit::Off => String::new(),
+            SynchronousCommit::On => format!(
+                "SELECT set_config('synchronous_commit', 'on', {local}) \
+                 WHERE current_setting('synchronous_commit') = 'off';"
+            ),
+        }
+    }
+
+    /// How long the client waits for the next answer before it gives the connection up.
+    pub(super) fn patience(&self) -> Option<Duration> {
         if self.statement_timeout.is_zero() {
             return None;
         }
-        let each = u32::try_from(statements).unwrap_or(u32::MAX).saturating_add(2);
-        Some(self.statement_timeout.saturating_mul(each).saturating_add(GRACE))
+        Some(self.lock_timeout.saturating_add(self.statement_timeout).saturating_add(GRACE))
+    }
+
+    /// How long a connection that only listens may be quiet before the server is asked whether it is there.
+    pub(super) fn quiet(&self) -> Duration {
+        match self.statement_timeout {
+            Duration::ZERO => MOST_QUIET,
+            timeout => timeout.clamp(LEAST_QUIET, MOST_QUIET),
+        }
     }
 }
 
@@ -298,8 +293,12 @@ pub(super) const PLANNER: [&str; 7] = [
     "plan_cache_mode = force_generic_plan",
 ];
 
-/// How much longer than the server the client waits.
-const GRACE: Duration = Duration::from_secs(5);
+/// How much longer than the server the client waits; also how long it waits for the answer to a question that costs nothing.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// Together with [`GRACE`], no longer than the patience with a statement.
+const MOST_QUIET: Duration = Duration::from_secs(30);
+const LEAST_QUIET: Duration = Duration::from_secs(1);
 
 /// A limit as the server takes it: milliseconds, 0 for none.
 fn millis(limit: Duration) -> i32 {

@@ -8,34 +8,83 @@ use parking_lot::Mutex;
 use tokio_postgres::{Client, Error as PgError, SimpleQueryMessage};
 
 use crate::clock::Clock;
-use crate::time::{duration_micros, from_micros};
+use crate::time::{duration_micros, from_micros, micros};
 
 const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// After this long the difference of the clocks is measured again, with the next transaction.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// A step back up to this is waited out, a larger one is followed.
+/// In microseconds. A step back up to this is waited out, a larger one is followed; so much may the machine's clocks move apart.
 const SMALL: i64 = 1_000_000;
 
+/// A moment, by both of the machine's clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Moment {
+    /// Is never set, but stands still while the machine is suspended.
+    steady: Instant,
+    /// Runs on while the machine is suspended, but may be set. In microseconds.
+    wall: i64,
+}
+
+/// How much time passed between two moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Passed {
+    micros: i64,
+    /// Whether both clocks say so.
+    agreed: bool,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { steady: Instant::now(), wall: micros(Utc::now()) }
+    }
+
+    fn later(self, length: Duration) -> Self {
+        Self { steady: self.steady + length, wall: self.wall.saturating_add(duration_micros(length)) }
+    }
+
+    /// Where the clocks moved apart, the machine was suspended or its wall clock was set: the longer time is right after a
+    /// suspension, and after a wall clock was set back. After one was set forward it is wrong, until the next reading.
+    fn since(self, earlier: Self) -> Passed {
+        let steady = duration_micros(self.steady.saturating_duration_since(earlier.steady));
+        let wall = self.wall.saturating_sub(earlier.wall);
+        let agreed = wall.abs_diff(steady) <= SMALL.unsigned_abs();
+        Passed { micros: if agreed { steady } else { steady.max(wall) }, agreed }
+    }
+}
+
 /// What the database's clock said, and when.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reading {
-    at: Instant,
+    at: Moment,
     micros: i64,
     /// By how much it may be wrong, in microseconds.
     off: i64,
 }
 
 impl Reading {
-    fn at(&self, instant: Instant) -> i64 {
-        self.micros.saturating_add(duration_micros(instant.saturating_duration_since(self.at)))
+    /// The answer is taken to be of the moment half way between question and answer. `None` if the machine was suspended in
+    /// between: then it may be of any moment.
+    fn new(asked: Moment, answered: Moment, micros: i64) -> Option<Self> {
+        answered.since(asked).agreed.then(|| {
+            let half = answered.steady.saturating_duration_since(asked.steady) / 2;
+            Self { at: asked.later(half), micros, off: duration_micros(half) }
+        })
     }
 
-    /// How wrong it may be at a later instant. Clocks differ by less than a thousandth.
-    fn off_at(&self, instant: Instant) -> i64 {
-        let passed = duration_micros(instant.saturating_duration_since(self.at));
-        self.off.saturating_add(passed / 1000)
+    fn at(&self, moment: Moment) -> i64 {
+        self.micros.saturating_add(moment.since(self.at).micros)
+    }
+
+    /// How wrong it may be at a later moment. Clocks differ by less than a thousandth.
+    fn off_at(&self, moment: Moment) -> i64 {
+        self.off.saturating_add(moment.since(self.at).micros / 1000)
+    }
+
+    fn is_stale(&self, moment: Moment) -> bool {
+        let passed = moment.since(self.at);
+        !passed.agreed || passed.micros > duration_micros(FRESH)
     }
 }
 
@@ -58,31 +107,38 @@ impl Default for Kept {
 
 impl Timekeeper {
     pub(super) fn is_stale(&self) -> bool {
-        self.0.lock().reading.is_none_or(|reading| reading.at.elapsed() > FRESH)
+        self.0.lock().reading.is_none_or(|reading| reading.is_stale(Moment::now()))
     }
 
-    /// Asks for the time. The answer is taken to be of the moment half way between question and answer.
+    /// Asks for the time.
     pub(super) async fn measure(&self, client: &Client) -> Result<(), PgError> {
-        let asked = Instant::now();
+        let asked = Moment::now();
         let answer = client.simple_query(ASK).await?;
-        let half = asked.elapsed() / 2;
+        let answered = Moment::now();
         let micros = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
             _ => None,
         });
-        if let Some(micros) = micros {
-            self.note(Reading { at: asked + half, micros, off: duration_micros(half) });
+        if let Some(reading) = micros.and_then(|micros| Reading::new(asked, answered, micros)) {
+            self.note(reading);
         }
         Ok(())
     }
 
-    /// An answer that took long tells little: what it does not contradict, and is known better, stays.
+    /// An answer that took long tells little: what it does not contradict, and is known better, stays. After the machine's
+    /// clocks moved apart nothing is known any more.
     fn note(&self, reading: Reading) {
         let mut kept = self.0.lock();
         let Some(before) = kept.reading.replace(reading) else {
             kept.last = i64::MIN;
             return;
         };
+        if !reading.at.since(before.at).agreed {
+            if kept.last.saturating_sub(reading.micros) > reading.off.saturating_add(SMALL) {
+                kept.last = i64::MIN;
+            }
+            return;
+        }
         let (told, off) = (before.at(reading.at), before.off_at(reading.at));
         let most = off.saturating_add(reading.off);
         if off < reading.off && told.abs_diff(reading.micros) <= most.unsigned_abs() {
@@ -92,11 +148,11 @@ impl Timekeeper {
         }
     }
 
-    fn now(&self, instant: Instant) -> i64 {
+    fn now(&self, moment: Moment) -> i64 {
         let mut kept = self.0.lock();
         let told = match kept.reading {
-            Some(reading) => reading.at(instant),
-            None => crate::time::micros(Utc::now()),
+            Some(reading) => reading.at(moment),
+            None => moment.wall,
         };
         kept.last = kept.last.max(told);
         kept.last
@@ -105,15 +161,20 @@ impl Timekeeper {
 
 /// The database's clock: [`super::PostgresStore::clock`].
 ///
-/// It runs between readings by the machine's monotonic clock. It is read when the store connects and then, at most every ten
-/// seconds, with a transaction; each reading is off by at most half the time that its answer took. It does not go back, unless the
-/// database's clock was set back by more than a second.
+/// It is read when the store connects and then, at most every ten seconds, along with a transaction. Each reading is off by at
+/// most half the time that its answer took. Between readings the machine's monotonic clock counts on. It does not go back,
+/// unless the database's clock was set back by more than a second.
+///
+/// When the machine's monotonic and wall clocks move apart by more than a second, the machine was suspended or its wall clock
+/// was set. The next transaction then reads the database's clock again, and until then the longer of both times counts. So
+/// the clock is right at once after a suspension; after the machine's wall clock was set forward by more than a second it is
+/// ahead by as much until that transaction.
 #[derive(Debug, Clone)]
 pub struct PostgresClock(pub(super) Arc<Timekeeper>);
 
 impl Clock for PostgresClock {
     fn now(&self) -> DateTime<Utc> {
-        from_micros(self.0.now(Instant::now()))
+        from_micros(self.0.now(Moment::now()))
     }
 }
 
@@ -121,11 +182,22 @@ impl Clock for PostgresClock {
 mod tests {
     use super::*;
 
+    const SECOND: i64 = 1_000_000;
+
+    /// Some moment, and what comes after it by this much on the steady clock and this much on the wall clock.
+    fn clocks() -> impl Fn(i64, i64) -> Moment {
+        let start = Moment::now();
+        move |steady, wall| Moment {
+            steady: start.steady + Duration::from_micros(steady.unsigned_abs()),
+            wall: start.wall + wall,
+        }
+    }
+
     #[test]
     fn it_runs_between_readings_and_steps_back_only_when_the_server_did() {
-        let (keeper, start) = (Timekeeper::default(), Instant::now());
-        let later = |micros: i64| start + Duration::from_micros(micros.unsigned_abs());
-        keeper.note(Reading { at: start, micros: 50_000_000, off: 0 });
+        let (keeper, clocks) = (Timekeeper::default(), clocks());
+        let later = |micros| clocks(micros, micros);
+        keeper.note(Reading { at: later(0), micros: 50_000_000, off: 0 });
         assert_eq!(keeper.now(later(7)), 50_000_007);
         keeper.note(Reading { at: later(10), micros: 49_999_999, off: 0 });
         assert_eq!(keeper.now(later(11)), 50_000_007, "a little too fast: it stands");
@@ -136,10 +208,10 @@ mod tests {
 
     #[test]
     fn an_answer_that_took_long_neither_sets_it_back_nor_makes_it_worse() {
-        let (keeper, start) = (Timekeeper::default(), Instant::now());
-        let second = |n: u64| start + Duration::from_secs(n);
+        let (keeper, clocks) = (Timekeeper::default(), clocks());
+        let second = |n: i64| clocks(n * SECOND, n * SECOND);
         // The answer was made at its end, and is taken to be of its middle.
-        keeper.note(Reading { at: second(5), micros: 10_000_000, off: 5_000_000 });
+        keeper.note(Reading::new(second(0), second(10), 10_000_000).unwrap());
         assert_eq!(keeper.now(second(10)), 15_000_000);
         keeper.note(Reading { at: second(11), micros: 11_000_000, off: 100 });
         assert_eq!(keeper.now(second(11)), 15_000_000, "it was too fast, but was not set back: it stands");
@@ -148,5 +220,36 @@ mod tests {
         assert_eq!(keeper.now(second(26)), 26_000_000, "known better than that");
         keeper.note(Reading { at: second(36), micros: 96_000_000, off: 5_000_000 });
         assert_eq!(keeper.now(second(37)), 97_000_000, "set forward");
+    }
+
+    /// What a suspended machine shows: its steady clock stood still, its wall clock did not.
+    #[test]
+    fn after_a_suspension_it_is_right_at_once_and_is_read_again() {
+        let (keeper, clocks) = (Timekeeper::default(), clocks());
+        let reading = Reading { at: clocks(0, 0), micros: 50 * SECOND, off: 0 };
+        keeper.note(reading);
+        assert!(!reading.is_stale(clocks(SECOND, 2 * SECOND)), "a leap second");
+        let awake = clocks(SECOND, 3_601 * SECOND);
+        assert_eq!(keeper.now(awake), (50 + 3_601) * SECOND);
+        assert!(reading.is_stale(awake));
+        keeper.note(Reading { at: awake, micros: 3_650 * SECOND, off: 5 * SECOND });
+        let later = clocks(3 * SECOND, 3_603 * SECOND);
+        assert_eq!(keeper.now(later), 3_652 * SECOND, "what was known better before it is known no more");
+        assert_eq!(Reading::new(clocks(0, 0), awake, 50 * SECOND), None, "asked before, answered after");
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_makes_it_wrong_until_it_is_read_again_at_most() {
+        let (keeper, clocks) = (Timekeeper::default(), clocks());
+        let reading = Reading { at: clocks(0, 0), micros: 50 * SECOND, off: 0 };
+        keeper.note(reading);
+        let back = clocks(SECOND, -600 * SECOND);
+        assert!(reading.is_stale(back));
+        assert_eq!(keeper.now(back), 51 * SECOND);
+        let forward = clocks(2 * SECOND, 600 * SECOND);
+        assert!(reading.is_stale(forward));
+        assert_eq!(keeper.now(forward), 650 * SECOND, "as after a suspension");
+        keeper.note(Reading { at: forward, micros: 52 * SECOND, off: 0 });
+        assert_eq!(keeper.now(forward), 52 * SECOND);
     }
 }

@@ -4,19 +4,55 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Failure;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// The most bytes of values that are sent with one statement. The server takes a little less than 1 GiB in a message, and
+/// ends the connection of who sends more.
+const MOST_BYTES: usize = (1 << 30) - (1 << 16);
 
 /// A value for a statement, with the type that the statement takes it as.
 #[derive(Debug)]
 pub(super) struct Param {
     pub(super) value: Box<dyn ToSql + Send + Sync>,
     pub(super) kind: Type,
+    /// How many it takes in a message.
+    bytes: usize,
+}
+
+/// What a value takes in a message, with its length before it.
+trait Size {
+    fn size(&self) -> usize;
+}
+
+impl Size for i64 {
+    fn size(&self) -> usize {
+        4 + size_of::<Self>()
+    }
+}
+
+impl Size for String {
+    fn size(&self) -> usize {
+        self.len().saturating_add(4)
+    }
+}
+
+impl<T: Size> Size for Option<T> {
+    fn size(&self) -> usize {
+        self.as_ref().map_or(4, Size::size)
+    }
+}
+
+impl<T: Size> Size for Vec<T> {
+    fn size(&self) -> usize {
+        self.iter().fold(4 + 20, |sum, element| sum.saturating_add(element.size()))
+    }
 }
 
 macro_rules! params {
     ($($rust:ty => $postgres:ident),+ $(,)?) => {$(
         impl From<$rust> for Param {
             fn from(value: $rust) -> Self {
-                Self { value: Box::new(value), kind: Type::$postgres }
+                Self { bytes: value.size(), value: Box::new(value), kind: Type::$postgres }
             }
         }
     )+};
@@ -57,6 +93,23 @@ macro_rules! ask {
 }
 pub(super) use ask;
 
+/// Refuses, before anything is sent, what the server would not take.
+pub(super) fn fits(batch: &[Statement]) -> Result<(), Failure> {
+    let bytes = |statement: &Statement| {
+        statement.params.iter().fold(0, |sum: usize, param| sum.saturating_add(param.bytes))
+    };
+    match batch.iter().map(bytes).find(|bytes| *bytes > MOST_BYTES) {
+        None => Ok(()),
+        Some(bytes) => {
+            let text = format!(
+                "the call carries {bytes} bytes, more than the {MOST_BYTES} that PostgreSQL takes at once: split it into \
+                 several calls"
+            );
+            Err(Failure::Refused(StoreError::new(StoreErrorKind::TooMuch, text)))
+        }
+    }
+}
+
 /// What a statement answered. How many rows it changed it must be asked to say.
 pub(super) type Answer = Vec<Row>;
 
@@ -76,5 +129,52 @@ pub(super) trait Wire: Send {
 impl<W: Wire + ?Sized> Wire for &mut W {
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure> {
         (**self).send(batch, touch)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::error::Error;
+
+    use tokio_postgres::types::private::BytesMut;
+
+    use super::*;
+
+    /// A statement that says of itself that it is too large.
+    pub(in super::super) fn too_large() -> Statement {
+        let mut statement = ask!("SELECT $1", 0);
+        statement.params[0].bytes = MOST_BYTES + 1;
+        statement
+    }
+
+    pub(in super::super) fn is_refused(done: Result<Vec<Answer>, Failure>) -> bool {
+        matches!(done, Err(Failure::Refused(error)) if error.kind() == StoreErrorKind::TooMuch
+            && !error.is_retryable() && error.to_string().contains("split it"))
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_before_it_is_sent() {
+        assert!(fits(&[ask!("SELECT 1"), ask!("SELECT $1", "text")]).is_ok());
+        assert!(is_refused(fits(&[ask!("SELECT 1"), too_large()]).map(|()| Vec::new())));
+    }
+
+    #[test]
+    fn a_value_takes_as_much_as_is_counted() -> Result<(), Box<dyn Error + Sync + Send>> {
+        let texts = || vec![Some("ü".to_owned()), None, Some(String::new())];
+        for param in [
+            Param::from(1),
+            Param::from(None::<i64>),
+            Param::from(vec![1, 2, 3]),
+            Param::from(vec![Some(1), None]),
+            Param::from("text"),
+            Param::from(None::<String>),
+            Param::from(texts()),
+            Param::from(texts().into_iter().flatten().collect::<Vec<String>>()),
+        ] {
+            let mut message = BytesMut::new();
+            param.value.to_sql_checked(&param.kind, &mut message)?;
+            assert_eq!(param.bytes, 4 + message.len(), "{param:?}");
+        }
+        Ok(())
     }
 }

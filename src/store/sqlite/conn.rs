@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use parking_lot::ReentrantMutex;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use parking_lot::{Mutex, ReentrantMutex};
+use rusqlite::{Connection, OpenFlags};
 
-use super::error::{code, commit_error, store_error};
+use super::error::{commit_error, store_error};
+use super::log::{self, Log};
 use super::options::SqliteOptions;
 use super::probe;
 use super::schema::{self, Found};
@@ -17,9 +18,6 @@ use crate::store::nested;
 
 /// More than the store has different statements.
 const STATEMENTS: usize = 128;
-
-/// The most bytes that the log keeps on disk once its content was moved to the database.
-const LOG_BYTES: i64 = 64 << 20;
 
 /// Pages in memory, in KiB (negative, as SQLite wants it).
 const CACHE_KIB: i64 = -(32 << 10);
@@ -48,12 +46,14 @@ pub(super) struct Line {
     options: SqliteOptions,
     /// Borrowed for as long as a transaction is open: a thread that comes again then finds it so.
     conn: ReentrantMutex<RefCell<Option<Connection>>>,
+    /// `None` for what does not write to a file.
+    log: Option<Mutex<Log>>,
 }
 
 impl Line {
     /// A line that connects at its first use.
     pub(super) fn lazy(place: Place, role: Role, options: SqliteOptions) -> Self {
-        Self { place, role, options, conn: ReentrantMutex::default() }
+        Self { place, role, options, conn: ReentrantMutex::default(), log: None }
     }
 
     /// A line to a database that is created or brought up to date, if need be.
@@ -67,15 +67,20 @@ impl Line {
             Place::Memory => Connection::open_in_memory().map_err(store_error)?,
         };
         tune(&conn, &options)?;
-        if schema::inspect(&conn, &options.prefix)? != Found::Current {
-            if matches!(place, Place::File(_)) {
+        // What is refused must be left as it is, so this comes before the journal mode is touched.
+        let found = schema::inspect(&conn, &options.prefix)?;
+        let log = match &place {
+            Place::File(path) => {
                 write_ahead(&conn, options.timeout())?;
+                Some(Mutex::new(Log::of(path)))
             }
+            Place::Memory => None,
+        };
+        if found != Found::Current {
             migrate(&conn, &options.prefix)?;
-        } else if matches!(place, Place::File(_)) {
-            write_ahead(&conn, options.timeout())?;
         }
-        Ok(Self { place, role: Role::Writer, options, conn: ReentrantMutex::new(RefCell::new(Some(conn))) })
+        let conn = ReentrantMutex::new(RefCell::new(Some(conn)));
+        Ok(Self { place, role: Role::Writer, options, conn, log })
     }
 
     /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection that is not in a
@@ -108,7 +113,13 @@ impl Line {
         execute(conn, "COMMIT").map_err(|error| {
             let is_known = !conn.is_autocommit() || access == Access::Read;
             Error::Store(if is_known { store_error(error) } else { commit_error(error) })
-        })
+        })?;
+        if access == Access::Write
+            && let (Some(log), Some(conn)) = (&self.log, healer.slot.as_mut())
+        {
+            log.lock().committed(conn, timeout);
+        }
+        Ok(())
     }
 
     fn reconnect(&self) -> StoreResult<Connection> {
@@ -158,16 +169,7 @@ fn execute(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
 
 fn connect(path: &Path, create: OpenFlags, options: &SqliteOptions) -> StoreResult<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
-    let conn = Connection::open_with_flags(path, flags).map_err(|error| {
-        let readable = std::fs::File::open(path).is_ok();
-        match code(&error).map(|code| code.code) {
-            Some(ErrorCode::CannotOpen) if readable => {
-                let text = format!("{} can only be read: make it and its folder writable", path.display());
-                StoreError::new(StoreErrorKind::ReadOnly, text).with_source(error)
-            }
-            _ => store_error(error),
-        }
-    })?;
+    let conn = Connection::open_with_flags(path, flags).map_err(store_error)?;
     conn.busy_timeout(options.timeout()).map_err(store_error)?;
     Ok(conn)
 }
@@ -191,7 +193,7 @@ fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     let set = |name, value: i64| conn.pragma_update(None, name, value).map_err(store_error);
     set("cache_size", CACHE_KIB)?;
-    conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(())).map_err(store_error)?;
+    conn.pragma_update_and_check(None, "journal_size_limit", log::KEPT, |_| Ok(())).map_err(store_error)?;
     conn.pragma_update(None, "synchronous", options.synchronous.pragma()).map_err(store_error)
 }
 

@@ -15,7 +15,10 @@
 //! # What is promised
 //!
 //! * A write transaction begins with `BEGIN IMMEDIATE`: it never reads what another writer then changes, and waits up to
-//!   the busy timeout for its turn. A long read stops no writer.
+//!   the busy timeout for its turn. A long read stops no writer, but makes the log grow: `docs/sql.md`.
+//! * Under reads that overlap the log stays near 128 MiB, if each of them is short. Starting it over keeps writers out
+//!   for at most half a second or the busy timeout, beside the time it takes to write to the disk. After an attempt that
+//!   a read outlasted, the next one of this store comes a minute later.
 //! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on working; a
 //!   connection that cannot be rolled back is closed and opened anew.
 //! * A commit that fails although it may have taken effect is answered with
@@ -23,6 +26,8 @@
 //! * A file that is no SQLite database, was written by a newer version of the crate, or has tables of the same prefix
 //!   from somewhere else is refused and left untouched, byte for byte. A database of somebody else's without such tables
 //!   is fine: the store's are added beside them, and write-ahead logging is turned on.
+//! * Opening a store leaves the file locks of the process's other connections in place, even if it is refused. A host
+//!   that opens the file in any other way than through SQLite drops those locks and loses commits: `docs/sql.md`.
 //! * A transaction begun inside another one on the same thread is refused at once, unless one of them reads and the other
 //!   writes and the database is a file: those have connections of their own.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
@@ -55,6 +60,7 @@
 
 mod conn;
 mod error;
+mod log;
 mod options;
 mod prefix;
 mod probe;
@@ -148,7 +154,7 @@ impl Store for SqliteStore {
             Some(_) => self.options.synchronous.durability(),
             None => Durability::None,
         };
-        StoreInfo::new("sqlite", schema::VERSION, durability)
+        StoreInfo::new("sqlite", schema::VERSION, durability).lock_timeout(self.options.timeout())
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {

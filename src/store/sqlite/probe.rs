@@ -1,82 +1,105 @@
-//! A look at a file before it is opened to be written: what is not ours stays as it is, byte for byte.
+//! A look at a file before it is opened for writing: what is not ours stays as it is, byte for byte.
 //!
-//! SQLite leaves files beside a database in WAL mode even when it opens it to read only. So a database whose log is
-//! empty is read as immutable, which takes no lock and makes no file. Another process may be writing at that very
-//! moment; what was read is therefore only believed if no log has appeared meanwhile, and everything is looked at again
-//! by the connection that stays.
+//! Only SQLite may open the file. Closing any descriptor of a file drops every lock that the process holds on it, those
+//! of its other connections included. SQLite puts off such a close while one of them needs its locks; `File` does not.
+//!
+//! Even a read-only connection leaves files beside a database in WAL mode. So the file is first read as immutable, which
+//! takes no lock and makes no file. That read can collide with a writer. It is believed only if the file stayed the same
+//! meanwhile and has no log and no journal; otherwise the file is read again, with locks. Either way the connection
+//! that stays looks again.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::SystemTime;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::error::store_error;
+use super::error::{Fault, Outcome, code};
 use super::prefix::Prefix;
 use super::schema::{self, Found};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
-const MAGIC: &[u8] = b"SQLite format 3\0";
-const HEADER: usize = 100;
-/// Where the header says that the file is in WAL mode, and the value that says so.
-const VERSIONS: std::ops::Range<usize> = 18..20;
-const WAL: u8 = 2;
-
 /// Refuses a file that is no SQLite database, or that holds a newer or foreign schema under the prefix.
-pub(super) fn look(path: &Path, prefix: &Prefix) -> StoreResult<Found> {
-    let Some(header) = header(path)? else { return Ok(Found::Nothing) };
-    let real = std::fs::canonicalize(path).map_err(|error| io_error(path, error))?;
-    if header[VERSIONS].contains(&WAL) && !has_log(&real) {
-        let found = look_with(&real, "?immutable=1", prefix);
-        if found.is_ok() || !has_log(&real) {
-            return found;
-        }
-    }
-    match look_with(&real, "?mode=ro", prefix) {
-        // Its last writer died, and only a connection that may write can clean up after it.
-        Err(error) if error.kind() == StoreErrorKind::ReadOnly => Ok(Found::Nothing),
-        found => found,
-    }
-}
-
-fn look_with(path: &Path, query: &str, prefix: &Prefix) -> StoreResult<Found> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(uri(path) + query, flags).map_err(store_error)?;
-    Ok(schema::inspect(&conn, prefix)?)
-}
-
-/// The first bytes of the database; none if there is no file, or nothing in it.
-fn header(path: &Path) -> StoreResult<Option<[u8; HEADER]>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+pub(super) fn look(path: &Path, prefix: &Prefix) -> StoreResult<()> {
+    // SQLite follows links, and keeps log and journal beside the file they lead to.
+    let real = match std::fs::canonicalize(path) {
+        Ok(real) => real,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io_error(path, error)),
     };
-    let mut read = Vec::with_capacity(HEADER);
-    file.take(HEADER as u64).read_to_end(&mut read).map_err(|error| io_error(path, error))?;
-    if read.is_empty() {
-        return Ok(None);
+    let before = Trace::of(&real)?;
+    if before.bytes == 0 {
+        return Ok(());
     }
-    match <[u8; HEADER]>::try_from(read) {
-        Ok(header) if header.starts_with(MAGIC) => Ok(Some(header)),
-        _ => {
-            let text =
-                format!("{} is no SQLite database: it was left untouched: name another", path.display());
-            Err(StoreError::new(StoreErrorKind::Corrupt, text))
+    let found = look_with(&real, "?immutable=1", prefix);
+    // Writers never change what makes a file a database, so a collision cannot look like this.
+    if let Err(Fault::Sqlite(error)) = &found
+        && code(error).is_some_and(|code| code.code == ErrorCode::NotADatabase)
+    {
+        let text = format!("{} is no SQLite database: it was left untouched: name another", path.display());
+        return Err(StoreError::new(StoreErrorKind::Corrupt, text));
+    }
+    if before.is_quiet() && Trace::of(&real)? == before {
+        return Ok(found.map(drop)?);
+    }
+    match look_with(&real, "?mode=ro", prefix).map_err(StoreError::from) {
+        // Its last writer died, and only a connection that may write can clean up after it.
+        Err(error) if error.kind() == StoreErrorKind::ReadOnly => Ok(()),
+        found => found.map(drop),
+    }
+}
+
+fn look_with(path: &Path, query: &str, prefix: &Prefix) -> Outcome<Found> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(uri(path) + query, flags).map_err(|error| {
+        let text = format!("{} cannot be opened: check that it may be read", path.display());
+        Fault::Refused(StoreError::new(StoreErrorKind::Io, text).with_source(error))
+    })?;
+    schema::inspect(&conn, prefix)
+}
+
+/// What can be known of a database without opening it.
+#[derive(Debug, PartialEq, Eq)]
+struct Trace {
+    bytes: u64,
+    written: Option<SystemTime>,
+    log: u64,
+    journal: u64,
+}
+
+impl Trace {
+    fn of(path: &Path) -> StoreResult<Self> {
+        let file = std::fs::metadata(path).map_err(|error| io_error(path, error))?;
+        if !file.is_file() {
+            let text = format!("{} is no file: name one", path.display());
+            return Err(StoreError::new(StoreErrorKind::Io, text));
         }
+        Ok(Self {
+            bytes: file.len(),
+            written: file.modified().ok(),
+            log: bytes_beside(path, "-wal"),
+            journal: bytes_beside(path, "-journal"),
+        })
     }
+
+    /// Everything that was committed is in the file itself, and no writer has begun.
+    fn is_quiet(&self) -> bool {
+        self.log == 0 && self.journal == 0
+    }
+}
+
+/// The length of a file that SQLite keeps beside a database; 0 if it is not there.
+pub(super) fn bytes_beside(path: &Path, suffix: &str) -> u64 {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    std::fs::metadata(name).map_or(0, |file| file.len())
 }
 
 fn io_error(path: &Path, error: std::io::Error) -> StoreError {
     let text = format!("{} cannot be read: {error}", path.display());
     StoreError::new(StoreErrorKind::Io, text).with_source(error)
-}
-
-fn has_log(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    std::fs::metadata(PathBuf::from(log)).is_ok_and(|log| log.len() > 0)
 }
 
 /// The path as a URI of SQLite's, every byte that could mean something escaped.
@@ -100,6 +123,7 @@ fn uri(path: &Path) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(unix)]
     #[test]
     fn a_database_whose_writer_died_is_left_to_a_connection_that_can_clean_up() {
         let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -110,13 +134,14 @@ mod tests {
              BEGIN; UPDATE app SET x = zeroblob(99999); INSERT INTO app VALUES (zeroblob(500000))",
         )
         .unwrap();
-        for name in ["app.db", "app.db-journal"] {
-            std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
-        }
+        // Another process copies: what this one opens and closes costs the connection its locks.
+        let files = ["app.db", "app.db-journal"].map(|name| dir.path().join(name));
+        let done = std::process::Command::new("cp").args(files).arg(copy.path()).status().unwrap();
+        assert!(done.success());
         let path = copy.path().join("app.db");
-        let refused = look_with(&path, "?mode=ro", &Prefix::default()).unwrap_err();
+        let refused = StoreError::from(look_with(&path, "?mode=ro", &Prefix::default()).unwrap_err());
         assert_eq!(refused.kind(), StoreErrorKind::ReadOnly);
-        assert_eq!(look(&path, &Prefix::default()).unwrap(), Found::Nothing);
+        look(&path, &Prefix::default()).unwrap();
         crate::store::SqliteStore::open(&path, crate::store::sqlite::SqliteOptions::new()).unwrap();
         let conn = Connection::open(&path).unwrap();
         let size: i64 = conn.query_row("SELECT length(x) FROM app", [], |row| row.get(0)).unwrap();
@@ -131,6 +156,6 @@ mod tests {
         conn.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE sm_task (x)").unwrap();
         drop(conn);
         assert_eq!(look(&path, &Prefix::default()).unwrap_err().kind(), StoreErrorKind::Schema);
-        assert_eq!(look(&path, &Prefix::new("x_").unwrap()).unwrap(), Found::Nothing);
+        look(&path, &Prefix::new("x_").unwrap()).unwrap();
     }
 }

@@ -46,8 +46,10 @@ pub(crate) enum Fault {
     StartsUnderAnyEpoch,
     MovesFromAnyState,
     MovesUnderAnyEpoch,
+    MovesTellNoFinish,
     PromotesOneTooEarly,
     PromotesOneTooLate,
+    PromotesOneTooMany,
     PromotesForAKnownRequest,
     SurveysBeforeItPromotes,
     SurveysAllPools,
@@ -58,10 +60,14 @@ pub(crate) enum Fault {
     NotesRequestsInOrderOfNumbers,
     ForgetsRequestsAtTheInstant,
     ForgetsOneRequestTooMany,
+    ReplacesNoRequest,
+    KeepsOneRequestTooMany,
+    CountsNoRequests,
     ForgetsBeforeItNotes,
     AnswersThatAllWasOpen,
     ExpiresOneTooLate,
     ForgetsOneTooMany,
+    ForgetsSensorsWithTheRest,
     ActiveRunsStopExclusive,
     ActiveRunsInAnyOrder,
     NamespacesAreIgnored,
@@ -223,6 +229,9 @@ impl TaskTx for BentTx<'_> {
                 wanted.task = fresh;
             }
         }
+        if self.fault == Fault::MovesTellNoFinish {
+            moves.iter_mut().for_each(|wanted| wanted.finished = false);
+        }
         self.tx.move_if(&moves)
     }
 
@@ -233,10 +242,16 @@ impl TaskTx for BentTx<'_> {
         }
     }
 
-    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_ended(
+        &mut self,
+        before: DateTime<Utc>,
+        sensors_before: DateTime<Utc>,
+        limit: usize,
+    ) -> StoreResult<usize> {
         match self.fault {
-            Fault::ForgetsOneTooMany => self.tx.forget_ended(before, limit.saturating_add(1)),
-            _ => self.tx.forget_ended(before, limit),
+            Fault::ForgetsOneTooMany => self.tx.forget_ended(before, sensors_before, limit.saturating_add(1)),
+            Fault::ForgetsSensorsWithTheRest => self.tx.forget_ended(before, before, limit),
+            _ => self.tx.forget_ended(before, sensors_before, limit),
         }
     }
 
@@ -289,6 +304,8 @@ impl SensorTx for BentTx<'_> {
         fn last_forgotten_change() -> u64;
         fn note_events(events: &[EventNote]) -> ();
         fn acknowledge_events(seqs: &[u64]) -> usize;
+        fn forget_events(before: DateTime<Utc>, limit: usize) -> usize;
+        fn kept_by_events(before: DateTime<Utc>, limit: usize) -> usize;
         fn put_worker(worker: &Worker) -> ();
         fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;

@@ -11,9 +11,15 @@ use super::{BentTx, Fault, later};
 
 /// What the inner store is asked.
 pub(super) fn bent_query(fault: Fault, query: &mut SurveyQuery) -> SurveyQuery {
+    if let Some(promote) = &mut query.promote {
+        match fault {
+            Fault::PromotesOneTooEarly => promote.now = later(promote.now, 1),
+            Fault::PromotesOneTooLate => promote.now = later(promote.now, -1),
+            Fault::PromotesOneTooMany => promote.limit = promote.limit.saturating_add(1),
+            _ => {}
+        }
+    }
     match fault {
-        Fault::PromotesOneTooEarly => query.promote = query.promote.map(|now| later(now, 1)),
-        Fault::PromotesOneTooLate => query.promote = query.promote.map(|now| later(now, -1)),
         Fault::SurveysAllPools => query.pools = WhichPools::All,
         Fault::SurveysWithoutTheRequest => query.request = None,
         _ => {}
@@ -49,7 +55,7 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
     let mut numbers = batch.tasks.to_vec();
     match tx.fault {
         Fault::GrantWithoutTheReadiness => {
-            tx.tx.survey(&SurveyQuery::new().promote(later(batch.now, 1_000_000)))?;
+            tx.tx.survey(&SurveyQuery::new().promote(later(batch.now, 1_000_000), usize::MAX))?;
         }
         Fault::TakesSlotsWithoutTheCondition => return with_endless_pools(tx, &batch),
         Fault::TakesLimitsWithoutTheCondition => return with_endless_limits(tx, &batch),
@@ -64,6 +70,11 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
         Fault::ForgetsOneRequestTooMany => {
             batch.forget.iter_mut().for_each(|forget| forget.limit = forget.limit.saturating_add(1));
         }
+        Fault::ReplacesNoRequest => batch.replaces = None,
+        Fault::KeepsOneRequestTooMany => batch.forget.iter_mut().for_each(|forget| {
+            forget.most = forget.most.map(|most| most.saturating_add(1));
+        }),
+        Fault::CountsNoRequests => batch.forget.iter_mut().for_each(|forget| forget.most = None),
         Fault::ForgetsBeforeItNotes => {
             let mut forget = GrantBatch::new(&[], batch.holder, batch.now, batch.expires_at);
             forget.forget = batch.forget.take();

@@ -12,6 +12,7 @@ use crate::sensor::Poked;
 use crate::service::observer::spans;
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
+use crate::time;
 
 /// A thread's place.
 #[derive(Default)]
@@ -55,6 +56,10 @@ impl Call {
         jobs: impl Iterator<Item = &'a Job> + Clone,
     ) -> Option<Self> {
         let timeout = jobs.clone().map(|job| job.timeout).min()?;
+        // Of several groups the last counts: the end of one must not cut short the poke of the others.
+        let until = jobs.clone().map(|job| job.of_use_until).max()?;
+        let left = until.saturating_sub(time::micros(jobs.clone().next()?.now));
+        let timeout = timeout.min(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
         let mut asked = jobs.map(|job| Asked { group: job.group, tick: job.tick });
         let first = asked.next()?;
         Some(Self { began, timeout, knew, first, more: asked.collect() })

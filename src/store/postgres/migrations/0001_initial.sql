@@ -1,8 +1,10 @@
 -- Instants are microseconds since 1970, UTC. Names sort by their bytes. What becomes of a NUL or a U+001A in a text of the
 -- host's: U+001A '0', U+001A '1'.
 
--- The writers take turns by locking it. ticket: changed by each that changes anything.
+-- The writers take turns by locking it. ticket: changed by each that changes anything. one: the key of its one row, without which
+-- the server would refuse to update it in a schema that is published for logical replication.
 CREATE TABLE sm.writer (
+    one    BOOLEAN PRIMARY KEY DEFAULT true CHECK (one),
     ticket BIGINT NOT NULL
 );
 INSERT INTO sm.writer (ticket) VALUES (0);
@@ -51,7 +53,8 @@ CREATE INDEX lane_ready ON sm.lane (no) WHERE ready > 0;
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
 -- 6 success, 7 failed, 8 skipped.
 -- map_index: -1 is a task that is not mapped. events: how many of its events are not acknowledged. lease_loss: NULL is fail,
--- else how many are requeued. retry: NULL is never.
+-- else how many are requeued. retry: NULL is never. finished: the state to which the holder's finish moved it when its last
+-- lease ended; NULL if something else ended that lease or moved the task since.
 CREATE TABLE sm.task (
     no               BIGINT PRIMARY KEY,
     state            BIGINT NOT NULL DEFAULT 0,
@@ -77,6 +80,7 @@ CREATE TABLE sm.task (
     first_started_at BIGINT,
     started_at       BIGINT,
     ended_at         BIGINT,
+    finished         BIGINT,
     namespace        TEXT COLLATE "C" NOT NULL,
     workflow         TEXT COLLATE "C" NOT NULL,
     run              TEXT COLLATE "C" NOT NULL,
@@ -89,7 +93,7 @@ CREATE TABLE sm.task (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX task_key ON sm.task (namespace, workflow, run, task, map_index);
 CREATE INDEX task_ready ON sm.task (lane, rank, logical_date, map_index, no) INCLUDE (ready_at) WHERE state = 0;
-CREATE INDEX task_due ON sm.task (due, no) WHERE due IS NOT NULL;
+CREATE INDEX task_due ON sm.task (due, rank, logical_date, map_index, no) WHERE due IS NOT NULL;
 CREATE INDEX task_lease ON sm.task (expires_at, no) WHERE expires_at IS NOT NULL;
 CREATE INDEX task_sensing ON sm.task (lane) WHERE state = 4;
 CREATE INDEX task_ended ON sm.task (ended_at, no) WHERE state >= 6 AND events = 0;
@@ -139,12 +143,13 @@ CREATE TABLE sm.event (
     message    TEXT
 );
 
--- codes, shards: how it splits the shard codes.
+-- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
 CREATE TABLE sm.worker (
     name       TEXT COLLATE "C" PRIMARY KEY,
     codes      BIGINT NOT NULL,
     shards     BIGINT NOT NULL,
-    expires_at BIGINT NOT NULL
+    expires_at BIGINT NOT NULL,
+    incarnation BIGINT NOT NULL
 );
 CREATE INDEX worker_expiry ON sm.worker (expires_at, name);
 

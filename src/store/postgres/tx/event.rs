@@ -1,5 +1,7 @@
 //! Events: kept until they are acknowledged.
 
+use chrono::{DateTime, Utc};
+
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
@@ -9,6 +11,15 @@ use crate::sensor::{Ending, SensorEvent};
 use crate::store::EventNote;
 use crate::store::code::Code;
 use crate::time::micros;
+
+/// Counts the events that are `gone` no more with their tasks.
+macro_rules! counted {
+    () => {
+        ", counted AS (UPDATE sm.task SET events = task.events - less.less \
+           FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
+         SELECT count(*) FROM gone"
+    };
+}
 
 pub(super) const NOTE: &str = "INSERT INTO sm.event (seq, no, generation, at, reason, next, value, message) \
      SELECT counter.value + place, given.no, given.generation, given.at, given.reason, given.next, given.value, \
@@ -24,11 +35,18 @@ pub(super) const EVENTS: &str = "SELECT event.seq, event.no, event.generation, e
        event.value, event.message, task.namespace, task.workflow, task.run, task.task, task.map_index \
      FROM (SELECT * FROM sm.event WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint) event \
      CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = event.no OFFSET 0) task";
-pub(super) const ACKNOWLEDGE: &str = "WITH gone AS ( \
-       DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no), \
-     counted AS (UPDATE sm.task SET events = task.events - less.less \
-       FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
-     SELECT count(*) FROM gone";
+pub(super) const ACKNOWLEDGE: &str =
+    concat!("WITH gone AS (DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no)", counted!());
+pub(super) const FORGET: &str = concat!(
+    "WITH old AS MATERIALIZED (SELECT seq FROM ( \
+       SELECT seq, at FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) first WHERE at < $1::bigint), \
+     gone AS (DELETE FROM sm.event USING old WHERE event.seq = old.seq RETURNING event.no)",
+    counted!()
+);
+pub(super) const KEPT: &str = "SELECT count(DISTINCT event.no) \
+     FROM (SELECT no FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) event \
+     CROSS JOIN LATERAL (SELECT state, ended_at FROM sm.task WHERE task.no = event.no OFFSET 0) task \
+     WHERE task.state >= 6 AND task.ended_at < $1::bigint";
 
 impl Db<'_> {
     pub(super) fn note_events(&mut self, events: &[EventNote]) -> Outcome<()> {
@@ -74,5 +92,13 @@ impl Db<'_> {
     pub(super) fn acknowledge_events(&mut self, seqs: &[u64]) -> Outcome<usize> {
         let seqs: Vec<i64> = seqs.iter().filter_map(|seq| i64::try_from(*seq).ok()).collect();
         self.number(ask!(ACKNOWLEDGE, seqs))
+    }
+
+    pub(super) fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        self.number(ask!(FORGET, micros(before), clamp(limit)))
+    }
+
+    pub(super) fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        self.number(ask!(KEPT, micros(before), clamp(limit)))
     }
 }

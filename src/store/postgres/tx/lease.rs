@@ -10,31 +10,35 @@ use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
-use crate::store::code::{mask, task_state};
+use crate::store::code::{Code, mask, task_state};
 use crate::store::{Move, Moved};
 use crate::task::TaskRecord;
 use crate::time::{from_micros, micros};
 
-pub(super) const START: &str = "UPDATE sm.task SET state = 2, started_at = $3::bigint, \
-     first_started_at = coalesce(first_started_at, $3::bigint) \
-     FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
-     WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 RETURNING task.no, task.epoch";
+pub(super) const START: &str = concat!(
+    "UPDATE sm.task SET state = 2, started_at = ",
+    row::recorded_at!("$3::bigint"),
+    ", first_started_at = coalesce(first_started_at, ",
+    row::recorded_at!("$3::bigint"),
+    ") FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
+     WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 RETURNING task.no, task.epoch"
+);
 pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = $3::bigint \
      FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
      WHERE task.no = given.no AND task.epoch = given.epoch AND holder IS NOT NULL RETURNING task.no, task.epoch";
 /// Of several moves of one task the first counts that its state allows.
 pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (given.no) given.*, task.lane, task.was \
        FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
-         $8::bigint[], $9::bigint[], $10::text[], $11::text[]) \
-       WITH ORDINALITY given (no, epoch, allowed, state, due, held_slots, forgive, lose, ended_at, message, value, place) \
+         $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[]) \
+       WITH ORDINALITY given (no, epoch, allowed, state, due, held_slots, forgive, lost, ended_at, finished, message, value, place) \
        CROSS JOIN LATERAL (SELECT lane, state AS was FROM sm.task WHERE task.no = given.no AND task.epoch = given.epoch \
          AND (given.allowed >> state::int) & 1 = 1 OFFSET 0) task \
        ORDER BY given.no, place), \
      moved AS (UPDATE sm.task SET state = hit.state, due = hit.due, held_slots = hit.held_slots, \
-         ready_at = coalesce(hit.due, hit.ended_at, task.ready_at), \
-         forgiven = least(task.forgiven + hit.forgive, 4294967295), lost = least(task.lost + hit.lose, 4294967295), \
+         ready_at = coalesce(greatest(hit.due, hit.ended_at), task.ready_at), \
+         forgiven = least(task.forgiven + hit.forgive, 4294967295), lost = coalesce(hit.lost, task.lost), \
          ended_at = coalesce(hit.ended_at, task.ended_at), message = hit.message, value = hit.value, \
-         holder = NULL, expires_at = NULL \
+         finished = hit.finished, holder = NULL, expires_at = NULL \
        FROM hit WHERE task.no = hit.no), \
      counted AS (UPDATE sm.lane SET ready = lane.ready + changed.more \
        FROM (SELECT lane, (count(*) FILTER (WHERE state = 0)) - (count(*) FILTER (WHERE was = 0)) AS more \
@@ -112,8 +116,9 @@ impl Db<'_> {
             instants(|change| change.due),
             each(|change| change.held_slots.into()),
             each(|change| change.forgive.into()),
-            each(|change| change.lose.into()),
+            moves.iter().map(|change| change.lost.map(i64::from)).collect::<Vec<Option<i64>>>(),
             instants(|change| change.ended_at),
+            moves.iter().map(|change| change.finished.then(|| change.to.code())).collect::<Vec<_>>(),
             texts(|change| &change.message),
             texts(|change| &change.value),
         );

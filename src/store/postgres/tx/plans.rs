@@ -47,6 +47,8 @@ const HOT: &[(&str, &str)] = &[
     ("count events", event::COUNT),
     ("events", event::EVENTS),
     ("acknowledge", event::ACKNOWLEDGE),
+    ("forget events", event::FORGET),
+    ("kept by events", event::KEPT),
     ("release shards", worker::RELEASE),
     ("live workers", worker::LIVE_WORKERS),
     ("forget_workers", worker::FORGET_WORKERS),
@@ -89,7 +91,7 @@ async fn connect(schema: &Schema) -> Client {
     client.batch_execute(&format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE")).await.unwrap();
     migrate(&mut client, schema).await.unwrap();
     let options = PostgresOptions::new().schema(schema.clone());
-    client.batch_execute(&options.session().unwrap()).await.unwrap();
+    client.batch_execute(&options.session()).await.unwrap();
     client.batch_execute("SET default_transaction_read_only = off").await.unwrap();
     client
 }
@@ -130,6 +132,7 @@ const READ_WHOLE: &[&str] = &[
     "pool_pkey",
     "namespace_pkey",
     "shard_pkey",
+    "writer_pkey",
 ];
 
 /// The scan of an index from end to end, which is no better than that of its table.
@@ -194,7 +197,7 @@ fn statistics_change_no_plan() {
                  DELETE FROM sm.namespace; DELETE FROM sm.level; DELETE FROM sm.run;
                  INSERT INTO sm.sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm.task;
                  INSERT INTO sm.event (seq, no, generation, at, reason, next) SELECT no, no, 1, 0, 0, 6 FROM sm.task;
-                 INSERT INTO sm.worker (name, codes, shards, expires_at) SELECT 'w' || no, 1, 1, no FROM sm.task;
+                 INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) SELECT 'w' || no, 1, 1, no, no FROM sm.task;
                  INSERT INTO sm.shard (shard, holder, epoch, expires_at) SELECT no, 'w' || no, 1, no FROM sm.task;
                  INSERT INTO sm.namespace (no, name) SELECT no, 'n' || no FROM sm.task WHERE no < 100;
                  INSERT INTO sm.level (ns, bit, mask, before, after) SELECT no, bit, 0, 9, 9 FROM sm.namespace, generate_series(1, 20) bit;

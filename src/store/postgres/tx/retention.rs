@@ -11,7 +11,8 @@ use crate::time::micros;
 /// key that nothing else keeps.
 pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
        SELECT no, lane FROM sm.task WHERE state >= 6 AND events = 0 AND ended_at < $1::bigint \
-       ORDER BY ended_at, no LIMIT $2::bigint), \
+         AND (ended_at < $2::bigint OR (SELECT sensor.no FROM sm.sensor WHERE sensor.no = task.no) IS NULL) \
+       ORDER BY ended_at, no LIMIT $3::bigint), \
      sensors AS (DELETE FROM sm.sensor USING gone WHERE sensor.no = gone.no RETURNING sensor.changed), \
      tasks AS (DELETE FROM sm.task USING gone WHERE task.no = gone.no), \
      forgotten AS (UPDATE sm.counter SET value = greatest(value, last.changed) \
@@ -35,7 +36,12 @@ pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
      SELECT count(*) FROM gone";
 
 impl Db<'_> {
-    pub(super) fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        self.number(ask!(FORGET_ENDED, micros(before), clamp(limit)))
+    pub(super) fn forget_ended(
+        &mut self,
+        before: DateTime<Utc>,
+        sensors_before: DateTime<Utc>,
+        limit: usize,
+    ) -> Outcome<usize> {
+        self.number(ask!(FORGET_ENDED, micros(before), micros(sensors_before), clamp(limit)))
     }
 }

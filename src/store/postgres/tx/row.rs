@@ -15,7 +15,7 @@ use crate::backoff::RetryPolicy;
 use crate::id::{Holder, IdError, Namespace, PoolName, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::lease::{Lease, TaskNo};
 use crate::store::code::{Code, from_task_state};
-use crate::task::{LeaseLoss, TaskRecord};
+use crate::task::{LeaseLoss, TaskRecord, TaskState};
 use crate::time;
 
 /// The columns of [`task`], of `task` and its `lane`, for statements that read nothing else.
@@ -25,16 +25,24 @@ macro_rules! task_columns {
          task.logical_date, task.priority, task.state, task.due, task.epoch, task.held_slots, task.expires_at, task.attempt, \
          task.forgiven, task.lease_loss, task.attempt_runs, task.enqueued_at, task.queued_at, task.first_started_at, \
          task.started_at, task.ended_at, task.holder, task.retry, task.message, task.value, task.payload, task.ready_at, \
-         task.lost, lane.pool, lane.slots, lane.limits"
+         task.lost, task.finished, lane.pool, lane.slots, lane.limits"
     };
 }
 pub(super) use task_columns;
 
+/// [`TaskRecord::recorded_at`] of a task that waits for no instant, at the instant `$now`.
+macro_rules! recorded_at {
+    ($now:literal) => {
+        concat!("greatest(", $now, ", enqueued_at, ready_at, queued_at, started_at, ended_at)")
+    };
+}
+pub(super) use recorded_at;
+
 /// Where a statement's own columns begin that stand behind [`task_columns`].
-pub(super) const AFTER_TASK: usize = 34;
+pub(super) const AFTER_TASK: usize = 35;
 
 /// Where the columns of the lane begin in [`task_columns`].
-const LANE: usize = 31;
+const LANE: usize = 32;
 
 pub(super) fn value<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<T> {
     Ok(row.try_get(at)?)
@@ -189,11 +197,12 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
         ended_at: maybe_instant(row, 23)?,
         retry: match value::<Option<&str>>(row, 25)? {
             None => RetryPolicy::none(),
-            Some(json) => serde_json::from_str(json)?,
+            Some(text) => RetryPolicy::stored(text),
         },
         message: maybe_text(row, 26)?,
         value: maybe_text(row, 27)?,
         payload: text(row, 28)?,
+        finished: value::<Option<i64>>(row, 31)?.map(TaskState::from_code).transpose()?,
     })
 }
 

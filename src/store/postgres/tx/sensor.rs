@@ -356,6 +356,14 @@ impl SensorTx for PostgresTx<'_> {
         self.write(|db| if seqs.is_empty() { Ok(0) } else { db.acknowledge_events(seqs) })
     }
 
+    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.write(|db| if limit == 0 { Ok(0) } else { db.forget_events(before, limit) })
+    }
+
+    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.read(|db| if limit == 0 { Ok(0) } else { db.kept_by_events(before, limit) })
+    }
+
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
         self.write(|db| db.put_worker(worker))
     }

@@ -14,15 +14,19 @@ use crate::time::{from_micros, micros};
 
 pub(super) const REQUEST: &str = "SELECT nos, epochs FROM sm.request WHERE id = $1::text";
 /// Does nothing for a tick that was noted. A tick for which nothing is due writes nothing, not even that it writes.
+///
+/// `= ANY` instead of a join: a host's transaction leaves the planner as it is, and a join it may merge, which reads the
+/// whole index of numbers.
 pub(super) const PROMOTE: &str = "WITH due AS MATERIALIZED ( \
        SELECT no, lane FROM sm.task WHERE due IS NOT NULL AND due <= $1::bigint \
-         AND NOT EXISTS (SELECT FROM sm.request WHERE id = $2::text)), \
+         AND NOT EXISTS (SELECT FROM sm.request WHERE id = $2::text) \
+       ORDER BY due, rank, logical_date, map_index, no LIMIT $3::bigint), \
      ticket AS (UPDATE sm.writer SET ticket = ticket + 1 WHERE EXISTS (SELECT FROM due)), \
-     promoted AS (UPDATE sm.task SET state = 0, due = NULL FROM due WHERE task.no = due.no), \
+     promoted AS (UPDATE sm.task SET state = 0, due = NULL WHERE no = ANY (ARRAY(SELECT no FROM due))), \
      counted AS (UPDATE sm.lane SET ready = ready + more \
        FROM (SELECT lane, count(*) AS more FROM due GROUP BY lane) due WHERE lane.no = due.lane) \
      SELECT count(*) FROM due";
-pub(super) const NEXT_DUE: &str = "SELECT due FROM sm.task WHERE due IS NOT NULL ORDER BY due, no LIMIT 1";
+pub(super) const NEXT_DUE: &str = "SELECT due FROM sm.task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready FROM sm.lane WHERE ready > 0 ORDER BY no";
 pub(super) const NAMED_POOLS: &str = "SELECT pool.name, pool.slots, used, deferred, description \
@@ -39,14 +43,17 @@ pub(super) const CANDIDATES: &str = "SELECT page.lane, rank, logical_date, map_i
        WHERE task.lane = page.lane AND state = 0 \
          AND (rank, logical_date, map_index, no) > (after_rank, after_date, after_index, after_no) \
        ORDER BY rank, logical_date, map_index, no LIMIT page.most) task";
-/// Notes what it granted, if a name is given for that. `state + 0`: not to be mistaken for the condition of an index.
+/// Notes what it granted, if a name is given for that, and then only deletes the note that this one replaces.
+/// `state + 0`: not to be mistaken for the condition of an index.
 pub(super) const GRANT: &str = concat!(
     "WITH granted AS (UPDATE sm.task SET state = 1, epoch = epoch + 1, attempt = least(attempt + 1, 4294967295), \
-       held_slots = slots, holder = $2::text, expires_at = $3::bigint, queued_at = $4::bigint \
-       FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place) \
+       held_slots = slots, holder = $2::text, expires_at = $3::bigint, queued_at = ",
+    row::recorded_at!("$4::bigint"),
+    " FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place) \
        WHERE task.no = given.no AND state + 0 = 0 RETURNING task.*, place), \
      counted AS (UPDATE sm.lane SET ready = ready - less \
        FROM (SELECT lane, count(*) AS less FROM granted GROUP BY lane) granted WHERE lane.no = granted.lane), \
+     replaced AS (DELETE FROM sm.request WHERE id = $6::text AND $6::text <> $5::text AND EXISTS (SELECT FROM granted)), \
      noted AS (INSERT INTO sm.request (id, at, nos, epochs) \
        SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch ORDER BY place) FROM granted \
        HAVING $5::text IS NOT NULL AND count(*) > 0 \
@@ -55,8 +62,15 @@ pub(super) const GRANT: &str = concat!(
     row::task_columns!(),
     ", place FROM granted task CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
 );
-pub(super) const FORGET_REQUESTS: &str = "WITH old AS MATERIALIZED ( \
-       SELECT id FROM sm.request WHERE at < $1::bigint ORDER BY at, id LIMIT $2::bigint), \
+/// Both kinds of ticks to forget are the earliest ones, up to the same number, so the larger set contains the other. If
+/// what is beyond the number is older than the instant, it is in the first.
+pub(super) const FORGET_REQUESTS: &str = "WITH beyond AS MATERIALIZED ( \
+       SELECT at, id FROM sm.request WHERE at >= $1::bigint AND $3::bigint IS NOT NULL \
+       ORDER BY at DESC, id DESC OFFSET $3::bigint LIMIT 1), \
+     old AS MATERIALIZED ( \
+       (SELECT id FROM sm.request WHERE at < $1::bigint ORDER BY at, id LIMIT $2::bigint) \
+       UNION (SELECT request.id FROM beyond CROSS JOIN LATERAL (SELECT id FROM sm.request \
+         WHERE (request.at, request.id) <= (beyond.at, beyond.id) ORDER BY at, id LIMIT $2::bigint) request)), \
      gone AS (DELETE FROM sm.request USING old WHERE request.id = old.id) \
      SELECT count(*) FROM old";
 
@@ -73,7 +87,7 @@ impl Db<'_> {
     pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let promote = match query.promote {
-            Some(now) => ask!(PROMOTE, micros(now), request.clone()),
+            Some(promote) => ask!(PROMOTE, micros(promote.now), request.clone(), clamp(promote.limit)),
             None => ask!("SELECT 0::bigint"),
         };
         let pools = match query.pools {
@@ -148,15 +162,16 @@ impl Db<'_> {
         let place: HashMap<i64, usize> = nos.iter().enumerate().map(|(at, no)| (*no, at)).collect();
         let request = batch.request.map(|request| request.as_str().to_owned());
         let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
-        let (before, limit) = match batch.forget {
-            Some(forget) => (micros(forget.before), clamp(forget.limit)),
-            None => (i64::MIN, 0),
+        let replaces = batch.replaces.map(|request| request.as_str().to_owned());
+        let (before, limit, most) = match batch.forget {
+            Some(forget) => (micros(forget.before), clamp(forget.limit), forget.most.map(clamp)),
+            None => (i64::MIN, 0, None),
         };
         let statements: [Statement; 4] = [
-            ask!(GRANT, nos, batch.holder.as_str(), expires_at, now, request),
+            ask!(GRANT, nos, batch.holder.as_str(), expires_at, now, request, replaces),
             pool::changes(pool::TAKE_SLOTS, batch.pools),
             pool::changes(pool::TAKE_CAPS, batch.limits),
-            ask!(FORGET_REQUESTS, before, limit),
+            ask!(FORGET_REQUESTS, before, limit, most),
         ];
         let [tasks, pools, limits, forgotten] = self.all(statements)?;
         let mut granted = tasks.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<_>>>()?;

@@ -11,9 +11,9 @@ use crate::id::Holder;
 use crate::store::{Moved, ShardLease, ShardWrite, Worker};
 use crate::time::micros;
 
-pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at) \
-     VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint) ON CONFLICT (name) DO UPDATE \
-     SET codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at";
+pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) \
+     VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint) ON CONFLICT (name) DO UPDATE \
+     SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at";
 pub(super) const DELETE_WORKER: &str = "DELETE FROM sm.worker WHERE name = $1::text";
 pub(super) const RELEASE: &str =
     "UPDATE sm.shard SET holder = NULL, epoch = epoch + 1 WHERE holder = $1::text";
@@ -22,7 +22,7 @@ pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
      gone AS (DELETE FROM sm.worker USING old WHERE worker.name = old.name RETURNING 1) \
      SELECT count(*) FROM gone";
 pub(super) const LIVE_WORKERS: &str =
-    "SELECT name, codes, shards, expires_at FROM sm.worker WHERE expires_at > $1::bigint";
+    "SELECT name, codes, shards, expires_at, incarnation FROM sm.worker WHERE expires_at > $1::bigint";
 pub(super) const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm.shard ORDER BY shard";
 /// No two writes were decided on the same epoch of one shard. A shard that was never held has the epoch 0.
 pub(super) const PUT_SHARDS: &str = "WITH found AS MATERIALIZED ( \
@@ -38,7 +38,8 @@ pub(super) const PUT_SHARDS: &str = "WITH found AS MATERIALIZED ( \
 impl Db<'_> {
     pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
         let (codes, shards) = (i64::from(worker.codes.get()), i64::from(worker.shards.get()));
-        self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, micros(worker.expires_at))).map(|_| ())
+        let (expires_at, incarnation) = (micros(worker.expires_at), worker.incarnation.cast_signed());
+        self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, expires_at, incarnation)).map(|_| ())
     }
 
     pub(super) fn delete_worker(&mut self, name: &Holder) -> Outcome<()> {
@@ -53,7 +54,8 @@ impl Db<'_> {
         let rows = self.one(ask!(LIVE_WORKERS, micros(now)))?;
         let worker = |row| {
             let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
-            Ok(Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?))
+            let worker = Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?);
+            Ok(worker.incarnation(row::value::<i64>(row, 4)?.cast_unsigned()))
         };
         let mut workers = rows.iter().map(worker).collect::<Outcome<Vec<Worker>>>()?;
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));

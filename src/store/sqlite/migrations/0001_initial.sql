@@ -41,7 +41,8 @@ CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
 -- 6 success, 7 failed, 8 skipped.
 -- map_index: -1 is a task that is not mapped. events: how many of its events are not acknowledged. lease_loss: NULL is fail, else how many are requeued.
--- retry: NULL is never. The numbers stand before the texts, so that finding a row's state reads no long text.
+-- retry: NULL is never. finished: the state to which the holder's finish moved it when its last lease ended; NULL if
+-- something else ended that lease or moved the task since. The numbers stand before the texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (
     no               INTEGER PRIMARY KEY,
     state            INTEGER NOT NULL DEFAULT 0,
@@ -67,6 +68,7 @@ CREATE TABLE sm_task (
     first_started_at INTEGER,
     started_at       INTEGER,
     ended_at         INTEGER,
+    finished         INTEGER,
     namespace        TEXT NOT NULL,
     workflow         TEXT NOT NULL,
     run              TEXT NOT NULL,
@@ -79,7 +81,7 @@ CREATE TABLE sm_task (
 ) STRICT;
 CREATE UNIQUE INDEX sm_task_key ON sm_task (namespace, workflow, run, task, map_index);
 CREATE INDEX sm_task_ready ON sm_task (lane, rank, logical_date, map_index) WHERE state = 0;
-CREATE INDEX sm_task_due ON sm_task (due) WHERE due IS NOT NULL;
+CREATE INDEX sm_task_due ON sm_task (due, rank, logical_date, map_index) WHERE due IS NOT NULL;
 CREATE INDEX sm_task_lease ON sm_task (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX sm_task_sensing ON sm_task (lane) WHERE state = 4;
 CREATE INDEX sm_task_ended ON sm_task (ended_at) WHERE state >= 6 AND events = 0;
@@ -129,12 +131,13 @@ CREATE TABLE sm_event (
     message    TEXT
 ) STRICT;
 
--- codes, shards: how it splits the shard codes.
+-- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
 CREATE TABLE sm_worker (
     name       TEXT PRIMARY KEY,
     codes      INTEGER NOT NULL,
     shards     INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL
+    expires_at INTEGER NOT NULL,
+    incarnation INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_worker_expiry ON sm_worker (expires_at, name);
 

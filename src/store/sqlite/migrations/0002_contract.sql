@@ -94,7 +94,7 @@ BEGIN
             CASE WHEN NEW.not_before > NEW.at THEN 5 ELSE 0 END,
             CASE WHEN NEW.not_before > NEW.at THEN NEW.not_before END,
             no, slots, ifnull(NEW.rank, -NEW.priority), ifnull(NEW.logical_date, NEW.at), ifnull(NEW.map_index, -1),
-            NEW.priority, NEW.lease_losses, NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
+            NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
             NEW.workflow, NEW.run, NEW.task, NEW.retry, NEW.payload
         FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
     UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at)
@@ -106,14 +106,16 @@ CREATE VIEW sm_start AS SELECT NULL AS at, NULL AS no, NULL AS epoch WHERE 0;
 CREATE TRIGGER sm_start_insert INSTEAD OF INSERT ON sm_start
 BEGIN
     SELECT RAISE(ABORT, 'stationmaster: stale lease: roll back, and stop the work') WHERE NOT EXISTS (
-        SELECT 1 FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state = 1
+        SELECT 1 FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state IN (1, 2)
     );
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: start it through the crate')
         FROM sm_task WHERE no = NEW.no AND attempt_runs <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
         WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
-    UPDATE sm_task SET state = 2, started_at = NEW.at, first_started_at = coalesce(first_started_at, NEW.at)
-        WHERE no = NEW.no;
+    -- No instant is recorded that is earlier than one the task has already. When it was queued, none was later.
+    UPDATE sm_task SET state = 2, started_at = max(NEW.at, queued_at),
+            first_started_at = coalesce(first_started_at, max(NEW.at, queued_at))
+        WHERE no = NEW.no AND state = 1;
 END;
 
 CREATE VIEW sm_finish AS
@@ -121,6 +123,13 @@ SELECT NULL AS at, NULL AS no, NULL AS epoch, NULL AS outcome, NULL AS value, NU
 
 CREATE TRIGGER sm_finish_insert INSTEAD OF INSERT ON sm_finish
 BEGIN
+    SELECT RAISE(ABORT, 'stationmaster: finished like this before: roll back, and go on: what was committed then is stored')
+        FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state NOT IN (1, 2) AND CASE NEW.outcome
+            WHEN 'success' THEN finished = 6 AND value IS NEW.value
+            WHEN 'failed' THEN finished IN (3, 7)
+            WHEN 'skipped' THEN finished = 8
+            WHEN 'given_back' THEN finished = 0
+        END;
     SELECT RAISE(ABORT, 'stationmaster: stale lease: roll back, and stop the work') WHERE NOT EXISTS (
         SELECT 1 FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state IN (1, 2)
     );
@@ -151,11 +160,16 @@ BEGIN
                 ELSE iif(NEW.retry_at IS NULL, 7, 3)
             END,
             due = NEW.retry_at,
-            ready_at = CASE WHEN NEW.outcome = 'given_back' THEN ready_at ELSE ifnull(NEW.retry_at, NEW.at) END,
-            ended_at = iif(NEW.outcome = 'given_back', ended_at, NEW.at),
+            ready_at = iif(NEW.outcome = 'given_back', ready_at,
+                max(ifnull(NEW.retry_at, NEW.at), NEW.at, queued_at, ifnull(started_at, queued_at))),
+            ended_at = iif(NEW.outcome = 'given_back', ended_at, max(NEW.at, queued_at, ifnull(started_at, queued_at))),
             forgiven = iif(NEW.outcome = 'given_back', min(forgiven + 1, 4294967295), forgiven),
             value = CASE NEW.outcome WHEN 'given_back' THEN value WHEN 'success' THEN NEW.value END,
             message = CASE NEW.outcome WHEN 'given_back' THEN message WHEN 'success' THEN NULL ELSE NEW.message END,
+            finished = CASE NEW.outcome
+                WHEN 'success' THEN 6 WHEN 'skipped' THEN 8 WHEN 'given_back' THEN 0
+                ELSE iif(NEW.retry_at IS NULL, 7, 3)
+            END,
             held_slots = 0, holder = NULL, expires_at = NULL
         WHERE no = NEW.no;
 END;

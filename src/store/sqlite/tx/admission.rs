@@ -12,11 +12,12 @@ use super::{Db, clamp, row};
 use crate::admission::{Candidate, LaneNo, LanePage, OrderKey};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
-use crate::store::{Survey, SurveyQuery, WhichPools};
+use crate::store::{Promote, Survey, SurveyQuery, WhichPools};
 use crate::time::{from_micros, micros};
 
 pub(super) const PROMOTE: &str = "UPDATE sm_task SET state = 0, due = NULL WHERE no IN \
-     (SELECT no FROM sm_task WHERE due IS NOT NULL AND due <= ?1) RETURNING lane";
+     (SELECT no FROM sm_task WHERE due IS NOT NULL AND due <= ?1 \
+      ORDER BY due, rank, logical_date, map_index, no LIMIT ?2) RETURNING lane";
 pub(super) const READY_AT: &str = "SELECT ready_at FROM sm_task WHERE no = ?1";
 pub(super) const NEXT_DUE: &str = "SELECT due FROM sm_task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
 pub(super) const FIRST_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
@@ -35,8 +36,8 @@ impl Db<'_> {
             survey.granted = self.granted(request)?;
         }
         if survey.granted.is_none() {
-            if let Some(now) = query.promote {
-                survey.promoted = self.promote_due(now)?;
+            if let Some(promote) = query.promote {
+                survey.promoted = self.promote(promote)?;
             }
             survey.lanes = self.ready_lanes()?;
             survey.pools = match query.pools {
@@ -53,11 +54,11 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    fn promote_due(&mut self, now: DateTime<Utc>) -> Outcome<usize> {
+    fn promote(&mut self, promote: Promote) -> Outcome<usize> {
         let mut changes = LaneChanges::default();
         let mut promoted = 0;
         let mut statement = self.prepare(PROMOTE)?;
-        let mut rows = statement.query([micros(now)])?;
+        let mut rows = statement.query((micros(promote.now), clamp(promote.limit)))?;
         while let Some(row) = rows.next()? {
             changes.ready(row.get(0)?, 1);
             promoted += 1;

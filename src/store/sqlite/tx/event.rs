@@ -1,6 +1,7 @@
 //! Events: kept until they are acknowledged.
 
-use rusqlite::OptionalExtension;
+use chrono::{DateTime, Utc};
+use rusqlite::{OptionalExtension, Row};
 
 use super::super::error::Outcome;
 use super::code::Code;
@@ -16,6 +17,9 @@ pub(super) const EVENTS: &str = "SELECT seq, event.no, generation, at, reason, n
      namespace, workflow, run, task, map_index \
      FROM sm_event event CROSS JOIN sm_task task ON task.no = event.no \
      WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+pub(super) const OLD: &str = "SELECT seq, at < ?1 FROM sm_event WHERE seq > 0 ORDER BY seq LIMIT ?2";
+pub(super) const KEPT: &str = "SELECT event.no, task.state >= 6 AND ifnull(task.ended_at < ?1, 0) \
+     FROM sm_event event CROSS JOIN sm_task task ON task.no = event.no WHERE seq > 0 ORDER BY seq LIMIT ?2";
 pub(super) const ACKNOWLEDGE: &str = "DELETE FROM sm_event WHERE seq = ?1 RETURNING no";
 pub(super) const COUNT: &str = "UPDATE sm_task SET events = events + ?2 WHERE no = ?1";
 
@@ -76,5 +80,27 @@ impl Db<'_> {
             }
         }
         Ok(acknowledged)
+    }
+
+    pub(super) fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        let old = self.flagged(OLD, before, limit)?;
+        let seqs: Vec<u64> = old.into_iter().filter_map(|seq| u64::try_from(seq).ok()).collect();
+        self.acknowledge_events(&seqs)
+    }
+
+    pub(super) fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+        let mut kept = self.flagged(KEPT, before, limit)?;
+        kept.sort_unstable();
+        kept.dedup();
+        Ok(kept.len())
+    }
+
+    /// The numbers in the first column of those rows whose second one is true.
+    fn flagged(&mut self, sql: &'static str, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<i64>> {
+        let mut statement = self.prepare(sql)?;
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?));
+        let rows = statement.query_map((micros(before), clamp(limit)), read)?;
+        let rows = rows.collect::<Result<Vec<(i64, bool)>, _>>()?;
+        Ok(rows.into_iter().filter_map(|(number, is_so)| is_so.then_some(number)).collect())
     }
 }

@@ -5,14 +5,16 @@ use std::collections::HashMap;
 use super::super::error::Outcome;
 use super::lane::LaneChanges;
 use super::{Db, row};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::TaskNo;
 use crate::store::{GrantBatch, Granted};
 use crate::task::TaskRecord;
 use crate::time::micros;
 
 pub(super) const GRANT: &str = concat!(
     "UPDATE sm_task SET state = 1, epoch = epoch + 1, attempt = min(attempt + 1, 4294967295), \
-     held_slots = slots, holder = ?2, expires_at = ?3, queued_at = ?4 WHERE no IN (SELECT value FROM json_each(?1)) AND state = 0 RETURNING ",
+     held_slots = slots, holder = ?2, expires_at = ?3, queued_at = ",
+    row::recorded_at!("?4"),
+    " WHERE no IN (SELECT value FROM json_each(?1)) AND state = 0 RETURNING ",
     row::task_columns!()
 );
 
@@ -21,9 +23,10 @@ impl Db<'_> {
         let tasks = self.grant_if_ready(batch)?;
         let pools = self.take_slots_if_open(batch.pools)?;
         let limits = self.take_limits_if_open(batch.limits)?;
-        if let Some(request) = batch.request {
-            let grants: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
-            self.note_request(request, batch.now, &grants)?;
+        if let Some(request) = batch.request
+            && !tasks.is_empty()
+        {
+            self.note_request(request, batch.replaces, batch.now, &tasks)?;
         }
         let forgotten = batch.forget.map(|forget| self.forget_requests(forget)).transpose()?;
         Ok(Granted { tasks, pools, limits, forgotten: forgotten.unwrap_or(0) })

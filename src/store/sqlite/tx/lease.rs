@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
-use super::code::{mask, task_state};
+use super::code::{Code, mask, task_state};
 use super::lane::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
@@ -15,13 +15,19 @@ use crate::store::{Move, Moved};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 
-pub(super) const START: &str = "UPDATE sm_task SET state = 2, started_at = ?3, \
-     first_started_at = coalesce(first_started_at, ?3) WHERE no = ?1 AND epoch = ?2 AND state = 1";
+pub(super) const START: &str = concat!(
+    "UPDATE sm_task SET state = 2, started_at = ",
+    row::recorded_at!("?3"),
+    ", first_started_at = coalesce(first_started_at, ",
+    row::recorded_at!("?3"),
+    ") WHERE no = ?1 AND epoch = ?2 AND state = 1"
+);
 pub(super) const RENEW: &str =
     "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
-pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?3, due = ?4, held_slots = ?5, ready_at = coalesce(?4, ?7, ready_at), \
-     forgiven = min(forgiven + ?6, 4294967295), lost = min(lost + ?11, 4294967295), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
-     holder = NULL, expires_at = NULL WHERE no = ?1 AND epoch = ?2 AND (?10 >> state) & 1";
+pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?3, due = ?4, held_slots = ?5, \
+     ready_at = coalesce(max(?4, ?7), ?4, ?7, ready_at), \
+     forgiven = min(forgiven + ?6, 4294967295), lost = coalesce(?11, lost), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
+     finished = ?12, holder = NULL, expires_at = NULL WHERE no = ?1 AND epoch = ?2 AND (?10 >> state) & 1";
 pub(super) const READY_LANE: &str = "SELECT lane FROM sm_task WHERE no = ?1 AND state = 0";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",
@@ -86,7 +92,8 @@ impl Db<'_> {
                 change.message,
                 change.value,
                 mask(change.from),
-                change.lose,
+                change.lost,
+                change.finished.then(|| change.to.code()),
             ])?;
             answers.push(moved(rows));
             if rows == 0 {

@@ -24,7 +24,10 @@ const HOT: &[(&str, &str)] = &[
     ("number of key", insert::NO_OF_KEY),
     ("grant", grant::GRANT),
     ("granted", retention::REQUEST),
+    ("replace request", retention::REPLACE_REQUEST),
     ("forget_requests", retention::FORGET_REQUESTS),
+    ("latest request beyond a number", retention::LATEST_BEYOND),
+    ("forget requests up to one", retention::FORGET_REQUESTS_UP_TO),
     ("start", lease::START),
     ("renew", lease::RENEW),
     ("move", lease::MOVE),
@@ -55,6 +58,8 @@ const HOT: &[(&str, &str)] = &[
     ("waiting sensor", sensor::IF_WAITING),
     ("end sensor", sensor::END),
     ("events", event::EVENTS),
+    ("old events", event::OLD),
+    ("kept by events", event::KEPT),
     ("acknowledge", event::ACKNOWLEDGE),
     ("count events of a task", event::COUNT),
     ("forget_workers", worker::FORGET_WORKERS),
@@ -177,7 +182,9 @@ fn what_can_be_forgotten_is_read_from_an_index_of_only_that() {
     let conn = Connection::open_in_memory().unwrap();
     migrate_inside(&conn, &Prefix::default()).unwrap();
     let plan = plan(&conn, retention::FORGETTABLE);
-    assert_eq!(plan, ["SEARCH sm_task USING INDEX sm_task_ended (ended_at<?)"]);
+    let tasks = "SEARCH sm_task USING INDEX sm_task_ended (ended_at<?)";
+    let sensor = "SEARCH sensor USING INTEGER PRIMARY KEY (rowid=?)";
+    assert_eq!(plan, [tasks, "CORRELATED SCALAR SUBQUERY 1", sensor]);
     let sql = "SELECT sql FROM sqlite_schema WHERE name = 'sm_task_ended'";
     let index: String = conn.query_row(sql, [], |row| row.get(0)).unwrap();
     assert!(index.ends_with("WHERE state >= 6 AND events = 0"), "{index}");

@@ -9,15 +9,26 @@ use super::{Db, clamp};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::store::Forget;
+use crate::task::TaskRecord;
 use crate::time::micros;
 
 const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \
      ON CONFLICT (id) DO UPDATE SET at = excluded.at, grants = excluded.grants";
+/// Makes the row of one tick that of another, which had none or had one, too.
+pub(super) const REPLACE_REQUEST: &str =
+    "UPDATE OR REPLACE sm_request SET id = ?1, at = ?2, grants = ?3 WHERE id = ?4";
 pub(super) const REQUEST: &str = "SELECT grants FROM sm_request WHERE id = ?1";
 pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE at < ?1 ORDER BY at, id LIMIT ?2)";
+/// The latest tick that is not among so many latest.
+pub(super) const LATEST_BEYOND: &str =
+    "SELECT at, id FROM sm_request ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?1";
+pub(super) const FORGET_REQUESTS_UP_TO: &str = "DELETE FROM sm_request WHERE no IN \
+     (SELECT no FROM sm_request WHERE (at, id) <= (?1, ?2) ORDER BY at, id LIMIT ?3)";
 pub(super) const FORGETTABLE: &str = "SELECT no, lane FROM sm_task INDEXED BY sm_task_ended \
-     WHERE state >= 6 AND events = 0 AND ended_at < ?1 ORDER BY ended_at, no LIMIT ?2";
+     WHERE state >= 6 AND events = 0 AND ended_at < ?1 \
+       AND (ended_at < ?2 OR NOT EXISTS (SELECT 1 FROM sm_sensor sensor WHERE sensor.no = sm_task.no)) \
+     ORDER BY ended_at, no LIMIT ?3";
 pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1 RETURNING changed";
 pub(super) const DELETE_TASK: &str = "DELETE FROM sm_task WHERE no = ?1";
 
@@ -25,15 +36,18 @@ impl Db<'_> {
     pub(super) fn note_request(
         &mut self,
         request: &RequestId,
+        replaces: Option<&RequestId>,
         at: DateTime<Utc>,
-        grants: &[LeaseRef],
+        granted: &[TaskRecord],
     ) -> Outcome<()> {
-        if grants.is_empty() {
+        let pairs: Vec<(i64, i64)> = granted.iter().map(|task| (task.no.0, task.epoch)).collect();
+        let (request, at, grants) = (request.as_str(), micros(at), serde_json::to_string(&pairs)?);
+        if let Some(replaced) = replaces
+            && self.prepare(REPLACE_REQUEST)?.execute((request, at, &grants, replaced.as_str()))? > 0
+        {
             return Ok(());
         }
-        let pairs: Vec<(i64, i64)> = grants.iter().map(|grant| (grant.no.0, grant.epoch)).collect();
-        let grants = serde_json::to_string(&pairs)?;
-        self.prepare(NOTE_REQUEST)?.execute((request.as_str(), micros(at), grants))?;
+        self.prepare(NOTE_REQUEST)?.execute((request, at, grants))?;
         Ok(())
     }
 
@@ -46,13 +60,29 @@ impl Db<'_> {
     }
 
     pub(super) fn forget_requests(&mut self, forget: Forget) -> Outcome<usize> {
-        Ok(self.prepare(FORGET_REQUESTS)?.execute((micros(forget.before), clamp(forget.limit)))?)
+        let old = self.prepare(FORGET_REQUESTS)?.execute((micros(forget.before), clamp(forget.limit)))?;
+        let Some(most) = forget.most else { return Ok(old) };
+        // What was before the instant is gone, so what is beyond the number comes next.
+        let beyond: Option<(i64, String)> = self
+            .prepare(LATEST_BEYOND)?
+            .query_row([clamp(most)], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((at, id)) = beyond else { return Ok(old) };
+        let left = clamp(forget.limit - old);
+        Ok(old + self.prepare(FORGET_REQUESTS_UP_TO)?.execute((at, id, left))?)
     }
 
-    pub(super) fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+    pub(super) fn forget_ended(
+        &mut self,
+        before: DateTime<Utc>,
+        sensors_before: DateTime<Utc>,
+        limit: usize,
+    ) -> Outcome<usize> {
         let ended = self
             .prepare(FORGETTABLE)?
-            .query_map((micros(before), clamp(limit)), |row| Ok((row.get(0)?, row.get(1)?)))?
+            .query_map((micros(before), micros(sensors_before), clamp(limit)), |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?
             .collect::<Result<Vec<(i64, i64)>, _>>()?;
         let (mut sensor, mut task) = (self.prepare(DELETE_SENSOR)?, self.prepare(DELETE_TASK)?);
         let mut changes = LaneChanges::default();

@@ -12,7 +12,7 @@ use super::code::{Code, from_task_state};
 use crate::backoff::RetryPolicy;
 use crate::id::{Holder, IdError, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::lease::{Lease, TaskNo};
-use crate::task::{LeaseLoss, TaskRecord};
+use crate::task::{LeaseLoss, TaskRecord, TaskState};
 use crate::time;
 
 /// The columns of [`task`], for statements that read nothing else.
@@ -20,13 +20,26 @@ macro_rules! task_columns {
     () => {
         "no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state, due, epoch, \
          held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at, \
-         first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost"
+         first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished"
     };
 }
 pub(super) use task_columns;
 
+/// [`TaskRecord::recorded_at`] of a task that waits for no instant, at the instant `$now`. `max` of a NULL is NULL.
+macro_rules! recorded_at {
+    ($now:literal) => {
+        concat!(
+            "max(",
+            $now,
+            ", enqueued_at, ready_at, ifnull(queued_at, enqueued_at), ifnull(started_at, enqueued_at), \
+             ifnull(ended_at, enqueued_at))"
+        )
+    };
+}
+pub(super) use recorded_at;
+
 /// Where a statement's own columns begin that stand behind [`task_columns`].
-pub(super) const AFTER_TASK: usize = 31;
+pub(super) const AFTER_TASK: usize = 32;
 
 pub(super) fn name<T: FromStr<Err = IdError>>(row: &Row<'_>, at: usize) -> Outcome<T> {
     Ok(row.get_ref(at)?.as_str()?.parse()?)
@@ -146,10 +159,11 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row<'_>) -> Outcome<TaskRecord> {
         ended_at: maybe_instant(row, 23)?,
         retry: match row.get_ref(25)?.as_str_or_null()? {
             None => RetryPolicy::none(),
-            Some(json) => serde_json::from_str(json)?,
+            Some(text) => RetryPolicy::stored(text),
         },
         message: row.get(26)?,
         value: row.get(27)?,
         payload: row.get(28)?,
+        finished: row.get::<_, Option<i64>>(31)?.map(TaskState::from_code).transpose()?,
     })
 }

@@ -272,6 +272,14 @@ impl SensorTx for SqliteTx<'_> {
         self.write(|db| db.acknowledge_events(seqs))
     }
 
+    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.write(|db| db.forget_events(before, limit))
+    }
+
+    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+        self.read(|db| db.kept_by_events(before, limit))
+    }
+
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
         self.write(|db| db.put_worker(worker))
     }

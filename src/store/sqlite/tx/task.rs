@@ -58,8 +58,13 @@ impl TaskTx for SqliteTx<'_> {
         self.read(|db| db.next_expiry())
     }
 
-    fn forget_ended(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        self.write(|db| db.forget_ended(before, limit))
+    fn forget_ended(
+        &mut self,
+        before: DateTime<Utc>,
+        sensors_before: DateTime<Utc>,
+        limit: usize,
+    ) -> StoreResult<usize> {
+        self.write(|db| db.forget_ended(before, sensors_before, limit))
     }
 
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {

@@ -11,13 +11,13 @@ use crate::id::Holder;
 use crate::store::{Moved, ShardLease, ShardWrite, Worker};
 use crate::time::micros;
 
-const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at) VALUES (?1, ?2, ?3, ?4) \
-     ON CONFLICT (name) DO UPDATE SET codes = excluded.codes, shards = excluded.shards, \
+const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at, incarnation) \
+     VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, \
      expires_at = excluded.expires_at";
 const DELETE_WORKER: &str = "DELETE FROM sm_worker WHERE name = ?1";
 pub(super) const RELEASE: &str = "UPDATE sm_shard SET holder = NULL, epoch = epoch + 1 WHERE holder = ?1";
 const LIVE_WORKERS: &str =
-    "SELECT name, codes, shards, expires_at FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
+    "SELECT name, codes, shards, expires_at, incarnation FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
 pub(super) const FORGET_WORKERS: &str = "DELETE FROM sm_worker WHERE name IN \
      (SELECT name FROM sm_worker WHERE expires_at < ?1 ORDER BY expires_at, name LIMIT ?2)";
 const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm_shard ORDER BY shard";
@@ -35,6 +35,7 @@ impl Db<'_> {
             codes,
             shards,
             micros(worker.expires_at),
+            worker.incarnation.cast_signed(),
         ))?;
         Ok(())
     }
@@ -53,7 +54,8 @@ impl Db<'_> {
         let mut statement = self.prepare(LIVE_WORKERS)?;
         let workers = statement.query_and_then([micros(now)], |row| {
             let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
-            Ok(Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?))
+            let worker = Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?);
+            Ok(worker.incarnation(row.get::<_, i64>(4)?.cast_unsigned()))
         })?;
         workers.collect()
     }

@@ -16,9 +16,17 @@ use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxM
 use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
+use stores::stores;
 
+mod names;
+mod retention;
 #[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
 mod scratch;
+mod stalls;
+#[path = "../stores/mod.rs"]
+mod stores;
+mod timeouts;
 
 fn at(seconds: i64) -> DateTime<Utc> {
     from_micros(seconds * 1_000_000)
@@ -79,21 +87,6 @@ fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: P
 }
 
 /// One of each kind, with nothing in it.
-fn stores() -> Vec<Arc<dyn Store>> {
-    vec![
-        Arc::new(MemoryStore::new()),
-        #[cfg(feature = "sqlite")]
-        Arc::new(
-            stationmaster::store::SqliteStore::in_memory(
-                stationmaster::store::sqlite::SqliteOptions::default(),
-            )
-            .unwrap(),
-        ),
-        #[cfg(feature = "postgres")]
-        Arc::new(scratch::ScratchStore::open(|options| options)),
-    ]
-}
-
 /// The heir does nothing but what its own `next_due` says; the victim dies right after a renewal, or later.
 #[test]
 fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
@@ -408,7 +401,7 @@ fn a_sensor_that_was_forgotten_before_its_end_was_seen_is_not_poked_again() {
         let seqs: Vec<u64> =
             store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().iter().map(|event| event.seq).collect();
         store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap();
-        assert_eq!(store.write(|tx| Ok(tx.forget_ended(at(2), 9)?)).unwrap(), 1);
+        assert_eq!(store.write(|tx| Ok(tx.forget_ended(at(2), at(2), 9)?)).unwrap(), 1);
         let mut report = poker.tick(at(2)).unwrap();
         assert_eq!((report.sensors, report.loaded), (1, 1), "it reads anew what waits");
         report = poker.tick(at(3)).unwrap();

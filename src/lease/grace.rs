@@ -1,0 +1,261 @@
+//! When a reaper that was held up may end leases again.
+//!
+//! Whatever holds up a reaper may hold up the holders whose leases it would end: a machine that was suspended, a clock that
+//! was set forward, a database that was away, a writer that kept the lock. So a reaper that just started, or finds that it
+//! was held up, gives them one *grace* in which to renew before it goes on.
+//!
+//! It knows only the instants at which it was called and was let in. Between two of them it may have slept because nothing
+//! was due, so it asks to be called once a grace: a longer silence is a hold-up.
+//!
+//! A lease that had expired when a wait began is ended at the first tick after that wait, however late that tick is. Otherwise a
+//! loop that ticks less often than once a grace would never end one.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::time;
+
+/// A hold-up shorter than this part of the grace is not noticed: 1 s of the default grace.
+const TOLERANCE: u32 = 20;
+
+/// What one reaper remembers of its own ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grace {
+    length: Duration,
+    /// `None` before the first tick that got through.
+    watch: Option<Watch>,
+    /// When the first of the latest ticks was called that all failed.
+    failing_since: Option<DateTime<Utc>>,
+}
+
+/// A time in which the reaper was not held up, as far as it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Watch {
+    since: DateTime<Utc>,
+    /// When the latest tick was let in.
+    last: DateTime<Utc>,
+    /// Leases that expired then or earlier were allowed to be ended. Those that a tick left for lack of its limit had their
+    /// time to be renewed: to end them is no matter of waiting.
+    allowed: Option<DateTime<Utc>>,
+}
+
+impl Grace {
+    /// A reaper that never ticked. A length of zero switches the rule off.
+    pub(crate) fn new(length: Duration) -> Self {
+        Self { length, watch: None, failing_since: None }
+    }
+
+    /// A tick that was called at `now` failed: it must be taken that renewals fail, too.
+    pub(crate) fn failed(&mut self, now: DateTime<Utc>) {
+        self.failing_since.get_or_insert(now);
+    }
+
+    /// A tick that was called at `now` was let into the store after waiting for `waited`. Returns the instant such that
+    /// leases that expired then or earlier may be ended; `None` if no lease may.
+    pub(crate) fn enter(
+        &mut self,
+        now: DateTime<Utc>,
+        waited: Duration,
+        first_expiry: Option<DateTime<Utc>>,
+    ) -> Option<DateTime<Utc>> {
+        if self.length.is_zero() {
+            return Some(now);
+        }
+        let tolerance = self.length / TOLERANCE;
+        let asked = self.failing_since.take().map_or(now, |since| since.min(now));
+        // A short wait is not counted: instants stay those of the caller's clock, which may be a virtual one.
+        let entered = if waited > tolerance { time::add(now, waited) } else { now };
+        let Some(watch) = self.watch else {
+            self.watch = Some(Watch { since: entered, last: entered, allowed: None });
+            return None;
+        };
+        // A clock that was set back must not prolong a wait.
+        let (since, last) = (watch.since.min(asked), watch.last.min(asked));
+        let allowed = watch.allowed.map(|allowed| allowed.min(asked));
+        let left = allowed.filter(|allowed| first_expiry.is_some_and(|expiry| expiry <= *allowed));
+        let ends = time::add(since, self.length);
+        if asked < ends {
+            // The time in which nobody was let in is no time to renew.
+            let since = time::add(since, time::since(entered, asked));
+            self.watch = Some(Watch { since, last: entered, allowed });
+            return left;
+        }
+        let expired = first_expiry.filter(|expiry| *expiry <= now);
+        let missed = |expiry: DateTime<Utc>| time::since(entered, expiry.max(last).max(ends)) > tolerance;
+        let held_up = time::since(entered, asked) > tolerance
+            || time::since(asked, last) > self.length.saturating_add(tolerance)
+            || expired.is_some_and(missed);
+        let expired_by = if held_up { left.map_or(since, |left| left.max(since)) } else { now };
+        let since = if held_up { entered } else { since };
+        self.watch = Some(Watch {
+            since,
+            last: entered,
+            allowed: Some(expired_by.max(allowed.unwrap_or(expired_by))),
+        });
+        Some(expired_by)
+    }
+
+    /// Until when no lease is ended, if the latest tick waited or began to.
+    pub(crate) fn waits_until(&self) -> Option<DateTime<Utc>> {
+        let watch = self.watch?;
+        Some(time::add(watch.since, self.length)).filter(|ends| watch.last < *ends)
+    }
+
+    /// When the next tick is due, if this is the earliest expiry of the leases that are left: within one grace also where
+    /// there are none, because one may be granted and expire before a longer sleep ends.
+    pub(crate) fn next_due(&self, first_expiry: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
+        let Some(watch) = self.watch else { return first_expiry };
+        let within = time::add(watch.last, self.length);
+        Some(first_expiry.map_or(within, |first| first.max(time::add(watch.since, self.length)).min(within)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::from_micros;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        from_micros(seconds * 1_000_000)
+    }
+
+    /// A tick that waits for nothing, with leases of which the first expires at this second.
+    fn tick(grace: &mut Grace, now: i64, first: i64) -> Option<DateTime<Utc>> {
+        grace.enter(at(now), Duration::ZERO, Some(at(first)))
+    }
+
+    /// A reaper with a grace of 20 s that was called at 0 and 20.
+    fn awake() -> Grace {
+        let mut grace = Grace::new(Duration::from_secs(20));
+        assert_eq!(tick(&mut grace, 0, 99), None);
+        assert_eq!(tick(&mut grace, 20, 99), Some(at(20)));
+        grace
+    }
+
+    #[test]
+    fn the_first_tick_after_a_start_waits_for_one_grace() {
+        let mut grace = Grace::new(Duration::from_secs(20));
+        assert_eq!(tick(&mut grace, 100, 10), None);
+        assert_eq!((grace.waits_until(), grace.next_due(Some(at(10)))), (Some(at(120)), Some(at(120))));
+        assert_eq!(tick(&mut grace, 119, 10), None);
+        assert_eq!(tick(&mut grace, 120, 10), Some(at(120)));
+        assert_eq!(grace.waits_until(), None);
+    }
+
+    #[test]
+    fn a_lease_that_expires_after_the_wait_is_ended_when_it_expires() {
+        let mut grace = awake();
+        assert_eq!(grace.next_due(Some(at(33))), Some(at(33)));
+        assert_eq!(tick(&mut grace, 33, 33), Some(at(33)));
+        assert_eq!(grace.next_due(Some(at(93))), Some(at(53)), "called once a grace while there are leases");
+        assert_eq!(grace.next_due(None), Some(at(53)), "one may be granted meanwhile");
+    }
+
+    #[test]
+    fn a_late_tick_waits_again() {
+        let mut grace = awake();
+        assert_eq!(tick(&mut grace, 34, 33), Some(at(34)), "a second is tolerated");
+        assert_eq!(tick(&mut grace, 42, 40), Some(at(0)), "only what had expired when it started");
+        assert_eq!(grace.waits_until(), Some(at(62)));
+        assert_eq!(tick(&mut grace, 61, 40), None);
+        assert_eq!(tick(&mut grace, 62, 40), Some(at(62)));
+    }
+
+    #[test]
+    fn a_suspended_machine_is_noticed_before_anything_expires() {
+        let mut grace = awake();
+        // Woken by another thread at 79, one second before the lease of a holder that slept, too.
+        assert_eq!(tick(&mut grace, 79, 80), Some(at(0)));
+        assert_eq!((grace.waits_until(), tick(&mut grace, 80, 80)), (Some(at(99)), None));
+        assert_eq!(tick(&mut grace, 99, 80), Some(at(99)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_ends_nothing_at_once() {
+        let mut grace = awake();
+        assert_eq!(tick(&mut grace, 3_621, 50), Some(at(0)));
+        assert_eq!(grace.waits_until(), Some(at(3_641)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_prolongs_no_wait() {
+        let mut grace = Grace::new(Duration::from_secs(20));
+        assert_eq!(tick(&mut grace, 3_600, 10), None);
+        assert_eq!(tick(&mut grace, 5, 10), None);
+        assert_eq!(grace.waits_until(), Some(at(25)));
+        assert_eq!(tick(&mut grace, 25, 10), Some(at(25)));
+    }
+
+    #[test]
+    fn ticks_that_failed_are_a_hold_up() {
+        let mut grace = awake();
+        for now in [25, 26, 27] {
+            grace.failed(at(now));
+        }
+        assert_eq!(tick(&mut grace, 28, 28), Some(at(0)));
+        // In a wait, the time in which nobody is let in does not count.
+        grace.failed(at(40));
+        assert_eq!((tick(&mut grace, 45, 28), grace.waits_until()), (None, Some(at(53))));
+        // One failure after the wait is over delays nothing that had its time.
+        grace.failed(at(53));
+        assert_eq!(tick(&mut grace, 55, 28), Some(at(33)));
+    }
+
+    #[test]
+    fn a_tick_that_waited_for_other_writers_is_a_hold_up() {
+        let mut grace = awake();
+        let waited = Duration::from_secs(9);
+        assert_eq!(grace.enter(at(30), waited, Some(at(30))), Some(at(0)));
+        assert_eq!(grace.waits_until(), Some(at(59)), "counted from when it was let in");
+    }
+
+    #[test]
+    fn a_loop_that_ticks_less_often_than_once_a_grace_ends_leases_at_its_second_tick() {
+        let mut grace = awake();
+        assert_eq!(tick(&mut grace, 80, 60), Some(at(0)));
+        assert_eq!(tick(&mut grace, 140, 60), Some(at(80)));
+        assert_eq!(tick(&mut grace, 200, 150), Some(at(140)));
+    }
+
+    #[test]
+    fn a_store_that_makes_every_tick_wait_stops_no_reaper() {
+        let mut grace = awake();
+        let waited = Duration::from_secs(2);
+        assert_eq!(grace.enter(at(30), waited, Some(at(30))), Some(at(0)));
+        assert_eq!(grace.enter(at(52), waited, Some(at(30))), Some(at(32)));
+    }
+
+    #[test]
+    fn a_grace_of_zero_switches_the_rule_off() {
+        let mut grace = Grace::new(Duration::ZERO);
+        assert_eq!(tick(&mut grace, 100, 10), Some(at(100)));
+        assert_eq!((grace.waits_until(), grace.next_due(Some(at(900)))), (None, Some(at(900))));
+    }
+
+    #[test]
+    fn what_a_limit_left_over_is_no_hold_up() {
+        let mut grace = awake();
+        assert_eq!(tick(&mut grace, 33, 33), Some(at(33)));
+        // More had expired at 33 than one tick may end, and the host took 3 s over those.
+        assert_eq!(
+            tick(&mut grace, 36, 33),
+            Some(at(33)),
+            "what expired since then may not have been able to renew"
+        );
+        assert_eq!(tick(&mut grace, 39, 33), Some(at(33)), "the rest of it waits for nothing");
+        assert_eq!((tick(&mut grace, 42, 35), grace.waits_until()), (None, Some(at(56))));
+        assert_eq!(tick(&mut grace, 56, 35), Some(at(56)));
+    }
+
+    #[test]
+    fn extremes_overflow_nothing() {
+        let mut grace = Grace::new(Duration::MAX);
+        for now in [i64::MAX, i64::MAX, i64::MIN, 0] {
+            grace.failed(from_micros(now));
+            let expired_by = grace.enter(from_micros(now), Duration::MAX, Some(from_micros(i64::MIN)));
+            assert!(expired_by.is_none_or(|by| by <= from_micros(now)));
+            grace.next_due(Some(from_micros(now)));
+        }
+    }
+}

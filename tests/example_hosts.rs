@@ -1,0 +1,114 @@
+//! The hosts that others copy heed what the store tells them: a lost lease ends the work, a busy store does not.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use stationmaster::error::StoreErrorKind;
+use stationmaster::service::lifecycle::enqueue;
+use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::testing::{Fault, FaultStore, When};
+use stationmaster::{Error, NewTask, Result, TaskKey, TaskRecord, TaskState};
+
+#[path = "../examples/threads_host.rs"]
+#[allow(dead_code)]
+mod threads_host;
+
+#[cfg(feature = "tokio")]
+#[path = "../examples/tokio_host.rs"]
+#[allow(dead_code)]
+mod tokio_host;
+
+fn key() -> TaskKey {
+    TaskKey::new("ns", "w", "r", "load").unwrap()
+}
+
+fn state(store: &dyn Store) -> TaskState {
+    store.read(|tx| Ok(tx.tasks(&[key()])?)).unwrap().remove(0).unwrap().state
+}
+
+/// A task that was granted at this instant. Every fourth is a sensor in these examples; it is none of these.
+fn granted(store: &Arc<dyn Store>, now: DateTime<Utc>) -> TaskRecord {
+    store.write(|tx| enqueue(tx, now, &[NewTask::new(key())])).unwrap();
+    let options = AdmitterOptions::default();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    admitter.tick(now).unwrap().granted.remove(0)
+}
+
+/// What becomes of the attempt at a task when the call with this number finds the store busy. Tells also whether one did.
+fn with_a_busy_call(
+    at: u64,
+    attempt: impl FnOnce(&Arc<dyn Store>, TaskRecord) -> Result<()>,
+) -> (bool, TaskState) {
+    let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
+    let store: Arc<dyn Store> = faults.clone();
+    let task = granted(&store, Utc::now());
+    faults.arm(Fault::new(at, When::Before, StoreErrorKind::Busy));
+    attempt(&store, task).unwrap_or_else(|error| panic!("busy at call {at}: {error}"));
+    (faults.disarm().is_some(), state(&*store))
+}
+
+/// Has each call of an attempt find the store busy, all side by side.
+fn every_call_may_be_busy(attempt: impl Fn(&Arc<dyn Store>, TaskRecord) -> Result<()> + Sync) {
+    let attempt = &attempt;
+    let ends: Vec<(bool, TaskState)> = std::thread::scope(|threads| {
+        let attempts: Vec<_> =
+            (1..=24).map(|at| threads.spawn(move || with_a_busy_call(at, attempt))).collect();
+        attempts.into_iter().map(|attempt| attempt.join().unwrap()).collect()
+    });
+    assert!(ends.iter().all(|(_, state)| *state == TaskState::Success), "{ends:?}");
+    let struck = ends.iter().filter(|(struck, _)| *struck).count();
+    assert!((6..24).contains(&struck), "{struck} calls were hit");
+}
+
+#[test]
+fn a_busy_store_ends_no_attempt_of_a_thread() {
+    every_call_may_be_busy(|store, task| {
+        let held = threads_host::Held::default();
+        held.lock().insert(task.lease_ref());
+        threads_host::attempt(&**store, &held, &task)
+    });
+}
+
+#[test]
+fn a_thread_whose_lease_was_lost_stops() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let task = granted(&store, DateTime::UNIX_EPOCH);
+    let held = threads_host::Held::default();
+    held.lock().insert(task.lease_ref());
+    threads_host::heartbeat(&*store, &held).unwrap();
+    assert_eq!(held.lock().len(), 1, "it is renewed");
+
+    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
+    let mut later = Utc::now();
+    while state(&*store) == TaskState::Queued {
+        later += chrono::TimeDelta::minutes(1);
+        reaper.tick(later).unwrap();
+    }
+    threads_host::heartbeat(&*store, &held).unwrap();
+    assert!(held.lock().is_empty(), "it was lost");
+    let stale = threads_host::attempt(&*store, &held, &task);
+    assert!(matches!(stale, Err(Error::Stale { .. })), "{stale:?}");
+}
+
+#[test]
+fn work_under_a_lease_that_the_heartbeat_lost_is_not_finished() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let task = granted(&store, Utc::now());
+    threads_host::attempt(&*store, &threads_host::Held::default(), &task).unwrap();
+    assert_eq!(state(&*store), TaskState::Running);
+}
+
+#[test]
+#[cfg(feature = "tokio")]
+fn a_busy_store_ends_no_attempt_of_a_tokio_task() {
+    use stationmaster::service::LoopHandle;
+    use stationmaster::tokio::AsyncStore;
+
+    every_call_may_be_busy(|store, task| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let store = AsyncStore::new(store.clone());
+        runtime.block_on(tokio_host::work(store, LoopHandle::new(), task))
+    });
+}

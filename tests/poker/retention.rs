@@ -1,0 +1,86 @@
+//! What is kept of sensors that have ended.
+
+use super::*;
+use stationmaster::service::{ReapReport, Reaper, ReaperOptions};
+
+fn reap(store: &Arc<dyn Store>, now: i64, options: ReaperOptions) -> ReapReport {
+    Reaper::new(store.clone(), options).unwrap().tick(at(now)).unwrap()
+}
+
+fn acknowledge(store: &Arc<dyn Store>) {
+    let events = store.read(|tx| Ok(tx.events(0, 1_000)?)).unwrap();
+    let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+    store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap();
+}
+
+/// "Delete what is done": each tick ends some sensors, and they are forgotten as soon as may be. Neither the worker that ended
+/// them nor the other one reads more than what changed.
+#[test]
+fn a_short_retention_makes_no_worker_read_its_sensors_again() {
+    let names: Vec<String> = (0..60).map(|n| format!("t{n}")).collect();
+    for store in stores() {
+        sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(5, 86_400));
+        let landed = Arc::new(Mutex::new(BTreeSet::<String>::new()));
+        let mut workers = ["a", "b"].map(|name| {
+            let landed = landed.clone();
+            let poke = move |request: &PokeRequest<'_>| {
+                let mut landed = landed.lock().unwrap();
+                let is_due = landed.len() < usize::try_from(request.now.timestamp() - 20).unwrap_or(0) / 3;
+                match is_due && landed.insert(request.context.to_string()) {
+                    true => Poked::Landed(None),
+                    false => Poked::NotYet,
+                }
+            };
+            let poker = Poker::new(store.clone(), name.try_into().unwrap(), options()).unwrap();
+            poker.kind("kind".try_into().unwrap(), poke)
+        });
+        let (mut ended, mut forgotten) = (0, 0);
+        for now in 0..170 {
+            for worker in &mut workers {
+                let report = worker.tick(at(now)).unwrap();
+                ended += report.landed;
+                // They settle in the first 20 seconds.
+                assert!(now < 20 || report.loaded <= 4, "{} sensors were read at {now}", report.loaded);
+            }
+            acknowledge(&store);
+            forgotten += reap(&store, now, ReaperOptions::default().keep_ended(Duration::ZERO)).forgotten;
+        }
+        assert!(forgotten > 20 && ended - forgotten < 25, "of {ended} ended ones {forgotten} were forgotten");
+    }
+}
+
+#[test]
+fn a_host_without_use_for_events_keeps_nothing_for_ever() {
+    for store in stores() {
+        sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
+        let asked = Arc::new(AtomicUsize::new(0));
+        poker(&store, "w", &asked, Poked::Landed(None)).tick(at(0)).unwrap();
+        let options = ReaperOptions::default().keep_ended(secs(300));
+        let report = reap(&store, 301, options.clone());
+        assert_eq!((report.forgotten, report.kept_by_events), (0, 3), "what keeps them is in the report");
+        assert_eq!(reap(&store, 300, options.clone()).kept_by_events, 0, "they are not old enough");
+
+        let options = options.keep_events(secs(600));
+        let report = reap(&store, 600, options.clone());
+        assert_eq!((report.events_forgotten, report.forgotten, report.kept_by_events), (0, 0, 3));
+        let report = reap(&store, 601, options.clone());
+        assert_eq!((report.events_forgotten, report.forgotten, report.kept_by_events), (3, 3, 0));
+        assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+    }
+}
+
+/// No more than the limit at once, and then again at once.
+#[test]
+fn events_are_forgotten_in_bounded_pieces() {
+    for store in stores() {
+        sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
+        let asked = Arc::new(AtomicUsize::new(0));
+        poker(&store, "w", &asked, Poked::Landed(None)).tick(at(0)).unwrap();
+        let options = ReaperOptions::default().limit(2).keep_events(Duration::ZERO);
+        let first = reap(&store, 1, options.clone());
+        assert_eq!((first.events_forgotten, first.next_due), (2, Some(at(1))));
+        let second = reap(&store, 1, options);
+        assert_eq!(second.events_forgotten, 1);
+        assert!(second.next_due > Some(at(1)), "nothing is left to do at once");
+    }
+}

@@ -1,0 +1,78 @@
+//! Work that comes in long pieces: the store sends it in short ones, so that each statement ends within the server's limit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::service::lifecycle::enqueue;
+use stationmaster::service::{Admitter, AdmitterOptions, Service};
+use stationmaster::store::{Inserted, PostgresStore, StoreExt};
+use stationmaster::time::from_micros;
+use stationmaster::{NewTask, TaskNo};
+
+use crate::scratch::Scratch;
+use crate::task;
+
+/// One statement that handles all of them takes several times as long as the limit; one for 10,000 takes a fraction of it.
+const TASKS: usize = 200_000;
+
+/// The limit of the store under test.
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn at(second: i64) -> DateTime<Utc> {
+    from_micros(second * 1_000_000)
+}
+
+fn limited(scratch: &Scratch) -> PostgresStore {
+    scratch.open(|options| options.statement_timeout(LIMIT))
+}
+
+fn tasks() -> Vec<NewTask> {
+    (0..TASKS).map(|n| task(&n.to_string()).not_before(at(10))).collect()
+}
+
+#[test]
+fn however_many_tasks_come_due_at_once_ticks_come_through() {
+    let scratch = Scratch::new();
+    let fill = scratch.open(|options| options.statement_timeout(Duration::ZERO));
+    for piece in tasks().chunks(10_000) {
+        fill.write(|tx| enqueue(tx, at(0), piece)).unwrap();
+    }
+    let mut admitter =
+        Admitter::new(Arc::new(limited(&scratch)), "a".try_into().unwrap(), AdmitterOptions::default())
+            .unwrap();
+    let (mut promoted, mut granted) = (0, 0);
+    for _ in 0..100 {
+        // On a busy machine a single tick may still take too long; what must not happen is that none gets through.
+        let Ok(tick) = admitter.tick(at(11)) else { continue };
+        promoted += tick.promoted;
+        granted += tick.granted.len();
+        if promoted == TASKS {
+            break;
+        }
+        assert_eq!(tick.next_due, Some(at(11)), "there is more to do at once");
+    }
+    assert_eq!((promoted, granted), (TASKS, 128), "promoted, and granted into the default pool");
+}
+
+#[test]
+fn an_enqueue_of_any_length_is_sent_in_pieces_and_committed_as_one() {
+    let scratch = Scratch::new();
+    let store = limited(&scratch);
+    let mut all = tasks();
+    all.push(all[0].clone());
+    // On a busy machine even a piece may meet the limit now and then. One statement for all never ends within it.
+    let inserted = (0..5).find_map(|_| store.write(|tx| enqueue(tx, at(0), &all)).ok()).unwrap();
+    let expected = (1..=TASKS).map(|no| Inserted::New(TaskNo(i64::try_from(no).unwrap())));
+    assert!(inserted[..TASKS].iter().copied().eq(expected), "numbers rise across pieces");
+    assert_eq!(inserted[TASKS], Inserted::Exists(TaskNo(1)), "a key of an earlier piece is known");
+    let more: Vec<NewTask> = (0..10_001).map(|n| task(&format!("more {n}"))).collect();
+    let undone = store.write(|tx| {
+        enqueue(tx, at(0), &more)?;
+        Err::<(), _>(stationmaster::Error::abort("not this time"))
+    });
+    assert!(undone.is_err());
+    let ends = [&more[0], &more[10_000]].map(|task| task.key.clone());
+    let found = store.read(|tx| Ok(tx.tasks(&ends)?)).unwrap();
+    assert_eq!(found, [None, None], "all of it or nothing");
+}

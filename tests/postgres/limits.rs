@@ -1,0 +1,190 @@
+//! The server's own limits: what it ends, what it refuses to take, and what must not run into them.
+
+use std::time::{Duration, Instant};
+
+use stationmaster::error::StoreErrorKind;
+use stationmaster::store::{PostgresStore, Store, StoreExt};
+use stationmaster::{Error, Result};
+
+use crate::scratch::{Scratch, query, rows, url, with_client};
+use crate::{kind, pool, pools, put};
+
+/// From now on, whoever writes a pool sleeps for half a minute.
+fn doze(scratch: &Scratch) {
+    query(&format!(
+        "CREATE FUNCTION \"{0}\".doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NULL; END'; \
+         CREATE TRIGGER doze AFTER INSERT ON \"{0}\".pool EXECUTE FUNCTION \"{0}\".doze()",
+        scratch.0
+    ));
+}
+
+#[test]
+fn a_statement_that_takes_too_long_is_given_up_and_not_to_be_called_again() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options.statement_timeout(Duration::from_millis(100)));
+    doze(&scratch);
+    let (began, mut runs) = (Instant::now(), 0);
+    let refused: Result<()> = store.write(|tx| {
+        runs += 1;
+        Ok(tx.put_pools(&[pool("p", 1)])?)
+    });
+    let refused = refused.unwrap_err();
+    assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
+    assert!(!refused.is_retryable() && !refused.to_string().contains("call again"), "{refused}");
+    assert_eq!(runs, 1);
+    assert!(began.elapsed() < Duration::from_secs(25), "it did not wait for the end");
+    assert_eq!(pools(&store), 0);
+}
+
+/// Whatever language the server speaks, and although it says both by the same code.
+#[test]
+fn a_statement_that_somebody_cancelled_may_be_called_again() {
+    for limit in [Duration::from_secs(25), Duration::ZERO] {
+        let scratch = Scratch::new();
+        let store = scratch.open(|options| options.statement_timeout(limit));
+        doze(&scratch);
+        let cancelled = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| put(&store, "p"));
+            let cancel = format!(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+                 WHERE wait_event = 'PgSleep' AND query LIKE '%\"{}\"%'",
+                scratch.0
+            );
+            while rows(&cancel).is_empty() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            writing.join().unwrap()
+        });
+        let cancelled = cancelled.unwrap_err();
+        assert_eq!(kind(&cancelled), StoreErrorKind::Busy, "{cancelled}");
+        assert!(cancelled.is_retryable() && cancelled.to_string().contains("call again"), "{cancelled}");
+        query(&format!("DROP TRIGGER doze ON \"{}\".pool", scratch.0));
+        put(&store, "p").unwrap();
+    }
+}
+
+/// Without a limit of its own, waiting for the writer before is ended by the limit of statements. It is no less waiting.
+#[test]
+fn a_writer_whose_wait_ends_by_the_statement_s_limit_may_call_again() {
+    let scratch = Scratch::new();
+    let store = scratch
+        .open(|options| options.lock_timeout(Duration::ZERO).statement_timeout(Duration::from_millis(200)));
+    let lock = format!("BEGIN; LOCK TABLE \"{}\".writer IN EXCLUSIVE MODE", scratch.0);
+    let held = store.info();
+    let refused = with_client(move |client| async move {
+        client.batch_execute(&lock).await.unwrap();
+        tokio::task::spawn_blocking(move || {
+            let refused = put(&store, "p").unwrap_err();
+            (refused, store)
+        })
+        .await
+        .unwrap()
+    });
+    let (refused, store) = refused;
+    assert_eq!((kind(&refused), held.lock_timeout), (StoreErrorKind::Busy, None), "{refused}");
+    put(&store, "p").unwrap();
+}
+
+/// The limit of a connection of the host's is not known, so neither is why a statement was cancelled.
+#[test]
+fn in_a_host_s_transaction_what_was_cancelled_is_not_to_be_called_again() {
+    use stationmaster::store::postgres::tx;
+    let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
+    doze(&scratch);
+    let schema = scratch.0.clone();
+    let refused: Result<()> = with_client(move |mut client| async move {
+        client.batch_execute("SET statement_timeout = 100").await.unwrap();
+        let transaction = client.transaction().await.unwrap();
+        tx(&transaction, &schema, |tx| Ok(tx.put_pools(&[pool("p", 1)])?)).await
+    });
+    let refused = refused.unwrap_err();
+    assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
+}
+
+/// Ordinary contention: to wait for the writers' turn is not too much work.
+#[test]
+fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
+    use stationmaster::store::postgres::{tokio_postgres, tx};
+    let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
+    let schema = scratch.0.clone();
+    let refused: Result<()> = with_client(move |mut client| async move {
+        let turn = format!("BEGIN; LOCK TABLE \"{schema}\".writer IN EXCLUSIVE MODE");
+        let (other, driving) =
+            tokio_postgres::connect(&crate::scratch::url(), tokio_postgres::NoTls).await.unwrap();
+        let driving = tokio::spawn(driving);
+        other.batch_execute(&turn).await.unwrap();
+        client.batch_execute("SET statement_timeout = 100").await.unwrap();
+        let transaction = client.transaction().await.unwrap();
+        let refused = tx(&transaction, &schema, |tx| Ok(tx.put_pools(&[pool("p", 1)])?)).await;
+        drop(other);
+        let _ = driving.await;
+        refused
+    });
+    let refused = refused.unwrap_err();
+    assert_eq!(kind(&refused).as_str(), "busy", "{refused}");
+    assert!(refused.is_retryable());
+}
+
+/// Reading all tasks takes several times as long as a statement may.
+#[test]
+fn an_audit_may_take_longer_than_a_statement() {
+    let scratch = Scratch::new();
+    let schema = scratch.0.as_str();
+    let all = scratch.open(|options| options);
+    let task = [crate::task("t")];
+    all.write(|tx| stationmaster::service::lifecycle::enqueue(tx, chrono::DateTime::UNIX_EPOCH, &task))
+        .unwrap();
+    // Very many of it, which its lane does not count. Some count no events and have one, and one counts and has two.
+    query(&format!(
+        "DROP INDEX \"{schema}\".task_key, \"{schema}\".task_ready; \
+         CREATE TEMPORARY TABLE copy AS SELECT * FROM \"{schema}\".task; CREATE TEMPORARY SEQUENCE number; \
+         DO 'BEGIN FOR n IN 1..19 LOOP INSERT INTO copy SELECT * FROM copy; END LOOP; END'; \
+         UPDATE copy SET no = nextval('number'); DELETE FROM \"{schema}\".task; \
+         INSERT INTO \"{schema}\".task SELECT * FROM copy; \
+         INSERT INTO \"{schema}\".event SELECT n, n, 1, 0, 0, 6 FROM generate_series(130000, 130001) n; \
+         INSERT INTO \"{schema}\".event SELECT n, 120000, 1, 0, 0, 6 FROM generate_series(1, 2) n; \
+         UPDATE \"{schema}\".task SET events = 2 WHERE no = 120000; \
+         UPDATE \"{schema}\".task SET holder = 'h' WHERE no = 110000; ANALYZE \"{schema}\".task"
+    ));
+    let found = all.read(|tx| Ok(tx.audit()?)).unwrap();
+    let told: Vec<String> = found.iter().map(|found| format!("{found:?}")).collect();
+    let parts = ["held: 524288", "held: 524288", "110000", "130000", "130001"];
+    let is_told = |(told, part): (&String, &str)| told.contains(part);
+    assert!(told.len() == 5 && told.iter().zip(parts).all(is_told), "{told:?}");
+
+    let whole = format!("SELECT lane, sum(held_slots), count(*) FROM \"{schema}\".task GROUP BY lane");
+    let took = with_client(move |client| async move {
+        client.batch_execute("SET enable_seqscan = off; SET enable_sort = off; SET jit = off").await.unwrap();
+        let mut took = Duration::MAX;
+        for _ in 0..5 {
+            let began = Instant::now();
+            client.batch_execute(&whole).await.unwrap();
+            took = took.min(began.elapsed());
+        }
+        took
+    });
+    let limit = took / 2;
+    // On a busy machine one of the short statements may be held up.
+    let audit = || -> Result<usize> {
+        let store = PostgresStore::connect(&url(), scratch.options().statement_timeout(limit))?;
+        Ok(store.read(|tx| Ok(tx.audit()?))?.len())
+    };
+    let audits: Vec<Result<usize, String>> =
+        (0..20).map(|_| audit().map_err(|error: Error| error.to_string())).collect();
+    assert!(audits.contains(&Ok(5)), "none of 20 came through in {limit:?} a statement: {:?}", audits[0]);
+}
+
+#[test]
+#[ignore = "takes 3 GiB of memory"]
+fn a_call_that_is_too_large_to_be_sent_is_refused_and_is_to_be_split() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let large = pool("p", 1).described("x".repeat(1 << 30));
+    let refused = store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&large))?)).unwrap_err();
+    assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
+    assert!(!refused.is_retryable() && refused.to_string().contains("split"), "{refused}");
+    assert_eq!(pools(&store), 0);
+    put(&store, "q").unwrap();
+}

@@ -1,0 +1,245 @@
+//! A holder that does not know whether its call took effect may make it again, and is told: on every store.
+#![allow(clippy::unwrap_used)]
+
+#[cfg(feature = "postgres")]
+mod scratch;
+mod stores;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use stationmaster::backoff::RetryPolicy;
+use stationmaster::canonical::PokeContext;
+use stationmaster::run::ActiveQuery;
+use stationmaster::sensor::{EndReason, Ending, NewSensor, Settings};
+use stationmaster::service::lifecycle::{
+    AdmitOrder, Fenced, Finish, Finished, Mark, admit, clear, end_sensors, enqueue, finish, mark, reap,
+    register, start,
+};
+use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::time::from_micros;
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
+use stores::stores;
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+fn key(name: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", name).unwrap()
+}
+
+fn grant(store: &Arc<dyn Store>, now: i64) -> LeaseRef {
+    let request = format!("tick-{now}").as_str().try_into().unwrap();
+    let order = AdmitOrder::new("h".try_into().unwrap(), request, 1, Duration::from_secs(10));
+    store.write(|tx| admit(tx, at(now), &order)).unwrap().granted[0].lease_ref()
+}
+
+/// Enqueues a task that is retried once after a second, and grants it at 0.
+fn granted(store: &Arc<dyn Store>, name: &str) -> LeaseRef {
+    let retry = RetryPolicy::fixed(Duration::from_secs(1)).max_attempts(2).build().unwrap();
+    let task = NewTask::new(key(name)).retry(retry).attempt_runs(AttemptRuns::Record);
+    store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&task))).unwrap();
+    let order =
+        AdmitOrder::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(10));
+    let task = store.write(|tx| admit(tx, at(0), &order)).unwrap().granted.remove(0);
+    assert_eq!(task.key, key(name));
+    task.lease_ref()
+}
+
+fn task(store: &Arc<dyn Store>, name: &str) -> TaskRecord {
+    store.read(|tx| Ok(tx.tasks(&[key(name)])?)).unwrap().remove(0).unwrap()
+}
+
+fn starts(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
+    store.write(|tx| start(tx, at(now), &[lease])).unwrap() == [Moved::Yes]
+}
+
+fn end(store: &Arc<dyn Store>, now: i64, ends: Finish) -> Finished {
+    store.write(|tx| finish(tx, at(now), std::slice::from_ref(&ends))).unwrap().remove(0)
+}
+
+/// What a holder may say of its attempt.
+fn sayings(lease: LeaseRef) -> [Finish; 5] {
+    [
+        Finish::success_with(lease, "x"),
+        Finish::success(lease),
+        Finish::failed(lease, "no"),
+        Finish::skipped(lease, "not needed"),
+        Finish::given_back(lease),
+    ]
+}
+
+#[test]
+fn a_start_may_be_repeated_and_keeps_its_first_instant() {
+    for store in stores() {
+        let lease = granted(&store, "t");
+        assert!(starts(&store, 1, lease) && starts(&store, 2, lease), "the same holder asked twice");
+        let twice = store.write(|tx| start(tx, at(3), &[lease, lease])).unwrap();
+        assert_eq!(twice, [Moved::Yes, Moved::Yes]);
+        assert_eq!(task(&store, "t").started_at, Some(at(1)));
+        let runs = store.read(|tx| Ok(tx.active_runs(&ActiveQuery::new(at(0), at(4)))?)).unwrap();
+        assert_eq!(runs.iter().map(|run| run.start).collect::<Vec<_>>(), [at(1)], "one run, opened once");
+        assert!(!starts(&store, 4, LeaseRef::new(lease.no, lease.epoch + 1)));
+        end(&store, 5, Finish::success(lease));
+        assert!(!starts(&store, 6, lease), "it has ended");
+    }
+}
+
+#[test]
+fn a_finish_may_be_repeated_and_says_what_is_stored() {
+    for store in stores() {
+        for (nth, name) in ["value", "success", "failed", "skipped", "given back"].into_iter().enumerate() {
+            let lease = granted(&store, name);
+            assert!(starts(&store, 1, lease));
+            let saying = sayings(lease)[nth].clone();
+            assert!(!matches!(end(&store, 2, saying), Finished::Stale | Finished::Already(_)));
+            let before = task(&store, name);
+            for (other, saying) in sayings(lease).into_iter().enumerate() {
+                let answer = end(&store, 3, saying);
+                let expected = if other == nth { Finished::Already(before.state) } else { Finished::Stale };
+                assert_eq!(answer, expected, "{name}, then number {other}");
+            }
+            assert_eq!(task(&store, name), before, "a repeated finish changes nothing");
+            let ends = [Mark::new(key(name), TaskState::Skipped, "over")];
+            store.write(|tx| mark(tx, at(4), &ends)).unwrap();
+        }
+        assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_retry_that_became_due_is_still_told_until_it_is_granted() {
+    for store in stores() {
+        let lease = granted(&store, "t");
+        let failed = || Finish::failed(lease, "no");
+        assert_eq!(end(&store, 1, failed()), Finished::RetryAt(at(2)));
+        assert_eq!(end(&store, 1, failed()), Finished::Already(TaskState::UpForRetry));
+        let order =
+            AdmitOrder::new("h".try_into().unwrap(), "none".try_into().unwrap(), 0, Duration::from_secs(1));
+        store.write(|tx| admit(tx, at(2), &order)).unwrap();
+        assert_eq!(end(&store, 2, failed()), Finished::Already(TaskState::Scheduled));
+        assert_eq!(end(&store, 2, Finish::given_back(lease)), Finished::Stale);
+        grant(&store, 3);
+        assert_eq!(end(&store, 3, failed()), Finished::Stale, "it is another's now");
+    }
+}
+
+/// Ends a lease, or what came of it.
+type ByAnother = fn(&Arc<dyn Store>, LeaseRef);
+
+#[test]
+fn what_ended_otherwise_is_stale_whatever_the_holder_says() {
+    let ends: [(&str, ByAnother); 5] = [
+        ("reaped", |store, _| {
+            let reaped = store.write(|tx| reap(tx, at(60), 9)).unwrap();
+            assert_eq!(reaped[0].became, Finished::Ready);
+        }),
+        ("marked", |store, _| {
+            let ends = [Mark::new(key("t"), TaskState::Success, "by hand")];
+            store.write(|tx| mark(tx, at(2), &ends)).unwrap();
+        }),
+        ("marked as failed", |store, _| {
+            let ends = [Mark::new(key("t"), TaskState::Failed, "no")];
+            store.write(|tx| mark(tx, at(2), &ends)).unwrap();
+        }),
+        ("finished and cleared", |store, lease| {
+            end(store, 2, Finish::success(lease));
+            store.write(|tx| clear(tx, at(3), &[key("t")])).unwrap();
+        }),
+        ("landed", |store, lease| {
+            let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
+            let context = PokeContext::from_json("{}").unwrap();
+            let sensor = NewSensor::new(lease, "file".try_into().unwrap(), context, settings);
+            let landed = Ending::new(EndReason::Landed, TaskState::Success);
+            let ended = store.write(|tx| {
+                register(tx, at(2), std::slice::from_ref(&sensor))?;
+                end_sensors(tx, at(3), &[(lease, landed.clone())])
+            });
+            assert_eq!(ended.unwrap(), [Moved::Yes]);
+        }),
+    ];
+    for (how, by_another) in ends {
+        for store in stores() {
+            let lease = granted(&store, "t");
+            assert!(starts(&store, 1, lease));
+            by_another(&store, lease);
+            for saying in sayings(lease) {
+                assert_eq!(end(&store, 61, saying.clone()), Finished::Stale, "{how}: {saying:?}");
+            }
+            assert!(!starts(&store, 61, lease), "{how}");
+        }
+    }
+}
+
+#[test]
+fn of_two_finishes_of_one_lease_in_one_call_the_first_counts() {
+    for store in stores() {
+        let lease = granted(&store, "t");
+        let [value, success, ..] = sayings(lease);
+        let answers =
+            store.write(|tx| finish(tx, at(1), &[value.clone(), success.clone(), value.clone()])).unwrap();
+        let ended = TaskState::Success;
+        assert_eq!(answers, [Finished::Ended(ended), Finished::Stale, Finished::Already(ended)]);
+        assert_eq!(task(&store, "t").value.as_deref(), Some("x"));
+        // In a transaction of the host's, what was written beside the first must not be written twice.
+        let again = store.write(|tx| finish(tx, at(2), std::slice::from_ref(&value))?.fenced());
+        assert!(matches!(again, Err(Error::Repeated { of: 1, .. })), "{again:?}");
+        let other = store.write(|tx| finish(tx, at(2), std::slice::from_ref(&success))?.fenced());
+        assert!(matches!(other, Err(Error::Stale { of: 1, .. })), "{other:?}");
+    }
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn after_a_commit_of_unknown_end_the_second_call_settles_it() {
+    use stationmaster::error::StoreErrorKind;
+    use stationmaster::testing::{Fault, FaultStore, When};
+    for store in stores() {
+        let lease = granted(&store, "t");
+        let faulty = FaultStore::new(store.clone());
+        let lost = |at_call: u64, body: &dyn Fn() -> Result<(), Error>| {
+            faulty.arm(Fault::new(at_call, When::After, StoreErrorKind::Io));
+            assert!(body().unwrap_err().is_indeterminate());
+            assert!(faulty.disarm().unwrap().is_committed());
+        };
+        // begin, start_if_queued, tasks_by_no, put_runs, commit
+        lost(5, &|| faulty.write(|tx| start(tx, at(1), &[lease])).map(drop));
+        assert_eq!(faulty.write(|tx| start(tx, at(2), &[lease])).unwrap(), [Moved::Yes]);
+        // begin, tasks_by_no, move_if, give_slots, close_runs_if_open, commit
+        let ends = [Finish::success_with(lease, "x")];
+        lost(6, &|| faulty.write(|tx| finish(tx, at(3), &ends)).map(drop));
+        let again = faulty.write(|tx| finish(tx, at(4), &ends)).unwrap();
+        assert_eq!(again, [Finished::Already(TaskState::Success)]);
+    }
+}
+
+#[test]
+fn a_task_whose_worker_was_killed_runs_again_by_default_and_one_that_failed_does_not() {
+    for store in stores() {
+        let enqueued =
+            [NewTask::new(key("killed")), NewTask::new(key("never again")).lease_loss(LeaseLoss::Fail)];
+        store.write(|tx| enqueue(tx, at(0), &enqueued[..1])).unwrap();
+        for loss in 0..3 {
+            grant(&store, loss * 20);
+            let reaped = store.write(|tx| reap(tx, at(loss * 20 + 10), 9)).unwrap();
+            assert_eq!(reaped[0].became, Finished::Ready, "loss {loss}");
+        }
+        grant(&store, 60);
+        let reaped = store.write(|tx| reap(tx, at(70), 9)).unwrap();
+        assert_eq!(
+            reaped[0].became,
+            Finished::Ended(TaskState::Failed),
+            "one that kills its workers is stopped"
+        );
+        store.write(|tx| enqueue(tx, at(80), &enqueued[1..])).unwrap();
+        grant(&store, 80);
+        let reaped = store.write(|tx| reap(tx, at(90), 9)).unwrap();
+        assert_eq!(reaped[0].became, Finished::Ended(TaskState::Failed));
+        store.write(|tx| enqueue(tx, at(100), &[NewTask::new(key("failed"))])).unwrap();
+        let lease = grant(&store, 100);
+        assert_eq!(end(&store, 101, Finish::failed(lease, "no")), Finished::Ended(TaskState::Failed));
+    }
+}
