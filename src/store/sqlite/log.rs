@@ -56,8 +56,14 @@ impl Log {
         }
         self.commits = 0;
         if self.is_long() && self.not_before.is_none_or(|instant| Instant::now() >= instant) {
-            let has_failed = !self.start_over(conn, PATIENCE.min(busy_timeout)).unwrap_or(false);
-            self.not_before = if has_failed { Instant::now().checked_add(PAUSE) } else { None };
+            let attempt = self.start_over(conn, PATIENCE.min(busy_timeout)).unwrap_or(Attempt::Outlasted);
+            match attempt {
+                Attempt::Done => self.not_before = None,
+                Attempt::Outlasted => self.not_before = Instant::now().checked_add(PAUSE),
+                // Whoever was in the way may be at a checkpoint of the ordinary kind, which leaves the log as long as it is.
+                // It ends soon, so the next commit looks again.
+                Attempt::Collided => (self.not_before, self.commits) = (None, STRIDE - 1),
+            }
             let _ = conn.busy_timeout(busy_timeout);
         }
     }
@@ -66,26 +72,48 @@ impl Log {
         bytes_beside(&self.path, "-wal") > self.most
     }
 
-    /// False if somebody read from the log, or wrote to it, for longer than this.
-    fn start_over(&self, conn: &mut Connection, patience: Duration) -> rusqlite::Result<bool> {
+    /// Asks for the checkpoint again and again, each time with twice the patience of the time before.
+    ///
+    /// One long wait would not do. SQLite reads once which place in the shared index is held by readers of an old state, and
+    /// then waits for that place; meanwhile new readers may have taken it for the newest state, and as long as they overlap
+    /// it never becomes free. The next attempt sees that nobody reads an old state any more.
+    fn start_over(&self, conn: &mut Connection, patience: Duration) -> rusqlite::Result<Attempt> {
         conn.busy_handler(Some(is_patient as fn(i32) -> bool))?;
-        let begun = Instant::now();
+        let (mut round, mut spent) = (patience / 16, Duration::ZERO);
         loop {
-            PATIENT_UNTIL.set(Instant::now().checked_add(patience));
+            PATIENCE_LEFT.set(round);
             let (is_busy, pages): (bool, i64) =
                 conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            // Another connection is at a checkpoint, which SQLite does not wait for. It keeps no writer out, so neither
-            // does this wait. If it is in vain, the next look tries again.
-            let has_collided = is_busy && pages < 0;
-            if !has_collided || begun.elapsed() >= patience {
-                return Ok(has_collided || !is_busy);
+            if !is_busy {
+                return Ok(Attempt::Done);
             }
-            std::thread::sleep(NAP);
-            if !self.is_long() {
-                return Ok(true);
+            // Another connection is at a checkpoint, which SQLite does not wait for, and of which it counts no pages.
+            let has_collided = pages < 0;
+            if has_collided {
+                std::thread::sleep(NAP);
+                if !self.is_long() {
+                    return Ok(Attempt::Done);
+                }
+                spent += NAP;
+            } else {
+                spent += round.saturating_sub(PATIENCE_LEFT.get()).max(NAP);
+                round *= 2;
             }
+            if spent >= patience {
+                return Ok(if has_collided { Attempt::Collided } else { Attempt::Outlasted });
+            }
+            round = round.min(patience - spent);
         }
     }
+}
+
+/// How an attempt to start the log over ended.
+enum Attempt {
+    Done,
+    /// Somebody read from the log, or wrote to it, for longer than the patience.
+    Outlasted,
+    /// Other connections were at checkpoints all the while.
+    Collided,
 }
 
 /// SQLite's own busy handler sleeps for longer and longer. Beside a busy writer it would hardly ever find the moment
@@ -93,13 +121,17 @@ impl Log {
 const NAP: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// How a busy handler, which is a plain function, learns when to give up.
-    static PATIENT_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// How a busy handler, which is a plain function, learns when to give up. Only what is spent waiting counts: what the
+    /// checkpoint writes between two waits may take long on a slow disk.
+    static PATIENCE_LEFT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 fn is_patient(_: i32) -> bool {
+    let begun = Instant::now();
     std::thread::sleep(NAP);
-    PATIENT_UNTIL.get().is_some_and(|until| Instant::now() < until)
+    let left = PATIENCE_LEFT.get().saturating_sub(begun.elapsed());
+    PATIENCE_LEFT.set(left);
+    !left.is_zero()
 }
 
 #[cfg(test)]
