@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use criterion::{BenchmarkId, Criterion};
 use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::ops::{Finish, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::lifecycle::{Finish, Outcome, enqueue, finish};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -66,14 +66,14 @@ fn key(workflow: &str, n: usize) -> TaskKey {
 /// Pools of this many slots each.
 fn pools(store: &dyn Store, slots: Slots) {
     let specs: Vec<PoolSpec> = (0..POOLS).map(|n| PoolSpec::new(pool(n), slots).unwrap()).collect();
-    store.write(|tx| Ok(tx.put_pools(&specs)?)).unwrap();
+    store.write(|tx| tx.put_pools(&specs)).unwrap();
 }
 
 fn put(store: &dyn Store, tasks: impl Iterator<Item = NewTask>) {
     let mut tasks = tasks.peekable();
     while tasks.peek().is_some() {
         let chunk: Vec<NewTask> = tasks.by_ref().take(10_000).collect();
-        store.write(|tx| enqueue(tx, now(), &chunk)).unwrap();
+        store.write(|tx| tx.enqueue(now(), &chunk)).unwrap();
     }
 }
 
@@ -94,7 +94,7 @@ fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
     store
         .write(|tx| {
             tx.put_pools(&specs)?;
-            Ok(tx.put_limits(&[LimitSpec::new(workflow.clone(), 1)?])?)
+            tx.put_limits(&[LimitSpec::new(workflow.clone(), 1)?])
         })
         .unwrap();
     // What makes the pool and the limit full, and half of the other pool taken.
@@ -129,7 +129,7 @@ fn admitter(store: &Arc<dyn Store>, lease: u64) -> Admitter {
 /// Makes granted tasks ready again, in their old places.
 fn give_back(store: &dyn Store, leases: &[LeaseRef]) {
     let finishes: Vec<Finish> = leases.iter().map(|lease| Finish::new(*lease, Outcome::GivenBack)).collect();
-    store.write(|tx| finish(tx, now(), &finishes)).unwrap();
+    store.write(|tx| tx.finish(now(), &finishes)).unwrap();
 }
 
 fn timed(name: &str, times: u64, mut once: impl FnMut() -> Duration) -> Duration {

@@ -12,10 +12,10 @@ use std::time::Duration;
 use chrono::Utc;
 use rusqlite::{Connection, TransactionBehavior::Immediate};
 use stationmaster::error::{Result, StoreErrorKind};
-use stationmaster::service::lifecycle::{Fenced, Finish, enqueue, finish};
+use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::sqlite::{Prefix, SqliteTx, commit_error, migrate, rusqlite, store_error};
-use stationmaster::store::{Durability, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{Durability, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, NewTask, TaskKey, conformance};
 
 /// The host's database: one connection, for its own tables and for the scheduler.
@@ -50,17 +50,20 @@ impl Store for Database {
     }
 
     /// Dropped without a commit, be it by an error or by a panic of the body, the transaction is rolled back.
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let mut conn = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = conn.total_changes();
         let tx = conn.transaction_with_behavior(Immediate).map_err(store_error)?;
-        body(&mut SqliteTx::attach(&tx, &self.prefix)?)?;
+        let mut ours = SqliteTx::attach(&tx, &self.prefix)?;
+        body(&mut ours)?;
+        ours.check_whole()?;
         let changes = tx.total_changes() - before;
         if mode == TxMode::Write && changes > 0 {
             let line = "INSERT INTO journal (at, changes) VALUES (datetime('now'), ?1)";
             tx.execute(line, [i64::try_from(changes).unwrap_or(i64::MAX)]).map_err(store_error)?;
         }
-        Ok(tx.commit().map_err(commit_error)?)
+        tx.commit().map_err(commit_error)?;
+        Ok(())
     }
 }
 
@@ -77,15 +80,15 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     // Services take it as they take any store.
     let (db, now) = (Arc::new(in_memory()?), Utc::now());
     let task = NewTask::new(TaskKey::new("shop", "orders", "7", "ship")?);
-    db.write(|tx| enqueue(tx, now, std::slice::from_ref(&task)))?;
+    db.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
     let options = AdmitterOptions::default().lease(Duration::from_secs(30));
     let mut admitter = Admitter::new(db.clone(), "packer".try_into()?, options)?;
     let lease = admitter.tick(now)?.granted[0].lease_ref();
-    db.write(|tx| finish(tx, now, &[Finish::success(lease)])?.fenced())?;
+    db.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced())?;
     assert_eq!(lines(&db)?, 3, "enqueued, admitted, finished");
 
     // What is not committed leaves no line, and what changes nothing neither.
-    let again = db.write(|tx| finish(tx, now, &[Finish::success(lease)])?.fenced());
+    let again = db.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced());
     assert!(matches!(again, Err(Error::Repeated { .. })));
     assert!(admitter.tick(now)?.granted.is_empty());
     assert_eq!(lines(&db)?, 3);

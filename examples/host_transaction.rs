@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
-use stationmaster::service::lifecycle::{Fenced, Finish, enqueue, finish, start};
+use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, rusqlite};
 use stationmaster::store::{SqliteStore, StoreExt};
@@ -25,7 +25,7 @@ fn take_order(tx: &Transaction<'_>, prefix: &Prefix, now: DateTime<Utc>, id: i64
         .lease_loss(LeaseLoss::Requeue { at_most: 3 })
         .payload(goods);
     // The task goes first, to show that the order takes it along.
-    enqueue(&mut SqliteTx::attach(tx, prefix)?, now, &[task])?;
+    SqliteTx::attach(tx, prefix)?.enqueue(now, &[task])?;
     tx.execute("INSERT INTO orders (id, goods, state) VALUES (?1, ?2, 'taken')", (id, goods))?;
     Ok(())
 }
@@ -34,8 +34,9 @@ fn take_order(tx: &Transaction<'_>, prefix: &Prefix, now: DateTime<Utc>, id: i64
 fn shipped(db: &mut Connection, prefix: &Prefix, now: DateTime<Utc>, id: i64, lease: LeaseRef) -> Result<()> {
     let tx = db.transaction_with_behavior(Immediate)?;
     tx.execute("UPDATE orders SET state = 'shipped', parcels = parcels + 1 WHERE id = ?1", [id])?;
-    finish(&mut SqliteTx::attach(&tx, prefix)?, now, &[Finish::success(lease)])?.fenced()?;
-    Ok(tx.commit()?)
+    SqliteTx::attach(&tx, prefix)?.finish(now, &[Finish::success(lease)])?.fenced()?;
+    tx.commit()?;
+    Ok(())
 }
 
 fn order(db: &Connection, id: i64) -> Result<(String, i64)> {
@@ -70,7 +71,7 @@ fn main() -> Result<()> {
     let granted = admitter.tick(now)?.granted;
     assert_eq!(granted.iter().map(|task| task.payload.as_str()).collect::<Vec<_>>(), ["books"]);
     let lost = granted[0].lease_ref();
-    store.write(|tx| start(tx, now, &[lost])?.fenced())?;
+    store.write(|tx| tx.start(now, &[lost])?.fenced())?;
     println!("order 2 is being packed under epoch {}", lost.epoch);
 
     // Its lease expires, and the task is given to another one.

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{Poked, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::lifecycle::{enqueue, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::{NewTask, TaskKey, TaskState};
@@ -60,11 +59,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keys = ["train", "watch"].map(|task| TaskKey::new("prod", "models", "2026-01-01", task));
     let [train, watch] = [keys[0].clone()?, keys[1].clone()?];
     let (tasks, now) = ([NewTask::new(train.clone()), NewTask::new(watch)], SystemClock.now());
-    store.write(|tx| enqueue(tx, now, &tasks))?;
+    store.write(|tx| tx.enqueue(now, &tasks))?;
     let options = AdmitterOptions::default();
     let granted = Admitter::new(store.clone(), "host".try_into()?, options)?.tick(now)?.granted;
     let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
-    store.write(|tx| start(tx, now, &leases))?;
+    store.write(|tx| tx.start(now, &leases))?;
 
     // The id follows from the task and its attempt: a task that dies after it submitted, and comes again under the same
     // attempt, submits the same job. The server answers as it did the first time.
@@ -75,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let settings = Settings::new(Duration::from_millis(100), Duration::from_secs(60))?;
     let sensors = [job.sensor(leases[0], settings)?, job.sensor(leases[1], settings)?];
-    store.write(|tx| register(tx, now, &sensors))?;
+    store.write(|tx| tx.register(now, &sensors))?;
 
     let options = PokerOptions::default().floor(Duration::from_millis(100));
     let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?
@@ -90,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         thread::sleep(Duration::from_millis(10));
     }
 
-    let task = store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&train))?))?.remove(0).ok_or("no task")?;
+    let task = store.read(|tx| tx.tasks(std::slice::from_ref(&train)))?.remove(0).ok_or("no task")?;
     println!("{}: {}, {}", task.key, task.state, task.value.as_deref().unwrap_or("no value"));
     assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("accuracy 0.97")));
     let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);

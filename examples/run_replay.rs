@@ -34,9 +34,10 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 use stationmaster::Result;
 use stationmaster::id::Namespace;
+use stationmaster::ops::{EarlyStop, Stopped};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
-use stationmaster::service::runs::{EarlyStop, Stopped, stop};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 
 /// The most changes that are written in one transaction.
@@ -152,9 +153,9 @@ impl<W: Write> Replay<W> {
             }
         }
         let stopped = self.store.write(|tx| {
-            tx.put_runs(&puts)?;
+            raw(tx).put_runs(&puts)?;
             tx.delete_runs(&gone)?;
-            stop(tx, &stops, EarlyStop::Keep)
+            tx.stop_runs(&stops, EarlyStop::Keep)
         })?;
         self.unknown += stopped.iter().filter(|stopped| **stopped == Stopped::Unknown).count();
         Ok(())
@@ -175,7 +176,7 @@ impl<W: Write> Replay<W> {
         // A query that names no namespace asks the store about all of them.
         let places = match names.is_empty() {
             true => Vec::new(),
-            false => self.store.read(|tx| Ok(tx.active_run_places(&query)?))?,
+            false => self.store.read(|tx| Ok(raw(tx).active_run_places(&query)?))?,
         };
         let mut runs: Vec<[&str; 2]> =
             places.iter().map(|place| [place.key.namespace.as_str(), place.key.id.as_str()]).collect();

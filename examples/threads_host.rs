@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
-use stationmaster::service::lifecycle::{Fenced, Finish, enqueue, finish, register, renew, start};
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions};
 use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, run_blocking};
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreTx};
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, Tx};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, time};
 
 const WORKERS: u32 = 4;
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     let tasks: Vec<NewTask> = keys.iter().cloned().map(NewTask::new).collect();
     store.write(|tx| {
         tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(WORKERS))?])?;
-        enqueue(tx, SystemClock.now(), &tasks)
+        tx.enqueue(SystemClock.now(), &tasks)
     })?;
 
     // The leases that are renewed. One that is not there any more was lost.
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
         let is_over = |task: &TaskRecord| task.state.is_end();
         let ended = loop {
             let seen = news.seen();
-            match store.read(|tx| Ok(tx.tasks(&keys)?)) {
+            match store.read(|tx| tx.tasks(&keys)) {
                 Ok(found) if !found.iter().flatten().all(is_over) => news.wait_since(seen, HOUR),
                 other => break other,
             }
@@ -95,7 +95,7 @@ fn main() -> Result<()> {
         ended
     })?;
 
-    let pools = store.read(|tx| Ok(tx.all_pools()?))?;
+    let pools = store.read(|tx| tx.all_pools())?;
     assert!(ended.iter().flatten().all(|task| task.state == TaskState::Success));
     assert!(pools.iter().all(|pool| pool.used == 0));
     println!("{} tasks ended, and so have all threads", keys.len());
@@ -107,7 +107,7 @@ pub(crate) type Held = Mutex<BTreeSet<LeaseRef>>;
 /// Renews the leases that are held, and drops those that were lost.
 pub(crate) fn heartbeat(store: &dyn Store, held: &Held) -> Result<()> {
     let leases: Vec<LeaseRef> = held.lock().iter().copied().collect();
-    let renewed = store.write(|tx| renew(tx, SystemClock.now(), LEASE, &leases))?;
+    let renewed = store.write(|tx| tx.renew(SystemClock.now(), LEASE, &leases))?;
     let mut held = held.lock();
     for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| *moved == Moved::No) {
         held.remove(lease);
@@ -119,7 +119,7 @@ pub(crate) fn heartbeat(store: &dyn Store, held: &Held) -> Result<()> {
 /// attempt as an error.
 pub(crate) fn attempt(store: &dyn Store, held: &Held, task: &TaskRecord) -> Result<()> {
     let (lease, now) = (task.lease_ref(), SystemClock.now());
-    write(store, |tx| start(tx, now, &[lease])?.fenced())?;
+    write(store, |tx| tx.start(now, &[lease])?.fenced())?;
     if task.no.0 % 4 != 0 {
         for _step in 0..4 {
             if !held.lock().contains(&lease) {
@@ -128,16 +128,16 @@ pub(crate) fn attempt(store: &dyn Store, held: &Held, task: &TaskRecord) -> Resu
             }
             sleep(Duration::from_millis(5)); // in truth, something useful
         }
-        return write(store, |tx| finish(tx, SystemClock.now(), &[Finish::success(lease)])?.fenced())
+        return write(store, |tx| tx.finish(SystemClock.now(), &[Finish::success(lease)])?.fenced())
             .map(drop);
     }
     let instant = TimeReached::new(time::add(now, Duration::from_millis(300)));
     let sensor = instant.sensor(lease, Settings::new(Duration::from_secs(1), HOUR)?)?;
-    write(store, |tx| register(tx, now, std::slice::from_ref(&sensor))?.fenced()).map(drop)
+    write(store, |tx| tx.register(now, std::slice::from_ref(&sensor))?.fenced()).map(drop)
 }
 
 /// Writes, again while the store is busy: for as long as a lease holds that is not renewed.
-fn write<T>(store: &dyn Store, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
+fn write<T>(store: &dyn Store, mut body: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
     let began = Instant::now();
     loop {
         match store.write(&mut body) {

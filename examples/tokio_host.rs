@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::ops::{Admission, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::lifecycle::{Admission, Fenced, Finish};
 use stationmaster::service::{Admitter, LoopHandle, Poker, PokerOptions, Reaper, WakingStore};
 use stationmaster::store::{MemoryStore, Moved};
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
@@ -32,12 +32,16 @@ const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes
 /// Works on one task under its lease; hands it back when the program is to stop. A stale lease is an error.
 pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) -> Result<()> {
     let lease = task.lease_ref();
-    again(|| store.start(SystemClock.now(), [lease])).await?.fenced()?;
+    again(|| store.write(move |tx| tx.start(SystemClock.now(), &[lease]))).await?.fenced()?;
     if task.key.task.as_str().starts_with("wait") {
         let context = PokeContext::from_json(&format!(r#"{{"url": "https://data/{}"}}"#, task.key.task))?;
         let settings = Settings::new(Duration::from_secs(1), HOUR)?;
         let sensor = NewSensor::new(lease, "http".try_into()?, context, settings);
-        return again(|| store.register(SystemClock.now(), [sensor.clone()])).await?.fenced().map(drop);
+        let register = || {
+            let sensors = [sensor.clone()];
+            store.write(move |tx| tx.register(SystemClock.now(), &sensors))
+        };
+        return again(register).await?.fenced().map(drop);
     }
     let mut work = std::pin::pin!(sleep(Duration::from_millis(10))); // in truth, something useful
     let mut pause = LEASE / 3;
@@ -45,7 +49,7 @@ pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) 
         tokio::select! {
             () = &mut work => break Finish::success(lease),
             () = stop.stopped() => break Finish::given_back(lease),
-            () = sleep(pause) => pause = match store.renew(SystemClock.now(), LEASE, [lease]).await {
+            () = sleep(pause) => pause = match store.write(move |tx| tx.renew(SystemClock.now(), LEASE, &[lease])).await {
                 Ok(renewed) if renewed == [Moved::No] => {
                     eprintln!("{}: its lease was lost, and the work with it", task.key);
                     return Ok(());
@@ -59,7 +63,11 @@ pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) 
             },
         }
     };
-    again(|| store.finish(SystemClock.now(), [end.clone()])).await?.fenced().map(drop)
+    let finish = || {
+        let ends = [end.clone()];
+        store.write(move |tx| tx.finish(SystemClock.now(), &ends))
+    };
+    again(finish).await?.fenced().map(drop)
 }
 
 /// Calls again while the store is busy: for as long as a lease holds that is not renewed.
@@ -82,7 +90,7 @@ async fn look(_: OwnedPokeRequest) -> Poked {
 /// How many of these tasks succeeded, wait as sensors, wait for slots.
 async fn count(store: &AsyncStore, keys: &[TaskKey]) -> Result<[usize; 3]> {
     let keys = keys.to_vec();
-    let tasks = store.read(move |tx| Ok(tx.tasks(&keys)?)).await?;
+    let tasks = store.read(move |tx| tx.tasks(&keys)).await?;
     let of = |state| tasks.iter().flatten().filter(|task| task.state == state).count();
     Ok([TaskState::Success, TaskState::Sensing, TaskState::Scheduled].map(of))
 }
@@ -101,8 +109,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = |n: usize| format!("{}-{n}", ["wait", "load"][n % 2]);
     let keys =
         (0..200).map(|n| TaskKey::new("ns", "nightly", "r1", name(n))).collect::<Result<Vec<_>, _>>()?;
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(8))?])?)).await?;
-    store.enqueue(SystemClock.now(), keys.iter().cloned().map(NewTask::new).collect::<Vec<_>>()).await?;
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(8))?])).await?;
+    let tasks: Vec<_> = keys.iter().cloned().map(NewTask::new).collect();
+    store.write(move |tx| tx.enqueue(SystemClock.now(), &tasks)).await?;
 
     let (shared, options) = (store.store(), PokerOptions::default().follow(Duration::from_millis(10)));
     let admitter = Admitter::new(shared.clone(), "host".try_into()?, Default::default())?;
@@ -132,7 +141,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     stop.stop();
     for task in admitter.undelivered().await.into_iter().flatten().flat_map(|admission| admission.granted) {
-        store.finish(SystemClock.now(), [Finish::given_back(task.lease_ref())]).await?;
+        let end = Finish::given_back(task.lease_ref());
+        store.write(move |tx| tx.finish(SystemClock.now(), std::slice::from_ref(&end))).await?;
     }
     while let Some(worked) = working.join_next().await {
         if let Err(error) = worked? {
@@ -143,7 +153,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let [success, sensing, waiting] = count(&store, &keys).await?;
     println!("{success} succeeded, {sensing} wait for their target, {waiting} for a slot");
-    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).await?[0].used, 0, "nobody holds a slot");
+    assert_eq!(store.read(|tx| tx.all_pools()).await?[0].used, 0, "nobody holds a slot");
     assert_eq!(success + if all_done { 0 } else { sensing + waiting }, 200, "nor a lease");
     Ok(())
 }

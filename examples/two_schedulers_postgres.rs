@@ -14,9 +14,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use stationmaster::clock::Clock;
+use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunRecord};
-use stationmaster::service::lifecycle::{Finish, enqueue, finish, start};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{PostgresStore, StoreExt};
@@ -64,7 +64,7 @@ fn host(url: &str) -> Result<(), Failure> {
     let tasks = keys(&run)?.into_iter().map(task).collect::<Result<Vec<_>, Failure>>()?;
     store.write(|tx| {
         tx.put_pools(std::slice::from_ref(&pool))?;
-        enqueue(tx, began, &tasks)
+        tx.enqueue(began, &tasks)
     })?;
     let spawn = |name| Command::new(std::env::current_exe()?).args([url, run.as_str(), name]).spawn();
     for mut scheduler in [spawn("east")?, spawn("west")?] {
@@ -72,17 +72,17 @@ fn host(url: &str) -> Result<(), Failure> {
     }
 
     let keys = keys(&run)?;
-    let done = store.read(|tx| Ok(tx.tasks(&keys)?))?;
+    let done = store.read(|tx| tx.tasks(&keys))?;
     let by = |name: &str| done.iter().flatten().filter(|task| task.value.as_deref() == Some(name)).count();
     let well = |task: &stationmaster::task::TaskRecord| task.state == TaskState::Success && task.attempt == 1;
     let attempts = store.read(|tx| {
-        Ok(tx.active_runs(&ActiveQuery::new(began, store.clock().now()).namespace("example".try_into()?))?)
+        tx.active_runs(&ActiveQuery::new(began, store.clock().now()).namespace("example".try_into()?))
     })?;
     let (east, west, most) = (by("east"), by("west"), most_at_once(&attempts));
     println!("{TASKS} tasks: {east} by east, {west} by west, {most} at once at most of {SLOTS} slots");
     assert!(done.iter().flatten().all(well) && east + west == TASKS && attempts.len() >= TASKS);
     assert!(east > 0 && west > 0 && most <= SLOTS as usize);
-    assert!(store.read(|tx| Ok(tx.audit()?))?.is_empty());
+    assert!(store.read(|tx| tx.audit())?.is_empty());
     Ok(())
 }
 
@@ -105,11 +105,11 @@ fn schedule(url: &str, run: &str, name: &str) -> Result<(), Failure> {
         // Two places in its executor, so that the other one finds open slots, too.
         let granted = admitter.admit(clock.now(), 2)?.granted;
         let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
-        store.write(|tx| start(tx, clock.now(), &leases))?;
+        store.write(|tx| tx.start(clock.now(), &leases))?;
         sleep(Duration::from_millis(20));
         let ends: Vec<Finish> = leases.iter().map(|lease| Finish::success_with(*lease, name)).collect();
-        store.write(|tx| finish(tx, clock.now(), &ends))?;
-        let tasks = store.read(|tx| Ok(tx.tasks(&keys)?))?;
+        store.write(|tx| tx.finish(clock.now(), &ends))?;
+        let tasks = store.read(|tx| tx.tasks(&keys))?;
         if tasks.iter().flatten().all(|task| task.state.is_end()) {
             return Ok(());
         }

@@ -18,7 +18,7 @@
 //! use stationmaster::clock::{Clock, ManualClock};
 //! use stationmaster::sensor::Settings;
 //! use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
-//! use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service, lifecycle};
+//! use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
 //! use stationmaster::store::{MemoryStore, StoreExt};
 //! use stationmaster::time::{add, from_micros};
 //! use stationmaster::{NewTask, TaskKey};
@@ -32,14 +32,14 @@
 //! // A task that may start at one o'clock, and then waits as a sensor until nine.
 //! let key = TaskKey::new("prod", "nightly", "r1", "wait")?;
 //! let task = NewTask::new(key).not_before(add(clock.now(), hours(1)));
-//! store.write(|tx| lifecycle::enqueue(tx, clock.now(), std::slice::from_ref(&task)))?;
+//! store.write(|tx| tx.enqueue(clock.now(), std::slice::from_ref(&task)))?;
 //! clock.set(admitter.tick(clock.now())?.next_due.expect("one o'clock"));
 //! let lease = admitter.tick(clock.now())?.granted[0].lease_ref();
 //! let settings = Settings::new(Duration::from_secs(600), hours(24))?;
 //! let sensor = TimeReached::new(add(clock.now(), hours(8))).sensor(lease, settings)?;
 //! store.write(|tx| {
-//!     lifecycle::start(tx, clock.now(), &[lease])?;
-//!     lifecycle::register(tx, clock.now(), std::slice::from_ref(&sensor))
+//!     tx.start(clock.now(), &[lease])?;
+//!     tx.register(clock.now(), std::slice::from_ref(&sensor))
 //! })?;
 //!
 //! while {

@@ -14,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The result of one store operation.
 pub type StoreResult<T> = std::result::Result<T, StoreError>;
 
-/// What a service or a life-cycle operation answers when it could not do its work.
+/// What a service or a verb returns when it could not do its work.
 ///
 /// In a transaction of the store's nothing is half done: it was rolled back, unless [`StoreError::is_indeterminate`]. In one
 /// that the host owns, the host must roll back.
@@ -25,7 +25,7 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Leases were given up for lost: roll back and stop that work, somebody else may be at it. Only
-    /// [`fenced`](crate::service::lifecycle::Fenced::fenced) says so; else a stale lease is an answer.
+    /// [`fenced`](crate::ops::Fenced::fenced) says so; else a stale lease is an answer.
     #[error("leases are stale: {} of the {of} that were named, the first at place {} (from 1): roll back, and stop that work", stale.len(), stale.first().map_or(0, |at| at + 1))]
     Stale {
         /// The places of the stale ones in what was asked, from 0, rising.
@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// Attempts had been finished like this before, by a call whose commit took effect. Roll back, and call again without them if
     /// others were named beside them: those are not stored. Only
-    /// [`fenced`](crate::service::lifecycle::Fenced::fenced) says so; else a repeated finish is an answer.
+    /// [`fenced`](crate::ops::Fenced::fenced) says so; else a repeated finish is an answer.
     #[error("{} of the {of} that were named had been finished like this before, the first at place {} (from 1): roll back, and call again without these, which are stored", repeated.len(), repeated.first().map_or(0, |at| at + 1))]
     Repeated {
         /// The places of the repeated ones in what was asked, from 0, rising.

@@ -319,7 +319,7 @@ impl NewTask {
     }
 }
 
-/// A checked task, ready for [`crate::store::TaskTx::insert_tasks_if_absent`].
+/// A checked task, ready for [`crate::store::contract::TaskTx::insert_tasks_if_absent`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TaskInsert {
@@ -404,7 +404,7 @@ pub struct TaskRecord {
     pub message: Option<String>,
     /// What it ended with, or what its sensor landed with: the host's text.
     pub value: Option<String>,
-    /// The state to which its holder's [`finish`](crate::service::lifecycle::finish) moved it when its last lease ended. `None` if
+    /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease ended. `None` if
     /// something else ended that lease, or moved the task since: the reaper, a mark, a clear, a sensor.
     pub finished: Option<TaskState>,
 }

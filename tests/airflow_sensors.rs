@@ -12,17 +12,16 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
+use stationmaster::ops::{Mark, Marked, Registered};
 use stationmaster::sensor::{
     EndReason, Ineligible, NewSensor, OnMissed, Poked, SensorState, Settings, SmartSensorConfig,
     TaskCallbacks,
-};
-use stationmaster::service::lifecycle::{
-    Mark, Marked, Registered, enqueue, mark, register, register_with, start,
 };
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::shard::ShardLimit;
 use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
 use stationmaster::testing::FaultStore;
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 
@@ -65,23 +64,23 @@ fn running(
     context: &str,
     settings: Settings,
 ) -> NewSensor {
-    store.write(|tx| enqueue(tx, at(now), &[NewTask::new(key.clone())])).unwrap();
+    store.write(|tx| tx.enqueue(at(now), &[NewTask::new(key.clone())])).unwrap();
     let mut admitter =
         Admitter::new(store.clone(), "worker".try_into().unwrap(), AdmitterOptions::default()).unwrap();
     let lease = admitter.tick(at(now)).unwrap().granted[0].lease_ref();
-    store.write(|tx| start(tx, at(now), &[lease])).unwrap();
+    store.write(|tx| tx.start(at(now), &[lease])).unwrap();
     let (kind, context) = (SensorKind::new(kind).unwrap(), PokeContext::from_json(context).unwrap());
     NewSensor::new(lease, kind, context, settings)
 }
 
 fn sense(store: &Arc<dyn Store>, now: i64, task: &str, context: &str, settings: Settings) {
     let sensor = running(store, now, &key(task), "kind", context, settings);
-    let answer = store.write(|tx| register(tx, at(now), std::slice::from_ref(&sensor))).unwrap();
+    let answer = store.write(|tx| tx.register(at(now), std::slice::from_ref(&sensor))).unwrap();
     assert!(matches!(answer[..], [Registered::Waiting(_)]));
 }
 
 fn task(store: &Arc<dyn Store>, key: &TaskKey) -> TaskRecord {
-    store.read(|tx| Ok(tx.tasks(std::slice::from_ref(key))?)).unwrap().remove(0).unwrap()
+    store.read(|tx| tx.tasks(std::slice::from_ref(key))).unwrap().remove(0).unwrap()
 }
 
 fn state(store: &Arc<dyn Store>, name: &str) -> TaskState {
@@ -131,7 +130,7 @@ fn s_1_registering_makes_the_task_and_its_row_sensing() {
     on_every_store(|store| {
         sense(&store, 0, "sensor", r#"{"table":"a"}"#, waits(10, 60));
         assert_eq!(state(&store, "sensor"), TaskState::Sensing);
-        let row = store.read(|tx| Ok(tx.sensors(&[key("sensor")])?)).unwrap().remove(0).unwrap();
+        let row = store.read(|tx| tx.sensors(&[key("sensor")])).unwrap().remove(0).unwrap();
         assert_eq!((row.kind.as_str(), row.state, row.attempt), ("kind", SensorState::Waiting, 1));
         assert!(task(&store, &key("sensor")).lease.is_none());
     });
@@ -207,7 +206,7 @@ fn s_6_a_failure_callback_makes_it_ineligible() {
             running(&store, 0, &key("t"), "kind", "{}", waits(1, 10)).callbacks(TaskCallbacks::InProcess);
         let config = SmartSensorConfig::default();
         let answer =
-            store.write(|tx| register_with(tx, at(0), &config, std::slice::from_ref(&sensor))).unwrap();
+            store.write(|tx| tx.register_with(at(0), &config, std::slice::from_ref(&sensor))).unwrap();
         assert_eq!(answer, [Registered::Ineligible(Ineligible::HasCallbacks)]);
         assert_eq!(state(&store, "t"), TaskState::Running);
     });
@@ -276,12 +275,12 @@ fn no_s3_a_task_that_is_gone_is_not_polled() {
         let seen = Seen::default();
         let mut poker = poker(&store, &seen, not_yet);
         poker.tick(at(0)).unwrap();
-        store.write(|tx| mark(tx, at(1), &[Mark::new(key("t"), TaskState::Failed, "gone")])).unwrap();
-        let events = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap();
+        store.write(|tx| tx.mark(at(1), &[Mark::new(key("t"), TaskState::Failed, "gone")])).unwrap();
+        let events = store.read(|tx| tx.events(0, 9)).unwrap();
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
         let forgotten = store.write(|tx| {
             tx.acknowledge_events(&seqs)?;
-            Ok(tx.forget_ended(at(2), at(2), 9)?)
+            Ok(raw(tx).forget_ended(at(2), at(2), 9)?)
         });
         assert_eq!(forgotten.unwrap(), 1);
         let reports: Vec<_> = (2..200).map(|now| poker.tick(at(now)).unwrap()).collect();
@@ -318,7 +317,7 @@ fn no_s6_mapped_tasks_get_the_value_and_soft_fail_skips() {
         let mapped = [key("m").mapped(0), key("m").mapped(1)];
         for key in &mapped {
             let sensor = running(&store, 0, key, "kind", r#"{"n":1}"#, waits(10, 60));
-            store.write(|tx| register(tx, at(0), std::slice::from_ref(&sensor))).unwrap();
+            store.write(|tx| tx.register(at(0), std::slice::from_ref(&sensor))).unwrap();
         }
         sense(&store, 0, "soft", r#"{"n":2}"#, waits(10, 60).on_missed(OnMissed::Skip));
         let landed = |context: &str| match context.contains('1') {
@@ -331,7 +330,7 @@ fn no_s6_mapped_tasks_get_the_value_and_soft_fail_skips() {
             assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("part-7")));
         }
         assert_eq!(state(&store, "soft"), TaskState::Skipped);
-        assert_eq!(store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().len(), 3, "one for each callback");
+        assert_eq!(store.read(|tx| tx.events(0, 9)).unwrap().len(), 3, "one for each callback");
     });
 }
 
@@ -340,7 +339,7 @@ fn no_s7_two_kinds_with_equal_contexts_share_nothing() {
     on_every_store(|store| {
         sense(&store, 0, "a", "{}", waits(10, 60));
         let other = running(&store, 0, &key("b"), "other", "{}", waits(10, 60));
-        store.write(|tx| register(tx, at(0), std::slice::from_ref(&other))).unwrap();
+        store.write(|tx| tx.register(at(0), std::slice::from_ref(&other))).unwrap();
         let mut poker = poker(&store, &Seen::default(), |_| Poked::Landed(None))
             .kind("other".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::NotYet);
         let report = poker.tick(at(0)).unwrap();
@@ -396,7 +395,7 @@ fn no_s11_a_mark_is_known_at_once_and_a_late_answer_changes_nothing() {
         let inner = store.clone();
         let marks_meanwhile = move |_: &str| {
             let skipped = Mark::new(key("t"), TaskState::Skipped, "by hand");
-            let marked = inner.write(|tx| mark(tx, at(0), std::slice::from_ref(&skipped))).unwrap();
+            let marked = inner.write(|tx| tx.mark(at(0), std::slice::from_ref(&skipped))).unwrap();
             assert_eq!(marked, [Marked::Ended(TaskState::Sensing)]);
             Poked::Landed(Some("too late".into()))
         };
@@ -405,7 +404,7 @@ fn no_s11_a_mark_is_known_at_once_and_a_late_answer_changes_nothing() {
         assert_eq!(poker.tick(at(0)).unwrap().landed, 0);
         let task = task(&store, &key("t"));
         assert_eq!((task.state, task.value), (TaskState::Skipped, None));
-        let events = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap();
+        let events = store.read(|tx| tx.events(0, 9)).unwrap();
         assert_eq!(
             events.iter().map(|event| event.ending.reason).collect::<Vec<_>>(),
             [EndReason::Cancelled]
@@ -446,6 +445,6 @@ fn no_s13_a_landing_that_could_not_be_written_is_written_by_the_next_cycle() {
         assert_eq!(poker.tick(at(1)).unwrap().landed, 1);
         let task = task(&store, &key("t"));
         assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("7")));
-        assert_eq!(store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().len(), 1);
+        assert_eq!(store.read(|tx| tx.events(0, 9)).unwrap().len(), 1);
     });
 }

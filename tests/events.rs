@@ -8,11 +8,13 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, Ending, NewSensor, SensorEvent, SensorRecord, Settings};
-use stationmaster::service::lifecycle::{Registered, end_sensors, enqueue, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, DeliveryReport, Service};
-use stationmaster::store::{EventNote, MemoryStore, Moved, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::contract::EventNote;
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
 
@@ -28,7 +30,7 @@ fn sense(store: &Arc<dyn Store>, count: usize) -> Vec<SensorRecord> {
     store
         .write(|tx| {
             tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])?;
-            enqueue(tx, at(0), &tasks)
+            tx.enqueue(at(0), &tasks)
         })
         .unwrap();
     let options = AdmitterOptions::default();
@@ -47,8 +49,8 @@ fn sense(store: &Arc<dyn Store>, count: usize) -> Vec<SensorRecord> {
         .collect();
     let registered = store
         .write(|tx| {
-            start(tx, at(0), &granted)?;
-            register(tx, at(0), &sensors)
+            tx.start(at(0), &granted)?;
+            tx.register(at(0), &sensors)
         })
         .unwrap();
     let waiting = |answer| match answer {
@@ -68,11 +70,11 @@ fn note(store: &Arc<dyn Store>, sensors: &[&SensorRecord]) {
         .zip(sensors)
         .map(|(place, sensor)| EventNote::new((*sensor).clone(), at(1), landed(place)))
         .collect();
-    store.write(|tx| Ok(tx.note_events(&notes)?)).unwrap();
+    store.write(|tx| Ok(raw(tx).note_events(&notes)?)).unwrap();
 }
 
 fn left(store: &Arc<dyn Store>) -> usize {
-    store.read(|tx| Ok(tx.events(0, 1_000_000)?)).unwrap().len()
+    store.read(|tx| tx.events(0, 1_000_000)).unwrap().len()
 }
 
 /// The places that a callback took, by task.
@@ -247,7 +249,7 @@ fn a_tick_holds_no_more_than_some_of_the_events_when_they_are_long() {
     let long = Ending::new(EndReason::Landed, TaskState::Success).value(Some("x".repeat(1 << 20)));
     let notes: Vec<EventNote> =
         sensors.iter().map(|sensor| EventNote::new(sensor.clone(), at(1), long.clone())).collect();
-    store.write(|tx| Ok(tx.note_events(&notes)?)).unwrap();
+    store.write(|tx| Ok(raw(tx).note_events(&notes)?)).unwrap();
     drop(notes);
     let delivers = Arc::new(AtomicBool::new(false));
     let takes = delivers.clone();
@@ -286,7 +288,7 @@ impl Store for Faulty {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         if mode == TxMode::Write {
             if self.broken.load(Ordering::SeqCst) {
                 return Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")));
@@ -367,7 +369,7 @@ fn five_thousand_landings_are_delivered_and_acknowledged_in_bulk() {
     let landed = Ending::new(EndReason::Landed, TaskState::Success).value(Some("7".into()));
     let ends: Vec<(LeaseRef, Ending)> =
         sensors.iter().map(|sensor| (sensor.lease_ref(), landed.clone())).collect();
-    let moved = store.write(|tx| end_sensors(tx, at(1), &ends)).unwrap();
+    let moved = store.write(|tx| tx.end_sensors(at(1), &ends)).unwrap();
     assert!(moved.iter().all(|moved| *moved == Moved::Yes));
     assert_eq!(left(&store), 5_000);
 

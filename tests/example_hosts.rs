@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::lifecycle::enqueue;
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::testing::{Fault, FaultStore, When};
@@ -25,12 +24,12 @@ fn key() -> TaskKey {
 }
 
 fn state(store: &dyn Store) -> TaskState {
-    store.read(|tx| Ok(tx.tasks(&[key()])?)).unwrap().remove(0).unwrap().state
+    store.read(|tx| tx.tasks(&[key()])).unwrap().remove(0).unwrap().state
 }
 
 /// A task that was granted at this instant. Every fourth is a sensor in these examples; it is none of these.
 fn granted(store: &Arc<dyn Store>, now: DateTime<Utc>) -> TaskRecord {
-    store.write(|tx| enqueue(tx, now, &[NewTask::new(key())])).unwrap();
+    store.write(|tx| tx.enqueue(now, &[NewTask::new(key())])).unwrap();
     let options = AdmitterOptions::default();
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
     admitter.tick(now).unwrap().granted.remove(0)

@@ -9,13 +9,13 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Error, Result, StoreErrorKind};
+use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Poked, SensorEvent, Settings, SmartSensorConfig};
-use stationmaster::service::lifecycle::{Registered, enqueue, hand_over, start};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sweep_faults};
 use stationmaster::time::from_micros;
@@ -99,7 +99,7 @@ impl Store for HalfDone {
         self.0.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let mut answer = Ok(());
         self.0.transact(mode, &mut |tx| {
             answer = body(tx);
@@ -127,7 +127,7 @@ impl Store for Recorder {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.inner.transact(mode, body)?;
         if mode == TxMode::Write {
             self.seen.lock().push(look(&self.inner));
@@ -155,7 +155,7 @@ fn five_tasks(store: &Arc<dyn Store>, started: usize) -> Vec<LeaseRef> {
     store
         .write(|tx| {
             tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(4))?])?;
-            enqueue(tx, at(0), &tasks)
+            tx.enqueue(at(0), &tasks)
         })
         .unwrap();
     if started == 0 {
@@ -165,7 +165,7 @@ fn five_tasks(store: &Arc<dyn Store>, started: usize) -> Vec<LeaseRef> {
     let granted =
         Admitter::new(store.clone(), "w".try_into().unwrap(), options).unwrap().tick(at(0)).unwrap().granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
-    store.write(|tx| start(tx, at(0), &leases)).unwrap();
+    store.write(|tx| tx.start(at(0), &leases)).unwrap();
     leases
 }
 
@@ -239,7 +239,7 @@ fn same(a: &Snapshot, b: &Snapshot) -> bool {
 
 /// Where the tasks came to, and how often each was tried.
 fn ends(store: &Arc<dyn Store>) -> Vec<(TaskState, u32)> {
-    let tasks = store.read(|tx| Ok(tx.tasks(&NAMES.map(key))?)).unwrap();
+    let tasks = store.read(|tx| tx.tasks(&NAMES.map(key))).unwrap();
     tasks.into_iter().flatten().map(|task| (task.state, task.attempt)).collect()
 }
 
@@ -288,7 +288,7 @@ fn sensor(lease: LeaseRef) -> NewSensor {
 fn sensing(store: &Arc<dyn Store>) {
     let leases = five_tasks(store, 3);
     let sensors: Vec<NewSensor> = leases.into_iter().map(sensor).collect();
-    let answers = hand_over(store.as_ref(), at(1), &SmartSensorConfig::default(), &sensors);
+    let answers = store.write(|tx| tx.register(at(1), &sensors)).unwrap();
     assert!(answers.iter().all(|answer| matches!(answer, Registered::Waiting(_))));
 }
 
@@ -316,7 +316,7 @@ fn a_poker() {
             Ok(())
         },
         |store| {
-            let events = store.read(|tx| Ok(tx.events(0, 99)?)).unwrap();
+            let events = store.read(|tx| tx.events(0, 99)).unwrap();
             assert_eq!(events.len(), 3, "each sensor ended once");
             ends(store)
         },
@@ -331,10 +331,9 @@ fn a_delivery() {
     let struck = sweep(
         |store| {
             sensing(store);
-            let names = NAMES.map(|name| {
-                stationmaster::service::lifecycle::Mark::new(key(name), TaskState::Skipped, "by hand")
-            });
-            store.write(|tx| stationmaster::service::lifecycle::mark(tx, at(2), &names)).unwrap();
+            let names =
+                NAMES.map(|name| stationmaster::ops::Mark::new(key(name), TaskState::Skipped, "by hand"));
+            store.write(|tx| tx.mark(at(2), &names)).unwrap();
         },
         |store| {
             let told = counted.clone();
@@ -350,7 +349,7 @@ fn a_delivery() {
             Ok(())
         },
         |store| {
-            assert_eq!(store.read(|tx| Ok(tx.events(0, 99)?)).unwrap(), []);
+            assert_eq!(store.read(|tx| tx.events(0, 99)).unwrap(), []);
             ends(store)
         },
     );
@@ -358,7 +357,7 @@ fn a_delivery() {
 }
 
 #[test]
-fn a_hand_over_tells_the_host_whatever_fails() {
+fn a_registration_tells_the_host_whatever_fails() {
     for make in STORES {
         for (kind, when) in KINDS.into_iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
             for call in 1.. {
@@ -367,19 +366,19 @@ fn a_hand_over_tells_the_host_whatever_fails() {
                 let sensors: Vec<NewSensor> = leases.into_iter().map(sensor).collect();
                 let store = FaultStore::new(inner.clone());
                 store.arm(Fault::new(call, when, kind));
-                let answers = hand_over(&store, at(1), &SmartSensorConfig::default(), &sensors);
+                let config = SmartSensorConfig::default();
+                let answers = store.write(|tx| tx.register_with(at(1), &config, &sensors));
                 let hit = store.disarm();
                 look(&inner);
                 let sensing = ends(&inner).iter().filter(|(state, _)| *state == TaskState::Sensing).count();
                 let committed = hit.is_none_or(|hit| hit.is_committed()) || kind == StoreErrorKind::Conflict;
                 assert_eq!(sensing, if committed { 3 } else { 0 }, "call {call}, {when:?}, {kind:?}");
-                for answer in &answers {
-                    match (answer, hit) {
-                        (Registered::Waiting(_), None) => {}
-                        (Registered::Waiting(_), Some(_)) => assert_eq!(kind, StoreErrorKind::Conflict),
-                        (failed, Some(_)) => assert!(failed.host_pokes(), "{failed:?}"),
-                        other => panic!("{other:?}"),
+                match (answers, hit) {
+                    (Ok(answers), hit) => {
+                        assert!(answers.iter().all(|answer| matches!(answer, Registered::Waiting(_))));
+                        assert!(hit.is_none() || kind == StoreErrorKind::Conflict);
                     }
+                    (Err(error), hit) => assert!(hit.is_some(), "{error}"),
                 }
                 if hit.is_none() {
                     break;

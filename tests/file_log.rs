@@ -7,7 +7,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::lifecycle::{enqueue, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, FileLog, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -21,7 +20,7 @@ fn at(seconds: i64) -> DateTime<Utc> {
 fn sense(store: &Arc<dyn Store>, count: u32) {
     let key = TaskKey::new("ns", "w", "2026-01-01T00:00:00+00:00", "../wait").unwrap();
     let tasks: Vec<NewTask> = (0..count).map(|index| NewTask::new(key.clone().mapped(index))).collect();
-    store.write(|tx| enqueue(tx, at(0), &tasks)).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
     let mut admitter =
         Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
     let leases: Vec<LeaseRef> =
@@ -34,8 +33,8 @@ fn sense(store: &Arc<dyn Store>, count: u32) {
         .collect();
     store
         .write(|tx| {
-            start(tx, at(0), &leases)?;
-            register(tx, at(0), &sensors)
+            tx.start(at(0), &leases)?;
+            tx.register(at(0), &sensors)
         })
         .unwrap();
 }

@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::lifecycle::{
-    AdmitOrder, Fenced, Finish, admit, enqueue, finish, reap, register, renew, start,
-};
+use stationmaster::ops::{AdmitOrder, Fenced, Finish};
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate};
-use stationmaster::store::{PoolTx, SqliteStore, StoreExt, TaskTx};
+use stationmaster::store::{SqliteStore, StoreExt, Tx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::life;
 use stationmaster::time::from_micros;
@@ -80,12 +78,7 @@ fn every_operation_commits_with_the_hosts_rows_or_vanishes_with_them() {
         }
         let written = all_rows(&conn).iter().filter(|(table, _)| table.starts_with("sm_")).count();
         assert!(written > 0);
-        assert_eq!(
-            store.read(|tx| Ok(tx.audit()?)).unwrap(),
-            [],
-            "{}: seen by the store's own handle",
-            step.name
-        );
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), [], "{}: seen by the store's own handle", step.name);
     }
     let orders: i64 = conn.query_row("SELECT count(*) FROM orders", [], |row| row.get(0)).unwrap();
     assert_eq!(orders, life().len() as i64);
@@ -106,16 +99,16 @@ fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
     };
     let stale = store
         .write(|tx| {
-            enqueue(tx, at(0), &two)?;
-            let stale = leases(admit(tx, at(0), &order("t1"))?.granted);
-            start(tx, at(0), &stale)?;
-            assert_eq!(reap(tx, at(60), 1)?.len(), 1, "the first of the two is lost");
+            tx.enqueue(at(0), &two)?;
+            let stale = leases(tx.admit(at(0), &order("t1"))?.granted);
+            tx.start(at(0), &stale)?;
+            assert_eq!(tx.reap(at(60), 1)?.len(), 1, "the first of the two is lost");
             Ok(stale)
         })
         .unwrap();
     let before = all_rows(&conn);
 
-    type Body = fn(&mut SqliteTx<'_>, &[LeaseRef]) -> Result<(), Error>;
+    type Body = fn(&mut Tx<'_>, &[LeaseRef]) -> Result<(), Error>;
     let ship = |conn: &mut Connection, body: Body| -> Result<(), Error> {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(Error::abort)?;
         tx.execute("INSERT INTO orders VALUES (1, 'shipped')", []).map_err(Error::abort)?;
@@ -123,11 +116,11 @@ fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
         tx.commit().map_err(Error::abort)
     };
     let bodies: [Body; 4] = [
-        |tx, leases| start(tx, at(61), leases)?.fenced().map(drop),
-        |tx, leases| renew(tx, at(61), Duration::from_secs(9), leases)?.fenced().map(drop),
+        |tx, leases| tx.start(at(61), leases)?.fenced().map(drop),
+        |tx, leases| tx.renew(at(61), Duration::from_secs(9), leases)?.fenced().map(drop),
         |tx, leases| {
             let ends: Vec<_> = leases.iter().rev().map(|lease| Finish::success(*lease)).collect();
-            finish(tx, at(61), &ends)?.fenced().map(drop)
+            tx.finish(at(61), &ends)?.fenced().map(drop)
         },
         |tx, leases| {
             use stationmaster::{canonical::PokeContext, sensor::*};
@@ -137,7 +130,7 @@ fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
                 .iter()
                 .map(|lease| NewSensor::new(*lease, "k".try_into().unwrap(), context(), settings))
                 .collect();
-            register(tx, at(61), &sensors)?.fenced().map(drop)
+            tx.register(at(61), &sensors)?.fenced().map(drop)
         },
     ];
     for body in bodies {
@@ -146,7 +139,7 @@ fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
         assert!(!refused.is_retryable());
         assert_eq!(all_rows(&conn), before, "the order went, and so did what was done under the good lease");
     }
-    ship(&mut conn, |tx, leases| finish(tx, at(61), &[Finish::success(leases[1])])?.fenced().map(drop))
+    ship(&mut conn, |tx, leases| tx.finish(at(61), &[Finish::success(leases[1])])?.fenced().map(drop))
         .unwrap();
     assert_ne!(all_rows(&conn), before);
 }
@@ -244,7 +237,7 @@ fn the_connection_stays_the_hosts() {
     conn.set_prepared_statement_cache_capacity(0);
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let mut ours = SqliteTx::attach(&tx, &Prefix::default()).unwrap();
-    enqueue(&mut ours, at(0), &[NewTask::new(key("new"))]).unwrap();
+    ours.enqueue(at(0), &[NewTask::new(key("new"))]).unwrap();
     assert_eq!(ours.audit().unwrap(), []);
 }
 
@@ -259,7 +252,7 @@ fn a_deferred_transaction_that_cannot_write_any_more_is_busy_and_can_be_begun_ag
         let other = Connection::open(&path).unwrap();
         other.busy_timeout(Duration::ZERO).unwrap();
         let task = NewTask::new(key("t"));
-        let enqueue_it = |ours: &mut SqliteTx<'_>| enqueue(ours, at(0), std::slice::from_ref(&task));
+        let enqueue_it = |ours: &mut Tx<'_>| ours.enqueue(at(0), std::slice::from_ref(&task));
 
         let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred).unwrap();
         let mut ours = SqliteTx::attach(&tx, &Prefix::default()).unwrap();
@@ -296,11 +289,10 @@ fn the_store_answers_busy_while_a_transaction_of_the_hosts_is_open_and_goes_on_a
     let store =
         SqliteStore::open(&path, SqliteOptions::new().busy_timeout(Duration::from_millis(50))).unwrap();
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    enqueue(&mut SqliteTx::attach(&tx, &Prefix::default()).unwrap(), at(0), &[NewTask::new(key("t"))])
-        .unwrap();
-    let refused = store.write(|tx| admit(tx, at(0), &order("t1"))).unwrap_err();
+    SqliteTx::attach(&tx, &Prefix::default()).unwrap().enqueue(at(0), &[NewTask::new(key("t"))]).unwrap();
+    let refused = store.write(|tx| tx.admit(at(0), &order("t1"))).unwrap_err();
     assert!(refused.is_retryable(), "{refused}");
-    assert_eq!(store.read(|tx| Ok(tx.tasks(&[key("t")])?)).unwrap(), [None], "not committed, not seen");
+    assert_eq!(store.read(|tx| tx.tasks(&[key("t")])).unwrap(), [None], "not committed, not seen");
     tx.commit().unwrap();
-    assert_eq!(store.write(|tx| admit(tx, at(0), &order("t1"))).unwrap().granted.len(), 1);
+    assert_eq!(store.write(|tx| tx.admit(at(0), &order("t1"))).unwrap().granted.len(), 1);
 }

@@ -10,12 +10,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
+use stationmaster::ops::{AdmitOrder, Finish, Mark};
 use stationmaster::run::RunKey;
 use stationmaster::sensor::{EndReason, Ending, NewSensor, Settings};
-use stationmaster::service::lifecycle::{
-    AdmitOrder, Finish, Mark, admit, clear, end_sensors, enqueue, finish, mark, reap, register, start,
-};
-use stationmaster::store::{StoreExt, StoreTx};
+use stationmaster::store::{ReadTx, StoreExt, Tx};
 use stationmaster::task::{AttemptRuns, LeaseLoss, attempt_run_id};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
@@ -41,13 +39,13 @@ fn new() -> NewTask {
         .attempt_runs(AttemptRuns::Record)
 }
 
-fn task(tx: &mut dyn StoreTx) -> Result<TaskRecord> {
-    Ok(tx.tasks(&[key()])?.remove(0).unwrap())
+fn task(tx: &mut ReadTx<'_>) -> Result<TaskRecord> {
+    tx.tasks(&[key()]).map(|mut found| found.remove(0).unwrap())
 }
 
-fn admit_it(tx: &mut dyn StoreTx, now: i64, name: &str) -> Result<()> {
+fn admit_it(tx: &mut Tx<'_>, now: i64, name: &str) -> Result<()> {
     let order = AdmitOrder::new("h".try_into()?, name.try_into()?, 9, secs(30));
-    admit(tx, at(now), &order).map(drop)
+    tx.admit(at(now), &order).map(drop)
 }
 
 fn sensor(lease: LeaseRef) -> NewSensor {
@@ -58,65 +56,65 @@ fn sensor(lease: LeaseRef) -> NewSensor {
 #[test]
 fn a_caller_whose_clock_is_behind_records_what_the_task_has_already() {
     for store in stores() {
-        let look = || store.read(|tx| task(tx)).unwrap();
-        let do_it = |body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>| {
+        let look = || store.read(task).unwrap();
+        let do_it = |body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>| {
             store.write(|tx| body(tx)).unwrap();
             look()
         };
-        let task = do_it(&mut |tx| enqueue(tx, at(50), &[new()]).map(drop));
+        let task = do_it(&mut |tx| tx.enqueue(at(50), &[new()]).map(drop));
         assert_eq!((task.enqueued_at, task.ready_at), (at(50), at(50)));
         let task = do_it(&mut |tx| admit_it(tx, 40, "1"));
         assert_eq!(task.queued_at, Some(at(50)));
         assert_eq!(task.lease.as_ref().unwrap().expires_at, at(70), "a lease follows the clock");
         let lease = task.lease_ref();
-        let task = do_it(&mut |tx| start(tx, at(55), &[lease]).map(drop));
+        let task = do_it(&mut |tx| tx.start(at(55), &[lease]).map(drop));
         assert_eq!(task.started_at, Some(at(55)));
 
-        let task = do_it(&mut |tx| finish(tx, at(30), &[Finish::failed(lease, "no")]).map(drop));
+        let task = do_it(&mut |tx| tx.finish(at(30), &[Finish::failed(lease, "no")]).map(drop));
         assert_eq!((task.ended_at, task.due), (Some(at(55)), Some(at(40))), "a retry follows the clock");
         assert_eq!(task.ready_at, at(55), "it was not ready before its attempt ended");
         let run = RunKey::new("ns", attempt_run_id(&key(), task.no, 1)).unwrap();
-        let run = store.read(|tx| Ok(tx.runs(std::slice::from_ref(&run))?)).unwrap().remove(0).unwrap();
+        let run = store.read(|tx| tx.runs(std::slice::from_ref(&run))).unwrap().remove(0).unwrap();
         assert_eq!((run.start, run.stop), (at(55), Some(at(55))));
 
         let task = do_it(&mut |tx| admit_it(tx, 41, "2"));
         assert_eq!(task.queued_at, Some(at(55)));
         let lease = task.lease_ref();
         do_it(&mut |tx| {
-            start(tx, at(60), &[lease])?;
-            register(tx, at(45), &[sensor(lease)]).map(drop)
+            tx.start(at(60), &[lease])?;
+            tx.register(at(45), &[sensor(lease)]).map(drop)
         });
-        let sensor = store.read(|tx| Ok(tx.sensors(&[key()])?)).unwrap().remove(0).unwrap();
+        let sensor = store.read(|tx| tx.sensors(&[key()])).unwrap().remove(0).unwrap();
         assert_eq!(sensor.registered_at, at(60));
         assert_eq!(sensor.times_out_at, at(45 + 3600), "a timeout follows the clock");
     }
 }
 
-type End = fn(&mut dyn StoreTx, LeaseRef) -> Result<()>;
+type End = fn(&mut Tx<'_>, LeaseRef) -> Result<()>;
 
 #[test]
 fn a_sensor_does_not_end_before_it_registered() {
     let ends: [End; 2] = [
         |tx, lease| {
-            end_sensors(tx, at(20), &[(lease, Ending::new(EndReason::Landed, TaskState::Success))]).map(drop)
+            tx.end_sensors(at(20), &[(lease, Ending::new(EndReason::Landed, TaskState::Success))]).map(drop)
         },
-        |tx, _| mark(tx, at(20), &[Mark::new(key(), TaskState::Failed, "enough")]).map(drop),
+        |tx, _| tx.mark(at(20), &[Mark::new(key(), TaskState::Failed, "enough")]).map(drop),
     ];
     for end in ends {
         for store in stores() {
             store
                 .write(|tx| {
-                    enqueue(tx, at(0), &[new()])?;
+                    tx.enqueue(at(0), &[new()])?;
                     admit_it(tx, 1, "1")?;
                     let lease = task(tx)?.lease_ref();
-                    start(tx, at(2), &[lease])?;
-                    register(tx, at(30), &[sensor(lease)])?;
+                    tx.start(at(2), &[lease])?;
+                    tx.register(at(30), &[sensor(lease)])?;
                     end(tx, lease)
                 })
                 .unwrap();
             let (task, event) = store.read(|tx| Ok((task(tx)?, tx.events(0, 9)?.remove(0)))).unwrap();
             assert_eq!((task.ended_at, event.at), (Some(at(30)), at(30)));
-            assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+            assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
         }
     }
 }
@@ -129,36 +127,36 @@ fn recorded(task: &TaskRecord) -> Vec<Option<DateTime<Utc>>> {
 }
 
 /// One step of a task's way, by a caller whose clock shows this.
-fn step(tx: &mut dyn StoreTx, random: u64, now: i64, name: &str) -> Result<()> {
+fn step(tx: &mut Tx<'_>, random: u64, now: i64, name: &str) -> Result<()> {
     let it = task(tx)?;
     let lease = it.lease_ref();
     match (it.state, random % 6) {
         (TaskState::Scheduled | TaskState::UpForRetry, 0) | (TaskState::Running, 5) => {
-            mark(tx, at(now), &[Mark::new(key(), TaskState::Skipped, "")]).map(drop)
+            tx.mark(at(now), &[Mark::new(key(), TaskState::Skipped, "")]).map(drop)
         }
         (TaskState::Scheduled | TaskState::UpForRetry, _) => admit_it(tx, now, name),
-        (TaskState::Queued, 0) => finish(tx, at(now), &[Finish::given_back(lease)]).map(drop),
-        (TaskState::Queued, _) => start(tx, at(now), &[lease]).map(drop),
-        (TaskState::Running, 0) => finish(tx, at(now), &[Finish::success(lease)]).map(drop),
-        (TaskState::Running, 1) => finish(tx, at(now), &[Finish::failed(lease, "")]).map(drop),
-        (TaskState::Running, 2) => reap(tx, at(now), 9).map(drop),
-        (TaskState::Running, _) => register(tx, at(now), &[sensor(lease)]).map(drop),
-        (TaskState::Sensing, 0) => mark(tx, at(now), &[Mark::new(key(), TaskState::Failed, "")]).map(drop),
+        (TaskState::Queued, 0) => tx.finish(at(now), &[Finish::given_back(lease)]).map(drop),
+        (TaskState::Queued, _) => tx.start(at(now), &[lease]).map(drop),
+        (TaskState::Running, 0) => tx.finish(at(now), &[Finish::success(lease)]).map(drop),
+        (TaskState::Running, 1) => tx.finish(at(now), &[Finish::failed(lease, "")]).map(drop),
+        (TaskState::Running, 2) => tx.reap(at(now), 9).map(drop),
+        (TaskState::Running, _) => tx.register(at(now), &[sensor(lease)]).map(drop),
+        (TaskState::Sensing, 0) => tx.mark(at(now), &[Mark::new(key(), TaskState::Failed, "")]).map(drop),
         (TaskState::Sensing, 1) => {
-            end_sensors(tx, at(now), &[(lease, Ending::new(EndReason::Failed, TaskState::Failed))]).map(drop)
+            tx.end_sensors(at(now), &[(lease, Ending::new(EndReason::Failed, TaskState::Failed))]).map(drop)
         }
         (TaskState::Sensing, _) => {
             let landed = Ending::new(EndReason::Landed, TaskState::Scheduled);
-            end_sensors(tx, at(now), &[(lease, landed)]).map(drop)
+            tx.end_sensors(at(now), &[(lease, landed)]).map(drop)
         }
-        _ => clear(tx, at(now), &[key()]).map(drop),
+        _ => tx.clear(at(now), &[key()]).map(drop),
     }
 }
 
 #[test]
 fn whatever_happens_to_a_task_in_whatever_order_of_clocks() {
     for store in stores() {
-        store.write(|tx| enqueue(tx, at(100), &[new()])).unwrap();
+        store.write(|tx| tx.enqueue(at(100), &[new()])).unwrap();
         let (mut random, mut changes, mut now) = (7_u64, 0, 100);
         for round in 0..300 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

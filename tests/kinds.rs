@@ -9,16 +9,15 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::SensorKind;
+use stationmaster::ops::{Finish, Mark, Outcome};
 use stationmaster::run::{RunKey, RunRecord, RunStatus};
 use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
 use stationmaster::service::kinds::{
     CommandSucceeds, Condition, FileExists, RunEnded, TaskEnded, TcpAccepts, TimeReached, builtin,
 };
-use stationmaster::service::lifecycle::{
-    Finish, Mark, Outcome, clear, enqueue, finish, mark, register, start,
-};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskNo, TaskState, time};
 
@@ -41,9 +40,9 @@ impl PokeLog for Answers {
 
 /// What the first poke of a sensor of this kind answers, in a tick of this instant.
 fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTime<Utc>) -> Poked {
-    let name = format!("t{}", store.read(|tx| Ok(tx.last_sensor_change()?)).unwrap());
+    let name = format!("t{}", store.read(|tx| Ok(raw(tx).last_sensor_change()?)).unwrap());
     let key = TaskKey::new("ns", "w", "sensors", &name).unwrap();
-    store.write(|tx| enqueue(tx, now, &[NewTask::new(key.clone())])).unwrap();
+    store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())])).unwrap();
     let mut admitter =
         Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
     let granted = admitter.tick(now).unwrap().granted;
@@ -52,8 +51,8 @@ fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTim
     let sensor = NewSensor::new(lease, SensorKind::new(kind).unwrap(), context, settings);
     store
         .write(|tx| {
-            start(tx, now, &[lease])?;
-            register(tx, now, std::slice::from_ref(&sensor))
+            tx.start(now, &[lease])?;
+            tx.register(now, std::slice::from_ref(&sensor))
         })
         .unwrap();
     let log = Answers::default();
@@ -67,7 +66,7 @@ fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTim
     }
     poker.leave().unwrap();
     // Out of the way of the next.
-    store.write(|tx| mark(tx, now, &[Mark::new(key.clone(), TaskState::Skipped, "asked")])).unwrap();
+    store.write(|tx| tx.mark(now, &[Mark::new(key.clone(), TaskState::Skipped, "asked")])).unwrap();
     log.0.lock().unwrap().remove(0)
 }
 
@@ -318,24 +317,24 @@ fn another_task_is_waited_for_in_the_states_that_were_asked_for() {
     let key = TaskKey::new("ns", "w", "r", "upstream").unwrap();
     let wanted = TaskEnded::new(key.clone());
     assert_eq!(asked(&store, &wanted, at(0)), Poked::NotYet, "it is not there");
-    store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key.clone())])).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key.clone())])).unwrap();
     let admitted = wanted.clone().lands_on([TaskState::Queued]);
     assert_eq!(asked(&store, &admitted, at(0)), Poked::Landed(None));
     let end =
-        |to: TaskState| store.write(|tx| mark(tx, at(1), &[Mark::new(key.clone(), to, "why not")])).unwrap();
+        |to: TaskState| store.write(|tx| tx.mark(at(1), &[Mark::new(key.clone(), to, "why not")])).unwrap();
     end(TaskState::Failed);
     let failed = Poked::Failed("task ns/w/r/upstream is failed: why not".into());
     assert_eq!(asked(&store, &wanted, at(1)), failed);
     let patient = wanted.clone().fails_on([]);
     assert_eq!(asked(&store, &patient, at(1)), Poked::NotYet);
-    store.write(|tx| clear(tx, at(2), std::slice::from_ref(&key))).unwrap();
+    store.write(|tx| tx.clear(at(2), std::slice::from_ref(&key))).unwrap();
     assert_eq!(asked(&store, &wanted, at(2)), Poked::NotYet);
-    let task = store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap().remove(0).unwrap();
+    let task = store.read(|tx| tx.tasks(std::slice::from_ref(&key))).unwrap().remove(0).unwrap();
     let done = Finish::new(task.lease_ref(), Outcome::Success { value: Some("7 rows".into()) });
     store
         .write(|tx| {
-            start(tx, at(3), &[done.lease])?;
-            finish(tx, at(3), std::slice::from_ref(&done))
+            tx.start(at(3), &[done.lease])?;
+            tx.finish(at(3), std::slice::from_ref(&done))
         })
         .unwrap();
     let landed = Poked::Landed(Some("7 rows".into()));
@@ -348,7 +347,7 @@ fn a_run_is_waited_for_by_its_status() {
     let store = memory();
     let key = RunKey::new("ns", "run").unwrap();
     let wanted = RunEnded::new(key.clone());
-    let put = |run: RunRecord| store.write(|tx| Ok(tx.put_runs(std::slice::from_ref(&run))?)).unwrap();
+    let put = |run: RunRecord| store.write(|tx| Ok(raw(tx).put_runs(std::slice::from_ref(&run))?)).unwrap();
     assert_eq!(asked(&store, &wanted, at(0)), Poked::NotYet, "it is not there");
     let open = RunRecord::open(key.clone(), at(0));
     put(open.clone().status(RunStatus::Completed));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-const LAYERS: [(&str, &[&str]); 5] = [
+const LAYERS: [(&str, &[&str]); 6] = [
     ("vocabulary", &["id", "time", "clock", "error", "bounds"]),
     (
         "pure core",
@@ -28,6 +28,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("storage", &["store"]),
+    ("operations", &["ops"]),
     ("services", &["service", "tokio"]),
     ("test support", &["conformance", "testing"]),
 ];

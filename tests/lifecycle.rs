@@ -11,19 +11,19 @@ use stationmaster::admission::Reason;
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
+use stationmaster::ops::{
+    AdmitOrder, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice,
+};
 use stationmaster::pool::{Deferred, PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Poked, SensorRecord, Settings};
-use stationmaster::service::lifecycle::{
-    AdmitOrder, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice, admit, clear,
-    enqueue, explain, finish, mark, register, renew, start,
-};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Poke, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
     Service,
 };
 use stationmaster::store::{Inserted, MemoryStore, Moved, Store, StoreExt};
 use stationmaster::task::{AttemptRuns, LeaseLoss, attempt_run_id};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
 
@@ -52,11 +52,11 @@ fn key(task: &str) -> TaskKey {
 }
 
 fn put(store: &Shared, now: i64, tasks: &[NewTask]) {
-    store.write(|tx| enqueue(tx, at(now), tasks)).unwrap();
+    store.write(|tx| tx.enqueue(at(now), tasks)).unwrap();
 }
 
 fn task(store: &Shared, name: &str) -> TaskRecord {
-    store.read(|tx| Ok(tx.tasks(&[key(name)])?)).unwrap().remove(0).unwrap()
+    store.read(|tx| tx.tasks(&[key(name)])).unwrap().remove(0).unwrap()
 }
 
 /// Admits with leases of ten seconds, and starts.
@@ -65,7 +65,7 @@ fn run(store: &Shared, now: i64) -> Vec<LeaseRef> {
     let mut admitter = Admitter::new(store.clone(), "holder".try_into().unwrap(), options).unwrap();
     let granted = admitter.tick(at(now)).unwrap().granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
-    let started = store.write(|tx| start(tx, at(now), &leases)).unwrap();
+    let started = store.write(|tx| tx.start(at(now), &leases)).unwrap();
     assert!(started.iter().all(|moved| *moved == Moved::Yes));
     leases
 }
@@ -76,15 +76,15 @@ fn at_once() -> ReaperOptions {
 }
 
 fn end(store: &Shared, now: i64, finish_: Finish) -> Finished {
-    store.write(|tx| finish(tx, at(now), std::slice::from_ref(&finish_))).unwrap().remove(0)
+    store.write(|tx| tx.finish(at(now), std::slice::from_ref(&finish_))).unwrap().remove(0)
 }
 
 fn used(store: &Shared, pool: &str) -> i64 {
-    store.read(|tx| Ok(tx.pools(&[pool.try_into()?])?)).unwrap().remove(0).unwrap().used
+    store.read(|tx| tx.pools(&[pool.try_into()?])).unwrap().remove(0).unwrap().used
 }
 
 fn audited(store: &Shared) {
-    let found = store.read(|tx| Ok(tx.audit()?)).unwrap();
+    let found = store.read(|tx| tx.audit()).unwrap();
     assert!(found.is_empty(), "{found:?}");
 }
 
@@ -97,7 +97,7 @@ fn a_failing_task_is_retried_by_its_policy_and_then_fails() {
         assert_eq!(end(&store, 1, Finish::failed(first, "no route")), Finished::RetryAt(at(31)));
         assert_eq!(used(&store, "default_pool"), 0);
         assert_eq!(task(&store, "t").state, TaskState::UpForRetry);
-        let why = store.read(|tx| explain(tx, &key("t"))).unwrap();
+        let why = store.read(|tx| tx.explain(&[key("t")])).unwrap().remove(0);
         assert_eq!(why, Explanation::NotBefore(at(31)));
         assert!(run(&store, 30).is_empty());
         let second = run(&store, 31)[0];
@@ -141,7 +141,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         ];
         put(&store, 0, &tasks);
         let leases = run(&store, 0);
-        let renewed = store.write(|tx| renew(tx, at(9), secs(10), &leases)).unwrap();
+        let renewed = store.write(|tx| tx.renew(at(9), secs(10), &leases)).unwrap();
         assert_eq!(renewed, [Moved::Yes, Moved::Yes]);
         let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
         let early = reaper.tick(at(18)).unwrap();
@@ -151,7 +151,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
             reaped.iter().map(|reaped| (reaped.task.key.task.as_str(), reaped.became)).collect();
         assert_eq!(became, [("fails", Finished::Ended(TaskState::Failed)), ("again", Finished::Ready)]);
         assert_eq!(used(&store, "default_pool"), 0);
-        let stale = store.write(|tx| renew(tx, at(20), secs(10), &leases)).unwrap();
+        let stale = store.write(|tx| tx.renew(at(20), secs(10), &leases)).unwrap();
         assert_eq!(stale, [Moved::No, Moved::No]);
         assert_eq!(end(&store, 20, Finish::success(leases[1])), Finished::Stale);
         // Forgiven once; the second loss counts, and the policy has no retries.
@@ -173,7 +173,7 @@ fn a_cleared_task_is_forgiven_lost_leases_again() {
             reaper.tick(at(now + 10)).unwrap().reaped[0].became
         };
         assert_eq!([lose(0), lose(10)], [Finished::Ready, Finished::Ended(TaskState::Failed)]);
-        store.write(|tx| clear(tx, at(20), &[key("t")])).unwrap();
+        store.write(|tx| tx.clear(at(20), &[key("t")])).unwrap();
         assert_eq!(task(&store, "t").lost, 0);
         assert_eq!([lose(20), lose(30)], [Finished::Ready, Finished::Ended(TaskState::Failed)]);
         audited(&store);
@@ -224,13 +224,13 @@ fn a_tick_may_be_asked_for_again_and_grants_nothing_twice() {
     on_every_store(|store| {
         put(&store, 0, &[NewTask::new(key("a")), NewTask::new(key("b"))]);
         let order = AdmitOrder::new("h".try_into().unwrap(), "tick-1".try_into().unwrap(), 1, secs(10));
-        let first = store.write(|tx| admit(tx, at(0), &order)).unwrap().granted;
+        let first = store.write(|tx| tx.admit(at(0), &order)).unwrap().granted;
         assert_eq!(first.len(), 1);
-        let again = store.write(|tx| admit(tx, at(1), &order)).unwrap().granted;
+        let again = store.write(|tx| tx.admit(at(1), &order)).unwrap().granted;
         assert_eq!(again, first);
         assert_eq!(used(&store, "default_pool"), 1);
         end(&store, 2, Finish::success(first[0].lease_ref()));
-        assert!(store.write(|tx| admit(tx, at(3), &order)).unwrap().granted.is_empty());
+        assert!(store.write(|tx| tx.admit(at(3), &order)).unwrap().granted.is_empty());
     });
 }
 
@@ -241,7 +241,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         store
             .write(|tx| {
                 tx.put_pools(&[PoolSpec::new("db", Slots::Limited(5))?])?;
-                Ok(tx.put_limits(&[LimitSpec::new(tenant.clone(), 1)?])?)
+                tx.put_limits(&[LimitSpec::new(tenant.clone(), 1)?])
             })
             .unwrap();
         let db =
@@ -259,13 +259,13 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         put(&store, 0, &tasks);
         let leases = run(&store, 0);
         let running: Vec<_> = store
-            .read(|tx| Ok(tx.tasks_by_no(&leases.iter().map(|lease| lease.no).collect::<Vec<_>>())?))
+            .read(|tx| tx.tasks_by_no(&leases.iter().map(|lease| lease.no).collect::<Vec<_>>()))
             .unwrap()
             .into_iter()
             .map(|task| task.unwrap().key.task.to_string())
             .collect();
         assert_eq!(running, ["four", "one", "acme-1"], "smaller ones pass, in order of priority");
-        let why = |name: &str| store.read(|tx| explain(tx, &key(name))).unwrap().to_string();
+        let why = |name: &str| store.read(|tx| tx.explain(&[key(name)])).unwrap()[0].to_string();
         assert_eq!(why("two"), "pool db: 0 open of 5, needs 2");
         assert_eq!(why("six"), "pool db: has 5 slots in all, needs 6");
         assert_eq!(why("nowhere"), "pool nowhere: does not exist");
@@ -286,8 +286,8 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         );
 
         // A busy pool may shrink; it then admits nothing until enough came back.
-        store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(2))?])?)).unwrap();
-        let pool = store.read(|tx| Ok(tx.pools(&["db".try_into()?])?)).unwrap().remove(0).unwrap();
+        store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(2))?])).unwrap();
+        let pool = store.read(|tx| tx.pools(&["db".try_into()?])).unwrap().remove(0).unwrap();
         assert_eq!(pool.open(), Some(-3));
         end(&store, 2, Finish::success(leases[0]));
         assert_eq!(why("two"), "pool db: 1 open of 2, needs 2");
@@ -325,7 +325,7 @@ fn register_all(
         .iter()
         .map(|lease| NewSensor::new(*lease, kind(), context(&format!(r#"{{"path":"{path}"}}"#)), settings))
         .collect();
-    let registered = store.write(|tx| register(tx, at(now), &sensors)).unwrap();
+    let registered = store.write(|tx| tx.register(at(now), &sensors)).unwrap();
     assert!(
         registered.iter().all(|registered| matches!(registered, Registered::Waiting(_))),
         "{registered:?}"
@@ -333,7 +333,7 @@ fn register_all(
     leases.to_vec()
 }
 
-/// Answers what the test says, and counts.
+/// Gives the outcome that the test asks for, and counts.
 #[derive(Clone)]
 struct Oracle(Arc<(AtomicUsize, Mutex<Poked>)>);
 
@@ -390,12 +390,12 @@ fn sensors_give_their_slots_back_and_share_a_poke() {
             let task = task(&store, name);
             assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("2 MB")));
         }
-        let events = store.read(|tx| Ok(tx.events(0, 100)?)).unwrap();
+        let events = store.read(|tx| tx.events(0, 100)).unwrap();
         assert_eq!(events.len(), 40);
         assert!(events.iter().all(|event| event.ending.reason == EndReason::Landed));
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-        assert_eq!(store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap(), 40);
-        assert!(store.read(|tx| Ok(tx.events(0, 100)?)).unwrap().is_empty());
+        assert_eq!(store.write(|tx| tx.acknowledge_events(&seqs)).unwrap(), 40);
+        assert!(store.read(|tx| tx.events(0, 100)).unwrap().is_empty());
         audited(&store);
     });
 }
@@ -465,11 +465,11 @@ fn a_poke_that_says_never_is_retried_by_the_tasks_policy() {
         assert_eq!(poker.tick(at(1)).unwrap().failed, 1);
         assert_eq!((task(&store, "t").state, task(&store, "t").due), (TaskState::UpForRetry, Some(at(6))));
         register_all(&store, 6, &run(&store, 6), "/a", waits(10, 100));
-        let sensor = store.read(|tx| Ok(tx.sensors(&[key("t")])?)).unwrap().remove(0).unwrap();
+        let sensor = store.read(|tx| tx.sensors(&[key("t")])).unwrap().remove(0).unwrap();
         assert_eq!(sensor.generation, 2);
         assert_eq!(poker.tick(at(7)).unwrap().failed, 1);
         assert_eq!(task(&store, "t").state, TaskState::Failed);
-        let events = store.read(|tx| Ok(tx.events(0, 10)?)).unwrap();
+        let events = store.read(|tx| tx.events(0, 10)).unwrap();
         let to: Vec<_> = events.iter().map(|event| (event.generation, event.ending.to)).collect();
         assert_eq!(to, [(1, TaskState::UpForRetry), (2, TaskState::Failed)]);
     });
@@ -494,7 +494,7 @@ fn a_landed_sensor_may_resume_its_task_with_the_value() {
 fn a_pool_may_let_sensing_tasks_keep_their_slots() {
     on_every_store(|store| {
         let pool = PoolSpec::new("licence", Slots::Limited(1)).unwrap().deferred(Deferred::Keep);
-        store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).unwrap();
+        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
         put(&store, 0, &[NewTask::new(key("t")).pool(pool.name.clone())]);
         register_all(&store, 0, &run(&store, 0), "/a", waits(10, 100));
         assert_eq!(used(&store, "licence"), 1);
@@ -515,11 +515,11 @@ fn only_a_running_task_under_its_own_lease_registers() {
         let queued = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
         let sensor = |lease| NewSensor::new(lease, "file".try_into().unwrap(), context("{}"), waits(1, 9));
         let stale = LeaseRef::new(queued.no, queued.epoch + 1);
-        let refused = store.write(|tx| register(tx, at(0), &[sensor(queued), sensor(stale)])).unwrap();
+        let refused = store.write(|tx| tx.register(at(0), &[sensor(queued), sensor(stale)])).unwrap();
         assert_eq!(refused, [Registered::NotRunning, Registered::Stale]);
         assert_eq!(task(&store, "queued").state, TaskState::Queued);
-        store.write(|tx| start(tx, at(0), &[queued])).unwrap();
-        let twice = store.write(|tx| register(tx, at(0), &[sensor(queued), sensor(queued)])).unwrap();
+        store.write(|tx| tx.start(at(0), &[queued])).unwrap();
+        let twice = store.write(|tx| tx.register(at(0), &[sensor(queued), sensor(queued)])).unwrap();
         assert!(matches!(&twice[..], [Registered::Waiting(_), Registered::Stale]), "{twice:?}");
         audited(&store);
     });
@@ -538,7 +538,7 @@ fn a_marked_task_leaves_wherever_it_is() {
 
         let names = ["sensing", "running", "waiting", "running", "ghost"];
         let marks = names.map(|name| Mark::new(key(name), TaskState::Skipped, "not needed"));
-        let marked = store.write(|tx| mark(tx, at(1), &marks)).unwrap();
+        let marked = store.write(|tx| tx.mark(at(1), &marks)).unwrap();
         let was = [
             Marked::Ended(TaskState::Sensing),
             Marked::Ended(TaskState::Running),
@@ -549,10 +549,10 @@ fn a_marked_task_leaves_wherever_it_is() {
         assert_eq!(marked, was);
         assert_eq!(end(&store, 2, Finish::success(lease)), Finished::Stale);
         assert_eq!(poker.tick(at(10)).unwrap().sensors, 0, "a sensor taken away is not poked");
-        let events = store.read(|tx| Ok(tx.events(0, 10)?)).unwrap();
+        let events = store.read(|tx| tx.events(0, 10)).unwrap();
         assert_eq!((events.len(), events[0].ending.reason), (1, EndReason::Cancelled));
         let nothing =
-            store.write(|tx| mark(tx, at(3), &[Mark::new(key("running"), TaskState::Running, "")])).unwrap();
+            store.write(|tx| tx.mark(at(3), &[Mark::new(key("running"), TaskState::Running, "")])).unwrap();
         assert_eq!(nothing, [Marked::NotAnEnd]);
         assert_eq!(used(&store, "default_pool"), 0);
         audited(&store);
@@ -628,7 +628,7 @@ fn recorded_attempts_are_in_the_index_of_runs() {
         put(&store, 0, &[recorded.lease_loss(LeaseLoss::Fail)]);
         let active = |begin: i64, end: i64| {
             let query = ActiveQuery::new(at(begin), at(end)).namespace("ns".try_into().unwrap());
-            let runs = store.read(|tx| Ok(tx.active_runs(&query)?)).unwrap();
+            let runs = store.read(|tx| tx.active_runs(&query)).unwrap();
             runs.into_iter().map(|run| (run.key.id.to_string(), run.status)).collect::<Vec<_>>()
         };
         let no = task(&store, "t").no;
@@ -653,7 +653,7 @@ fn recorded_attempts_are_in_the_index_of_runs() {
 fn enqueueing_again_changes_nothing_and_bad_tasks_are_refused_whole() {
     on_every_store(|store| {
         put(&store, 0, &[NewTask::new(key("t")).priority(1)]);
-        let again = store.write(|tx| enqueue(tx, at(5), &[NewTask::new(key("t")).priority(2)])).unwrap();
+        let again = store.write(|tx| tx.enqueue(at(5), &[NewTask::new(key("t")).priority(2)])).unwrap();
         assert!(matches!(again[0], Inserted::Exists(_)));
         assert_eq!((task(&store, "t").priority, task(&store, "t").enqueued_at), (1, at(0)));
         for bad in [
@@ -663,10 +663,10 @@ fn enqueueing_again_changes_nothing_and_bad_tasks_are_refused_whole() {
             (0..17)
                 .fold(NewTask::new(key("bad")), |task, n| task.limit(limits::free(&n.to_string()).unwrap())),
         ] {
-            let refused = store.write(|tx| enqueue(tx, at(5), &[NewTask::new(key("good")), bad.clone()]));
+            let refused = store.write(|tx| tx.enqueue(at(5), &[NewTask::new(key("good")), bad.clone()]));
             assert!(matches!(refused, Err(stationmaster::Error::Invalid(_))), "{refused:?}");
         }
-        let none = store.read(|tx| Ok(tx.tasks(&[key("good"), key("bad")])?)).unwrap();
+        let none = store.read(|tx| tx.tasks(&[key("good"), key("bad")])).unwrap();
         assert_eq!(none, [None, None]);
     });
 }
@@ -695,7 +695,7 @@ fn workers_that_died_long_ago_are_forgotten_by_the_living() {
             Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap().tick(at(now)).unwrap();
         };
         let known = || -> Vec<String> {
-            let workers = store.read(|tx| Ok(tx.live_workers(from_micros(i64::MIN))?)).unwrap();
+            let workers = store.read(|tx| Ok(raw(tx).live_workers(from_micros(i64::MIN))?)).unwrap();
             assert!(workers.iter().all(|worker| worker.shards.get() == 3));
             workers.iter().map(|worker| worker.name.to_string()).collect()
         };

@@ -9,7 +9,6 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{NewSensor, Poked, SensorEvent, Settings};
-use stationmaster::service::lifecycle::{enqueue, register, start};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
     Service, WakingStore, run_blocking,
@@ -62,15 +61,15 @@ fn poker(store: &Arc<dyn Store>) -> Poker {
 /// A task that waits as a sensor.
 fn sense(store: &Arc<dyn Store>, admitter: &mut Admitter) {
     let task = NewTask::new(TaskKey::new("ns", "w", "r", "waits").unwrap());
-    store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&task))).unwrap();
+    store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task))).unwrap();
     let lease: LeaseRef = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
     let context = PokeContext::from_json("{}").unwrap();
     let settings = Settings::new(Duration::from_secs(10), HOUR).unwrap();
     let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, settings);
     store
         .write(|tx| {
-            start(tx, at(0), &[lease])?;
-            register(tx, at(0), std::slice::from_ref(&sensor))
+            tx.start(at(0), &[lease])?;
+            tx.register(at(0), std::slice::from_ref(&sensor))
         })
         .unwrap();
 }

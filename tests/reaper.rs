@@ -9,9 +9,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue, renew, start};
+use stationmaster::ops::AdmitOrder;
 use stationmaster::service::{Reaper, ReaperOptions, Service};
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 use stores::stores;
@@ -30,16 +31,16 @@ fn run(store: &Arc<dyn Store>, name: &str, now: i64, lease: u64) -> LeaseRef {
     let request = format!("{name}-{now}").as_str().try_into().unwrap();
     let order = AdmitOrder::new("holder".try_into().unwrap(), request, 1, secs(lease));
     let granted = store.write(|tx| {
-        enqueue(tx, at(now), std::slice::from_ref(&task))?;
-        let granted = admit(tx, at(now), &order)?.granted[0].lease_ref();
-        start(tx, at(now), &[granted])?;
+        tx.enqueue(at(now), std::slice::from_ref(&task))?;
+        let granted = tx.admit(at(now), &order)?.granted[0].lease_ref();
+        tx.start(at(now), &[granted])?;
         Ok(granted)
     });
     granted.unwrap()
 }
 
 fn renewed(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
-    store.write(|tx| renew(tx, at(now), secs(60), &[lease])).unwrap() == [Moved::Yes]
+    store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [Moved::Yes]
 }
 
 fn reaped(reaper: &mut Reaper, now: i64) -> usize {
@@ -91,7 +92,7 @@ fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
             scope.spawn(move || {
                 let hold = store.write(|tx| {
                     tx.put_pools(&[])?;
-                    tx.next_expiry()?;
+                    raw(tx).next_expiry()?;
                     locked.send(()).unwrap();
                     std::thread::sleep(secs(2));
                     Ok(())
@@ -149,14 +150,14 @@ fn a_limit_of_none_is_refused() {
 fn a_poisoned_row_among_others(store: Arc<dyn Store>, poison: impl Fn()) {
     use stationmaster::TaskState;
     use stationmaster::backoff::RetryPolicy;
-    use stationmaster::service::lifecycle::Finished;
+    use stationmaster::ops::Finished;
     use stationmaster::task::LeaseLoss;
     let retry = RetryPolicy::fixed(secs(1)).build().unwrap();
     let tasks = ["poisoned", "sound"].map(|name| {
         let task = NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap()).retry(retry.clone());
         task.lease_loss(LeaseLoss::Requeue { at_most: 1 })
     });
-    store.write(|tx| enqueue(tx, at(0), &tasks)).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
     poison();
     let mut reaper = Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap();
     for (now, became) in [
@@ -165,11 +166,11 @@ fn a_poisoned_row_among_others(store: Arc<dyn Store>, poison: impl Fn()) {
     ] {
         let request = format!("tick-{now}").as_str().try_into().unwrap();
         let order = AdmitOrder::new("holder".try_into().unwrap(), request, 9, secs(10));
-        assert_eq!(store.write(|tx| admit(tx, at(now), &order)).unwrap().granted.len(), 2);
+        assert_eq!(store.write(|tx| tx.admit(at(now), &order)).unwrap().granted.len(), 2);
         let reaped = reaper.tick(at(now + 10)).unwrap().reaped;
         assert_eq!(reaped.iter().map(|reaped| reaped.became).collect::<Vec<_>>(), became);
     }
-    let task = store.read(|tx| Ok(tx.tasks(&[tasks[0].key.clone()])?)).unwrap().remove(0).unwrap();
+    let task = store.read(|tx| tx.tasks(&[tasks[0].key.clone()])).unwrap().remove(0).unwrap();
     let message = task.message.unwrap();
     assert!(message.contains("its retry policy cannot be read"), "{message}");
 }
@@ -219,8 +220,9 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
     let order = AdmitOrder::new("holder".try_into().unwrap(), "tick".try_into().unwrap(), 4, secs(2));
     let leases: Vec<LeaseRef> = holders
         .write(|tx| {
-            enqueue(tx, begin, &tasks)?;
-            Ok(admit(tx, begin, &order)?.granted.iter().map(|task| task.lease_ref()).collect())
+            tx.enqueue(begin, &tasks)?;
+            let granted = tx.admit(begin, &order)?.granted;
+            Ok(granted.iter().map(|task| task.lease_ref()).collect())
         })
         .unwrap();
     let (schema, stop) = (scratch.0.clone(), LoopHandle::new());
@@ -239,7 +241,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
         scope.spawn(move || {
             while !stop.is_stopped() {
                 // Busy is no answer: asked again at the next beat.
-                if let Ok(renewed) = holders.write(|tx| renew(tx, SystemClock.now(), secs(2), leases)) {
+                if let Ok(renewed) = holders.write(|tx| tx.renew(SystemClock.now(), secs(2), leases)) {
                     assert_eq!(renewed, [Moved::Yes; 4]);
                 }
                 stop.wait(Duration::from_millis(600));

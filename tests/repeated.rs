@@ -11,12 +11,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
+use stationmaster::ops::{AdmitOrder, Fenced, Finish, Finished, Mark};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, Ending, NewSensor, Settings};
-use stationmaster::service::lifecycle::{
-    AdmitOrder, Fenced, Finish, Finished, Mark, admit, clear, end_sensors, enqueue, finish, mark, reap,
-    register, start,
-};
 use stationmaster::store::{Moved, Store, StoreExt};
 use stationmaster::task::{AttemptRuns, LeaseLoss};
 use stationmaster::time::from_micros;
@@ -34,31 +31,31 @@ fn key(name: &str) -> TaskKey {
 fn grant(store: &Arc<dyn Store>, now: i64) -> LeaseRef {
     let request = format!("tick-{now}").as_str().try_into().unwrap();
     let order = AdmitOrder::new("h".try_into().unwrap(), request, 1, Duration::from_secs(10));
-    store.write(|tx| admit(tx, at(now), &order)).unwrap().granted[0].lease_ref()
+    store.write(|tx| tx.admit(at(now), &order)).unwrap().granted[0].lease_ref()
 }
 
 /// Enqueues a task that is retried once after a second, and grants it at 0.
 fn granted(store: &Arc<dyn Store>, name: &str) -> LeaseRef {
     let retry = RetryPolicy::fixed(Duration::from_secs(1)).max_attempts(2).build().unwrap();
     let task = NewTask::new(key(name)).retry(retry).attempt_runs(AttemptRuns::Record);
-    store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&task))).unwrap();
+    store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task))).unwrap();
     let order =
         AdmitOrder::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(10));
-    let task = store.write(|tx| admit(tx, at(0), &order)).unwrap().granted.remove(0);
+    let task = store.write(|tx| tx.admit(at(0), &order)).unwrap().granted.remove(0);
     assert_eq!(task.key, key(name));
     task.lease_ref()
 }
 
 fn task(store: &Arc<dyn Store>, name: &str) -> TaskRecord {
-    store.read(|tx| Ok(tx.tasks(&[key(name)])?)).unwrap().remove(0).unwrap()
+    store.read(|tx| tx.tasks(&[key(name)])).unwrap().remove(0).unwrap()
 }
 
 fn starts(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
-    store.write(|tx| start(tx, at(now), &[lease])).unwrap() == [Moved::Yes]
+    store.write(|tx| tx.start(at(now), &[lease])).unwrap() == [Moved::Yes]
 }
 
 fn end(store: &Arc<dyn Store>, now: i64, ends: Finish) -> Finished {
-    store.write(|tx| finish(tx, at(now), std::slice::from_ref(&ends))).unwrap().remove(0)
+    store.write(|tx| tx.finish(at(now), std::slice::from_ref(&ends))).unwrap().remove(0)
 }
 
 /// What a holder may say of its attempt.
@@ -77,10 +74,10 @@ fn a_start_may_be_repeated_and_keeps_its_first_instant() {
     for store in stores() {
         let lease = granted(&store, "t");
         assert!(starts(&store, 1, lease) && starts(&store, 2, lease), "the same holder asked twice");
-        let twice = store.write(|tx| start(tx, at(3), &[lease, lease])).unwrap();
+        let twice = store.write(|tx| tx.start(at(3), &[lease, lease])).unwrap();
         assert_eq!(twice, [Moved::Yes, Moved::Yes]);
         assert_eq!(task(&store, "t").started_at, Some(at(1)));
-        let runs = store.read(|tx| Ok(tx.active_runs(&ActiveQuery::new(at(0), at(4)))?)).unwrap();
+        let runs = store.read(|tx| tx.active_runs(&ActiveQuery::new(at(0), at(4)))).unwrap();
         assert_eq!(runs.iter().map(|run| run.start).collect::<Vec<_>>(), [at(1)], "one run, opened once");
         assert!(!starts(&store, 4, LeaseRef::new(lease.no, lease.epoch + 1)));
         end(&store, 5, Finish::success(lease));
@@ -104,9 +101,9 @@ fn a_finish_may_be_repeated_and_says_what_is_stored() {
             }
             assert_eq!(task(&store, name), before, "a repeated finish changes nothing");
             let ends = [Mark::new(key(name), TaskState::Skipped, "over")];
-            store.write(|tx| mark(tx, at(4), &ends)).unwrap();
+            store.write(|tx| tx.mark(at(4), &ends)).unwrap();
         }
-        assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+        assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
     }
 }
 
@@ -119,7 +116,7 @@ fn a_retry_that_became_due_is_still_told_until_it_is_granted() {
         assert_eq!(end(&store, 1, failed()), Finished::Already(TaskState::UpForRetry));
         let order =
             AdmitOrder::new("h".try_into().unwrap(), "none".try_into().unwrap(), 0, Duration::from_secs(1));
-        store.write(|tx| admit(tx, at(2), &order)).unwrap();
+        store.write(|tx| tx.admit(at(2), &order)).unwrap();
         assert_eq!(end(&store, 2, failed()), Finished::Already(TaskState::Scheduled));
         assert_eq!(end(&store, 2, Finish::given_back(lease)), Finished::Stale);
         grant(&store, 3);
@@ -134,20 +131,20 @@ type ByAnother = fn(&Arc<dyn Store>, LeaseRef);
 fn what_ended_otherwise_is_stale_whatever_the_holder_says() {
     let ends: [(&str, ByAnother); 5] = [
         ("reaped", |store, _| {
-            let reaped = store.write(|tx| reap(tx, at(60), 9)).unwrap();
+            let reaped = store.write(|tx| tx.reap(at(60), 9)).unwrap();
             assert_eq!(reaped[0].became, Finished::Ready);
         }),
         ("marked", |store, _| {
             let ends = [Mark::new(key("t"), TaskState::Success, "by hand")];
-            store.write(|tx| mark(tx, at(2), &ends)).unwrap();
+            store.write(|tx| tx.mark(at(2), &ends)).unwrap();
         }),
         ("marked as failed", |store, _| {
             let ends = [Mark::new(key("t"), TaskState::Failed, "no")];
-            store.write(|tx| mark(tx, at(2), &ends)).unwrap();
+            store.write(|tx| tx.mark(at(2), &ends)).unwrap();
         }),
         ("finished and cleared", |store, lease| {
             end(store, 2, Finish::success(lease));
-            store.write(|tx| clear(tx, at(3), &[key("t")])).unwrap();
+            store.write(|tx| tx.clear(at(3), &[key("t")])).unwrap();
         }),
         ("landed", |store, lease| {
             let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
@@ -155,8 +152,8 @@ fn what_ended_otherwise_is_stale_whatever_the_holder_says() {
             let sensor = NewSensor::new(lease, "file".try_into().unwrap(), context, settings);
             let landed = Ending::new(EndReason::Landed, TaskState::Success);
             let ended = store.write(|tx| {
-                register(tx, at(2), std::slice::from_ref(&sensor))?;
-                end_sensors(tx, at(3), &[(lease, landed.clone())])
+                tx.register(at(2), std::slice::from_ref(&sensor))?;
+                tx.end_sensors(at(3), &[(lease, landed.clone())])
             });
             assert_eq!(ended.unwrap(), [Moved::Yes]);
         }),
@@ -180,14 +177,14 @@ fn of_two_finishes_of_one_lease_in_one_call_the_first_counts() {
         let lease = granted(&store, "t");
         let [value, success, ..] = sayings(lease);
         let answers =
-            store.write(|tx| finish(tx, at(1), &[value.clone(), success.clone(), value.clone()])).unwrap();
+            store.write(|tx| tx.finish(at(1), &[value.clone(), success.clone(), value.clone()])).unwrap();
         let ended = TaskState::Success;
         assert_eq!(answers, [Finished::Ended(ended), Finished::Stale, Finished::Already(ended)]);
         assert_eq!(task(&store, "t").value.as_deref(), Some("x"));
         // In a transaction of the host's, what was written beside the first must not be written twice.
-        let again = store.write(|tx| finish(tx, at(2), std::slice::from_ref(&value))?.fenced());
+        let again = store.write(|tx| tx.finish(at(2), std::slice::from_ref(&value))?.fenced());
         assert!(matches!(again, Err(Error::Repeated { of: 1, .. })), "{again:?}");
-        let other = store.write(|tx| finish(tx, at(2), std::slice::from_ref(&success))?.fenced());
+        let other = store.write(|tx| tx.finish(at(2), std::slice::from_ref(&success))?.fenced());
         assert!(matches!(other, Err(Error::Stale { of: 1, .. })), "{other:?}");
     }
 }
@@ -206,12 +203,12 @@ fn after_a_commit_of_unknown_end_the_second_call_settles_it() {
             assert!(faulty.disarm().unwrap().is_committed());
         };
         // begin, start_if_queued, tasks_by_no, put_runs, commit
-        lost(5, &|| faulty.write(|tx| start(tx, at(1), &[lease])).map(drop));
-        assert_eq!(faulty.write(|tx| start(tx, at(2), &[lease])).unwrap(), [Moved::Yes]);
+        lost(5, &|| faulty.write(|tx| tx.start(at(1), &[lease])).map(drop));
+        assert_eq!(faulty.write(|tx| tx.start(at(2), &[lease])).unwrap(), [Moved::Yes]);
         // begin, tasks_by_no, move_if, give_slots, close_runs_if_open, commit
         let ends = [Finish::success_with(lease, "x")];
-        lost(6, &|| faulty.write(|tx| finish(tx, at(3), &ends)).map(drop));
-        let again = faulty.write(|tx| finish(tx, at(4), &ends)).unwrap();
+        lost(6, &|| faulty.write(|tx| tx.finish(at(3), &ends)).map(drop));
+        let again = faulty.write(|tx| tx.finish(at(4), &ends)).unwrap();
         assert_eq!(again, [Finished::Already(TaskState::Success)]);
     }
 }
@@ -221,24 +218,24 @@ fn a_task_whose_worker_was_killed_runs_again_by_default_and_one_that_failed_does
     for store in stores() {
         let enqueued =
             [NewTask::new(key("killed")), NewTask::new(key("never again")).lease_loss(LeaseLoss::Fail)];
-        store.write(|tx| enqueue(tx, at(0), &enqueued[..1])).unwrap();
+        store.write(|tx| tx.enqueue(at(0), &enqueued[..1])).unwrap();
         for loss in 0..3 {
             grant(&store, loss * 20);
-            let reaped = store.write(|tx| reap(tx, at(loss * 20 + 10), 9)).unwrap();
+            let reaped = store.write(|tx| tx.reap(at(loss * 20 + 10), 9)).unwrap();
             assert_eq!(reaped[0].became, Finished::Ready, "loss {loss}");
         }
         grant(&store, 60);
-        let reaped = store.write(|tx| reap(tx, at(70), 9)).unwrap();
+        let reaped = store.write(|tx| tx.reap(at(70), 9)).unwrap();
         assert_eq!(
             reaped[0].became,
             Finished::Ended(TaskState::Failed),
             "one that kills its workers is stopped"
         );
-        store.write(|tx| enqueue(tx, at(80), &enqueued[1..])).unwrap();
+        store.write(|tx| tx.enqueue(at(80), &enqueued[1..])).unwrap();
         grant(&store, 80);
-        let reaped = store.write(|tx| reap(tx, at(90), 9)).unwrap();
+        let reaped = store.write(|tx| tx.reap(at(90), 9)).unwrap();
         assert_eq!(reaped[0].became, Finished::Ended(TaskState::Failed));
-        store.write(|tx| enqueue(tx, at(100), &[NewTask::new(key("failed"))])).unwrap();
+        store.write(|tx| tx.enqueue(at(100), &[NewTask::new(key("failed"))])).unwrap();
         let lease = grant(&store, 100);
         assert_eq!(end(&store, 101, Finish::failed(lease, "no")), Finished::Ended(TaskState::Failed));
     }

@@ -8,16 +8,15 @@ use serde_json::{Value, json};
 use stationmaster::canonical::{CanonicalError, MAX_BYTES, PokeContext};
 use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
 use stationmaster::id::SensorKind;
+use stationmaster::ops::{Finish, Finished, Outcome, Registered};
 use stationmaster::sensor::{
     EnabledKinds, EndReason, Ineligible, NewSensor, Poked, SensorRecord, Settings, SmartSensorConfig,
     TaskCallbacks,
 };
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
-use stationmaster::service::lifecycle::{
-    Finish, Finished, Outcome, Registered, enqueue, finish, hand_over, register, register_with, start,
-};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
 
@@ -32,14 +31,14 @@ fn key(task: &str) -> TaskKey {
 /// Admits these tasks, and starts them if asked to.
 fn leases(store: &Arc<dyn Store>, names: &[&str], started: bool) -> Vec<LeaseRef> {
     let tasks: Vec<NewTask> = names.iter().map(|name| NewTask::new(key(name))).collect();
-    store.write(|tx| enqueue(tx, at(0), &tasks)).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
     let mut admitter =
         Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
     let leases: Vec<LeaseRef> =
         admitter.tick(at(0)).unwrap().granted.iter().map(TaskRecord::lease_ref).collect();
     assert_eq!(leases.len(), names.len());
     if started {
-        store.write(|tx| start(tx, at(0), &leases)).unwrap();
+        store.write(|tx| tx.start(at(0), &leases)).unwrap();
     }
     leases
 }
@@ -63,7 +62,7 @@ fn seen(
         .read(|tx| {
             assert_eq!(tx.audit()?, []);
             let used = tx.all_pools()?.iter().map(|pool| pool.used).sum();
-            Ok((tx.tasks(&keys)?, tx.sensors(&keys)?, tx.last_sensor_change()?, used))
+            Ok((tx.tasks(&keys)?, tx.sensors(&keys)?, raw(tx).last_sensor_change()?, used))
         })
         .unwrap()
 }
@@ -119,7 +118,7 @@ fn only_a_running_task_under_its_present_lease_registers() {
     let queued = leases(&store, &["queued"], false)[0];
     let ended = leases(&store, &["ended"], true)[0];
     let done = Finish::new(ended, Outcome::Success { value: None });
-    store.write(|tx| finish(tx, at(1), std::slice::from_ref(&done))).unwrap();
+    store.write(|tx| tx.finish(at(1), std::slice::from_ref(&done))).unwrap();
     let good = leases(&store, &["good"], true)[0];
     let old = LeaseRef::new(good.no, good.epoch - 1);
     let nobody = LeaseRef::new(stationmaster::TaskNo(999), 1);
@@ -127,17 +126,17 @@ fn only_a_running_task_under_its_present_lease_registers() {
     let names = ["queued", "ended", "good"];
     let before = seen(&store, &names);
     let bad = [queued, ended, old, nobody].map(|lease| sensor(lease, "kind"));
-    let answers = store.write(|tx| register(tx, at(2), &bad)).unwrap();
+    let answers = store.write(|tx| tx.register(at(2), &bad)).unwrap();
     use Registered::{NotRunning, Stale, Waiting};
     assert_eq!(answers, [NotRunning, Stale, Stale, Stale]);
     assert_eq!(seen(&store, &names), before);
 
     // Among bad ones, and twice, a good one is taken once.
     let mixed = [queued, good, old, good].map(|lease| sensor(lease, "kind"));
-    let answers = store.write(|tx| register(tx, at(2), &mixed)).unwrap();
+    let answers = store.write(|tx| tx.register(at(2), &mixed)).unwrap();
     assert!(matches!(answers[..], [NotRunning, Waiting(_), Stale, Stale]), "{answers:?}");
     // A task that senses has no lease to register with any more.
-    assert_eq!(store.write(|tx| register(tx, at(3), &[sensor(good, "kind")])).unwrap(), [Stale]);
+    assert_eq!(store.write(|tx| tx.register(at(3), &[sensor(good, "kind")])).unwrap(), [Stale]);
     let (tasks, sensors, change, used) = seen(&store, &names);
     let states: Vec<TaskState> = tasks.into_iter().map(|task| task.unwrap().state).collect();
     assert_eq!(states, [TaskState::Queued, TaskState::Success, TaskState::Sensing]);
@@ -160,11 +159,11 @@ fn what_may_not_be_a_sensor_stays_a_running_task() {
     let off = config.clone().use_smart_sensor(false);
 
     let before = seen(&store, &names);
-    let answers = store.write(|tx| register_with(tx, at(1), &off, &sensors)).unwrap();
+    let answers = store.write(|tx| tx.register_with(at(1), &off, &sensors)).unwrap();
     assert_eq!(answers, [const { Registered::Ineligible(Ineligible::SwitchedOff) }; 3]);
     assert_eq!(seen(&store, &names), before);
 
-    let answers = store.write(|tx| register_with(tx, at(1), &config, &sensors)).unwrap();
+    let answers = store.write(|tx| tx.register_with(at(1), &config, &sensors)).unwrap();
     assert!(matches!(answers[0], Registered::Waiting(_)), "{answers:?}");
     assert_eq!(answers[1], Registered::Ineligible(Ineligible::KindNotEnabled));
     assert_eq!(answers[2], Registered::Ineligible(Ineligible::HasCallbacks));
@@ -175,18 +174,18 @@ fn what_may_not_be_a_sensor_stays_a_running_task() {
 
     // Of two sensors of one lease the first counts, whatever the second is.
     let both = [sensor(leases[1], "other"), sensor(leases[1], "kind")];
-    let answers = store.write(|tx| register_with(tx, at(1), &config, &both)).unwrap();
+    let answers = store.write(|tx| tx.register_with(at(1), &config, &both)).unwrap();
     assert_eq!(answers, [const { Registered::Ineligible(Ineligible::KindNotEnabled) }; 2]);
     assert_eq!(seen(&store, &names), after);
 
     // A lease that was lost is the more urgent news: that work is to be stopped, not poked for.
     let old = sensor(LeaseRef::new(leases[1].no, leases[1].epoch - 1), "other");
     assert_eq!(
-        store.write(|tx| register_with(tx, at(1), &off, std::slice::from_ref(&old))).unwrap(),
+        store.write(|tx| tx.register_with(at(1), &off, std::slice::from_ref(&old))).unwrap(),
         [Registered::Stale]
     );
     let both = [sensor(leases[1], "kind"), sensor(leases[1], "other")];
-    let answers = store.write(|tx| register_with(tx, at(1), &config, &both)).unwrap();
+    let answers = store.write(|tx| tx.register_with(at(1), &config, &both)).unwrap();
     assert!(matches!(answers[..], [Registered::Waiting(_), Registered::Stale]), "{answers:?}");
 }
 
@@ -198,7 +197,7 @@ fn a_task_that_was_refused_is_poked_by_its_host_to_its_end() {
     let file = dir.path().join("in.csv");
     let wanted = FileExists::at(&file).sensor(lease, settings).unwrap();
     let off = SmartSensorConfig::default().use_smart_sensor(false);
-    let answers = hand_over(store.as_ref(), at(0), &off, std::slice::from_ref(&wanted));
+    let answers = store.write(|tx| tx.register_with(at(0), &off, std::slice::from_ref(&wanted))).unwrap();
     assert!(matches!(answers[..], [ref refused] if refused.host_pokes()), "{answers:?}");
 
     // By the pokes that a poker would make, the built-in ones here.
@@ -207,7 +206,7 @@ fn a_task_that_was_refused_is_poked_by_its_host_to_its_end() {
     std::fs::write(&file, "12").unwrap();
     let Poked::Landed(value) = look(10) else { panic!("it is there") };
     let done = Finish::new(lease, Outcome::Success { value });
-    let finished = store.write(|tx| finish(tx, at(10), std::slice::from_ref(&done))).unwrap();
+    let finished = store.write(|tx| tx.finish(at(10), std::slice::from_ref(&done))).unwrap();
     assert_eq!(finished, [Finished::Ended(TaskState::Success)]);
     let (tasks, sensors, _, used) = seen(&store, &["t"]);
     let value = tasks[0].as_ref().unwrap().value.as_deref().unwrap();
@@ -227,7 +226,7 @@ impl Store for Broken {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         if self.committed {
             self.inner.transact(mode, body)?;
             return Err(Error::Store(StoreError::new(StoreErrorKind::Indeterminate, "the answer was lost")));
@@ -244,21 +243,19 @@ fn a_failed_registration_is_a_value_and_the_host_goes_on() {
     let config = SmartSensorConfig::default();
     let before = seen(&store, &["a", "b"]);
     let broken = Broken { inner: store.clone(), committed: false };
-    let answers = hand_over(&broken, at(1), &config, &sensors);
-    assert_eq!(answers, [(); 2].map(|()| Registered::Failed("no space is left".into())));
-    assert!(answers.iter().all(Registered::host_pokes));
+    let failed = broken.write(|tx| tx.register_with(at(1), &config, &sensors)).unwrap_err();
+    assert_eq!(failed.to_string(), "no space is left");
     assert_eq!(seen(&store, &["a", "b"]), before);
     // The task is still the host's.
     let done = Finish::new(leases[0], Outcome::Success { value: Some("seen by the host".into()) });
-    let finished = store.write(|tx| finish(tx, at(2), std::slice::from_ref(&done))).unwrap();
+    let finished = store.write(|tx| tx.finish(at(2), std::slice::from_ref(&done))).unwrap();
     assert_eq!(finished, [Finished::Ended(TaskState::Success)]);
 
     // Where the commit took effect unseen, the host finds its lease stale, and the sensor counts.
     let lost = Broken { inner: store.clone(), committed: true };
-    let answers = hand_over(&lost, at(1), &config, &sensors[1..]);
-    assert!(answers[0].host_pokes());
+    assert!(lost.write(|tx| tx.register_with(at(1), &config, &sensors[1..])).is_err());
     let done = Finish::new(leases[1], Outcome::Success { value: None });
-    assert_eq!(store.write(|tx| finish(tx, at(2), std::slice::from_ref(&done))).unwrap(), [Finished::Stale]);
+    assert_eq!(store.write(|tx| tx.finish(at(2), std::slice::from_ref(&done))).unwrap(), [Finished::Stale]);
     assert_eq!(seen(&store, &["b"]).0[0].as_ref().unwrap().state, TaskState::Sensing);
 }
 
@@ -266,7 +263,7 @@ fn a_failed_registration_is_a_value_and_the_host_goes_on() {
 fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
     let store = memory();
     let lease = leases(&store, &["t"], true)[0];
-    store.write(|tx| register(tx, at(0), &[sensor(lease, "nobody's")])).unwrap();
+    store.write(|tx| tx.register(at(0), &[sensor(lease, "nobody's")])).unwrap();
     let poke = |_: &PokeRequest<'_>| Poked::Landed(None);
     let mut poker = Poker::new(
         store.clone(),
@@ -278,15 +275,15 @@ fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.unknown_kind, report.poked, report.landed), (1, 0, 0));
     assert_eq!((1..=60).map(|now| poker.tick(at(now)).unwrap().timed_out).sum::<usize>(), 1);
-    let event = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().remove(0);
+    let event = store.read(|tx| tx.events(0, 9)).unwrap().remove(0);
     assert_eq!(event.ending.reason, EndReason::TimedOut);
 }
 
 #[test]
 fn an_empty_batch_changes_nothing() {
     let store = memory();
-    assert_eq!(store.write(|tx| register(tx, at(0), &[])).unwrap(), []);
-    assert_eq!(hand_over(store.as_ref(), at(0), &SmartSensorConfig::default(), &[]), []);
-    assert_eq!(store.write(|tx| start(tx, at(0), &[])).unwrap(), [] as [Moved; 0]);
+    assert_eq!(store.write(|tx| tx.register(at(0), &[])).unwrap(), []);
+    assert_eq!(store.write(|tx| tx.register_with(at(0), &SmartSensorConfig::default(), &[])).unwrap(), []);
+    assert_eq!(store.write(|tx| tx.start(at(0), &[])).unwrap(), [] as [Moved; 0]);
     assert_eq!(seen(&store, &[]).2, 0);
 }

@@ -13,18 +13,17 @@ use stationmaster::bounds::MAX_TEXT_BYTES;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, ManualClock, SystemClock};
 use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
+use stationmaster::ops::{Admission, AdmitOrder, Cleared, Finish, Finished, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, Ending, NewSensor, OnLanded, Settings};
-use stationmaster::service::lifecycle::{
-    Admission, AdmitOrder, Cleared, Finish, Finished, Mark, admit, clear, end_sensors, enqueue, finish, mark,
-    register, start,
-};
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, run_blocking,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, SurveyQuery, TxMode};
+use stationmaster::store::contract::SurveyQuery;
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::{AttemptRuns, attempt_run_id};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
 
@@ -45,7 +44,7 @@ fn store() -> Arc<MemoryStore> {
 }
 
 fn put(store: &dyn Store, tasks: &[NewTask]) {
-    store.write(|tx| enqueue(tx, at(0), tasks)).unwrap();
+    store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
 }
 
 fn order(holder: &str, request: &str) -> AdmitOrder {
@@ -53,13 +52,13 @@ fn order(holder: &str, request: &str) -> AdmitOrder {
 }
 
 fn admitted(store: &dyn Store, now: i64, request: &str) -> Admission {
-    store.write(|tx| admit(tx, at(now), &order("h", request))).unwrap()
+    store.write(|tx| tx.admit(at(now), &order("h", request))).unwrap()
 }
 
 /// Admits and starts one task.
 fn running(store: &dyn Store, now: i64) -> LeaseRef {
     let lease = admitted(store, now, &format!("tick-{now}")).granted[0].lease_ref();
-    store.write(|tx| start(tx, at(now), &[lease])).unwrap();
+    store.write(|tx| tx.start(at(now), &[lease])).unwrap();
     lease
 }
 
@@ -68,7 +67,7 @@ fn a_request_of_another_holder_is_refused() {
     let store = store();
     put(&*store, &[NewTask::new(key("t"))]);
     assert_eq!(admitted(&*store, 0, "tick").granted.len(), 1);
-    let refused = store.write(|tx| admit(tx, at(0), &order("other", "tick"))).unwrap_err();
+    let refused = store.write(|tx| tx.admit(at(0), &order("other", "tick"))).unwrap_err();
     assert!(matches!(&refused, Error::Invalid(Invalid::RequestOfAnother { .. })), "{refused}");
 }
 
@@ -96,7 +95,7 @@ impl Store for Unsure {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let unsure = if mode == TxMode::Write { self.next.lock().pop_front() } else { None };
         let unknown = || Error::Store(StoreError::new(StoreErrorKind::Indeterminate, "the line is dead"));
         match unsure {
@@ -120,7 +119,7 @@ fn a_commit_of_unknown_end_is_asked_after_and_never_repeated_blindly() {
         assert!(committed || admission.next_due == Some(at(0)), "the next tick may come at once");
         let again = admitter.admit(at(1), 9).unwrap();
         assert_eq!(admission.granted.len() + again.granted.len(), 1);
-        let used = store.read(|tx| Ok(tx.all_pools()?)).unwrap()[0].used;
+        let used = store.read(|tx| tx.all_pools()).unwrap()[0].used;
         assert_eq!(used, 1);
     }
 }
@@ -133,12 +132,12 @@ fn old_ticks_are_forgotten() {
     let names = ["first", "second"].map(|task| NewTask::new(key(task)));
     store
         .write(|tx| {
-            enqueue(tx, at(0), &[NewTask::new(key("old"))])?;
-            admit(tx, at(0), &order("h", "old"))
+            tx.enqueue(at(0), &[NewTask::new(key("old"))])?;
+            tx.admit(at(0), &order("h", "old"))
         })
         .unwrap();
     let query = SurveyQuery::new().request("old".try_into().unwrap());
-    let is_known = || store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap();
+    let is_known = || store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap();
     put(&*store, &names[..1]);
     admitter.tick(at(60)).unwrap();
     assert!(is_known());
@@ -152,11 +151,11 @@ fn a_request_that_was_answered_makes_room_for_the_next() {
     let store = store();
     let is_known = |name: &str| {
         let query = SurveyQuery::new().request(name.try_into().unwrap());
-        store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap()
+        store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap()
     };
     let admit_after = |request: &str, answered: &str| {
         let order = order("h", request).answered(answered.try_into().unwrap());
-        store.write(|tx| admit(tx, at(0), &order)).unwrap().granted.len()
+        store.write(|tx| tx.admit(at(0), &order)).unwrap().granted.len()
     };
     put(&*store, &[NewTask::new(key("a"))]);
     assert_eq!(admitted(&*store, 0, "first").granted.len(), 1);
@@ -174,15 +173,15 @@ fn requests_that_nobody_names_as_answered_are_bounded_in_number() {
     let (store, ticks) = (store(), 1_030_i64);
     let tasks: Vec<NewTask> = (0..ticks).map(|n| NewTask::new(key(&n.to_string()))).collect();
     put(&*store, &tasks);
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])?)).unwrap();
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])).unwrap();
     for tick in 0..ticks {
         let mut order = order("h", &tick.to_string());
         order.budget = 1;
-        assert_eq!(store.write(|tx| admit(tx, from_micros(tick), &order)).unwrap().granted.len(), 1);
+        assert_eq!(store.write(|tx| tx.admit(from_micros(tick), &order)).unwrap().granted.len(), 1);
     }
     let is_known = |tick: &i64| {
         let query = SurveyQuery::new().request(tick.to_string().as_str().try_into().unwrap());
-        store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap()
+        store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap()
     };
     assert_eq!((0..ticks).filter(is_known).collect::<Vec<_>>(), (ticks - 1_024..ticks).collect::<Vec<_>>());
 }
@@ -230,7 +229,7 @@ fn an_urgent_task_does_not_hide_behind_many_that_came_due() {
     put(&*store, &(0..10_001).map(|n| due(&n.to_string())).collect::<Vec<_>>());
     put(&*store, &[due("urgent").priority(9)]);
     let order = AdmitOrder::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, secs(60));
-    let admission = store.write(|tx| admit(tx, at(10), &order)).unwrap();
+    let admission = store.write(|tx| tx.admit(at(10), &order)).unwrap();
     assert_eq!(
         admission.granted[0].key,
         key("urgent"),
@@ -242,7 +241,7 @@ fn an_urgent_task_does_not_hide_behind_many_that_came_due() {
 fn sensing(store: &dyn Store, now: i64, lease: LeaseRef, settings: Settings) {
     let sensor =
         NewSensor::new(lease, "k".try_into().unwrap(), PokeContext::from_json("{}").unwrap(), settings);
-    store.write(|tx| register(tx, at(now), std::slice::from_ref(&sensor))).unwrap();
+    store.write(|tx| tx.register(at(now), std::slice::from_ref(&sensor))).unwrap();
 }
 
 #[test]
@@ -255,10 +254,10 @@ fn resuming_after_a_wait_is_no_failed_attempt() {
         let lease = running(&*store, now);
         sensing(&*store, now, lease, settings);
         let ending = Ending::new(EndReason::Landed, TaskState::Scheduled);
-        store.write(|tx| end_sensors(tx, at(now), &[(lease, ending.clone())])).unwrap();
+        store.write(|tx| tx.end_sensors(at(now), &[(lease, ending.clone())])).unwrap();
     }
     let lease = running(&*store, 4);
-    let failed = store.write(|tx| finish(tx, at(4), &[Finish::failed(lease, "no")])).unwrap();
+    let failed = store.write(|tx| tx.finish(at(4), &[Finish::failed(lease, "no")])).unwrap();
     assert_eq!(failed, [Finished::RetryAt(at(9))]);
 }
 
@@ -268,14 +267,17 @@ fn a_sensor_ends_to_an_end_or_to_scheduled_only() {
     put(&*store, &[NewTask::new(key("t"))]);
     let lease = running(&*store, 0);
     sensing(&*store, 0, lease, Settings::new(secs(1), secs(99)).unwrap());
-    let before = store.read(|tx| Ok(tx.sensors(&[key("t")])?)).unwrap();
+    let before = store.read(|tx| tx.sensors(&[key("t")])).unwrap();
     for to in [TaskState::Queued, TaskState::Running, TaskState::Sensing, TaskState::UpForRetry] {
         // In a transaction that is committed all the same, as a host's may be.
         let refused = store
-            .write(|tx| Ok(end_sensors(tx, at(1), &[(lease, Ending::new(EndReason::Landed, to))])))
+            .write(|tx| {
+                let refused = tx.end_sensors(at(1), &[(lease, Ending::new(EndReason::Landed, to))]);
+                Ok(refused)
+            })
             .unwrap();
         assert!(matches!(refused, Err(Error::Invalid(Invalid::Ending { .. }))), "{refused:?}");
-        assert_eq!(store.read(|tx| Ok(tx.sensors(&[key("t")])?)).unwrap(), before);
+        assert_eq!(store.read(|tx| tx.sensors(&[key("t")])).unwrap(), before);
     }
 }
 
@@ -290,14 +292,14 @@ fn texts_above_the_cap_are_refused_or_cut() {
     for finish_ in
         [Finish::failed(lease, &*long), Finish::success_with(lease, &*long), Finish::skipped(lease, &*long)]
     {
-        too_many(store.write(|tx| finish(tx, at(0), std::slice::from_ref(&finish_))).map(drop));
+        too_many(store.write(|tx| tx.finish(at(0), std::slice::from_ref(&finish_))).map(drop));
     }
-    too_many(store.write(|tx| mark(tx, at(0), &[Mark::new(key("t"), TaskState::Failed, &*long)])).map(drop));
+    too_many(store.write(|tx| tx.mark(at(0), &[Mark::new(key("t"), TaskState::Failed, &*long)])).map(drop));
     let ending = Ending::new(EndReason::Landed, TaskState::Success).value(Some(long.clone()));
-    too_many(store.write(|tx| end_sensors(tx, at(0), &[(lease, ending.clone())])).map(drop));
+    too_many(store.write(|tx| tx.end_sensors(at(0), &[(lease, ending.clone())])).map(drop));
     // The policy's verdict is added to what is just short enough.
-    store.write(|tx| finish(tx, at(0), &[Finish::failed(lease, &long[1..])])).unwrap();
-    let task = store.read(|tx| Ok(tx.tasks(&[key("t")])?)).unwrap().remove(0).unwrap();
+    store.write(|tx| tx.finish(at(0), &[Finish::failed(lease, &long[1..])])).unwrap();
+    let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
     assert_eq!((task.state, task.message.unwrap().len()), (TaskState::Failed, MAX_TEXT_BYTES));
 }
 
@@ -313,9 +315,9 @@ fn attempts_of_different_tasks_are_different_runs() {
     put(&*store, &keys.clone().map(|key| NewTask::new(key).attempt_runs(AttemptRuns::Record)));
     let granted = admitted(&*store, 0, "tick").granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
-    store.write(|tx| start(tx, at(0), &leases)).unwrap();
+    store.write(|tx| tx.start(at(0), &leases)).unwrap();
     let query = ActiveQuery::new(at(0), at(9));
-    let runs = store.read(|tx| Ok(tx.active_runs(&query)?)).unwrap();
+    let runs = store.read(|tx| tx.active_runs(&query)).unwrap();
     assert_eq!(runs.len(), 4);
     assert!(runs.iter().any(|run| run.key.id.as_str() == attempt_run_id(&keys[0], granted[0].no, 1)));
 }
@@ -327,18 +329,18 @@ fn an_ended_task_runs_again_when_it_is_cleared() {
     put(&*store, &[NewTask::new(key("t")).retry(retry), NewTask::new(key("other")).not_before(at(99))]);
     for now in [0, 5] {
         let lease = running(&*store, now);
-        store.write(|tx| finish(tx, at(now), &[Finish::failed(lease, "no")])).unwrap();
+        store.write(|tx| tx.finish(at(now), &[Finish::failed(lease, "no")])).unwrap();
     }
     let keys = [key("t"), key("t"), key("other"), key("ghost")];
-    let cleared = store.write(|tx| clear(tx, at(6), &keys)).unwrap();
+    let cleared = store.write(|tx| tx.clear(at(6), &keys)).unwrap();
     let scheduled = Cleared::NotEnded(TaskState::Scheduled);
     assert_eq!(cleared, [Cleared::Ready, Cleared::Ready, scheduled, Cleared::Unknown]);
     let lease = running(&*store, 7);
-    let task = store.read(|tx| Ok(tx.tasks(&[key("t")])?)).unwrap().remove(0).unwrap();
+    let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
     assert_eq!((task.attempt, task.forgiven), (3, 2));
-    let finished = store.write(|tx| finish(tx, at(7), &[Finish::failed(lease, "no")])).unwrap();
+    let finished = store.write(|tx| tx.finish(at(7), &[Finish::failed(lease, "no")])).unwrap();
     assert_eq!(finished, [Finished::RetryAt(at(12))], "the policy began anew");
-    assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+    assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
 }
 
 #[test]
@@ -352,9 +354,9 @@ fn retries_know_first_start_and_logical_date_and_keep_the_message() {
         (10, Finished::Ended(TaskState::Failed)),
     ] {
         let lease = running(&*store, now);
-        let finished = store.write(|tx| finish(tx, at(now), &[Finish::failed(lease, "no route")])).unwrap();
+        let finished = store.write(|tx| tx.finish(at(now), &[Finish::failed(lease, "no route")])).unwrap();
         assert_eq!(finished, [becomes]);
-        let task = store.read(|tx| Ok(tx.tasks(&[key("t")])?)).unwrap().remove(0).unwrap();
+        let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
         assert!(task.message.unwrap().starts_with("no route"));
     }
     // Airflow's jitter is a hash of the logical date.
@@ -365,7 +367,7 @@ fn retries_know_first_start_and_logical_date_and_keep_the_message() {
         let name = key(&date.to_string());
         put(&*store, &[NewTask::new(name).retry(airflow.clone()).logical_date(date)]);
         let lease = running(&*store, 20 + date.timestamp());
-        store.write(|tx| finish(tx, at(50), &[Finish::failed(lease, "no")])).unwrap()
+        store.write(|tx| tx.finish(at(50), &[Finish::failed(lease, "no")])).unwrap()
     });
     assert_ne!(retries[0], retries[1]);
 }
@@ -433,11 +435,11 @@ fn what_frees_slots_or_brings_tasks_wakes_waiters_and_a_tick_does_not() {
     let mut lease = None;
     assert!(!woken(&mut || lease = Some(admitter.tick(at(0)).unwrap().granted[0].lease_ref())));
     let lease = lease.unwrap();
-    assert!(!woken(&mut || drop(store.write(|tx| start(tx, at(0), &[lease])).unwrap())));
-    let end = |tx: &mut dyn StoreTx| finish(tx, at(0), &[Finish::success(lease)]);
+    assert!(!woken(&mut || drop(store.write(|tx| tx.start(at(0), &[lease])).unwrap())));
+    let end = |tx: &mut Tx<'_>| tx.finish(at(0), &[Finish::success(lease)]);
     assert!(!woken(&mut || drop(store.write(|tx| end(tx).and(Err::<(), _>(Error::abort("no")))))));
     assert!(woken(&mut || drop(store.write(|tx| end(tx)).unwrap())));
-    assert!(!woken(&mut || drop(store.read(|tx| Ok(tx.all_pools()?)).unwrap())));
+    assert!(!woken(&mut || drop(store.read(|tx| tx.all_pools()).unwrap())));
     assert_eq!(store.inner().info().backend, "memory");
 }
 

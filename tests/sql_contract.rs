@@ -12,10 +12,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use contract::{statement, statements};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
+use stationmaster::ops::{AdmitOrder, EnqueueOptions, Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::lifecycle::{
-    AdmitOrder, EnqueueOptions, Finish, Finished, admit, enqueue, enqueue_with, finish, reap, start,
-};
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{self, Connection, Params, params};
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous, migrate};
@@ -58,10 +56,7 @@ impl World {
                     PoolSpec::new("default_pool", Slots::Limited(3))?,
                     PoolSpec::new("db", Slots::Unlimited)?,
                 ])?;
-                Ok(tx.put_limits(&[stationmaster::admission::limits::LimitSpec::new(
-                    "tenant".try_into()?,
-                    5,
-                )?])?)
+                tx.put_limits(&[stationmaster::admission::limits::LimitSpec::new("tenant".try_into()?, 5)?])
             })
             .unwrap();
         Self { store, host, _dir: dir }
@@ -112,7 +107,7 @@ impl World {
             99,
             Duration::from_secs(9),
         );
-        self.store.write(|tx| admit(tx, from_micros(at), &order)).unwrap().granted
+        self.store.write(|tx| tx.admit(from_micros(at), &order)).unwrap().granted
     }
 
     fn start(&self, lease: LeaseRef, at: i64) -> rusqlite::Result<usize> {
@@ -184,7 +179,7 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
     let tasks = many_kinds_of_tasks();
     let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
     for task in &tasks {
-        ours.store.write(|tx| enqueue(tx, now(), std::slice::from_ref(task))).unwrap();
+        ours.store.write(|tx| tx.enqueue(now(), std::slice::from_ref(task))).unwrap();
         sql.enqueue(task, None);
         assert_eq!(sql.state(&keys), ours.state(&keys), "{}", task.key);
     }
@@ -198,7 +193,7 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
             // Some callers' clocks are behind: what they record must not run backwards.
             let (started, ended) = (round - 700_000 * (at as i64 % 4), round - 800_000 * (at as i64 % 5));
             if at % 2 == 0 {
-                ours.store.write(|tx| start(tx, from_micros(started), &[lease])).unwrap();
+                ours.store.write(|tx| tx.start(from_micros(started), &[lease])).unwrap();
                 sql.start(lease, started).unwrap();
             }
             let (mut name, mut text, mut retry_at) = ("failed", None, None);
@@ -221,7 +216,7 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
                     Finish::skipped(lease, "not needed")
                 }
             };
-            ours.store.write(|tx| finish(tx, from_micros(ended), std::slice::from_ref(&end))).unwrap();
+            ours.store.write(|tx| tx.finish(from_micros(ended), std::slice::from_ref(&end))).unwrap();
             sql.finish(lease, ended, name, text.as_deref(), retry_at).unwrap();
             seen.insert((name, retry_at.is_some()));
             assert_eq!(sql.state(&keys), ours.state(&keys), "{} of {round}", task.key);
@@ -260,7 +255,7 @@ fn a_rank_that_ages_is_the_hosts_to_give() {
     let ageing = stationmaster::admission::Ageing::Linear { period: Duration::from_secs(60) };
     let task = NewTask::new(key("t")).priority(3).not_before(from_micros(NOW + 9));
     let options = EnqueueOptions::default().ageing(ageing);
-    ours.store.write(|tx| enqueue_with(tx, now(), &options, std::slice::from_ref(&task))).unwrap();
+    ours.store.write(|tx| tx.enqueue_with(now(), &options, std::slice::from_ref(&task))).unwrap();
     sql.enqueue(&task, Some(ageing.rank(3, from_micros(NOW + 9))));
     assert_eq!(sql.state(&[key("t")]), ours.state(&[key("t")]));
 }
@@ -275,7 +270,7 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
     world.start(stale, NOW + 1).unwrap();
     assert_eq!(world.state(&[key("t")]), started, "a second start changes nothing");
     let later = NOW + 60_000_000;
-    assert_eq!(world.store.write(|tx| reap(tx, from_micros(later), 9)).unwrap().len(), 1);
+    assert_eq!(world.store.write(|tx| tx.reap(from_micros(later), 9)).unwrap().len(), 1);
     let lease = world.admit(later)[0].lease_ref();
     let before = world.state(&[key("t")]);
 
@@ -340,7 +335,7 @@ fn a_repeated_finish_is_told_apart_from_a_stale_one() {
         assert_eq!(world.state(std::slice::from_ref(&task.key)), before);
         // The crate reads what the statement wrote, and the other way round.
         let ends = [Finish::given_back(task.lease_ref())];
-        let already = world.store.write(|tx| finish(tx, from_micros(NOW + 2), &ends)).unwrap();
+        let already = world.store.write(|tx| tx.finish(from_micros(NOW + 2), &ends)).unwrap();
         assert_eq!(matches!(already[..], [Finished::Already(_)]), outcome == "given_back");
     }
 }
@@ -557,7 +552,7 @@ fn a_retry_policy_is_taken_if_the_crate_can_read_it() {
 fn recorded_attempts_are_refused() {
     let world = World::new();
     let task = NewTask::new(key("t")).attempt_runs(AttemptRuns::Record);
-    world.store.write(|tx| enqueue(tx, now(), std::slice::from_ref(&task))).unwrap();
+    world.store.write(|tx| tx.enqueue(now(), std::slice::from_ref(&task))).unwrap();
     let lease = world.admit(NOW)[0].lease_ref();
     let before = world.state(&[key("t")]);
     for refused in [world.start(lease, NOW), world.finish(lease, NOW, "success", None, None)] {
@@ -618,7 +613,7 @@ fn a_statement_costs_the_same_however_many_tasks_there_are() {
     let few = round(1);
     let more: Vec<NewTask> =
         (0..2_000).map(|n| NewTask::new(key(&format!("more {n}"))).pool("db".try_into().unwrap())).collect();
-    world.store.write(|tx| enqueue(tx, now(), &more)).unwrap();
+    world.store.write(|tx| tx.enqueue(now(), &more)).unwrap();
     world.admit(NOW);
     let many = round(2);
     for (few, many) in few.into_iter().zip(many) {

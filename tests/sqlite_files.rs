@@ -13,6 +13,7 @@ use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::sqlite::rusqlite::{Connection, config::DbConfig};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
 use stationmaster::store::{Durability, SqliteStore, Store, StoreExt};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo};
 
@@ -146,7 +147,7 @@ fn a_database_of_somebody_else_gets_our_tables_beside_its_own() {
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch("CREATE TABLE app (x); INSERT INTO app VALUES (7); PRAGMA user_version = 42").unwrap();
     let store = open(&path).unwrap();
-    assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+    assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
     let left: (i64, i64) = conn
         .query_row("SELECT x, (SELECT user_version FROM pragma_user_version) FROM app", [], |row| {
             Ok((row.get(0)?, row.get(1)?))
@@ -160,7 +161,7 @@ fn with_free_pages(path: &Path) -> SqliteStore {
     let store = open(path).unwrap();
     for text in ["x".repeat(1 << 20), "y".into()] {
         let pool = PoolSpec::new("p", Slots::Limited(1)).unwrap().described(text);
-        store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).unwrap();
+        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
     }
     store
 }
@@ -171,7 +172,7 @@ fn a_backup_made_beside_a_live_store_is_whole() {
     let (path, backup) = (dir.path().join("jobs.db"), dir.path().join("backup.db"));
     let store = with_free_pages(&path);
     Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [backup.to_str()]).unwrap();
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])?)).unwrap();
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])).unwrap();
     let pools = |store: &SqliteStore| store.read(|tx| Ok((tx.audit()?, tx.all_pools()?.len()))).unwrap();
     assert_eq!(pools(&open(&backup).unwrap()), (vec![], 2));
     assert_eq!(pools(&store), (vec![], 3));
@@ -191,7 +192,7 @@ fn a_file_is_made_smaller_beside_a_live_store() {
     assert!(before > 1 << 20, "{before}: nothing was given back");
     conn.execute_batch("VACUUM").unwrap();
     assert!(size() < before / 2);
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])?)).unwrap();
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])).unwrap();
     assert_eq!(store.read(|tx| Ok((tx.audit()?, tx.all_pools()?.len()))).unwrap(), (vec![], 3));
 }
 
@@ -202,11 +203,11 @@ fn two_prefixes_are_two_stores_in_one_file() {
     let with =
         |prefix| SqliteStore::open(&path, SqliteOptions::new().prefix(Prefix::new(prefix).unwrap())).unwrap();
     let (a, b) = (with("sm_"), with("sm_other_"));
-    a.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("only a", Slots::Limited(1))?])?)).unwrap();
-    assert_eq!(a.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 2);
-    assert_eq!(b.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
+    a.write(|tx| tx.put_pools(&[PoolSpec::new("only a", Slots::Limited(1))?])).unwrap();
+    assert_eq!(a.read(|tx| tx.all_pools()).unwrap().len(), 2);
+    assert_eq!(b.read(|tx| tx.all_pools()).unwrap().len(), 1);
     drop((a, b));
-    assert_eq!(with("sm_").read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 2);
+    assert_eq!(with("sm_").read(|tx| tx.all_pools()).unwrap().len(), 2);
 }
 
 #[test]
@@ -217,13 +218,13 @@ fn everything_is_there_after_opening_again() {
     let task =
         NewTask::new(key.clone()).priority(i32::MIN).payload("p").check(from_micros(i64::MIN)).unwrap();
     let store = open(&path).unwrap();
-    store.write(|tx| Ok(tx.insert_tasks_if_absent(std::slice::from_ref(&task))?)).unwrap();
-    let before = store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap();
+    store.write(|tx| Ok(raw(tx).insert_tasks_if_absent(std::slice::from_ref(&task))?)).unwrap();
+    let before = store.read(|tx| tx.tasks(std::slice::from_ref(&key))).unwrap();
     assert!(before[0].as_ref().is_some_and(|found| found.key == key && found.payload == "p"));
     drop(store);
     assert_eq!(files(dir.path()).into_keys().collect::<Vec<_>>(), ["jobs.db"], "the log is gone");
     let again = open(&path).unwrap();
-    assert_eq!(again.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap(), before);
+    assert_eq!(again.read(|tx| tx.tasks(std::slice::from_ref(&key))).unwrap(), before);
 }
 
 #[test]
@@ -237,11 +238,11 @@ fn a_sensor_whose_context_was_changed_behind_the_store_is_not_poked() {
     let sensor = NewSensor::new(LeaseRef::new(TaskNo(1), 0), "file".try_into().unwrap(), context, settings);
     store
         .write(|tx| {
-            tx.insert_tasks_if_absent(&[NewTask::new(key.clone()).check(now)?])?;
-            Ok(tx.put_sensors(&[sensor.insert(now)])?)
+            raw(tx).insert_tasks_if_absent(&[NewTask::new(key.clone()).check(now)?])?;
+            Ok(raw(tx).put_sensors(&[sensor.insert(now)])?)
         })
         .unwrap();
-    let read = || store.read(|tx| Ok(tx.sensors(std::slice::from_ref(&key))?));
+    let read = || store.read(|tx| tx.sensors(std::slice::from_ref(&key)));
     assert_eq!(read().unwrap()[0].as_ref().map(|sensor| &sensor.context), Some(&sensor.context));
 
     let conn = Connection::open(&path).unwrap();
@@ -280,7 +281,7 @@ fn many_open_one_new_file_at_once() {
             for _ in 0..6 {
                 scope.spawn(|| {
                     let store = open(&path).unwrap();
-                    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
+                    assert_eq!(store.read(|tx| tx.all_pools()).unwrap().len(), 1);
                 });
             }
         });

@@ -56,7 +56,7 @@ fn write(path: &Path, name: &str) -> u64 {
     let texts = ["a", "b"].map(|text| text.repeat(COMMIT as usize));
     let size = |at: usize| {
         let pool = PoolSpec::new(name, Slots::Limited(1)).unwrap().described(texts[at % 2].as_str());
-        store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).unwrap();
+        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
         std::fs::metadata(&log).unwrap().len()
     };
     (0..COMMITS).map(size).max().unwrap()

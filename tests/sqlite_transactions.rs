@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::id::{Holder, LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::contract::{GrantBatch, Move, StateSet};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
-use stationmaster::store::{
-    Discrepancy, GrantBatch, Inserted, Move, PoolTx, SqliteStore, StateSet, Store, StoreExt, TaskTx, TxMode,
-};
+use stationmaster::store::{Discrepancy, Inserted, SqliteStore, Store, StoreExt, TxMode};
+use stationmaster::testing::RawStoreExt;
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskState};
 
@@ -35,16 +36,16 @@ fn pool(name: &str, slots: u32) -> PoolSpec {
 
 fn used(store: &SqliteStore, name: &str) -> i64 {
     let names = [PoolName::new(name).unwrap()];
-    store.read(|tx| Ok(tx.pools(&names)?)).unwrap()[0].as_ref().map_or(-1, |pool| pool.used)
+    store.read(|tx| tx.pools(&names)).unwrap()[0].as_ref().map_or(-1, |pool| pool.used)
 }
 
 #[test]
 fn a_reading_transaction_refuses_to_write() {
     let dir = tempfile::tempdir().unwrap();
     for store in [fast(&dir.path().join("jobs.db")), SqliteStore::in_memory(SqliteOptions::new()).unwrap()] {
-        let refused = store.read(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap_err();
+        let refused = store.read_raw(|raw| Ok(raw.put_pools(&[pool("p", 1)])?)).unwrap_err();
         assert_eq!(kind(refused), StoreErrorKind::ReadOnly);
-        assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
+        assert_eq!(store.read(|tx| tx.all_pools()).unwrap().len(), 1);
     }
 }
 
@@ -54,7 +55,7 @@ fn handles_that_contend_wait_for_each_other() {
     let path = dir.path().join("jobs.db");
     let (handles, rounds) = (4, 100);
     let stores: Vec<SqliteStore> = (0..handles).map(|_| fast(&path)).collect();
-    stores[0].write(|tx| Ok(tx.put_pools(&[pool("p", 1_000_000)])?)).unwrap();
+    stores[0].write(|tx| tx.put_pools(&[pool("p", 1_000_000)])).unwrap();
     let (holder, one) = (Holder::new("h").unwrap(), [(PoolName::new("p").unwrap(), 1)]);
     let batch = GrantBatch::new(&[], &holder, from_micros(0), from_micros(0)).pools(&one);
     std::thread::scope(|scope| {
@@ -65,7 +66,7 @@ fn handles_that_contend_wait_for_each_other() {
                     store
                         .write(|tx| {
                             tx.all_pools()?;
-                            Ok(tx.grant_if_open(&batch)?)
+                            Ok(raw(tx).grant_if_open(&batch)?)
                         })
                         .unwrap();
                 }
@@ -92,11 +93,11 @@ fn a_long_read_stops_no_writer_and_sees_one_state() {
             })
         });
         start.recv().unwrap();
-        store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+        store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
         written.send(()).unwrap();
         assert_eq!(reader.join().unwrap().unwrap(), (1, 1));
     });
-    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 2);
+    assert_eq!(store.read(|tx| tx.all_pools()).unwrap().len(), 2);
 }
 
 #[test]
@@ -108,11 +109,11 @@ fn busy_is_told_in_time_and_the_next_call_succeeds() {
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = Instant::now();
-    let refused = store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap_err();
+    let refused = store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap_err();
     assert!(refused.is_retryable() && began.elapsed() < Duration::from_secs(2));
     assert_eq!(kind(refused), StoreErrorKind::Busy);
     other.execute_batch("ROLLBACK").unwrap();
-    store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+    store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn a_panic_rolls_back_and_goes_on() {
         }));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"the body's own"));
         assert_eq!(used(&store, "p"), -1);
-        store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+        store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
     }
 }
 
@@ -145,7 +146,7 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         tx.execute("INSERT INTO app VALUES (1)", []).unwrap();
         let mut ours = SqliteTx::attach(&tx, &prefix).unwrap();
-        ours.insert_tasks_if_absent(std::slice::from_ref(&task)).unwrap();
+        raw(&mut ours).insert_tasks_if_absent(std::slice::from_ref(&task)).unwrap();
         assert!(ours.audit().unwrap().is_empty());
         if commit {
             tx.commit().unwrap()
@@ -184,7 +185,7 @@ fn attaching_needs_a_transaction_and_tables() {
     assert_eq!(SqliteTx::attach(&conn, &prefix).unwrap_err().kind(), StoreErrorKind::Backend);
     let tx = conn.transaction().unwrap();
     let mut ours = SqliteTx::attach(&tx, &prefix).unwrap();
-    assert_eq!(ours.all_pools().unwrap_err().kind(), StoreErrorKind::Schema);
+    assert_eq!(kind(ours.all_pools().unwrap_err()), StoreErrorKind::Schema);
     let after = ours.all_pools().unwrap_err();
     assert!(after.to_string().contains("roll it back"), "{after}");
 }
@@ -202,12 +203,12 @@ fn runs_that_are_forgotten_leave_no_rows() {
         let insert = task.check(from_micros(run)).unwrap();
         store
             .write(|tx| {
-                let answers = tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
+                let answers = raw(tx).insert_tasks_if_absent(std::slice::from_ref(&insert))?;
                 let Inserted::New(no) = answers[0] else { panic!("{answers:?}") };
                 let from = StateSet::of(&[TaskState::Scheduled]);
                 let mut end = Move::new(LeaseRef::new(no, 0), from, TaskState::Success);
                 end.ended_at = Some(from_micros(run));
-                Ok(tx.move_if(&[end])?)
+                Ok(raw(tx).move_if(&[end])?)
             })
             .unwrap();
     }
@@ -216,9 +217,12 @@ fn runs_that_are_forgotten_leave_no_rows() {
         db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
     };
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (20, 20, 21));
-    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(15), from_micros(15), 99)?)).unwrap(), 15);
+    assert_eq!(
+        store.write(|tx| Ok(raw(tx).forget_ended(from_micros(15), from_micros(15), 99)?)).unwrap(),
+        15
+    );
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (5, 5, 6));
-    assert_eq!(store.write(|tx| Ok(tx.forget_ended(from_micros(99), from_micros(99), 99)?)).unwrap(), 5);
+    assert_eq!(store.write(|tx| Ok(raw(tx).forget_ended(from_micros(99), from_micros(99), 99)?)).unwrap(), 5);
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (0, 0, 0));
 }
 
@@ -230,7 +234,7 @@ fn the_audit_compares_what_decides_whether_a_row_stays() {
     let key = LimitKey::new("k").unwrap();
     let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).limit(key.clone());
     let insert = task.check(from_micros(0)).unwrap();
-    store.write(|tx| Ok(tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?)).unwrap();
+    store.write(|tx| Ok(raw(tx).insert_tasks_if_absent(std::slice::from_ref(&insert))?)).unwrap();
     let db = Connection::open(&path).unwrap();
     db.execute_batch(
         "UPDATE sm_lane SET tasks = 4; UPDATE sm_cap SET lanes = 5; UPDATE sm_task SET events = 6",
@@ -242,7 +246,7 @@ fn the_audit_compares_what_decides_whether_a_row_stays() {
         Discrepancy::LaneTasks { lane: insert.lane.clone(), counted: 4, held: 1 },
         Discrepancy::Task { task: TaskNo(1), problem },
     ];
-    assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), expected);
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), expected);
 }
 
 #[test]
@@ -256,8 +260,8 @@ fn a_transaction_inside_another_is_refused_at_once_if_it_needs_the_same_connecti
             let began = Instant::now();
             let mut nested = Ok(());
             let answer = store.transact(outer, &mut |tx| {
-                nested = store.transact(inner, &mut |tx| Ok(tx.next_expiry().map(drop)?));
-                Ok(tx.all_pools().map(drop)?)
+                nested = store.transact(inner, &mut |tx| Ok(raw(tx).next_expiry().map(drop)?));
+                tx.all_pools().map(drop)
             });
             assert!(answer.is_ok(), "the outer one goes on");
             assert!(began.elapsed() < Duration::from_secs(1));
@@ -270,6 +274,6 @@ fn a_transaction_inside_another_is_refused_at_once_if_it_needs_the_same_connecti
                 }
             }
         }
-        assert!(store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).is_ok(), "and the store goes on");
+        assert!(store.write(|tx| tx.put_pools(&[pool("p", 1)])).is_ok(), "and the store goes on");
     }
 }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::lifecycle::{Finish, enqueue, finish, start};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous, rusqlite::Connection};
 use stationmaster::store::{Moved, Store, StoreExt};
@@ -55,15 +55,15 @@ fn new_task(n: usize) -> NewTask {
 
 fn enqueue_next(store: &dyn Store, now: DateTime<Utc>, numbers: std::ops::Range<usize>) {
     let tasks: Vec<NewTask> = numbers.map(new_task).collect();
-    store.write(|tx| enqueue(tx, now, &tasks)).unwrap();
+    store.write(|tx| tx.enqueue(now, &tasks)).unwrap();
 }
 
 /// Each task that was admitted is started, and ends well.
 fn run(store: &dyn Store, now: DateTime<Utc>, leases: &[LeaseRef]) {
-    let started = store.write(|tx| start(tx, now, leases)).unwrap();
+    let started = store.write(|tx| tx.start(now, leases)).unwrap();
     assert!(started.iter().all(|moved| *moved == Moved::Yes));
     let ends: Vec<Finish> = leases.iter().map(|lease| Finish::success(*lease)).collect();
-    store.write(|tx| finish(tx, now, &ends)).unwrap();
+    store.write(|tx| tx.finish(now, &ends)).unwrap();
 }
 
 /// What the load takes up.
@@ -121,7 +121,7 @@ fn a_steady_load_does_not_grow_its_file() {
     let path = dir.path().join("load.db");
     let options = SqliteOptions::new().synchronous(Synchronous::Normal);
     let store = Arc::new(SqliteStore::open(&path, options).unwrap());
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])?)).unwrap();
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])).unwrap();
     let options = AdmitterOptions::default().budget(ROUND);
     let mut admitter = Admitter::new(store.clone(), "host".try_into().unwrap(), options).unwrap();
     let mut reaper = Reaper::new(store.clone(), ReaperOptions::default().keep_ended(load.keep)).unwrap();

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::lifecycle::{enqueue, register, start};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
     ReaperOptions, Service,
@@ -129,7 +128,7 @@ fn an_admission_and_a_lost_lease() {
     let notes = noted(|| {
         store
             .write(|tx| {
-                enqueue(tx, at(0), &["a", "b", "c"].map(|name| task(name).lease_loss(LeaseLoss::Fail)))
+                tx.enqueue(at(0), &["a", "b", "c"].map(|name| task(name).lease_loss(LeaseLoss::Fail)))
             })
             .unwrap();
         admitter(store.clone()).tick(at(3)).unwrap();
@@ -198,7 +197,7 @@ fn pokes_events_and_transactions() {
     let notes = Notes::default();
     // The host's part logs on the poker's threads: their subscriber is the global one.
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(notes.clone())).unwrap();
-    store.write(|tx| enqueue(tx, at(0), &[task("a"), task("b")])).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &[task("a"), task("b")])).unwrap();
     let granted = admitter(store.clone()).tick(at(0)).unwrap().granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
@@ -208,8 +207,8 @@ fn pokes_events_and_transactions() {
     let sensors: Vec<NewSensor> = leases.iter().map(sensor).collect();
     store
         .write(|tx| {
-            start(tx, at(0), &leases)?;
-            register(tx, at(0), &sensors)
+            tx.start(at(0), &leases)?;
+            tx.register(at(0), &sensors)
         })
         .unwrap();
     let poke = |request: &PokeRequest<'_>| {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::{DateTime, Utc};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::lifecycle::enqueue;
 use stationmaster::store::postgres::{PostgresOptions, Schema, SynchronousCommit};
 use stationmaster::store::{PostgresStore, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -63,7 +62,7 @@ pub(crate) fn fill(store: &Arc<dyn Store>, tasks: usize) {
     let name = |n: usize| format!("pool-{}", n % POOLS);
     let pools: Vec<PoolSpec> =
         (0..POOLS).map(|n| PoolSpec::new(name(n), Slots::Limited(1_000_000)).expect("a pool")).collect();
-    store.write(|tx| Ok(tx.put_pools(&pools)?)).expect("written");
+    store.write(|tx| tx.put_pools(&pools)).expect("written");
     for first in (0..tasks).step_by(BULK) {
         let new: Vec<NewTask> = (first..tasks.min(first + BULK))
             .map(|n| {
@@ -72,6 +71,6 @@ pub(crate) fn fill(store: &Arc<dyn Store>, tasks: usize) {
                 NewTask::new(key).pool(name(n).try_into().expect("a name")).priority((n % 7) as i32)
             })
             .collect();
-        store.write(|tx| enqueue(tx, now(), &new)).expect("enqueued");
+        store.write(|tx| tx.enqueue(now(), &new)).expect("enqueued");
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use backlog::{Place, now};
 use bars::{Bars, figure, median};
 use stationmaster::LeaseRef;
-use stationmaster::service::lifecycle::{Finish, Outcome, finish};
+use stationmaster::ops::{Finish, Outcome};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::postgres::SynchronousCommit;
 use stationmaster::store::{Store, StoreExt};
@@ -42,7 +42,7 @@ fn admitter(store: &Arc<dyn Store>, name: &str) -> Admitter {
 /// Makes granted tasks ready again, in their old places.
 fn give_back(store: &dyn Store, leases: &[LeaseRef]) {
     let finishes: Vec<Finish> = leases.iter().map(|lease| Finish::new(*lease, Outcome::GivenBack)).collect();
-    store.write(|tx| finish(tx, now(), &finishes)).expect("given back");
+    store.write(|tx| tx.finish(now(), &finishes)).expect("given back");
 }
 
 fn seconds(mut once: impl FnMut() -> Duration) -> f64 {

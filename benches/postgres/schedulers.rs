@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use stationmaster::service::lifecycle::{Finish, finish};
+use stationmaster::ops::Finish;
 use stationmaster::store::StoreExt;
 use stationmaster::store::postgres::SynchronousCommit;
 
@@ -62,7 +62,7 @@ fn ours(workers: usize, tasks: usize) -> (f64, f64) {
     race(workers, tasks, connect, |(store, admitter)| {
         let granted = admitter.admit(now(), FREE).expect("a tick").granted;
         let ends: Vec<Finish> = granted.iter().map(|task| Finish::success(task.lease_ref())).collect();
-        store.write(|tx| finish(tx, now(), &ends)).expect("ended").len()
+        store.write(|tx| tx.finish(now(), &ends)).expect("ended").len()
     })
 }
 

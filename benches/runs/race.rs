@@ -20,7 +20,7 @@ impl Query {
     }
 }
 
-/// Answers a query with the number of runs it found.
+/// Returns the number of runs that a query found.
 pub(crate) type Ask<'a> = Box<dyn FnMut(&Query) -> usize + 'a>;
 
 /// A design without an answer gets no figure.

@@ -6,7 +6,6 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::lifecycle::{enqueue, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::{Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -25,7 +24,7 @@ pub(crate) fn now() -> DateTime<Utc> {
 /// Tasks that run.
 pub(crate) fn running(store: &Arc<dyn Store>, tasks: usize) -> Vec<LeaseRef> {
     let pool = PoolSpec::new("wide", Slots::Unlimited).expect("a pool");
-    store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).expect("written");
+    store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).expect("written");
     let options = AdmitterOptions::default().lease(Duration::from_secs(86_400)).budget(BULK);
     let mut admitter =
         Admitter::new(Arc::clone(store), "bench".try_into().expect("a name"), options).expect("options");
@@ -38,10 +37,10 @@ pub(crate) fn running(store: &Arc<dyn Store>, tasks: usize) -> Vec<LeaseRef> {
                 NewTask::new(key).pool("wide".try_into().expect("a name"))
             })
             .collect();
-        store.write(|tx| enqueue(tx, now(), &new)).expect("enqueued");
+        store.write(|tx| tx.enqueue(now(), &new)).expect("enqueued");
         let granted = admitter.admit(now(), BULK).expect("admitted").granted;
         let bulk: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
-        store.write(|tx| start(tx, now(), &bulk)).expect("started");
+        store.write(|tx| tx.start(now(), &bulk)).expect("started");
         leases.extend(bulk);
     }
     assert_eq!(leases.len(), tasks);
@@ -68,7 +67,7 @@ pub(crate) fn waiting(leases: &[LeaseRef], targets: usize) -> Vec<NewSensor> {
 /// Registers them, at most [`BULK`] to a transaction.
 pub(crate) fn registered(store: &Arc<dyn Store>, sensors: &[NewSensor]) {
     for bulk in sensors.chunks(BULK) {
-        let answers = store.write(|tx| register(tx, now(), bulk)).expect("registered");
+        let answers = store.write(|tx| tx.register(now(), bulk)).expect("registered");
         assert_eq!(answers.len(), bulk.len());
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stationmaster::error::Result;
 use stationmaster::sensor::Poked;
 use stationmaster::service::{PokeRequest, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 
 use crate::bars::{Bars, figure};
 use crate::fleet::{self, INTERVAL, now};
@@ -25,7 +25,7 @@ impl Store for Counted {
         self.store.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.writes.fetch_add(usize::from(mode == TxMode::Write), Ordering::Relaxed);
         self.store.transact(mode, body)
     }
@@ -56,7 +56,7 @@ fn once(store: Arc<dyn Store>, members: usize) -> (Duration, usize) {
         assert!(began.elapsed() < Duration::from_secs(60), "{ended} of {members} landed");
     }
     let took = began.elapsed();
-    let events = store.read(|tx| Ok(tx.events(0, usize::MAX)?)).expect("events");
+    let events = store.read(|tx| tx.events(0, usize::MAX)).expect("events");
     assert_eq!(events.len(), members, "an event for each, until it is acknowledged");
     (took, counted.writes.load(Ordering::Relaxed))
 }

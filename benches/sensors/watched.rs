@@ -9,7 +9,7 @@ use stationmaster::error::Result;
 use stationmaster::store::sqlite::rusqlite::Connection;
 use stationmaster::store::sqlite::rusqlite::trace::{TraceEvent, TraceEventCodes};
 use stationmaster::store::sqlite::{Prefix, SqliteTx};
-use stationmaster::store::{Durability, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{Durability, Store, StoreInfo, Tx, TxMode};
 
 /// Rows that each statement answered.
 type Seen = Arc<Mutex<BTreeMap<String, u64>>>;
@@ -74,7 +74,7 @@ impl Store for Watched {
         StoreInfo::new("watched", 1, Durability::Process)
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let conn = self.conn.lock();
         let begin = if mode == TxMode::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
         conn.execute_batch(begin).expect("begun");

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::id::{LimitKey, Namespace, PoolName};
+use stationmaster::ops::Mark;
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
-use stationmaster::service::lifecycle::{Mark, enqueue, mark};
-use stationmaster::store::{Store, StoreExt, StoreTx};
+use stationmaster::store::{ReadTx, Store, StoreExt, Tx};
 use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::testing::raw;
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 
 use crate::cli::Places;
@@ -59,7 +60,7 @@ impl Run {
                         .workflow(workflow.name.as_str().try_into()?)
                         .method(StartMethod::Manual)
                         .attributes(definition.as_str());
-                    tx.put_runs(std::slice::from_ref(&run))?;
+                    raw(tx).put_runs(std::slice::from_ref(&run))?;
                     run
                 }
             };
@@ -98,14 +99,14 @@ impl Run {
     ///
     /// Called in the transaction that ends a task, so that no crash comes in between. It depends on the database alone:
     /// once more does no harm.
-    pub(crate) fn advance(&self, tx: &mut dyn StoreTx, now: DateTime<Utc>) -> Result<()> {
+    pub(crate) fn advance(&self, tx: &mut Tx<'_>, now: DateTime<Utc>) -> Result<()> {
         let tasks = tx.tasks(&self.keys)?;
         let mut states: Vec<Option<TaskState>> =
             tasks.iter().map(|task| task.as_ref().map(|task| task.state)).collect();
         let steps = self.graph.steps(&states);
         if !steps.is_empty() {
             let new = steps.iter().map(|(at, _)| self.new_task(*at)).collect::<Result<Vec<_>>>()?;
-            enqueue(tx, now, &new)?;
+            tx.enqueue(now, &new)?;
             let mut marks = Vec::new();
             for (at, step) in steps {
                 let (to, up, how) = match step {
@@ -120,12 +121,12 @@ impl Run {
                 let message = format!("upstream {} {how}", short(&self.keys[up]));
                 marks.push(Mark::new(self.keys[at].clone(), to, message));
             }
-            mark(tx, now, &marks)?;
+            tx.mark(now, &marks)?;
         }
         if states.iter().all(|state| state.is_some_and(TaskState::is_end)) {
             let failed = states.contains(&Some(TaskState::Failed));
             let status = if failed { RunStatus::Failed } else { RunStatus::Completed };
-            tx.close_runs_if_open(&[RunClose::new(self.key.clone(), now, status)])?;
+            raw(tx).close_runs_if_open(&[RunClose::new(self.key.clone(), now, status)])?;
         }
         Ok(())
     }
@@ -148,7 +149,7 @@ impl Run {
     }
 
     /// Where the run stands.
-    pub(crate) fn look(&self, tx: &mut dyn StoreTx) -> Result<Progress> {
+    pub(crate) fn look(&self, tx: &mut ReadTx<'_>) -> Result<Progress> {
         let run = tx.runs(std::slice::from_ref(&self.key))?.pop().flatten();
         let mut progress = Progress { total: self.keys.len(), ..Progress::default() };
         progress.closed = run.is_none_or(|run| run.stop.is_some());
@@ -167,8 +168,8 @@ impl Run {
     }
 
     /// All tasks of the run, by node.
-    pub(crate) fn tasks(&self, tx: &mut dyn StoreTx) -> Result<Vec<Option<TaskRecord>>> {
-        Ok(tx.tasks(&self.keys)?)
+    pub(crate) fn tasks(&self, tx: &mut ReadTx<'_>) -> Result<Vec<Option<TaskRecord>>> {
+        tx.tasks(&self.keys)
     }
 }
 
@@ -196,7 +197,7 @@ pub(crate) fn short(key: &TaskKey) -> String {
 
 /// The run to be resumed, if there is one. A refusal is not an error of the transaction: nothing was written.
 fn open_run(
-    tx: &mut dyn StoreTx,
+    tx: &mut Tx<'_>,
     now: DateTime<Utc>,
     workflow: &str,
     definition: &str,
@@ -227,7 +228,7 @@ fn open_run(
 }
 
 /// The first number that no run of this workflow has.
-fn next_key(tx: &mut dyn StoreTx, workflow: &str) -> Result<RunKey> {
+fn next_key(tx: &mut Tx<'_>, workflow: &str) -> Result<RunKey> {
     const PAGE: usize = 100;
     let mut first = 1;
     loop {
@@ -242,7 +243,7 @@ fn next_key(tx: &mut dyn StoreTx, workflow: &str) -> Result<RunKey> {
     }
 }
 
-fn define_capacity(tx: &mut dyn StoreTx, workflow: &Workflow) -> Result<()> {
+fn define_capacity(tx: &mut Tx<'_>, workflow: &Workflow) -> Result<()> {
     let mut pools = Vec::new();
     if workflow.pools.iter().all(|pool| pool.name != PoolName::default_pool()) {
         pools.push(PoolSpec::new(PoolName::DEFAULT, Slots::Limited(DEFAULT_POOL_SLOTS))?);
@@ -262,7 +263,7 @@ fn define_capacity(tx: &mut dyn StoreTx, workflow: &Workflow) -> Result<()> {
     for limit in &workflow.limits {
         specs.push(LimitSpec::new(limits::free(&limit.name)?, limit.max)?);
     }
-    Ok(tx.put_limits(&specs)?)
+    tx.put_limits(&specs)
 }
 
 fn workflow_limit(workflow: &Workflow) -> Result<LimitKey> {

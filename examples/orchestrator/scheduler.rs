@@ -9,8 +9,8 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::admission::Deferral;
 use stationmaster::id::{PoolName, TaskId};
+use stationmaster::ops::Registered;
 use stationmaster::sensor::{EndReason, SensorEvent};
-use stationmaster::service::lifecycle::{Registered, register, renew, start};
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service};
 use stationmaster::store::{Moved, Store, StoreExt};
 use stationmaster::{Result, TaskRecord, time};
@@ -112,7 +112,7 @@ impl Scheduler<'_> {
         if self.renew_at.is_none_or(|at| at <= now) {
             let leases = self.held.leases();
             if !leases.is_empty() {
-                let renewed = self.store.write(|tx| renew(tx, now, LEASE, &leases))?;
+                let renewed = self.store.write(|tx| tx.renew(now, LEASE, &leases))?;
                 for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| *moved == Moved::No) {
                     self.held.cut(*lease, Cut::LeaseLost);
                 }
@@ -175,8 +175,8 @@ impl Scheduler<'_> {
         }
         let leases: Vec<_> = sensors.iter().map(|sensor| sensor.lease).collect();
         let registered = self.store.write(|tx| {
-            start(tx, now, &leases)?;
-            register(tx, now, &sensors)
+            tx.start(now, &leases)?;
+            tx.register(now, &sensors)
         })?;
         self.poker.wake();
         let waiting: Vec<String> = tasks
@@ -205,7 +205,7 @@ pub(crate) struct Peaks(Mutex<BTreeMap<PoolName, i64>>);
 impl Peaks {
     /// Right after an admission, when usage is at its highest.
     fn sample(&self, store: &dyn Store) -> Result<()> {
-        let pools = store.read(|tx| Ok(tx.all_pools()?))?;
+        let pools = store.read(|tx| tx.all_pools())?;
         let mut peaks = self.0.lock();
         for pool in pools {
             let peak = peaks.entry(pool.spec.name).or_default();

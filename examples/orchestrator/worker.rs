@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::ops::{Finish, Finished, Outcome, RetryAdvice};
 use stationmaster::service::LoopHandle;
-use stationmaster::service::lifecycle::{Finish, Finished, Outcome, RetryAdvice, finish, start};
 use stationmaster::store::{Moved, Store, StoreExt};
 use stationmaster::{Result, TaskRecord, time};
 
@@ -55,7 +55,7 @@ impl Workers<'_> {
         if self.held.why_cut(lease).is_some() {
             return self.end(task, Outcome::GivenBack, "");
         }
-        let started = self.persist(task, || self.store.write(|tx| start(tx, SystemClock.now(), &[lease])))?;
+        let started = self.persist(task, || self.store.write(|tx| tx.start(SystemClock.now(), &[lease])))?;
         if started != [Moved::Yes] {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Workers<'_> {
         let finished = self.persist(task, || {
             let now = SystemClock.now();
             self.store.write(|tx| {
-                let finished = finish(tx, now, &ends)?;
+                let finished = tx.finish(now, &ends)?;
                 self.run.advance(tx, now)?;
                 Ok(finished)
             })

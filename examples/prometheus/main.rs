@@ -17,8 +17,8 @@ use registry::Registry;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::ops::Finish;
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::lifecycle::{Finish, enqueue, finish, register, start};
 use stationmaster::service::observer::{self, Observer};
 use stationmaster::service::{
     Admitter, AdmitterOptions, ObservedStore, PokeRequest, Poker, PokerOptions, Service,
@@ -63,18 +63,18 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let tasks = (0..6).map(|n| Ok(NewTask::new(key(n)?).retry(retry.clone())));
     let tasks: Vec<NewTask> = tasks.collect::<Result<_, stationmaster::Error>>()?;
     let now = SystemClock.now();
-    store.write(|tx| enqueue(tx, now, &tasks))?;
+    store.write(|tx| tx.enqueue(now, &tasks))?;
 
     let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
     let granted = admitter.observed_by(observer.clone()).tick(now)?.granted;
     let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
-    store.write(|tx| start(tx, now, &leases))?;
+    store.write(|tx| tx.start(now, &leases))?;
     let ends: Vec<Finish> = leases[..4]
         .iter()
         .enumerate()
         .map(|(n, lease)| if n == 3 { Finish::failed(*lease, "no route") } else { Finish::success(*lease) })
         .collect();
-    observer::finished(&*observer, &store.write(|tx| finish(tx, now, &ends))?);
+    observer::finished(&*observer, &store.write(|tx| tx.finish(now, &ends))?);
 
     // Prometheus takes any text as a label, also this name of a kind.
     let kind: stationmaster::id::SensorKind = "a \"file\"\\\n".try_into()?;
@@ -82,14 +82,14 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
     let sensor = |lease: &_| NewSensor::new(*lease, kind.clone(), context.clone(), settings);
     let sensors: Vec<NewSensor> = leases[4..].iter().map(sensor).collect();
-    observer::registered(&*observer, &store.write(|tx| register(tx, now, &sensors))?);
+    observer::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
     let poker = Poker::new(store, "poker-1".try_into()?, PokerOptions::default().patience(Duration::MAX))?;
     let landed = |_: &PokeRequest<'_>| Poked::Landed(None);
     poker.kind(kind.clone(), landed).observed_by(observer).tick(now)?;
     Ok(())
 }
 
-/// Answers every request with the page: enough for a scraper in the same network.
+/// Serves the page to every request: enough for a scraper in the same network.
 fn serve(listener: &TcpListener, registry: &Registry) {
     for stream in listener.incoming().flatten() {
         // Whoever hangs up is asked again by its next scrape.

@@ -8,7 +8,6 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::lifecycle;
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
 use stationmaster::store::{SqliteStore, StoreExt};
@@ -29,7 +28,7 @@ pub(crate) fn open(path: &Path) -> stationmaster::Result<SqliteStore> {
 /// Runs tasks and registers them as sensors. Answers how long the registrations took.
 fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, Failure> {
     let pool = PoolSpec::new("wide", Slots::Unlimited)?;
-    store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?))?;
+    store.write(|tx| tx.put_pools(std::slice::from_ref(&pool)))?;
     let settings = Settings::new(options.interval, Duration::from_secs(7 * 86_400))?;
     let granting = AdmitterOptions::default().lease(Duration::from_secs(3600)).budget(BULK);
     let mut admitter = Admitter::new(store.clone(), "host".try_into()?, granting)?;
@@ -43,10 +42,10 @@ fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, 
             })
             .collect::<Result<_, Failure>>()?;
         let now = SystemClock.now();
-        store.write(|tx| lifecycle::enqueue(tx, now, &tasks))?;
+        store.write(|tx| tx.enqueue(now, &tasks))?;
         let granted = admitter.admit(now, BULK)?.granted;
         let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
-        store.write(|tx| lifecycle::start(tx, now, &leases))?;
+        store.write(|tx| tx.start(now, &leases))?;
         let sensors: Vec<NewSensor> = (first..)
             .zip(leases)
             .map(|(n, lease)| {
@@ -55,7 +54,7 @@ fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, 
             })
             .collect::<Result<_, Failure>>()?;
         let began = Instant::now();
-        store.write(|tx| lifecycle::register(tx, SystemClock.now(), &sensors))?;
+        store.write(|tx| tx.register(SystemClock.now(), &sensors))?;
         took += began.elapsed();
     }
     Ok(took)

@@ -11,7 +11,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::sensor::{Poked, next_poke};
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{SqliteStore, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::time::{micros, since};
 
 use crate::cli::Options;
@@ -56,7 +56,7 @@ impl Store for Counted {
     fn transact(
         &self,
         mode: TxMode,
-        body: &mut dyn FnMut(&mut dyn StoreTx) -> stationmaster::Result<()>,
+        body: &mut dyn FnMut(&mut Tx<'_>) -> stationmaster::Result<()>,
     ) -> stationmaster::Result<()> {
         self.writes.fetch_add(usize::from(mode == TxMode::Write), Ordering::Relaxed);
         self.store.transact(mode, body)

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The services are those of production: [`Admitter`](stationmaster::service::Admitter), [`Reaper`](stationmaster::service::Reaper),
-//! [`Poker`](stationmaster::service::Poker) and the life-cycle operations, over a [`MemoryStore`](stationmaster::store::MemoryStore).
+//! [`Poker`](stationmaster::service::Poker) and the verbs of a transaction, over a [`MemoryStore`](stationmaster::store::MemoryStore).
 //! What is simulated is the host around them: workers that take time, fail and crash, targets that land, and the clock. The same
 //! seed makes the same day, to the last line of its trace.
 //!

@@ -56,7 +56,7 @@ pub(crate) fn violations(day: &Outcome) -> Result<Vec<String>, Trouble> {
     );
     let mut attempts = 0;
     for page in day.keys.chunks(PAGE) {
-        let tasks: Vec<Option<TaskRecord>> = day.store.read(|tx| Ok(tx.tasks(page)?))?;
+        let tasks: Vec<Option<TaskRecord>> = day.store.read(|tx| tx.tasks(page))?;
         for (key, task) in page.iter().zip(tasks) {
             let Some(task) = task else {
                 expect(false, format!("task {key} is gone"));

@@ -175,7 +175,7 @@ impl Planner {
         }
     }
 
-    /// Answers [`Need::Capacity`] and [`Need::AllPools`].
+    /// Supplies what [`Need::Capacity`] and [`Need::AllPools`] ask for.
     pub fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
         if let Rule::Window(window) = &mut self.rule {
             window.fit(pools);
@@ -199,7 +199,7 @@ impl Planner {
         self.hungry = (0..self.lanes.len()).collect();
     }
 
-    /// Answers [`Need::Candidates`]: the tasks of each page in order, the pages in any order.
+    /// Supplies what [`Need::Candidates`] asks for: the tasks of each page in order, the pages in any order.
     pub fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
         let had = pages.iter().filter_map(|page| self.by_no.get(&page.lane).map(|at| (*at, page.limit)));
         let had: Vec<_> = had.map(|(at, limit)| (at, limit, self.lanes[at].buffer.len())).collect();

@@ -105,7 +105,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A [`Reason`] without its numbers, to count by: [`crate::service::lifecycle::Admission::deferred_by_kind`].
+/// A [`Reason`] without its numbers, to count by: [`crate::ops::Admission::deferred_by_kind`].
 ///
 /// # Examples
 ///

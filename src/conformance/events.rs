@@ -4,8 +4,10 @@ use super::scene::landed;
 use super::world::{World, at, to};
 use crate::error::Error;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
-use crate::store::{EventNote, Store, StoreExt};
+use crate::store::Store;
+use crate::store::contract::EventNote;
 use crate::task::TaskState;
+use crate::testing::RawStoreExt;
 
 cases!("events":
     an_event_is_kept_as_it_was_noted,
@@ -146,7 +148,7 @@ fn places_are_not_used_again(store: &dyn Store) {
 fn an_undone_note_is_no_event(store: &dyn Store) {
     let world = World(store);
     let sensor = world.sense(&world.plain(&["a"])).remove(0);
-    let undone: Result<(), Error> = store.write(|tx| {
+    let undone: Result<(), Error> = store.write_raw(|tx| {
         tx.note_events(&[note(&sensor, 0)])?;
         assert_eq!(tx.events(0, 9)?.len(), 1);
         Err(Error::abort("on purpose"))

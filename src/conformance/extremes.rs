@@ -9,7 +9,8 @@ use crate::admission::limits::LimitSpec;
 use crate::bounds::MAX_SLOTS;
 use crate::lease::LeaseRef;
 use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
-use crate::store::{ShardLease, ShardWrite, Store};
+use crate::store::Store;
+use crate::store::contract::{ShardLease, ShardWrite};
 use crate::task::TaskState;
 
 cases!("extremes":

@@ -5,7 +5,8 @@ use super::steps::Steps;
 use super::world::{World, at, limit, pool, task, to};
 use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
 use crate::lease::TaskNo;
-use crate::store::{Store, StoreTx};
+use crate::store::Store;
+use crate::store::contract::StoreTx;
 use crate::task::{NewTask, TaskState};
 
 cases!("lanes":
@@ -28,7 +29,8 @@ fn the_lane(world: World<'_>) -> LaneNo {
 }
 
 fn page(tx: &mut dyn StoreTx, pages: &[LanePage]) -> crate::error::StoreResult<Vec<TaskNo>> {
-    Ok(tx.candidates(pages)?.iter().map(|candidate| candidate.order.no).collect())
+    let found = tx.candidates(pages)?;
+    Ok(found.iter().map(|candidate| candidate.order.no).collect())
 }
 
 fn tasks_of_equal_needs_share_a_lane(store: &dyn Store) {

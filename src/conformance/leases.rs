@@ -3,7 +3,8 @@
 use super::steps::Steps;
 use super::world::{World, at, holder, task, to};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Inserted, Move, Moved, Store};
+use crate::store::contract::Move;
+use crate::store::{Inserted, Moved, Store};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("leases":

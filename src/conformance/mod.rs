@@ -3,7 +3,7 @@
 //! Every sentence of the traits in [`crate::store`] is held by a case here. The stores of the crate run them, through
 //! decorators and in transactions that a host owns too; so can a store of the host's. A case gets a fresh, empty store,
 //! works on it through `dyn` [`Store`] only, and panics if an answer is not the promised one. After each case
-//! [`crate::store::TaskTx::audit`] must find nothing.
+//! [`crate::store::contract::TaskTx::audit`] must find nothing.
 //!
 //! * [`run`] and [`run_with`] run everything and panic at the end with the names and messages of what failed;
 //! * [`failures`] hands them out instead; [`cases`] hands out the cases, for a harness of one's own;
@@ -65,7 +65,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use model::{check as model, compare};
 pub use snapshot::{Snapshot, Watch};
 
-use crate::store::{Store, StoreExt};
+use crate::store::Store;
+use crate::testing::RawStoreExt;
 
 /// One promise of a store.
 #[derive(Debug, Clone, Copy)]
@@ -193,7 +194,7 @@ pub fn failures(capabilities: Capabilities, make: &dyn Fn() -> Box<dyn Store>) -
             let attempt = AssertUnwindSafe(|| {
                 let store = make();
                 (case.run)(&*store);
-                let found = store.read(|tx| Ok(tx.audit()?)).expect("audit");
+                let found = store.read_raw(|raw| Ok(raw.audit()?)).expect("audit");
                 assert!(found.is_empty(), "the audit found {found:?}");
             });
             catch_unwind(attempt).err().map(|panic| Failure { case: case.name, message: text(&*panic) })

@@ -6,7 +6,8 @@ use super::ops::Op;
 use super::random::Random;
 use super::side::Side;
 use crate::error::Error;
-use crate::store::{MemoryStore, Store, StoreExt, TxMode};
+use crate::store::{MemoryStore, Store, TxMode};
+use crate::testing::RawStoreExt;
 
 cases!("model": answers_as_the_memory_store_does);
 
@@ -76,7 +77,7 @@ fn assert_same(left: &Seen, right: &Seen, at: &str) {
 }
 
 fn look(side: &Side<'_>) -> Seen {
-    side.store.read(|tx| Ok(side.look(tx)?)).expect("a read transaction")
+    side.store.read_raw(|tx| Ok(side.look(tx)?)).expect("a read transaction")
 }
 
 /// Does it in one transaction, and undoes it by an error if so asked.
@@ -86,12 +87,12 @@ fn run(side: &mut Side<'_>, op: &Op, undo: bool) -> Result<String, String> {
     let mut done = String::new();
     // Not `write`: a conflict is an answer here, not to be tried again.
     let answer = store.transact(TxMode::Write, &mut |tx| {
-        done = side.apply(op, tx, &mut inserted)?;
+        done = side.apply(op, tx.raw(), &mut inserted)?;
         if undo { Err(Error::abort("on purpose")) } else { Ok(()) }
     });
     match answer {
         Ok(()) => {
-            store.read(|tx| Ok(side.learn(&inserted, tx)?)).expect("a read transaction");
+            store.read_raw(|tx| Ok(side.learn(&inserted, tx)?)).expect("a read transaction");
             Ok(done)
         }
         Err(Error::Store(error)) => Err(format!("{:?}", error.kind())),

@@ -3,7 +3,8 @@
 use super::steps::Steps;
 use super::world::{World, at, limit, pool, sized, task, to};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Discrepancy, Move, Moved, StateSet, Store, SurveyQuery};
+use crate::store::contract::{Move, StateSet, SurveyQuery};
+use crate::store::{Discrepancy, Moved, Store};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("moves":

@@ -10,7 +10,8 @@ use crate::canonical::PokeContext;
 use crate::id::{MAX_BYTES, RequestId};
 use crate::lease::LeaseRef;
 use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
-use crate::store::{EventNote, Inserted, ShardLease, ShardWrite, Store};
+use crate::store::contract::{EventNote, ShardLease, ShardWrite};
+use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskState};
 
 cases!("names":
@@ -273,7 +274,7 @@ fn kinds_and_contexts_come_back(store: &dyn Store) {
         shift(tx, &moves)?;
         tx.put_sensors(&inserts)
     });
-    let found = world.read(|tx| Snapshot::take(tx, &Watch::default())).changed;
+    let found = world.read(|tx| Snapshot::of(tx, &Watch::default())).changed;
     assert_eq!(found, sensors);
     for (sensor, insert) in sensors.iter().zip(&inserts) {
         assert_eq!((&sensor.kind, &sensor.context), (&insert.kind, &insert.context));

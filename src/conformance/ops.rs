@@ -10,7 +10,7 @@ use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{Deferred, PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
-use crate::store::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
+use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
 use crate::task::{NewTask, TaskRecord, TaskState};
 
 /// What is done to both stores. Tasks and events are named by the order of their arrival, not by their numbers.

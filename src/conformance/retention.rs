@@ -8,7 +8,8 @@ use crate::admission::LaneNo;
 use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{EventNote, Forget, Move, Store};
+use crate::store::Store;
+use crate::store::contract::{EventNote, Forget, Move};
 use crate::task::TaskState;
 
 cases!("retention":
@@ -247,7 +248,7 @@ fn sensors_go_with_their_tasks(store: &dyn Store) {
     let left = world.read(|tx| tx.sensors(&["a", "b"].map(key)));
     assert_eq!(left, [None, Some(sensors[1].clone())]);
     let watch = Watch { tasks: ["a", "b"].map(key).to_vec(), ..Watch::default() };
-    assert_eq!(world.read(|tx| Snapshot::take(tx, &watch)).changed, sensors[1..]);
+    assert_eq!(world.read(|tx| Snapshot::of(tx, &watch)).changed, sensors[1..]);
     assert!(world.read(|tx| tx.last_sensor_change()) >= last, "a cursor never goes back");
 }
 

@@ -5,7 +5,7 @@ use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, SensorRecord};
-use crate::store::{EventNote, Forget, ShardLease, ShardWrite, StoreTx};
+use crate::store::contract::{EventNote, Forget, ShardLease, ShardWrite, StoreTx};
 use crate::task::TaskState;
 
 use super::snapshot::Watch;

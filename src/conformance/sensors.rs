@@ -7,7 +7,8 @@ use super::world::{World, at, key, sensor, to};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{NewSensor, SensorRecord, SensorState};
 use crate::shard::{ShardLimit, ShardRange};
-use crate::store::{SensorQuery, Store, WhichSensors};
+use crate::store::Store;
+use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::task::TaskState;
 
 cases!("sensors":

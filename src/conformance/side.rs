@@ -11,7 +11,8 @@ use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
-use crate::store::{EventNote, Inserted, Move, Moved, StateSet, Store, StoreTx, WhichSensors};
+use crate::store::contract::{EventNote, Move, StateSet, StoreTx, WhichSensors};
+use crate::store::{Inserted, Moved, Store};
 use crate::task::{TaskRecord, TaskState};
 
 /// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
@@ -87,7 +88,7 @@ impl Side<'_> {
 
     /// All that can be seen, in numbers that both sides share.
     pub(super) fn look(&self, tx: &mut dyn StoreTx) -> StoreResult<(Snapshot, Vec<LaneKey>)> {
-        let mut seen = Snapshot::take(tx, &watch())?;
+        let mut seen = Snapshot::of(tx, &watch())?;
         assert!(seen.lanes.windows(2).all(|pair| pair[0].no < pair[1].no), "lanes come by number");
         assert!(
             seen.changed.windows(2).all(|pair| pair[0].changed < pair[1].changed),

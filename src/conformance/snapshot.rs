@@ -11,7 +11,9 @@ use crate::pool::{PoolRecord, PoolStats};
 use crate::run::{ActiveQuery, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
 use crate::shard::ShardLimit;
-use crate::store::{Discrepancy, SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker};
+use crate::store::Discrepancy;
+use crate::store::ReadTx;
+use crate::store::contract::{SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker};
 use crate::task::TaskRecord;
 
 use super::steps::Steps;
@@ -96,7 +98,11 @@ impl Snapshot {
     /// # Panics
     ///
     /// If silent runs come in another order than the promised one.
-    pub fn take(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
+    pub fn take(tx: &mut ReadTx<'_>, watch: &Watch) -> StoreResult<Self> {
+        Self::of(tx.raw(), watch)
+    }
+
+    pub(crate) fn of(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Self> {
         let (first, last) = ends_of_time();
         let survey = tx.survey(&SurveyQuery::new())?;
         let lanes = survey.lanes;

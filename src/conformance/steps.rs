@@ -7,7 +7,7 @@ use crate::admission::Lane;
 use crate::error::StoreResult;
 use crate::id::{Holder, LimitKey, PoolName, RequestId};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Forget, GrantBatch, StoreTx, SurveyQuery};
+use crate::store::contract::{Forget, GrantBatch, StoreTx, SurveyQuery};
 use crate::task::TaskRecord;
 
 pub(super) trait Steps {

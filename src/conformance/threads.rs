@@ -8,7 +8,9 @@ use super::Case;
 use super::steps::Steps;
 use super::world::{World, at, holder, key, pool, rows, sized, task};
 use crate::error::Result;
-use crate::store::{Store, StoreExt, StoreTx};
+use crate::store::Store;
+use crate::store::contract::StoreTx;
+use crate::testing::RawStoreExt;
 
 cases!("threads":
     no_change_is_lost,
@@ -22,7 +24,7 @@ const THREADS: usize = 4;
 /// As a caller does that was told to call again.
 fn insist<T>(store: &dyn Store, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> T {
     loop {
-        match store.write(&mut body) {
+        match store.write_raw(&mut body) {
             Err(error) if error.is_retryable() => thread::yield_now(),
             other => return other.expect("a write transaction"),
         }
@@ -45,7 +47,7 @@ fn no_change_is_lost(store: &dyn Store) {
         for _ in 0..8 {
             insist(store, |tx| {
                 let seen = tx.pools(&[pool("count")])?.remove(0).unwrap().spec.slots.total().unwrap();
-                Ok(tx.put_pools(&[sized("count", seen + 1)])?)
+                tx.put_pools(&[sized("count", seen + 1)]).map_err(Into::into)
             });
         }
     });
@@ -59,7 +61,7 @@ fn capacity_is_never_exceeded(store: &dyn Store) {
     let taken = everywhere(|_| {
         let mut taken = 0;
         for _ in 0..5 {
-            taken += insist(store, |tx| Ok(tx.take_slots_if_open(&[(pool("db"), 1)])?));
+            taken += insist(store, |raw| Ok(raw.take_slots_if_open(&[(pool("db"), 1)])?));
         }
         taken
     });
@@ -88,7 +90,7 @@ fn a_task_is_granted_to_one(store: &dyn Store) {
 }
 
 fn a_key_is_inserted_once(store: &dyn Store) {
-    let inserted = everywhere(|_| insist(store, |tx| Ok(tx.insert_tasks_if_absent(&rows(&[task("a")]))?)));
+    let inserted = everywhere(|_| insist(store, |raw| Ok(raw.insert_tasks_if_absent(&rows(&[task("a")]))?)));
     let new = inserted.iter().flatten().filter(|answer| matches!(answer, crate::store::Inserted::New(_)));
     assert_eq!(new.count(), 1);
     assert_eq!(World(store).ready(), 1);

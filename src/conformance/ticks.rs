@@ -6,7 +6,8 @@ use super::world::{World, at, holder, key, limit, pool, sized, task};
 use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Forget, GrantBatch, Store, Survey, SurveyQuery, WhichPools};
+use crate::store::Store;
+use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
 use crate::task::NewTask;
 
 cases!("ticks":

@@ -5,9 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::scene::Scene;
 use super::snapshot::Snapshot;
 use super::steps::{Steps, nothing};
-use super::world::{World, at, key, rows, task};
+use super::world::{World, at, key, rows, sized, task};
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::store::{Forget, Inserted, Store, StoreExt, TxMode};
+use crate::store::contract::Forget;
+use crate::store::{Inserted, Store, StoreExt, Tx, TxMode};
+use crate::testing::RawStoreExt;
 
 cases!("transactions":
     an_error_undoes_every_write,
@@ -18,24 +20,42 @@ cases!("transactions":
     the_answer_of_the_body_comes_back,
     reads_work_in_both_modes,
     empty_arguments_have_empty_answers,
+    a_verb_that_failed_halfway_is_not_committed,
 );
 
 /// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever does.
 fn an_error_undoes_every_write(store: &dyn Store) {
     undone(store, &|body| {
         let answer = store.transact(TxMode::Write, &mut |tx| {
-            body(tx);
+            body(tx.raw());
             Err(Error::abort("on purpose"))
         });
         assert!(matches!(answer, Err(Error::Aborted(_))), "the body's error comes back: {answer:?}");
     });
 }
 
+/// A verb writes several times. If the store fails between two of them, the body may ignore that, but nothing is kept.
+fn a_verb_that_failed_halfway_is_not_committed(store: &dyn Store) {
+    let halfway = |tx: &mut Tx<'_>| {
+        tx.raw().put_pools(&[sized("half", 1)])?;
+        Err(Error::Store(StoreError::new(StoreErrorKind::Io, "on purpose")))
+    };
+    let mut refused_more = false;
+    let committed = store.transact(TxMode::Write, &mut |tx| {
+        assert!(tx.whole::<()>(halfway).is_err());
+        refused_more = tx.whole(|_| Ok(())).is_err();
+        Ok(())
+    });
+    assert!(refused_more && committed.is_err(), "it says so: {committed:?}");
+    let pools = store.read(|tx| tx.all_pools()).expect("the store goes on working");
+    assert_eq!(pools.len(), 1, "the default pool alone");
+}
+
 fn a_panic_undoes_every_write(store: &dyn Store) {
     undone(store, &|body| {
         let attempt = AssertUnwindSafe(|| {
             store.transact(TxMode::Write, &mut |tx| {
-                body(tx);
+                body(tx.raw());
                 std::panic::resume_unwind(Box::new("on purpose"))
             })
         });
@@ -49,19 +69,19 @@ fn a_panic_undoes_every_write(store: &dyn Store) {
     });
 }
 
-type Body<'a> = &'a mut dyn FnMut(&mut dyn crate::store::StoreTx);
+type Body<'a> = &'a mut dyn FnMut(&mut dyn crate::store::contract::StoreTx);
 
 fn undone(store: &dyn Store, fail_after: &dyn Fn(Body<'_>)) {
     let (world, watch) = (World(store), Scene::watch());
     let scene = Scene::set(world);
-    let before = world.read(|tx| Snapshot::take(tx, &watch));
+    let before = world.read(|tx| Snapshot::of(tx, &watch));
     for (name, write) in Scene::writes() {
         fail_after(&mut |tx| {
             write(tx, &scene).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let within = Snapshot::take(tx, &watch).unwrap();
+            let within = Snapshot::of(tx, &watch).unwrap();
             assert_ne!(within, before, "{name}: a transaction sees its own writes");
         });
-        let after = world.read(|tx| Snapshot::take(tx, &watch));
+        let after = world.read(|tx| Snapshot::of(tx, &watch));
         assert_eq!(after, before, "{name}: nothing is left of a transaction that failed");
     }
 }
@@ -69,7 +89,7 @@ fn undone(store: &dyn Store, fail_after: &dyn Fn(Body<'_>)) {
 fn every_write_is_seen_by_a_later_transaction(store: &dyn Store) {
     let (world, watch) = (World(store), Scene::watch());
     let scene = Scene::set(world);
-    let untouched = world.read(|tx| Snapshot::take(tx, &watch));
+    let untouched = world.read(|tx| Snapshot::of(tx, &watch));
     let mut within = untouched.clone();
     for (name, write) in Scene::writes() {
         // These leave a counter that no task stands for.
@@ -80,9 +100,9 @@ fn every_write_is_seen_by_a_later_transaction(store: &dyn Store) {
         }
         within = world.write(|tx| {
             write(tx, &scene)?;
-            Snapshot::take(tx, &watch)
+            Snapshot::of(tx, &watch)
         });
-        let after = world.read(|tx| Snapshot::take(tx, &watch));
+        let after = world.read(|tx| Snapshot::of(tx, &watch));
         assert_eq!(after, within, "{name}: what the writer saw is what was committed");
     }
     assert_ne!(within, untouched);
@@ -90,14 +110,14 @@ fn every_write_is_seen_by_a_later_transaction(store: &dyn Store) {
 
 fn several_writes_are_undone_together(store: &dyn Store) {
     let world = World(store);
-    let before = world.read(|tx| Snapshot::take(tx, &Scene::watch()));
-    let answer: Result<(), Error> = store.write(|tx| {
+    let before = world.read(|tx| Snapshot::of(tx, &Scene::watch()));
+    let answer: Result<(), Error> = store.write_raw(|tx| {
         tx.insert_tasks_if_absent(&rows(&[task("ready"), task("new")]))?;
         tx.put_runs(&[super::scene::run("new")])?;
         Err(StoreError::new(StoreErrorKind::Backend, "on purpose").into())
     });
     assert!(matches!(answer, Err(Error::Store(error)) if error.kind() == StoreErrorKind::Backend));
-    assert_eq!(world.read(|tx| Snapshot::take(tx, &Scene::watch())), before);
+    assert_eq!(world.read(|tx| Snapshot::of(tx, &Scene::watch())), before);
     let again = world.write(|tx| tx.insert_tasks_if_absent(&rows(&[task("new")])));
     assert!(matches!(again[..], [Inserted::New(_)]), "the store goes on working after an error");
 }
@@ -122,23 +142,23 @@ fn the_body_runs_once(store: &dyn Store) {
 }
 
 fn the_answer_of_the_body_comes_back(store: &dyn Store) {
-    assert_eq!(store.read(|_| Ok(7)).unwrap(), 7);
-    assert_eq!(store.write(|_| Ok("seven")).unwrap(), "seven");
+    assert_eq!(store.read_raw(|_| Ok(7)).unwrap(), 7);
+    assert_eq!(store.write_raw(|_| Ok("seven")).unwrap(), "seven");
     assert!(!store.info().backend.is_empty());
 }
 
 fn reads_work_in_both_modes(store: &dyn Store) {
     let (world, watch) = (World(store), Scene::watch());
     Scene::set(world);
-    let reader = world.read(|tx| Snapshot::take(tx, &watch));
-    assert_eq!(world.write(|tx| Snapshot::take(tx, &watch)), reader);
+    let reader = world.read(|tx| Snapshot::of(tx, &watch));
+    assert_eq!(world.write(|tx| Snapshot::of(tx, &watch)), reader);
     assert!(reader.tasks[0].is_some() && reader.tasks[6].is_none());
 }
 
 fn empty_arguments_have_empty_answers(store: &dyn Store) {
     let (world, watch) = (World(store), Scene::watch());
     Scene::set(world);
-    let before = world.read(|tx| Snapshot::take(tx, &watch));
+    let before = world.read(|tx| Snapshot::of(tx, &watch));
     world.write(|tx| {
         let holder = super::world::holder("h");
         let granted = tx.grant_if_open(&nothing(&holder))?;
@@ -183,6 +203,6 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
         tx.note_events(&[])?;
         tx.put_runs(&[])
     });
-    assert_eq!(world.read(|tx| Snapshot::take(tx, &watch)), before);
+    assert_eq!(world.read(|tx| Snapshot::of(tx, &watch)), before);
     assert!(world.read(|tx| tx.tasks(&[key("nobody")])) == [None]);
 }

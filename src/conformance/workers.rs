@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 
 use super::world::{World, at, holder};
 use crate::shard::ShardLimit;
-use crate::store::{Moved, ShardLease, ShardWrite, Store, Worker};
+use crate::store::contract::{ShardLease, ShardWrite, Worker};
+use crate::store::{Moved, Store};
 
 cases!("workers":
     a_worker_is_alive_before_its_expiry,

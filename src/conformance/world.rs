@@ -14,8 +14,10 @@ use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
 use crate::shard::ShardLimit;
-use crate::store::{GrantBatch, Inserted, Move, Moved, StateSet, Store, StoreExt, StoreTx, Worker};
+use crate::store::contract::{GrantBatch, Move, StateSet, StoreTx, Worker};
+use crate::store::{Inserted, Moved, Store};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
+use crate::testing::RawStoreExt;
 
 /// The instant that many microseconds after 1970.
 pub(super) fn at(micros: i64) -> DateTime<Utc> {
@@ -79,11 +81,11 @@ pub(super) struct World<'a>(pub(super) &'a dyn Store);
 
 impl World<'_> {
     pub(super) fn write<T>(self, mut body: impl FnMut(&mut dyn StoreTx) -> StoreResult<T>) -> T {
-        self.0.write(|tx| Ok(body(tx)?)).expect("a write transaction")
+        self.0.write_raw(|tx| Ok(body(tx)?)).expect("a write transaction")
     }
 
     pub(super) fn read<T>(self, mut body: impl FnMut(&mut dyn StoreTx) -> StoreResult<T>) -> T {
-        self.0.read(|tx| Ok(body(tx)?)).expect("a read transaction")
+        self.0.read_raw(|tx| Ok(body(tx)?)).expect("a read transaction")
     }
 
     /// Inserts new tasks at instant 0.

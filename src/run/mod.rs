@@ -3,10 +3,10 @@
 //! A run is active in `[begin, end)` if `start < end && (stop is none || stop >= begin)`: the window is half-open, the
 //! stop inclusive. The index answers by reading only rows that are hits; see [`index`].
 //!
-//! * [`RunRecord`] is what is stored, [`ActiveQuery`] what is asked; [`crate::store::RunTx`] answers.
+//! * [`RunRecord`] is what is stored, [`ActiveQuery`] what is asked; [`ReadTx::active_runs`](crate::store::ReadTx::active_runs) answers.
 //! * [`Series`] folds runs into buckets of time: active runs, starts, stops and time at work.
 //! * [`ActiveIndex`] is the index alone, in memory, for records of your own.
-//! * [`crate::service::runs`] is the door: it refuses what cannot be, and closes what fell silent.
+//! * [`crate::ops`] is the door: it refuses what cannot be, and closes what fell silent.
 
 mod active;
 pub mod index;

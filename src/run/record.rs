@@ -151,7 +151,7 @@ pub struct RunRecord {
     /// When it ended; none while it is open.
     pub stop: Option<DateTime<Utc>>,
     /// Its last sign of life. A run without one is not watched for silence; see
-    /// [`RunTx::silent_runs`](crate::store::RunTx::silent_runs).
+    /// [`RunTx::silent_runs`](crate::store::contract::RunTx::silent_runs).
     #[serde(default)]
     pub heartbeat: Option<DateTime<Utc>>,
     /// When it was suspended, in the order of time. It counts as active meanwhile, not as at work.

@@ -66,7 +66,7 @@ impl<T: Ord + Clone> Sorted<T> {
         }
     }
 
-    /// Answers whether it was there.
+    /// Returns whether it was there.
     pub(super) fn remove(&mut self, entry: &T) -> bool {
         let at = self.block_of(entry);
         let Some(block) = self.blocks.get_mut(at) else { return false };

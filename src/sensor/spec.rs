@@ -268,7 +268,7 @@ impl NewSensor {
     }
 }
 
-/// A row for [`crate::store::SensorTx::put_sensors`].
+/// A row for [`crate::store::contract::SensorTx::put_sensors`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SensorInsert {

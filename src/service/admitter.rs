@@ -6,13 +6,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::incarnation;
-use super::lifecycle::{Admission, AdmitOrder, Finish, admit, finish};
 use super::observer::{Observer, Tick, Watch};
 use super::run::{Report, Service};
 use crate::admission::Policy;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
-use crate::store::{Store, StoreExt, SurveyQuery};
+use crate::ops::{Admission, AdmitOrder, Finish};
+use crate::store::contract::SurveyQuery;
+use crate::store::{Store, StoreExt};
 use crate::time;
 
 /// How an [`Admitter`] admits.
@@ -86,7 +87,7 @@ impl AdmitterOptions {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::{Admitter, AdmitterOptions, lifecycle};
+/// use stationmaster::service::{Admitter, AdmitterOptions};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
@@ -94,7 +95,7 @@ impl AdmitterOptions {
 /// let store = Arc::new(MemoryStore::new());
 /// let now = from_micros(0);
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-/// store.write(|tx| lifecycle::enqueue(tx, now, std::slice::from_ref(&task)))?;
+/// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
 ///
 /// let mut admitter = Admitter::new(store, "worker-1".try_into()?, AdmitterOptions::default())?;
 /// let granted = admitter.admit(now, 4)?.granted;
@@ -161,7 +162,7 @@ impl Admitter {
         order.answered = self.last.clone();
         let answer = self.store.write(|tx| {
             *runs += 1;
-            admit(tx, now, &order)
+            tx.admit(now, &order)
         });
         match answer {
             Ok(admission) => {
@@ -179,13 +180,13 @@ impl Admitter {
     fn settle(&mut self, now: DateTime<Utc>, order: &AdmitOrder, unknown: Error) -> Result<Admission> {
         let query = SurveyQuery::new().request(order.request.clone());
         // In a transaction that writes: it waits for the commit that may still be under way.
-        let survey = self.store.write(|tx| Ok(tx.survey(&query)?));
+        let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
         if !matches!(&survey, Ok(survey) if survey.granted.is_none()) {
             // Noted for certain, or perhaps. If it was not, the row of the tick before it is left to be forgotten by age.
             self.last = Some(order.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
-            Some(_) => self.store.write(|tx| admit(tx, now, order)),
+            Some(_) => self.store.write(|tx| tx.admit(now, order)),
             None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
         }
     }
@@ -220,7 +221,7 @@ impl Service for Admitter {
         let back: Vec<Finish> =
             report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
         if !back.is_empty() {
-            self.store.write(|tx| finish(tx, now, &back))?;
+            self.store.write(|tx| tx.finish(now, &back))?;
         }
         Ok(())
     }
@@ -237,9 +238,9 @@ mod tests {
     use super::*;
     use crate::error::{StoreError, StoreErrorKind};
     use crate::id::TaskKey;
-    use crate::service::lifecycle::enqueue;
-    use crate::store::{MemoryStore, StoreInfo, StoreTx, TxMode};
+    use crate::store::{MemoryStore, StoreInfo, Tx, TxMode};
     use crate::task::NewTask;
+    use crate::testing::RawStoreExt;
     use crate::time::from_micros;
     use parking_lot::Mutex;
 
@@ -267,7 +268,7 @@ mod tests {
             self.inner.info()
         }
 
-        fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+        fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
             let fault = |kind| Err(Error::Store(StoreError::new(kind, "on purpose")));
             let end = if mode == TxMode::Write { self.ends.lock().pop() } else { None };
             match end.unwrap_or(End::Plain) {
@@ -306,7 +307,7 @@ mod tests {
         for (tick, (has_task, ends, remembered)) in (0..).zip(ticks) {
             if has_task {
                 let task = NewTask::new(TaskKey::new("n", "w", "r", format!("{tick}")).unwrap());
-                store.write(|tx| enqueue(tx, from_micros(tick), std::slice::from_ref(&task))).unwrap();
+                store.write(|tx| tx.enqueue(from_micros(tick), std::slice::from_ref(&task))).unwrap();
             }
             *store.ends.lock() = ends.iter().rev().copied().collect();
             let _failed_or_not = admitter.admit(from_micros(tick), 9);
@@ -314,7 +315,7 @@ mod tests {
             requests.dedup();
             let is_known = |request: &&RequestId| {
                 let query = SurveyQuery::new().request((*request).clone());
-                store.read(|tx| Ok(tx.survey(&query)?.granted.is_some())).unwrap()
+                store.read_raw(|raw| Ok(raw.survey(&query)?.granted.is_some())).unwrap()
             };
             assert_eq!(requests.iter().filter(is_known).count(), remembered, "tick {tick}");
         }

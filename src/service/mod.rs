@@ -13,8 +13,8 @@
 //!
 //! Programs on a tokio runtime find all of it awaited in the module `tokio` (feature `tokio`).
 //!
-//! What a host does with a task in between (start, renew, finish, register as a sensor) are the [`lifecycle`] operations.
-//! What it records of runs goes through the door in [`runs`]. Numbers for its metrics come from [`observer`].
+//! What a host does with a task in between (start, renew, finish, register as a sensor) are the verbs in [`crate::ops`].
+//! Numbers for its metrics come from [`observer`].
 
 mod admitter;
 mod config;
@@ -22,14 +22,11 @@ mod events;
 mod file_log;
 mod incarnation;
 pub mod kinds;
-pub mod lifecycle;
 pub mod observer;
 mod poker;
 mod reaper;
 mod retention;
 mod run;
-pub mod runs;
-mod tap;
 mod waking;
 mod woken;
 

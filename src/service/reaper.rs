@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-use super::lifecycle::{Reaped, reap_expired_by};
 use super::observer::{Observer, Tick, Watch};
 use super::retention::{Forgotten, forget};
 use super::run::{Report, Service};
 use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
+use crate::ops::{Reaped, reap_expired_by};
 use crate::store::{Store, StoreExt};
 use crate::time;
 
@@ -97,7 +97,7 @@ pub struct ReapReport {
     pub next_due: Option<DateTime<Utc>>,
 }
 
-/// Ends leases that were not renewed in time: see [`lifecycle::reap`](crate::service::lifecycle::reap).
+/// Ends leases that were not renewed in time: see [`Tx::reap`](crate::store::Tx::reap).
 ///
 /// One in each process does no harm: each lease is ended once.
 ///
@@ -115,12 +115,12 @@ pub struct ReapReport {
 /// A lease that had expired when a wait began is ended at the first tick after the wait, even if the machine slept through it.
 ///
 /// A reaper remembers in memory alone. One that is made again for each tick, by a cron job for instance, waits at each of them and
-/// ends nothing: give it a grace of zero, or call [`lifecycle::reap`](crate::service::lifecycle::reap).
+/// ends nothing: give it a grace of zero, or call [`Tx::reap`](crate::store::Tx::reap).
 ///
 /// # Rows of the host's own
 ///
 /// A tick commits on its own, and its report comes afterwards: if the process dies between the two, nobody reads it. A host that
-/// keeps rows of its own in step with its tasks calls [`lifecycle::reap`](crate::service::lifecycle::reap) in its own transaction
+/// keeps rows of its own in step with its tasks calls [`Tx::reap`](crate::store::Tx::reap) in its own transaction
 /// instead, and changes them there.
 ///
 /// # Examples
@@ -128,7 +128,7 @@ pub struct ReapReport {
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use stationmaster::service::lifecycle::{Finished, enqueue};
+/// use stationmaster::ops::Finished;
 /// use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
@@ -137,7 +137,7 @@ pub struct ReapReport {
 /// let store = Arc::new(MemoryStore::new());
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// let at = |seconds: i64| from_micros(seconds * 1_000_000);
-/// store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&task)))?;
+/// store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task)))?;
 /// let options = AdmitterOptions::default().lease(Duration::from_secs(30));
 /// Admitter::new(store.clone(), "dead".try_into()?, options)?.tick(at(0))?;
 ///
@@ -185,7 +185,7 @@ impl Service for Reaper {
         let (options, tick, called) = (&self.options, Tick::reaper(), Instant::now());
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
-            let first_expiry = tx.next_expiry()?;
+            let first_expiry = tx.raw().next_expiry()?;
             // Only now it is known that the store let the tick in. A body that is run again begins with what was committed.
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
@@ -195,7 +195,7 @@ impl Service for Reaper {
             };
             let Forgotten { tasks: forgotten, events: events_forgotten, kept_by_events } =
                 forget(tx, now, options)?;
-            let left = if reaped.is_empty() { first_expiry } else { tx.next_expiry()? };
+            let left = if reaped.is_empty() { first_expiry } else { tx.raw().next_expiry()? };
             let more = reaped.len().max(forgotten).max(events_forgotten) >= options.limit;
             let next_due = if more { Some(now) } else { grace.next_due(left) };
             let waits_until = grace.waits_until();

@@ -1,9 +1,8 @@
 //! A store that wakes a loop when there may be work for it.
 
 use super::run::LoopHandle;
-use super::tap::{Tap, Tapped, Write};
 use crate::error::Result;
-use crate::store::{Store, StoreInfo, StoreTx, TxMode};
+use crate::store::{Store, StoreInfo, Tx, TxMode};
 
 /// Wakes a loop when a transaction committed that gave slots back, made tasks ready, or changed pools or limits.
 ///
@@ -14,7 +13,7 @@ use crate::store::{Store, StoreInfo, StoreTx, TxMode};
 ///
 /// ```
 /// use std::time::Duration;
-/// use stationmaster::service::{LoopHandle, WakingStore, lifecycle};
+/// use stationmaster::service::{LoopHandle, WakingStore};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
@@ -23,7 +22,7 @@ use crate::store::{Store, StoreInfo, StoreTx, TxMode};
 /// let store = WakingStore::new(MemoryStore::new(), handle.clone());
 /// let seen = handle.seen();
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-/// store.write(|tx| lifecycle::enqueue(tx, from_micros(0), std::slice::from_ref(&task)))?;
+/// store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
 /// handle.wait_since(seen, Duration::from_secs(3600)); // returns at once
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
@@ -50,28 +49,17 @@ impl<S: Store> Store for WakingStore<S> {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        let mut news = News::No;
-        let result = self.inner.transact(mode, &mut |tx| body(&mut Tapped::new(tx, &mut news)));
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        let mut wakes = false;
+        let result = self.inner.transact(mode, &mut |tx| {
+            let result = body(tx);
+            wakes = tx.effects().wakes_admission;
+            result
+        });
         // A commit of unknown end may have taken effect.
-        if news == News::Yes && result.as_ref().map_or_else(crate::Error::is_indeterminate, |()| true) {
+        if wakes && result.as_ref().map_or_else(crate::Error::is_indeterminate, |()| true) {
             self.handle.wake();
         }
         result
-    }
-}
-
-/// Whether a transaction did what an admitter wants to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum News {
-    No,
-    Yes,
-}
-
-impl Tap for News {
-    fn wrote(&mut self, write: Write<'_>) {
-        if matches!(write, Write::Inserted(_) | Write::Moved(..) | Write::Capacity) {
-            *self = Self::Yes;
-        }
     }
 }

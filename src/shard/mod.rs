@@ -1,34 +1,19 @@
-//! Who polls what: fingerprints become shard codes, and each worker owns a range of codes.
+//! Who polls what: fingerprints become shard codes, and each shard is a range of codes.
 //!
-//! A [`ShardCode`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000).
-//! [`split`] cuts the codes `[0, limit)` into n half-open ranges whose lengths differ by at most one, so that
-//! every code has exactly one owner, for every limit and every n; they are the ranges of AIP-17's smart
-//! sensors. Equal sensors have equal codes, and so one owner, which is what lets it poke once for all of
-//! them.
+//! A [`ShardCode`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000). [`range`] cuts the codes
+//! `[0, limit)` into n half-open ranges whose lengths differ by at most one, so every code is in exactly one of them. They are the
+//! ranges of AIP-17's smart sensors. Equal sensors have equal codes, and so one range, whose holder pokes once for all of them.
 //!
-//! # When numbers change
-//!
-//! Nothing is stranded: [`owner`] answers for every code, also one that was computed with a larger limit.
-//!
-//! * **Another n.** From n to n + 1 half of all codes get an owner with another index, give or take a code
-//!   per range; see [`moved`] for any two numbers. Where a worker may change its index, [`heirs`] pairs the
-//!   new ranges with the old ones so that as few codes move as can be for even ranges: from n to n + 1 at
-//!   most (n + 1)/4n of all, give or take a code per range. Where that is too much, make a fixed number of
-//!   ranges, several times the number of workers, and let workers lease them: then only the ranges of workers
-//!   that come or go change hands.
-//! * **Another limit.** Codes are computed again from the fingerprints that are stored, and nearly all
-//!   change: for n workers about (n - 1)/n of the sensors get another owner. A code is a cache of the
-//!   fingerprint, never the only thing kept.
-
-mod rebalance;
+//! A host sets two numbers: [`PokerOptions::shards`](crate::service::PokerOptions::shards), how many ranges there are, and
+//! [`PokerOptions::codes`](crate::service::PokerOptions::codes), the limit. Pokers lease the ranges, so only the ranges of a poker
+//! that comes or goes change hands. With another limit nearly all codes change: they are computed from the stored fingerprints,
+//! of which a code is only a cache.
 
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
-
-pub use rebalance::{heirs, moved};
 
 /// How many shard codes there are; at least 1.
 ///
@@ -148,29 +133,9 @@ impl TryFrom<(u32, u32)> for ShardRange {
     }
 }
 
-/// Cuts the codes `[0, limit)` into `n` ranges, in order.
+/// Returns the `index`-th of `n` ranges, counted from 0: the codes from `index * limit / n` up to below `(index + 1) * limit / n`.
 ///
-/// Every code is in exactly one of them, and their lengths differ by at most one; where `n` exceeds the
-/// limit, some are empty. Range `i` has the codes from `i * limit / n` up to below `(i + 1) * limit / n`.
-///
-/// # Examples
-///
-/// ```
-/// use std::num::NonZeroU32;
-/// use stationmaster::shard::{split, ShardLimit};
-///
-/// let five = NonZeroU32::new(5).unwrap();
-/// let ranges: Vec<_> = split(ShardLimit::default(), five).map(|range| (range.start(), range.end())).collect();
-/// assert_eq!(ranges, [(0, 2000), (2000, 4000), (4000, 6000), (6000, 8000), (8000, 10_000)]);
-/// ```
-pub fn split(
-    limit: ShardLimit,
-    n: NonZeroU32,
-) -> impl DoubleEndedIterator<Item = ShardRange> + ExactSizeIterator + Clone {
-    (0..n.get()).map(move |index| range(limit, n, index))
-}
-
-/// The range with this index, counted from 0; empty if there is none.
+/// The lengths of the ranges differ by at most one. Where `n` exceeds the limit, some are empty; so is every range from `n` on.
 ///
 /// # Examples
 ///
@@ -179,33 +144,13 @@ pub fn split(
 /// use stationmaster::shard::{range, ShardLimit};
 ///
 /// let three = NonZeroU32::new(3).unwrap();
-/// assert_eq!(range(ShardLimit::default(), three, 1).start(), 3_334);
+/// let cuts = [0, 1, 2, 3].map(|index| range(ShardLimit::default(), three, index).start());
+/// assert_eq!(cuts, [0, 3_334, 6_667, 10_000]);
 /// ```
 pub fn range(limit: ShardLimit, n: NonZeroU32, index: u32) -> ShardRange {
     let cut = |index: u64| (index * u64::from(limit.get())).div_ceil(u64::from(n.get()));
     let cut = |index: u64| cut(index.min(u64::from(n.get()))) as u32;
     ShardRange { start: cut(u64::from(index)), end: cut(u64::from(index) + 1) }
-}
-
-/// Which of `n` ranges has this code, counted from 0.
-///
-/// A code at or above the limit, left from a larger one, is taken modulo the limit: every code has an owner
-/// at all times.
-///
-/// # Examples
-///
-/// ```
-/// use std::num::NonZeroU32;
-/// use stationmaster::shard::{owner, ShardCode, ShardLimit};
-///
-/// let five = NonZeroU32::new(5).unwrap();
-/// assert_eq!(owner(ShardCode(1_999), ShardLimit::default(), five), 0);
-/// assert_eq!(owner(ShardCode(2_000), ShardLimit::default(), five), 1);
-/// assert_eq!(owner(ShardCode(32_000), ShardLimit::default(), five), 1);
-/// ```
-pub fn owner(code: ShardCode, limit: ShardLimit, n: NonZeroU32) -> u32 {
-    let code = u64::from(code.0 % limit.get());
-    (code * u64::from(n.get()) / u64::from(limit.get())) as u32
 }
 
 #[cfg(test)]
@@ -221,7 +166,7 @@ mod tests {
         #[test]
         fn ranges_cover_every_code_once_and_evenly(limit in numbers(), n in 1u32..3_000) {
             let (limit, n) = (ShardLimit::from(limit), NonZeroU32::new(n).unwrap());
-            let ranges: Vec<_> = split(limit, n).collect();
+            let ranges: Vec<_> = (0..n.get()).map(|index| range(limit, n, index)).collect();
             prop_assert_eq!(ranges.len() as u32, n.get());
             prop_assert_eq!(ranges[0].start(), 0);
             prop_assert_eq!(ranges[ranges.len() - 1].end(), limit.get());
@@ -229,24 +174,6 @@ mod tests {
             let lengths = ranges.iter().map(|range| range.len());
             let (shortest, longest) = (lengths.clone().min().unwrap(), lengths.max().unwrap());
             prop_assert!(longest - shortest <= 1);
-        }
-
-        #[test]
-        fn the_owner_is_the_range_that_contains_the_code(limit in numbers(), n in numbers(), code in any::<u32>()) {
-            let limit = ShardLimit::from(limit);
-            let owner = owner(ShardCode(code), limit, n);
-            prop_assert!(owner < n.get());
-            prop_assert!(range(limit, n, owner).contains(ShardCode(code % limit.get())));
-        }
-
-        #[test]
-        fn a_lowered_limit_strands_no_sensor(bits in any::<u64>(), old in numbers(), new in numbers(), n in 1u32..100) {
-            let n = NonZeroU32::new(n).unwrap();
-            let (old, new) = (ShardLimit::from(old), ShardLimit::from(new));
-            let stale = old.code(Fingerprint(bits));
-            prop_assert!(owner(stale, new, n) < n.get());
-            let recoded = new.code(Fingerprint(bits));
-            prop_assert_eq!(split(new, n).filter(|range| range.contains(recoded)).count(), 1);
         }
     }
 
@@ -256,31 +183,13 @@ mod tests {
         // of.
         for (limit, n) in [(10_000, 3), (10_000, 7), (10, 4), (3, 5)] {
             let (limit, count) = (ShardLimit::new(limit).unwrap(), NonZeroU32::new(n).unwrap());
-            for (index, range) in split(limit, count).enumerate() {
+            for index in 0..n as usize {
+                let range = range(limit, count, index as u32);
                 for code in 0..limit.get() {
                     let cut = |index: usize| index as f64 * f64::from(limit.get()) / f64::from(n);
                     let inside = cut(index) <= f64::from(code) && f64::from(code) < cut(index + 1);
                     assert_eq!(range.contains(ShardCode(code)), inside, "{limit:?} {n} {index} {code}");
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn another_limit_moves_all_but_one_in_n() {
-        for (old, new) in [(10_000, 9_999), (10_000, 5_000), (10_000, 20_000), (10_000, 1_000)] {
-            let (old, new) = (ShardLimit::new(old).unwrap(), ShardLimit::new(new).unwrap());
-            for n in [2, 5, 16] {
-                let workers = NonZeroU32::new(n).unwrap();
-                let fingerprints =
-                    (0..100_000u64).map(|at| Fingerprint(at.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
-                let stays = fingerprints
-                    .filter(|print| {
-                        owner(old.code(*print), old, workers) == owner(new.code(*print), new, workers)
-                    })
-                    .count();
-                let share = stays as f64 / 100_000.0 * f64::from(n);
-                assert!((0.9..1.1).contains(&share), "{old:?} -> {new:?}, {n}: {share}");
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::pool::Deferred;
 use crate::run::{RunStatus, StartMethod};
 use crate::sensor::{EndReason, OnLanded, OnMissed, SensorState};
-use crate::store::StateSet;
+use crate::store::contract::StateSet;
 use crate::task::{AttemptRuns, LeaseLoss, TaskState};
 
 macro_rules! codes {

@@ -1,58 +1,35 @@
-//! Storage: the traits a store implements, and the stores of the crate.
+//! Storage: a store, its transactions, and the stores of the crate.
 //!
-//! A store keeps, finds and changes rows. It decides nothing: what is admitted, retried or poked is decided by the
-//! pure modules and handed to the store as conditional writes, which say in their names what they are conditional on
-//! and answer with what they really changed.
+//! Open a store ([`SqliteStore::open`], [`MemoryStore::new`], `PostgresStore::connect`), and use it by [`StoreExt::read`] and
+//! [`StoreExt::write`]. Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods are all that a host does with tasks, pools,
+//! limits, sensors and runs. The same [`Tx`] works in a transaction that the host owns.
 //!
-//! All work happens inside [`Store::transact`]. The life-cycle operations in [`crate::service`] take a
-//! [`StoreTx`], so they run alike in a transaction of the store's and in one that the host owns.
-//!
-//! # Writing a store
-//!
-//! Implement the four traits [`TaskTx`], [`PoolTx`], [`SensorTx`] and [`RunTx`] on a transaction type, and [`Store`] on
-//! a handle. The contract is the conformance suite, `stationmaster::conformance` (feature `testing`): a store that
-//! passes it answers as the crate's own do. In short:
-//!
-//! * A transaction is all or nothing, isolated from others as if they ran one after another, and sees its own writes.
-//! * Every method takes many and answers many, in the order of its arguments unless it says otherwise. An empty
-//!   argument is answered with an empty result. A row named twice in one call is changed by the first and answered for
-//!   the second as changed already; of two full replacements (`put_…`) the last counts.
-//! * A method that answers an error has changed nothing, so a body may go on after it. A read transaction refuses every
-//!   method that writes (kind `ReadOnly`).
-//! * Instants are truncated to the microsecond; the first number given to anything is 1.
-//! * Names come back byte for byte and sort by their bytes. Instants have microseconds.
-//! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
+//! A backend implements the traits in [`contract`].
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod code;
+pub mod contract;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod filing;
 mod memory;
-mod pool;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod run;
-mod sensor;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 pub(crate) mod tally;
-mod task;
-mod tick;
+mod tx;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
+pub use contract::{Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion};
 pub use memory::MemoryStore;
-pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-pub use run::RunTx;
-pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use task::{Discrepancy, Inserted, Move, Moved, StateSet, TaskTx};
-pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
+pub use tx::{Effects, ReadTx, Stale, Tx};
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 
@@ -116,11 +93,6 @@ impl StoreInfo {
     }
 }
 
-/// A transaction: everything a store can do.
-pub trait StoreTx: TaskTx + PoolTx + SensorTx + RunTx {}
-
-impl<T: TaskTx + PoolTx + SensorTx + RunTx + ?Sized> StoreTx for T {}
-
 /// A store. Object-safe: services hold an `Arc<dyn Store>`.
 pub trait Store: Debug + Send + Sync {
     /// What the store is.
@@ -135,7 +107,7 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// What `body` answered, or the store's own failure. [`crate::error::StoreErrorKind::Indeterminate`] only if the
     /// commit itself failed in a way that leaves its effect open. After an error the store goes on working.
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()>;
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 }
 
 /// How often [`StoreExt::write`] runs its body again after a [`crate::error::StoreErrorKind::Conflict`].
@@ -148,7 +120,7 @@ pub trait StoreExt {
     /// # Errors
     ///
     /// As [`Store::transact`].
-    fn read<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
+    fn read<T>(&self, body: impl FnMut(&mut ReadTx<'_>) -> Result<T>) -> Result<T>;
 
     /// Runs `body` in a transaction that writes; runs it again, up to [`CONFLICT_RETRIES`] times, when another
     /// writer came between its decision and its commit, or when the database ended it for the sake of another transaction
@@ -166,20 +138,20 @@ pub trait StoreExt {
     /// use stationmaster::store::{MemoryStore, StoreExt};
     ///
     /// let store = MemoryStore::new();
-    /// store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?))?;
-    /// let pools = store.read(|tx| Ok(tx.all_pools()?))?;
+    /// store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
+    /// let pools = store.read(|tx| tx.all_pools())?;
     /// assert_eq!(pools.len(), 2, "default_pool and db");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    fn write<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
+    fn write<T>(&self, body: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T>;
 }
 
 impl<S: Store + ?Sized> StoreExt for S {
-    fn read<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
-        once(self, TxMode::Read, body)
+    fn read<T>(&self, mut body: impl FnMut(&mut ReadTx<'_>) -> Result<T>) -> Result<T> {
+        once(self, TxMode::Read, |tx| body(tx))
     }
 
-    fn write<T>(&self, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
+    fn write<T>(&self, mut body: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
         let mut left = CONFLICT_RETRIES;
         loop {
             match once(self, TxMode::Write, &mut body) {
@@ -207,7 +179,7 @@ fn nested() -> StoreError {
 fn once<S: Store + ?Sized, T>(
     store: &S,
     mode: TxMode,
-    mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>,
+    mut body: impl FnMut(&mut Tx<'_>) -> Result<T>,
 ) -> Result<T> {
     let mut answer = None;
     store.transact(mode, &mut |tx| {

@@ -2,6 +2,7 @@
 
 mod fault;
 pub mod history;
+mod raw;
 mod steps;
 mod sweep;
 
@@ -10,5 +11,6 @@ pub use crate::conformance::{Snapshot, Watch};
 pub use crate::store::postgres::watch::{RoundTrip, SentStatement, planner_settings, watch_round_trips};
 pub use crate::store::tally::{RunReads, count_run_reads};
 pub use fault::{Fault, FaultStore, Struck, When};
+pub use raw::{RawStoreExt, raw};
 pub use steps::{Step, life, watch};
 pub use sweep::{KINDS, Sweep, sweep_faults};

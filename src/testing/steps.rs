@@ -11,16 +11,14 @@ use crate::canonical::PokeContext;
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::lease::LeaseRef;
+use crate::ops::{AdmitOrder, Finish, Mark};
+use crate::ops::{EarlyStop, Silence};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
-use crate::service::lifecycle::{
-    AdmitOrder, Finish, Mark, admit, clear, end_sensors, enqueue, finish, mark, reap, register,
-    register_with, renew, start,
-};
-use crate::service::runs::{self, EarlyStop, Silence};
 use crate::shard::ShardLimit;
-use crate::store::{ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker};
+use crate::store::Tx;
+use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
 use crate::task::{AttemptRuns, LeaseLoss, NewTask, TaskRecord, TaskState};
 use crate::time::from_micros;
 use chrono::{DateTime, Utc};
@@ -32,7 +30,7 @@ pub struct Step {
     /// What it does.
     pub name: &'static str,
     /// Does it. Fails only if the store does; panics if the store answers what it should not.
-    pub run: fn(&mut dyn StoreTx) -> Result<()>,
+    pub run: fn(&mut Tx<'_>) -> Result<()>,
 }
 
 fn at(seconds: i64) -> DateTime<Utc> {
@@ -69,12 +67,13 @@ fn tasks() -> Vec<NewTask> {
     TASKS.iter().map(|name| task(name)).collect()
 }
 
-fn record(tx: &mut dyn StoreTx, name: &str) -> Result<TaskRecord> {
-    Ok(tx.tasks(&[key(name)])?.remove(0).expect("the task is there"))
+fn record(tx: &mut Tx<'_>, name: &str) -> Result<TaskRecord> {
+    let mut found = tx.tasks(&[key(name)])?;
+    Ok(found.remove(0).expect("the task is there"))
 }
 
 /// The leases of those of the tasks that have one.
-fn leases(tx: &mut dyn StoreTx, names: &[&str]) -> Result<Vec<LeaseRef>> {
+fn leases(tx: &mut Tx<'_>, names: &[&str]) -> Result<Vec<LeaseRef>> {
     let leased = names.iter().map(|name| record(tx, name)).collect::<Result<Vec<_>>>()?;
     Ok(leased.into_iter().map(|task| task.lease_ref()).collect())
 }
@@ -103,7 +102,7 @@ macro_rules! steps {
     };
 }
 
-/// Every operation of [`crate::service::lifecycle`] and [`crate::service::runs`] that writes, and every writing method of a store
+/// Every operation of [`crate::ops`] and [`crate::ops`] that writes, and every writing method of a store
 /// that a host may call by itself, in an order in which each finds what it needs. Begins on an empty store; each writes something.
 ///
 /// # Examples
@@ -123,23 +122,23 @@ pub fn life() -> Vec<Step> {
             tx.put_pools(&pools)?
         };
         "put_limits": |tx| tx.put_limits(&[LimitSpec::new("tenant".try_into()?, 50).unwrap(), LimitSpec::new("gone".try_into()?, 1)?])?;
-        "enqueue": |tx| enqueue(tx, at(0), &tasks())?;
-        "admit": |tx| assert!(admit(tx, at(1), &order("t1"))?.granted.len() == 9);
+        "enqueue": |tx| tx.enqueue(at(0), &tasks())?;
+        "admit": |tx| assert!(tx.admit(at(1), &order("t1"))?.granted.len() == 9);
         "start": |tx| {
             let leases = leases(tx, &TASKS)?;
-            start(tx, at(2), &leases)?
+            tx.start(at(2), &leases)?
         };
         "renew": |tx| {
             let leases = leases(tx, &["a", "b"])?;
-            renew(tx, at(3), Duration::from_secs(60), &leases)?
+            tx.renew(at(3), Duration::from_secs(60), &leases)?
         };
         "register": |tx| {
             let sensors: Vec<_> = leases(tx, &["a", "b"])?.into_iter().map(sensor).collect();
-            register(tx, at(4), &sensors)?
+            tx.register(at(4), &sensors)?
         };
         "register_with": |tx| {
             let sensors: Vec<_> = leases(tx, &["d", "recorded"])?.into_iter().map(sensor).collect();
-            register_with(tx, at(4), &SmartSensorConfig::default(), &sensors)?
+            tx.register_with(at(4), &SmartSensorConfig::default(), &sensors)?
         };
         "end_sensors": |tx| {
             let leases = leases(tx, &["a", "b", "d", "recorded"])?;
@@ -149,7 +148,7 @@ pub fn life() -> Vec<Step> {
                 (leases[1], Ending::new(landed, TaskState::Scheduled)),
                 (leases[3], Ending::new(failed, TaskState::Failed)),
             ];
-            end_sensors(tx, at(5), &ends)?
+            tx.end_sensors(at(5), &ends)?
         };
         "finish": |tx| {
             let leases = leases(tx, &["c", "e", "f", "g"])?;
@@ -159,36 +158,36 @@ pub fn life() -> Vec<Step> {
                 Finish::skipped(leases[2], "not needed"),
                 Finish::given_back(leases[3]),
             ];
-            finish(tx, at(6), &ends)?
+            tx.finish(at(6), &ends)?
         };
-        "admit what came due": |tx| assert!(admit(tx, at(12), &order("t2"))?.granted.len() == 4);
+        "admit what came due": |tx| assert!(tx.admit(at(12), &order("t2"))?.granted.len() == 4);
         "acknowledge_events": |tx| tx.acknowledge_events(&[1, 2])?;
-        "forget_events": |tx| tx.forget_events(at(500), 9)?;
+        "forget_events": |tx| tx.raw().forget_events(at(500), 9)?;
         "mark": |tx| {
             let [sensing, leased] = ["d", "g"].map(|name| Mark::new(key(name), TaskState::Skipped, "by hand"));
-            mark(tx, at(13), &[sensing, leased])?
+            tx.mark(at(13), &[sensing, leased])?
         };
-        "clear": |tx| clear(tx, at(14), &[key("e"), key("recorded")])?;
-        "reap": |tx| assert!(!reap(tx, at(100), 99)?.is_empty());
-        "survey": |tx| assert!(tx.survey(&SurveyQuery::new().promote(at(200), 9))?.promoted > 0);
-        "record": |tx| runs::record(tx, &[run("r1"), run("r2"), run("r3").heartbeat(at(2))], EarlyStop::Refuse)?;
-        "beat": |tx| tx.beat_runs_if_open(&[RunBeat::new(run("r1").key, at(3))])?;
-        "stop": |tx| runs::stop(tx, &[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], EarlyStop::Refuse)?;
-        "close_silent": |tx| runs::close_silent(tx, at(90), &Silence::after(Duration::from_secs(10)).unwrap())?;
-        "put_worker": |tx| tx.put_worker(&worker())?;
+        "clear": |tx| tx.clear(at(14), &[key("e"), key("recorded")])?;
+        "reap": |tx| assert!(!tx.reap(at(100), 99)?.is_empty());
+        "survey": |tx| assert!(tx.raw().survey(&SurveyQuery::new().promote(at(200), 9))?.promoted > 0);
+        "record": |tx| tx.record_runs(&[run("r1"), run("r2"), run("r3").heartbeat(at(2))], EarlyStop::Refuse)?;
+        "beat": |tx| tx.beat_runs(&[RunBeat::new(run("r1").key, at(3))])?;
+        "stop": |tx| tx.stop_runs(&[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], EarlyStop::Refuse)?;
+        "close_silent": |tx| tx.close_silent_runs(at(90), &Silence::after(Duration::from_secs(10)).unwrap())?;
+        "put_worker": |tx| tx.raw().put_worker(&worker())?;
         "put_shards": |tx| {
             let lease = ShardLease::new(1, Some("worker".try_into()?), 1, at(50));
-            tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?
+            tx.raw().put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?
         };
-        "delete_worker": |tx| tx.delete_worker(&"worker".try_into()?)?;
-        "put_worker again": |tx| tx.put_worker(&worker())?;
-        "forget_workers": |tx| tx.forget_workers(at(60), 9)?;
-        "forget_requests": |tx| assert!(!admit(tx, at(210), &order("t3").remember(Duration::from_secs(205)))?.granted.is_empty());
-        "forget_ended": |tx| assert!(tx.forget_ended(at(300), at(300), 99)? > 0);
+        "delete_worker": |tx| tx.raw().delete_worker(&"worker".try_into()?)?;
+        "put_worker again": |tx| tx.raw().put_worker(&worker())?;
+        "forget_workers": |tx| tx.raw().forget_workers(at(60), 9)?;
+        "forget_requests": |tx| assert!(!tx.admit(at(210), &order("t3").remember(Duration::from_secs(205)))?.granted.is_empty());
+        "forget_ended": |tx| assert!(tx.forget_ended(at(400), Duration::from_secs(100), 99)? > 0);
         "delete_runs": |tx| tx.delete_runs(&[run("r1").key])?;
         "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
         "delete_limits": |tx| tx.delete_limits(&["tenant".try_into()?, "gone".try_into()?])?;
-        "delete_pools": |tx| tx.delete_pools_if_unused(&["q".try_into()?])?;
+        "delete_pools": |tx| tx.delete_pools(&["q".try_into()?])?;
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::steps::{life, watch};
 use super::{Fault, FaultStore, Snapshot, Step, When};
 use crate::error::{Error, Result, StoreErrorKind};
-use crate::store::{Store, StoreExt, StoreTx, TxMode};
+use crate::store::{ReadTx, Store, StoreExt, TxMode};
 
 /// The kinds of failure that a sweep tries.
 pub const KINDS: [StoreErrorKind; 5] = [
@@ -124,7 +124,7 @@ fn look(store: &FaultStore) -> Snapshot {
     seen
 }
 
-fn snapshot(tx: &mut dyn StoreTx) -> Result<Snapshot> {
+fn snapshot(tx: &mut ReadTx<'_>) -> Result<Snapshot> {
     Ok(Snapshot::take(tx, &watch())?)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | here | stands for |
 //! |---|---|
-//! | [`AsyncStore`], [`AsyncRuns`] | transactions, the [life-cycle operations](crate::service::lifecycle) and the [door to the runs](crate::service::runs), on any [`Store`](crate::store::Store) |
+//! | [`AsyncStore`] | [`StoreExt::read`](crate::store::StoreExt::read) and [`write`](crate::store::StoreExt::write), on any [`Store`](crate::store::Store) |
 //! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
 //! | [`run()`] | [`run_blocking`](crate::service::run_blocking) |
 //! | [`AsyncPoke`], [`AsyncPokeMany`] | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany): see [`Poker::kind_async`](crate::service::Poker::kind_async) |
@@ -30,8 +30,8 @@
 //! Every future may be dropped at any await. Nothing is lost by it, and no slot leaks:
 //!
 //! * *A transaction is whole or was not begun.* A call that waits for its turn when its future is dropped is never made; one
-//!   that was begun runs to its end. The caller does not know which, so it asks, or repeats the call: each operation of
-//!   [`AsyncStore`] says what a second one answers. All are idempotent, or fenced by the lease's epoch, so none has two effects.
+//!   that was begun runs to its end. The caller does not know which, so it asks, or repeats the call: every verb is idempotent, or
+//!   fenced by the lease's epoch, so none has two effects.
 //! * *A tick runs to its end*, and its report waits for the next call. What an admitter granted to a dropped call is the answer
 //!   to its next one; if the admitter is dropped, too, it is given back. See [`AsyncService`].
 //! * *A poke* whose poker is dropped or leaves is dropped at its next await. Its sensors wait for the next poker.
@@ -47,7 +47,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //! use stationmaster::clock::{Clock, SystemClock};
-//! use stationmaster::service::lifecycle::Finish;
+//! use stationmaster::ops::Finish;
 //! use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, WakingStore};
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::tokio::{AsyncAdmitter, AsyncStore, run};
@@ -58,7 +58,7 @@
 //! let handle = LoopHandle::new();
 //! let store = AsyncStore::new(Arc::new(WakingStore::new(MemoryStore::new(), handle.clone())));
 //! let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-//! store.enqueue(SystemClock.now(), [task]).await?;
+//! store.write(move |tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).await?;
 //!
 //! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! let mut admitter = AsyncAdmitter::new(admitter);
@@ -67,9 +67,9 @@
 //!     for task in admission.into_iter().flat_map(|admission| admission.granted) {
 //!         let (store, handle, lease) = (store.clone(), handle.clone(), task.lease_ref());
 //!         work.spawn(async move {
-//!             store.start(SystemClock.now(), [lease]).await?;
-//!             // … the work, and now and then store.renew(…): stop if it returns `Moved::No` …
-//!             let finished = store.finish(SystemClock.now(), [Finish::success(lease)]).await;
+//!             store.write(move |tx| tx.start(SystemClock.now(), &[lease])).await?;
+//!             // … the work, and now and then tx.renew(…): stop if it returns `Moved::No` …
+//!             let finished = store.write(move |tx| tx.finish(SystemClock.now(), &[Finish::success(lease)])).await;
 //!             handle.stop(); // this host has one task
 //!             finished
 //!         });
@@ -80,22 +80,19 @@
 //! while let Some(done) = work.join_next().await {
 //!     println!("{:?}", done.expect("no panic")?);
 //! }
-//! assert!(store.audit().await?.is_empty());
+//! assert!(store.read(|tx| tx.audit()).await?.is_empty());
 //! # Ok(())
 //! # }
 //! ```
 
 mod blocking;
-mod lifecycle;
 mod poke;
 mod run;
-mod runs;
 mod service;
 mod store;
 
 pub use poke::{AsyncPoke, AsyncPokeMany};
 pub use run::run;
-pub use runs::AsyncRuns;
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;
 

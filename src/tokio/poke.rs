@@ -94,7 +94,7 @@ where
 }
 
 impl Poker {
-    /// Answers for this kind with this poke, whose futures are tasks of this runtime.
+    /// Sets the poke of this kind. Its futures are tasks of this runtime.
     ///
     /// At most 1,000 are in flight at once (Airflow: the triggerer's `default_capacity`), unless [`Poker::at_once`] says
     /// otherwise. They need none of the poker's threads. Kinds of both sorts work side by side.
@@ -133,7 +133,7 @@ impl Poker {
         self.kind_of_futures(&kind, Arc::new(OnRuntime { runtime, look }), NonZeroUsize::MIN)
     }
 
-    /// Answers for this kind with this poke, at most `at_most` targets in one future. Its deadline is the smallest of its
+    /// Sets the poke of this kind, which is given at most `at_most` targets in one future. Its deadline is the smallest of its
     /// groups; [`Poker::at_once`] counts futures, not targets.
     ///
     /// # Examples

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::blocking::{current, joined};
 use crate::error::{NoRuntime, Result};
-use crate::service::lifecycle::Admission;
+use crate::ops::Admission;
 use crate::service::{Admitter, LoopHandle, Service};
 
 /// A service for tasks of a tokio runtime: its ticks are made on the runtime's threads for blocking work, one at a time.
@@ -212,7 +212,8 @@ where
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let (store, now) = (AsyncStore::new(Arc::new(MemoryStore::new())), from_micros(0));
-/// store.enqueue(now, [NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?)]).await?;
+/// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+/// store.write(move |tx| tx.enqueue(now, std::slice::from_ref(&task))).await?;
 /// let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 /// let mut admitter = AsyncAdmitter::new(admitter);
 /// assert_eq!(admitter.admit(now, 4).await?.granted.len(), 1);

@@ -8,7 +8,7 @@ use ::tokio::time::timeout;
 
 use super::blocking::{current, joined};
 use crate::error::{NoRuntime, Result, StoreError, StoreErrorKind};
-use crate::store::{Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use crate::store::{ReadTx, Store, StoreExt, StoreInfo, Tx, TxMode};
 
 /// How many calls of each mode are at work at once, unless the host says otherwise.
 const AT_ONCE: usize = 16;
@@ -26,15 +26,14 @@ const AT_ONCE: usize = 16;
 /// The runtime needs a timer (`enable_time`) if the store has a lock timeout, and at least twice [`Self::at_once`] threads
 /// for blocking work (tokio's default is 512).
 ///
-/// The life-cycle operations stand here under their own names; those of the runs are in [`Self::runs`]. A future may be
-/// dropped at any await: see the [module](super).
+/// A body owns what it uses. A future may be dropped at any await: see the [module](super).
 ///
 /// # Examples
 ///
 /// ```
 /// use std::sync::Arc;
 /// use stationmaster::pool::{PoolSpec, Slots};
-/// use stationmaster::store::{MemoryStore, SurveyQuery};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::tokio::AsyncStore;
 /// use stationmaster::{NewTask, TaskKey};
@@ -42,11 +41,11 @@ const AT_ONCE: usize = 16;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = AsyncStore::new(Arc::new(MemoryStore::new()));
 /// let four = PoolSpec::new("db", Slots::Limited(4))?;
-/// store.write(move |tx| Ok(tx.put_pools(std::slice::from_ref(&four))?)).await?;
+/// store.write(move |tx| tx.put_pools(std::slice::from_ref(&four))).await?;
 ///
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).pool("db".try_into()?);
-/// store.enqueue(from_micros(0), [task]).await?;
-/// assert_eq!(store.read(|tx| Ok(tx.survey(&SurveyQuery::new())?)).await?.lanes.len(), 1);
+/// store.write(move |tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task))).await?;
+/// assert!(store.read(|tx| tx.audit()).await?.is_empty());
 /// # Ok::<(), stationmaster::Error>(())
 /// # }).unwrap();
 /// ```
@@ -91,7 +90,7 @@ impl AsyncStore {
     /// goes on in the caller.
     pub async fn read<T: Send + 'static>(
         &self,
-        body: impl FnMut(&mut dyn StoreTx) -> Result<T> + Send + 'static,
+        body: impl FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.call(TxMode::Read, move |store| store.read(body)).await
     }
@@ -104,7 +103,7 @@ impl AsyncStore {
     /// rolls back, and goes on in the caller.
     pub async fn write<T: Send + 'static>(
         &self,
-        body: impl FnMut(&mut dyn StoreTx) -> Result<T> + Send + 'static,
+        body: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.call(TxMode::Write, move |store| store.write(body)).await
     }

@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use stationmaster::Error;
 use stationmaster::error::Result;
 use stationmaster::id::{Namespace, WorkflowId};
+use stationmaster::ops::EarlyStop;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use stationmaster::service::runs::{EarlyStop, record, stop};
-use stationmaster::store::{Moved, Store, StoreExt, StoreTx};
+use stationmaster::store::{Moved, Store, StoreExt, Tx};
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 
 use super::{size, stores};
@@ -86,7 +87,7 @@ fn check(condition: bool, what: impl FnOnce() -> String) -> Result<()> {
     if condition { Ok(()) } else { Err(Error::abort(what())) }
 }
 
-fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
+fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
     match op {
         Op::Put { key: number, start, length, workflow } => {
             let mut run = RunRecord::open(key(*number), from_micros(*start));
@@ -95,11 +96,11 @@ fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
             }
             run.workflow = workflow.then(|| WorkflowId::new("w")).transpose()?;
             model.insert(run.key.clone(), run.clone());
-            record(tx, &[run], EarlyStop::Keep)
+            tx.record_runs(&[run], EarlyStop::Keep)
         }
         Op::Close { key: number, at } => {
             let close = RunClose::new(key(*number), from_micros(*at), RunStatus::Failed);
-            let moved = tx.close_runs_if_open(std::slice::from_ref(&close))?;
+            let moved = raw(tx).close_runs_if_open(std::slice::from_ref(&close))?;
             let open = model.get_mut(&close.key).filter(|run| run.stop.is_none());
             check((moved == [Moved::Yes]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
             if let Some(run) = open {
@@ -112,7 +113,7 @@ fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
             if let Some(run) = model.get_mut(&close.key) {
                 *run = run.clone().closed(close.stop, close.status);
             }
-            stop(tx, &[close], EarlyStop::Keep).map(drop)
+            tx.stop_runs(&[close], EarlyStop::Keep).map(drop)
         }
         Op::Reopen { key: number } => change(tx, model, *number, |run| {
             let now = run.stop.unwrap_or(run.start);
@@ -121,7 +122,7 @@ fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
         Op::Suspend { key: number, at } => change(tx, model, *number, |run| run.suspend(from_micros(*at))),
         Op::Beat { key: number, at } => {
             let beat = RunBeat::new(key(*number), from_micros(*at));
-            let moved = tx.beat_runs_if_open(std::slice::from_ref(&beat))?;
+            let moved = tx.beat_runs(std::slice::from_ref(&beat))?;
             let open = model.get_mut(&beat.key).filter(|run| run.stop.is_none());
             check((moved == [Moved::Yes]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
             if let Some(run) = open {
@@ -188,7 +189,7 @@ fn apply(tx: &mut dyn StoreTx, model: &mut Model, op: &Op) -> Result<()> {
 }
 
 fn change(
-    tx: &mut dyn StoreTx,
+    tx: &mut Tx<'_>,
     model: &mut Model,
     number: u8,
     with: impl FnOnce(RunRecord) -> RunRecord,
@@ -196,7 +197,7 @@ fn change(
     match model.get_mut(&key(number)) {
         Some(run) => {
             *run = with(run.clone());
-            record(tx, std::slice::from_ref(run), EarlyStop::Keep)
+            tx.record_runs(std::slice::from_ref(run), EarlyStop::Keep)
         }
         None => Ok(()),
     }

@@ -5,10 +5,12 @@ use stationmaster::admission::{Ageing, Policy, ReasonKind};
 use stationmaster::bounds::MAX_SLOTS;
 use stationmaster::error::Invalid;
 use stationmaster::id::{IdError, LimitKey, PoolName};
+use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-use stationmaster::service::lifecycle::{Finish, Finished, enqueue, finish, renew, start};
 use stationmaster::service::{Admitter, AdmitterOptions};
-use stationmaster::store::{MemoryStore, Moved, StoreExt, SurveyQuery};
+use stationmaster::store::contract::SurveyQuery;
+use stationmaster::store::{MemoryStore, Moved, StoreExt};
+use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskRecord};
 
 use crate::{Scene, at, db, key, on_every_store, secs};
@@ -20,7 +22,7 @@ fn seen(scene: &Scene<'_>) -> (Vec<PoolRecord>, Vec<Option<TaskRecord>>, String)
         Ok((
             tx.all_pools()?,
             tasks,
-            format!("{:?} {:?}", tx.all_limits()?, tx.survey(&SurveyQuery::new())?.lanes),
+            format!("{:?} {:?}", tx.all_limits()?, raw(tx).survey(&SurveyQuery::new())?.lanes),
         ))
     });
     read.unwrap()
@@ -48,7 +50,7 @@ fn a_weight_of_none_or_above_the_cap() {
         changes_nothing(scene, || {
             for slots in [0, MAX_SLOTS + 1, u32::MAX] {
                 let tasks = [db("good", 1), db("bad", slots)];
-                let refused = scene.store.write(|tx| enqueue(tx, at(1), &tasks)).unwrap_err();
+                let refused = scene.store.write(|tx| tx.enqueue(at(1), &tasks)).unwrap_err();
                 let Error::Invalid(Invalid::TaskSlots { task, slots: told }) = &refused else {
                     panic!("{refused:?}")
                 };
@@ -116,14 +118,14 @@ fn a_foreign_lease_is_stale() {
             LeaseRef::new(TaskNo(i64::MAX), i64::MAX),
         ];
         changes_nothing(scene, || {
-            let renewed = scene.store.write(|tx| renew(tx, at(1), secs(99), &foreign)).unwrap();
+            let renewed = scene.store.write(|tx| tx.renew(at(1), secs(99), &foreign)).unwrap();
             assert_eq!(renewed, [Moved::No; 6]);
-            let started = scene.store.write(|tx| start(tx, at(1), &foreign)).unwrap();
+            let started = scene.store.write(|tx| tx.start(at(1), &foreign)).unwrap();
             assert_eq!(started, [Moved::No; 6]);
             let ends = foreign.map(Finish::success);
-            assert_eq!(scene.store.write(|tx| finish(tx, at(1), &ends)).unwrap(), [Finished::Stale; 6]);
+            assert_eq!(scene.store.write(|tx| tx.finish(at(1), &ends)).unwrap(), [Finished::Stale; 6]);
         });
-        let renewed = scene.store.write(|tx| renew(tx, at(1), secs(99), &[own])).unwrap();
+        let renewed = scene.store.write(|tx| tx.renew(at(1), secs(99), &[own])).unwrap();
         assert_eq!(renewed, [Moved::Yes]);
     });
 }

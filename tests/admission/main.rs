@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::admission::Policy;
+use stationmaster::ops::{Admission, AdmitOrder, Finish};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-use stationmaster::service::lifecycle::{
-    Admission, AdmitOrder, Finish, admit, enqueue, explain, finish, start,
-};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
@@ -28,7 +26,7 @@ struct Scene<'a> {
 fn on_every_store(scenario: impl Fn(&Scene<'_>)) {
     let run = |store: &dyn Store| {
         scenario(&Scene { store, ticks: 0.into() });
-        assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), []);
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
     };
     run(&MemoryStore::new());
     #[cfg(feature = "sqlite")]
@@ -61,15 +59,15 @@ fn names(tasks: &[TaskRecord]) -> Vec<&str> {
 
 impl Scene<'_> {
     fn pool(&self, name: &str, slots: Slots) {
-        self.store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new(name, slots)?])?)).unwrap();
+        self.store.write(|tx| tx.put_pools(&[PoolSpec::new(name, slots)?])).unwrap();
     }
 
     fn record(&self, name: &str) -> PoolRecord {
-        self.store.read(|tx| Ok(tx.pools(&[name.try_into()?])?)).unwrap().remove(0).unwrap()
+        self.store.read(|tx| tx.pools(&[name.try_into()?])).unwrap().remove(0).unwrap()
     }
 
     fn put(&self, now: i64, tasks: &[NewTask]) {
-        self.store.write(|tx| enqueue(tx, at(now), tasks)).unwrap();
+        self.store.write(|tx| tx.enqueue(at(now), tasks)).unwrap();
     }
 
     fn order(&self, budget: usize) -> AdmitOrder {
@@ -79,7 +77,7 @@ impl Scene<'_> {
     }
 
     fn admit(&self, now: i64, order: &AdmitOrder) -> Admission {
-        self.store.write(|tx| admit(tx, at(now), order)).unwrap()
+        self.store.write(|tx| tx.admit(at(now), order)).unwrap()
     }
 
     fn tick(&self, now: i64, policy: &Policy) -> Admission {
@@ -88,18 +86,18 @@ impl Scene<'_> {
 
     fn start(&self, now: i64, tasks: &[TaskRecord]) {
         let leases: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
-        self.store.write(|tx| start(tx, at(now), &leases)).unwrap();
+        self.store.write(|tx| tx.start(at(now), &leases)).unwrap();
     }
 
     fn succeed(&self, now: i64, task: &TaskRecord) {
-        self.store.write(|tx| finish(tx, at(now), &[Finish::success(task.lease_ref())])).unwrap();
+        self.store.write(|tx| tx.finish(at(now), &[Finish::success(task.lease_ref())])).unwrap();
     }
 
     fn why(&self, task: &str) -> String {
-        self.store.read(|tx| explain(tx, &key(task))).unwrap().to_string()
+        self.store.read(|tx| tx.explain(&[key(task)])).unwrap()[0].to_string()
     }
 
     fn task(&self, name: &str) -> TaskRecord {
-        self.store.read(|tx| Ok(tx.tasks(&[key(name)])?)).unwrap().remove(0).unwrap()
+        self.store.read(|tx| tx.tasks(&[key(name)])).unwrap().remove(0).unwrap()
     }
 }

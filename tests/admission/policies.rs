@@ -2,10 +2,8 @@
 
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{Ageing, AirflowWindow, Policy, Reason, ReasonKind};
+use stationmaster::ops::{EnqueueOptions, Finish, Outcome, RetryAdvice};
 use stationmaster::pool::Slots;
-use stationmaster::service::lifecycle::{
-    EnqueueOptions, Finish, Outcome, RetryAdvice, enqueue, enqueue_with, finish, reap,
-};
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::task::LeaseLoss;
@@ -77,7 +75,7 @@ fn what_stands_before_the_big_one_is_not_held_up() {
 fn other_pools_and_hopeless_tasks_are_not_touched_by_a_reservation() {
     on_every_store(|scene| {
         let limit = limits::free("closed").unwrap();
-        scene.store.write(|tx| Ok(tx.put_limits(&[LimitSpec::new(limit.clone(), 0)?])?)).unwrap();
+        scene.store.write(|tx| tx.put_limits(&[LimitSpec::new(limit.clone(), 0)?])).unwrap();
         big_one_behind_small_ones(scene, db("never", 5).priority(2));
         scene.put(0, &[db("limited", 4).priority(1).limit(limit.clone())]);
         scene.put(100, &[db("small", 1), NewTask::new(key("elsewhere"))]);
@@ -115,14 +113,14 @@ fn a_task_waits_from_its_due_instant_and_again_from_its_retry() {
         );
         scene.start(111, std::slice::from_ref(&big));
         let failed = Outcome::Failed { message: "no".into(), retry: RetryAdvice::Policy };
-        scene.store.write(|tx| finish(tx, at(120), &[Finish::new(big.lease_ref(), failed.clone())])).unwrap();
+        scene.store.write(|tx| tx.finish(at(120), &[Finish::new(big.lease_ref(), failed.clone())])).unwrap();
         assert_eq!(scene.task("big").ready_at, at(130), "when the retry comes due");
         let other = scene.tick(120, &reserve(60)).granted.remove(0);
         scene.succeed(120, &other);
 
         let again = scene.tick(131, &reserve(60)).granted.remove(0);
         assert_eq!(again.ready_at, at(130));
-        scene.store.write(|tx| reap(tx, at(2_000_000), 9)).unwrap();
+        scene.store.write(|tx| tx.reap(at(2_000_000), 9)).unwrap();
         let lost = scene.task("big");
         assert_eq!(
             (lost.state, lost.ready_at),
@@ -137,7 +135,7 @@ fn old_tasks_catch_up_with_urgent_ones() {
     on_every_store(|scene| {
         let options = EnqueueOptions::default().ageing(Ageing::Linear { period: secs(60) });
         let put = |now, task: NewTask| {
-            scene.store.write(|tx| enqueue_with(tx, at(now), &options, std::slice::from_ref(&task))).unwrap();
+            scene.store.write(|tx| tx.enqueue_with(at(now), &options, std::slice::from_ref(&task))).unwrap();
         };
         put(0, NewTask::new(key("old")).priority(0));
         put(61, NewTask::new(key("one")).priority(1));
@@ -155,7 +153,7 @@ fn tasks_without_ageing_go_before_those_with_it() {
         let options = EnqueueOptions::default().ageing(Ageing::Linear { period: secs(60) });
         let now = 1_700_000_000;
         let aged = NewTask::new(key("aged")).priority(1_000);
-        scene.store.write(|tx| enqueue_with(tx, at(now), &options, std::slice::from_ref(&aged))).unwrap();
+        scene.store.write(|tx| tx.enqueue_with(at(now), &options, std::slice::from_ref(&aged))).unwrap();
         scene.put(now, &[NewTask::new(key("plain")).priority(-1_000)]);
         assert_eq!(names(&scene.tick(now, &Policy::Backfill).granted), ["plain", "aged"]);
     });
@@ -166,7 +164,7 @@ fn every_kind_of_reason_is_counted() {
     on_every_store(|scene| {
         scene.pool("db", Slots::Limited(2));
         let limit = limits::free("tenant").unwrap();
-        scene.store.write(|tx| Ok(tx.put_limits(&[LimitSpec::new(limit.clone(), 1)?])?)).unwrap();
+        scene.store.write(|tx| tx.put_limits(&[LimitSpec::new(limit.clone(), 1)?])).unwrap();
         scene.put(0, &[db("first", 1).priority(9), db("two", 2).priority(8), db("three", 3), db("more", 1)]);
         scene.put(0, &[NewTask::new(key("nowhere")).pool("nowhere".try_into().unwrap())]);
         scene.put(0, &["l1", "l2", "l3"].map(|name| NewTask::new(key(name)).limit(limit.clone())));
@@ -217,7 +215,7 @@ fn a_window_tells_what_it_did_not_reach_and_what_is_missing() {
 #[test]
 fn the_admitter_takes_the_policy_from_its_options() {
     let store = std::sync::Arc::new(MemoryStore::new());
-    let put = |tasks: &[NewTask]| store.write(|tx| enqueue(tx, at(0), tasks)).unwrap();
+    let put = |tasks: &[NewTask]| store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
     put(&[NewTask::new(key("a")).pool_slots(128)]);
     put(&["b", "c"].map(|name| NewTask::new(key(name)).priority(1)));
     let options = AdmitterOptions::default().budget(1).policy(reserve(0));

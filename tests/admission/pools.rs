@@ -4,20 +4,20 @@ use stationmaster::NewTask;
 use stationmaster::admission::{Policy, Reason};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::PoolName;
+use stationmaster::ops::Mark;
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::lifecycle::{Mark, mark, register};
 use stationmaster::store::{PoolDeletion, StoreExt};
 use stationmaster::{TaskRecord, TaskState};
 
 use crate::{Scene, at, db, key, names, on_every_store, secs};
 
 fn delete(scene: &Scene<'_>, name: &str) -> PoolDeletion {
-    scene.store.write(|tx| Ok(tx.delete_pools_if_unused(&[name.try_into()?])?)).unwrap()[0]
+    scene.store.write(|tx| tx.delete_pools(&[name.try_into()?])).unwrap()[0]
 }
 
 fn stats(scene: &Scene<'_>, name: &str) -> PoolStats {
-    scene.store.read(|tx| Ok(tx.pool_stats(&[name.try_into()?])?)).unwrap()[0].unwrap()
+    scene.store.read(|tx| tx.pool_stats(&[name.try_into()?])).unwrap()[0].unwrap()
 }
 
 fn sense(scene: &Scene<'_>, task: &TaskRecord) {
@@ -25,7 +25,7 @@ fn sense(scene: &Scene<'_>, task: &TaskRecord) {
     let settings = Settings::new(secs(60), secs(600)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();
     let sensor = NewSensor::new(task.lease_ref(), "k".try_into().unwrap(), context, settings);
-    scene.store.write(|tx| register(tx, at(0), std::slice::from_ref(&sensor))).unwrap();
+    scene.store.write(|tx| tx.register(at(0), std::slice::from_ref(&sensor))).unwrap();
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn statistics_are_sums_of_slots() {
     for (deferred, open) in [(Deferred::GiveBack, 40 - 2 - 3), (Deferred::Keep, 40 - 2 - 3 - 5)] {
         on_every_store(|scene| {
             let pool = PoolSpec::new("db", Slots::Limited(40)).unwrap().deferred(deferred);
-            scene.store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).unwrap();
+            scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
             scene.put(0, &[db("running", 2), db("sensing", 5), db("ended", 6)]);
             let granted = scene.tick(0, &Policy::Backfill).granted;
             scene.start(0, &granted[..1]);
@@ -112,7 +112,7 @@ fn statistics_are_sums_of_slots() {
             let pool = scene.record("db");
             assert_eq!(stats(scene, "db"), PoolStats::new(&pool, 2, 3, 7 + 7 + 41, 5));
             assert_eq!(stats(scene, "db").open, Some(open));
-            let unknown = scene.store.read(|tx| Ok(tx.pool_stats(&["nowhere".try_into()?])?)).unwrap();
+            let unknown = scene.store.read(|tx| tx.pool_stats(&["nowhere".try_into()?])).unwrap();
             assert_eq!(unknown, [None]);
         });
     }
@@ -122,7 +122,7 @@ fn statistics_are_sums_of_slots() {
 fn kept_slots_come_back_when_the_sensing_task_is_ended() {
     on_every_store(|scene| {
         let pool = PoolSpec::new("db", Slots::Limited(2)).unwrap().deferred(Deferred::Keep);
-        scene.store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).unwrap();
+        scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
         scene.put(0, &[db("waits", 2), db("next", 1)]);
         let granted = scene.tick(0, &Policy::Backfill).granted;
         sense(scene, &granted[0]);
@@ -130,7 +130,7 @@ fn kept_slots_come_back_when_the_sensing_task_is_ended() {
         // What was kept is given back even if the option has changed since.
         scene.pool("db", Slots::Limited(2));
         let end = [Mark::new(key("waits"), TaskState::Skipped, "enough")];
-        scene.store.write(|tx| mark(tx, at(1), &end)).unwrap();
+        scene.store.write(|tx| tx.mark(at(1), &end)).unwrap();
         assert_eq!(scene.record("db").used, 0);
         assert_eq!(names(&scene.tick(1, &Policy::Backfill).granted), ["next"]);
     });
@@ -142,7 +142,7 @@ fn pools_survive_json() {
         let text = r#"{"name":"db","slots":4,"description":"four at once","deferred":"keep"}"#;
         let spec: PoolSpec = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&spec).unwrap(), text);
-        scene.store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&spec))?)).unwrap();
+        scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&spec))).unwrap();
         scene.put(0, &[db("a", 3)]);
         scene.tick(0, &Policy::Backfill);
         let record = scene.record("db");

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::admission::{LaneKey, Policy};
+use stationmaster::ops::AdmitOrder;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue};
-use stationmaster::store::{Inserted, Store, StoreExt, StoreTx};
+use stationmaster::store::{Inserted, Store, StoreExt, Tx};
 use stationmaster::{NewTask, Result, TaskKey, TaskNo};
 
 use crate::oracle::{Expected, walk};
@@ -24,14 +24,14 @@ fn order(name: &str, budget: usize) -> AdmitOrder {
 }
 
 /// Admits what is to hold leases while the pools are unlimited and no limit is defined, then gives them their sizes.
-fn set_up(tx: &mut dyn StoreTx, world: &World) -> Result<Vec<TaskNo>> {
+fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskNo>> {
     for (name, _) in &world.pools {
         tx.put_pools(&[PoolSpec::new(name.as_str(), Slots::Unlimited)?])?;
     }
     let leased: Vec<_> =
         world.leased.iter().enumerate().map(|(n, lane)| task(format!("leased{n}"), lane)).collect();
-    enqueue(tx, world.now, &leased)?;
-    assert_eq!(admit(tx, world.now, &order("set-up", usize::MAX))?.granted.len(), leased.len());
+    tx.enqueue(world.now, &leased)?;
+    assert_eq!(tx.admit(world.now, &order("set-up", usize::MAX))?.granted.len(), leased.len());
     for (name, slots) in &world.pools {
         tx.put_pools(&[PoolSpec::new(name.as_str(), *slots)?])?;
     }
@@ -43,7 +43,7 @@ fn set_up(tx: &mut dyn StoreTx, world: &World) -> Result<Vec<TaskNo>> {
         let mut task = task(n.to_string(), &waiting.lane).priority(waiting.priority);
         task.key.map_index = waiting.map_index;
         let task = task.logical_date(waiting.logical_date);
-        match enqueue(tx, waiting.ready_at, &[task])?[0] {
+        match tx.enqueue(waiting.ready_at, &[task])?[0] {
             Inserted::New(no) => numbers.push(no),
             Inserted::Exists(no) => panic!("{no:?} is there twice"),
         }
@@ -53,7 +53,7 @@ fn set_up(tx: &mut dyn StoreTx, world: &World) -> Result<Vec<TaskNo>> {
 
 /// Two ticks in one transaction, each compared with the walk over what is there before it; rolled back at the end.
 pub(crate) fn check(store: &dyn Store, world: &World) {
-    let body = |tx: &mut dyn StoreTx| {
+    let body = |tx: &mut Tx<'_>| {
         let numbers = set_up(tx, world)?;
         let first = tick(tx, world, &numbers, "first")?;
         let is_left = |at: &usize| !first.admitted.contains(at);
@@ -70,9 +70,9 @@ pub(crate) fn check(store: &dyn Store, world: &World) {
     assert_eq!(answer.unwrap_err().to_string(), "the transaction was rolled back by its caller: done");
 }
 
-fn tick(tx: &mut dyn StoreTx, world: &World, numbers: &[TaskNo], name: &str) -> Result<Expected> {
+fn tick(tx: &mut Tx<'_>, world: &World, numbers: &[TaskNo], name: &str) -> Result<Expected> {
     let expected = walk(world, numbers);
-    let admission = admit(tx, world.now, &order(name, world.budget).policy(world.policy.clone()))?;
+    let admission = tx.admit(world.now, &order(name, world.budget).policy(world.policy.clone()))?;
     let place = |no| numbers.iter().position(|number| *number == no).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.no)).collect();
     assert_eq!(admitted, expected.admitted, "{name} tick of {world:?}");

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use stationmaster::conformance::{self, Capabilities, Readers};
 use stationmaster::store::postgres::tokio_postgres::{Client, Config, IsolationLevel, NoTls};
 use stationmaster::store::postgres::{Isolation, PostgresOptions, Schema, attach};
-use stationmaster::store::{Durability, PostgresStore, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{Durability, PostgresStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, Result};
 
 use crate::scratch::rekeyed::as_by_a_pooler;
@@ -83,14 +83,16 @@ impl Store for Host {
         StoreInfo::new("postgres of a host", 1, Durability::Process)
     }
 
-    fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         let begin = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start();
         let transaction = self.runtime.block_on(begin).map_err(Error::abort)?;
         std::thread::scope(|scope| {
             let (mut tx, serving) = attach(&transaction, &self.schema);
             scope.spawn(|| self.runtime.block_on(serving));
-            body(&mut tx)
+            let mut tx = tx.tx();
+            body(&mut tx)?;
+            tx.check_whole()
         })?;
         self.runtime.block_on(transaction.commit()).map_err(Error::abort)
     }

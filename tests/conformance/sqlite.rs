@@ -8,7 +8,7 @@ use std::time::Duration;
 use stationmaster::conformance::{self, Capabilities, Readers};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate};
-use stationmaster::store::{Durability, SqliteStore, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{Durability, SqliteStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, Result};
 
 use crate::bent::{Bent, Fault};
@@ -74,10 +74,12 @@ impl Store for Host {
         StoreInfo::new("sqlite of a host", 1, Durability::Process)
     }
 
-    fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let mut conn = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(Error::abort)?;
-        body(&mut SqliteTx::attach(&tx, &self.prefix)?)?;
+        let mut ours = SqliteTx::attach(&tx, &self.prefix)?;
+        body(&mut ours)?;
+        ours.check_whole()?;
         tx.commit().map_err(Error::abort)
     }
 }

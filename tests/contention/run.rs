@@ -97,7 +97,7 @@ pub fn run(trial: Trial<'_>) -> Outcome {
     let Trial { place, processes, seconds, mood, bears, pause, disturb } = trial;
     let store = place.open(Commits::Quick);
     let pools = POOLS.map(|(name, slots)| PoolSpec::new(name, Slots::Limited(slots)).unwrap());
-    store.write(|tx| Ok(tx.put_pools(&pools)?)).unwrap();
+    store.write(|tx| tx.put_pools(&pools)).unwrap();
 
     let length = Duration::from_secs(seconds);
     let end = Instant::now() + length;
@@ -148,7 +148,7 @@ pub fn run(trial: Trial<'_>) -> Outcome {
         }
     }
     outcome.summary = history.check().unwrap();
-    let found = store.read(|tx| Ok(tx.audit()?)).unwrap();
+    let found = store.read(|tx| tx.audit()).unwrap();
     assert!(found.is_empty(), "{found:?}");
     outcome
 }

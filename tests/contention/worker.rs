@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, Result};
+use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::lifecycle::{Finish, Finished, enqueue, finish, renew};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::{Moved, Store, StoreExt};
 use stationmaster::task::LeaseLoss;
@@ -149,7 +149,7 @@ impl Worker {
                     .lease_loss(LeaseLoss::Requeue { at_most: u32::MAX })
             })
             .collect();
-        self.store.write(|tx| enqueue(tx, SystemClock.now(), &tasks))?;
+        self.store.write(|tx| tx.enqueue(SystemClock.now(), &tasks))?;
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Worker {
         let until = micros(now + length).unsigned_abs();
         let Self { diary, store, .. } = self;
         self.held = diary.call(Operation::Renew(ids(&held), until), || {
-            let moved = store.write(|tx| renew(tx, now, length, &held))?;
+            let moved = store.write(|tx| tx.renew(now, length, &held))?;
             let kept: Vec<LeaseRef> = held
                 .iter()
                 .zip(moved)
@@ -195,7 +195,7 @@ impl Worker {
         let Self { diary, store, orders, .. } = self;
         diary.call(Operation::End(ids(&held)), || {
             let finishes: Vec<Finish> = held.iter().map(|lease| Finish::success(*lease)).collect();
-            let finished = store.write(|tx| finish(tx, SystemClock.now(), &finishes))?;
+            let finished = store.write(|tx| tx.finish(SystemClock.now(), &finishes))?;
             let accepted = |finished: &Finished| *finished != Finished::Stale;
             assert!(orders.mood == Mood::Wild || finished.iter().all(accepted), "a lease was lost");
             let ended: Vec<LeaseRef> = held
@@ -224,7 +224,7 @@ impl Worker {
         let Self { diary, store, .. } = self;
         diary.call(operation.clone(), || {
             let spec = PoolSpec::new(pool, Slots::Limited(slots))?;
-            store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&spec))?))?;
+            store.write(|tx| tx.put_pools(std::slice::from_ref(&spec)))?;
             Ok(((), operation))
         })
     }

@@ -44,7 +44,7 @@ fn check(plain: &Plain, schema: &str, acknowledged: &Acknowledged) {
 }
 
 fn audit(place: &Place) {
-    let found = place.open(Commits::Durable).read(|tx| Ok(tx.audit()?)).unwrap();
+    let found = place.open(Commits::Durable).read(|tx| tx.audit()).unwrap();
     assert!(found.is_empty(), "{found:?}");
 }
 

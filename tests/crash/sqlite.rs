@@ -42,6 +42,6 @@ fn survives_kills_at_random_moments() {
     kill_at_random_moments(&place, kills, Duration::from_millis(20), &|acknowledged| {
         check(&path, acknowledged)
     });
-    let found = place.open(Commits::Durable).read(|tx| Ok(tx.audit()?)).unwrap();
+    let found = place.open(Commits::Durable).read(|tx| tx.audit()).unwrap();
     assert!(found.is_empty(), "{found:?}");
 }

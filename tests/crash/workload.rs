@@ -11,11 +11,9 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, Result, StoreErrorKind};
 use stationmaster::id::LimitKey;
+use stationmaster::ops::{Finish, Finished, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::lifecycle::{
-    Finish, Finished, Outcome, Registered, enqueue, finish, register, start,
-};
 use stationmaster::service::{
     Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
@@ -106,7 +104,7 @@ impl Workload {
                 if n % 4 == 0 { task.limit(database.clone()) } else { task }
             })
             .collect();
-        let inserted = store.write(|tx| enqueue(tx, SystemClock.now(), &tasks))?;
+        let inserted = store.write(|tx| tx.enqueue(SystemClock.now(), &tasks))?;
         for inserted in inserted {
             let Inserted::New(no) = inserted else { panic!("a key of this process was there already") };
             say(&format!("enqueued {}", no.0));
@@ -117,7 +115,7 @@ impl Workload {
         for lease in &leases {
             say(&format!("admitted {} {}", lease.no.0, lease.epoch));
         }
-        let started = store.write(|tx| start(tx, SystemClock.now(), &leases))?;
+        let started = store.write(|tx| tx.start(SystemClock.now(), &leases))?;
         let running: Vec<LeaseRef> = leases
             .iter()
             .zip(started)
@@ -137,7 +135,7 @@ impl Workload {
                 NewSensor::new(lease, "coin".try_into().unwrap(), context, settings)
             })
             .collect();
-        let registered = store.write(|tx| register(tx, SystemClock.now(), &sensors))?;
+        let registered = store.write(|tx| tx.register(SystemClock.now(), &sensors))?;
         for (sensor, registered) in sensors.iter().zip(registered) {
             if let Registered::Waiting(_) = registered {
                 say(&format!("registered {} {}", sensor.lease.no.0, sensor.lease.epoch));
@@ -154,7 +152,7 @@ impl Workload {
                 Finish::new(lease, outcome)
             })
             .collect();
-        let finished = store.write(|tx| finish(tx, SystemClock.now(), &finishes))?;
+        let finished = store.write(|tx| tx.finish(SystemClock.now(), &finishes))?;
         for (asked, finished) in finishes.iter().zip(finished) {
             if let Finished::Ended(state) = finished {
                 say(&format!("ended {} {} {state}", asked.lease.no.0, asked.lease.epoch));

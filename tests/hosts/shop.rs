@@ -32,7 +32,7 @@ impl Shop {
 
     pub fn task(&self, order: i64) -> Option<TaskRecord> {
         let key = TaskKey::new(NAMESPACE, WORKFLOW, order.to_string(), TASK).expect("a key");
-        self.store.read(|tx| Ok(tx.tasks(&[key.clone()])?)).expect("tasks").remove(0)
+        self.store.read(|tx| tx.tasks(&[key.clone()])).expect("tasks").remove(0)
     }
 
     /// Admits the task that ships this order.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stationmaster::ops::{AdmitOrder, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::lifecycle::{AdmitOrder, Fenced, Finish, admit, enqueue, finish};
 use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
@@ -18,10 +18,8 @@ pub fn main() {
     let tasks: Vec<NewTask> = (0..TASKS)
         .map(|n| NewTask::new(TaskKey::new("n", "w", "r", n.to_string()).expect("a key")))
         .collect();
-    store
-        .write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(3))?])?))
-        .expect("a pool");
-    store.write(|tx| enqueue(tx, now, &tasks)).expect("tasks");
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(3))?])).expect("a pool");
+    store.write(|tx| tx.enqueue(now, &tasks)).expect("tasks");
 
     let done = Arc::new(Mutex::new(0));
     std::thread::scope(|scope| {
@@ -39,10 +37,10 @@ pub fn main() {
                         1,
                         Duration::from_secs(60),
                     );
-                    let granted = store.write(|tx| admit(tx, now, &order)).expect("a tick").granted;
+                    let granted = store.write(|tx| tx.admit(now, &order)).expect("a tick").granted;
                     let ends: Vec<Finish> =
                         granted.iter().map(|task| Finish::success(task.lease_ref())).collect();
-                    store.write(|tx| finish(tx, now, &ends)?.fenced()).expect("an end");
+                    store.write(|tx| tx.finish(now, &ends)?.fenced()).expect("an end");
                     *done.lock() += granted.len();
                 }
             });

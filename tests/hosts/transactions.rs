@@ -7,7 +7,8 @@ mod shop;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use shop::{Lease, NOW, Shop};
-use stationmaster::service::lifecycle::{Fenced, Finish, enqueue, finish, start};
+use stationmaster::ops::{Fenced, Finish};
+use stationmaster::store::Tx;
 use stationmaster::store::sqlite::{Prefix, SqliteTx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::time::from_micros;
@@ -15,7 +16,7 @@ use stationmaster::{LeaseRef, NewTask, TaskKey, TaskNo};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn attach<'c>(tx: &'c Transaction<'_>) -> Result<SqliteTx<'c>> {
+fn attach<'c>(tx: &'c Transaction<'_>) -> Result<Tx<'c>> {
     Ok(SqliteTx::attach(tx, &Prefix::default())?)
 }
 
@@ -25,14 +26,14 @@ fn order(tx: &Transaction<'_>, id: i64) -> Result<()> {
         .limit("carrier".try_into()?)
         .lease_loss(LeaseLoss::Requeue { at_most: 2 })
         .payload(format!("{{\"order\":{id}}}"));
-    enqueue(&mut attach(tx)?, from_micros(NOW), &[task])?;
+    attach(tx)?.enqueue(from_micros(NOW), &[task])?;
     Ok(())
 }
 
 fn ship(tx: &Transaction<'_>, id: i64, lease: Lease) -> Result<()> {
     tx.execute("UPDATE orders SET state = 'shipped' WHERE id = ?1", [id])?;
     let lease = LeaseRef::new(TaskNo(lease.no), lease.epoch);
-    finish(&mut attach(tx)?, from_micros(NOW), &[Finish::success_with(lease, "by air")])?.fenced()?;
+    attach(tx)?.finish(from_micros(NOW), &[Finish::success_with(lease, "by air")])?.fenced()?;
     Ok(())
 }
 
@@ -59,7 +60,7 @@ pub fn main() -> Result<()> {
     shop.lose();
     let lease = shop.admit(1);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    start(&mut attach(&tx)?, from_micros(NOW), &[LeaseRef::new(TaskNo(lease.no), lease.epoch)])?.fenced()?;
+    attach(&tx)?.start(from_micros(NOW), &[LeaseRef::new(TaskNo(lease.no), lease.epoch)])?.fenced()?;
     tx.commit()?;
 
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;

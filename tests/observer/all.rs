@@ -10,8 +10,8 @@ use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::ops::{Finish, Mark};
 use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
-use stationmaster::service::lifecycle::{Finish, Mark, enqueue, finish, mark, register, renew, start};
 use stationmaster::service::observer::{
     Metric, MetricKind, ObservedStore, Observer, finished, metrics, registered,
 };
@@ -19,7 +19,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
     Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::time::{add, from_micros};
@@ -54,11 +54,11 @@ fn key(task: &str) -> TaskKey {
 /// Enqueues tasks and starts them.
 fn running(store: &Arc<dyn Store>, admitter: &mut Admitter, now: u64, tasks: &[&str]) -> Vec<LeaseRef> {
     let tasks: Vec<NewTask> = tasks.iter().map(|task| NewTask::new(key(task))).collect();
-    store.write(|tx| enqueue(tx, at(now), &tasks)).unwrap();
+    store.write(|tx| tx.enqueue(at(now), &tasks)).unwrap();
     let granted = admitter.tick(at(now)).unwrap().granted;
     assert_eq!(granted.len(), tasks.len());
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
-    store.write(|tx| start(tx, at(now), &leases)).unwrap();
+    store.write(|tx| tx.start(at(now), &leases)).unwrap();
     leases
 }
 
@@ -78,7 +78,7 @@ impl Store for Contended {
         self.0.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let fail = mode == TxMode::Write && self.1.swap(false, Ordering::SeqCst);
         let conflict = || Error::from(StoreError::new(StoreErrorKind::Conflict, "on purpose"));
         self.0.transact(mode, &mut |tx| if fail { body(tx).and(Err(conflict())) } else { body(tx) })
@@ -103,11 +103,11 @@ fn everything() -> Told {
 
     // A task that comes due, whose lease is lost, and which is forgotten; a finish and a renewal that come too late.
     let late = NewTask::new(key("lost")).not_before(at(5)).lease_loss(LeaseLoss::Fail);
-    store.write(|tx| enqueue(tx, at(0), std::slice::from_ref(&late))).unwrap();
+    store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&late))).unwrap();
     let lost = admitter.tick(at(5)).unwrap().granted[0].lease_ref();
     reaper.tick(at(15)).unwrap();
-    store.write(|tx| renew(tx, at(16), Duration::from_secs(1), &[lost])).unwrap();
-    let answers = store.write(|tx| finish(tx, at(16), &[Finish::success(lost)])).unwrap();
+    store.write(|tx| tx.renew(at(16), Duration::from_secs(1), &[lost])).unwrap();
+    let answers = store.write(|tx| tx.finish(at(16), &[Finish::success(lost)])).unwrap();
     finished(&*observer, &answers);
     assert_eq!(reaper.tick(at(100)).unwrap().forgotten, 1);
 
@@ -126,7 +126,7 @@ fn everything() -> Told {
         sensor(3, "good", "1"),
         sensor(4, "good", "1"),
     ];
-    let answers = store.write(|tx| register(tx, at(100), &sensors)).unwrap();
+    let answers = store.write(|tx| tx.register(at(100), &sensors)).unwrap();
     registered(&*observer, &answers);
     let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
     let held = gate.clone();
@@ -162,7 +162,7 @@ fn everything() -> Told {
     }
 
     // An event, one that is dropped, and an admission that another writer disturbs.
-    store.write(|tx| mark(tx, at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
+    store.write(|tx| tx.mark(at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
     let drops = ReaperOptions::default().limit(1).keep_events(Duration::ZERO);
     Reaper::new(store.clone(), drops).unwrap().observed_by(observer.clone()).tick(at(now + 1)).unwrap();
     Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
@@ -205,7 +205,7 @@ fn a_tick_that_fails_tells_what_it_did() {
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();
     let sensor = NewSensor::new(lease, "good".try_into().unwrap(), context, settings);
-    inner.write(|tx| register(tx, at(0), std::slice::from_ref(&sensor))).unwrap();
+    inner.write(|tx| tx.register(at(0), std::slice::from_ref(&sensor))).unwrap();
 
     let store = Arc::new(FaultStore::new(inner));
     let refusing = store.clone();
@@ -241,7 +241,7 @@ fn what_comes_after_a_panic_is_told() {
     }
     let half = Arc::new(Half(Recorder::default()));
     let store = ObservedStore::new(MemoryStore::new(), half.clone());
-    store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key("a"))])).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])).unwrap();
     let mut admitter = Admitter::new(Arc::new(store), "h".try_into().unwrap(), AdmitterOptions::default())
         .unwrap()
         .observed_by(half.clone());
@@ -273,7 +273,7 @@ fn async_pokes_are_counted_and_measured() {
             NewSensor::new(*lease, "http".try_into().unwrap(), context, settings)
         })
         .collect();
-    store.write(|tx| register(tx, at(0), &sensors)).unwrap();
+    store.write(|tx| tx.register(at(0), &sensors)).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let poke = |request: OwnedPokeRequest| async move {
         if request.context.as_str().contains("never") {

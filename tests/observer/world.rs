@@ -10,16 +10,14 @@ use proptest::prelude::*;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::ops::{Finish, Finished, Mark, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, OnMissed, Poked, SensorEvent, Settings};
-use stationmaster::service::lifecycle::{
-    Finish, Finished, Mark, Outcome, Registered, clear, enqueue, finish, mark, register, renew, start,
-};
 use stationmaster::service::observer::{ObservedStore, Observer, finished, registered};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::time::{self, from_micros};
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
@@ -98,7 +96,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    fn run(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn run(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let fault = if mode == TxMode::Write { self.next.lock().take() } else { None };
         let fail = |kind| Error::Store(StoreError::new(kind, "on purpose"));
         match fault {
@@ -115,7 +113,7 @@ impl Store for Faulty {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let answer = self.run(mode, body);
         let word = match &answer {
             Ok(()) => "ok",
@@ -174,7 +172,7 @@ impl World {
             Some(observer) => Arc::new(ObservedStore::new(Shared(faulty.clone()), observer.clone())),
             None => faulty.clone(),
         };
-        store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("small", Slots::Limited(3))?])?)).unwrap();
+        store.write(|tx| tx.put_pools(&[PoolSpec::new("small", Slots::Limited(3))?])).unwrap();
         let pokes: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let heard = pokes.clone();
         let poke = move |request: &PokeRequest<'_>| {
@@ -237,7 +235,7 @@ impl World {
     /// The tasks as they are, read past the observer.
     pub fn tasks(&self) -> Vec<TaskRecord> {
         let keys = &self.keys;
-        self.faulty.inner.read(|tx| Ok(tx.tasks(keys)?)).unwrap().into_iter().flatten().collect()
+        self.faulty.inner.read(|tx| tx.tasks(keys)).unwrap().into_iter().flatten().collect()
     }
 
     pub fn step(&mut self, op: &Op) {
@@ -300,7 +298,7 @@ impl World {
                 }
                 self.keys.push(key);
                 self.truth.add("tasks_enqueued_total{}", 1);
-                format!("{:?}", self.store.write(|tx| enqueue(tx, now, std::slice::from_ref(&task))).unwrap())
+                format!("{:?}", self.store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task))).unwrap())
             }
             Op::Admit { budget } => {
                 let conflict = *self.faulty.next.lock() == Some(1);
@@ -324,13 +322,13 @@ impl World {
             }
             Op::Start { lease } => {
                 let lease = self.lease(lease);
-                let answers = self.store.write(|tx| start(tx, now, &[lease])).unwrap();
+                let answers = self.store.write(|tx| tx.start(now, &[lease])).unwrap();
                 self.calls("start", &answers);
                 format!("{answers:?}")
             }
             Op::Renew { lease } => {
                 let lease = self.lease(lease);
-                let answers = self.store.write(|tx| renew(tx, now, secs(60), &[lease])).unwrap();
+                let answers = self.store.write(|tx| tx.renew(now, secs(60), &[lease])).unwrap();
                 self.calls("renew", &answers);
                 format!("{answers:?}")
             }
@@ -351,8 +349,7 @@ impl World {
                 }
                 let kind = "file".try_into().unwrap();
                 let sensor = NewSensor::new(self.lease(lease), kind, context, settings);
-                let answers =
-                    self.store.write(|tx| register(tx, now, std::slice::from_ref(&sensor))).unwrap();
+                let answers = self.store.write(|tx| tx.register(now, std::slice::from_ref(&sensor))).unwrap();
                 let word = match &answers[0] {
                     Registered::Waiting(_) => "waiting",
                     Registered::NotRunning => "not_running",
@@ -416,16 +413,16 @@ impl World {
             Op::Mark { task } => {
                 let Some(key) = self.keys.get(task) else { return String::new() };
                 let marks = [Mark::new(key.clone(), TaskState::Failed, "by hand")];
-                format!("{:?}", self.store.write(|tx| mark(tx, now, &marks)).unwrap())
+                format!("{:?}", self.store.write(|tx| tx.mark(now, &marks)).unwrap())
             }
             Op::Clear { task } => {
                 let Some(key) = self.keys.get(task) else { return String::new() };
-                format!("{:?}", self.store.write(|tx| clear(tx, now, std::slice::from_ref(key))).unwrap())
+                format!("{:?}", self.store.write(|tx| tx.clear(now, std::slice::from_ref(key))).unwrap())
             }
             Op::RollBack => {
                 let task = NewTask::new(TaskKey::new("ns", "w", "r", "never").unwrap());
                 let answer: Result<()> = self.store.write(|tx| {
-                    enqueue(tx, now, std::slice::from_ref(&task))?;
+                    tx.enqueue(now, std::slice::from_ref(&task))?;
                     Err(Error::abort("on purpose"))
                 });
                 format!("{answer:?}")
@@ -439,7 +436,7 @@ impl World {
 
     fn finish(&mut self, what: Finish) -> String {
         let now = self.now;
-        let answers = self.store.write(|tx| finish(tx, now, std::slice::from_ref(&what))).unwrap();
+        let answers = self.store.write(|tx| tx.finish(now, std::slice::from_ref(&what))).unwrap();
         self.became("finished_total", &answers);
         if let Some(observer) = &self.observer {
             finished(&**observer, &answers);
@@ -466,7 +463,7 @@ impl Store for Shared {
         self.0.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.0.transact(mode, body)
     }
 }

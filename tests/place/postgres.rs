@@ -11,7 +11,7 @@ use stationmaster::store::postgres::tokio_postgres::{
 use stationmaster::store::postgres::{
     Isolation, PostgresOptions, PostgresStore, Schema, SynchronousCommit, attach,
 };
-use stationmaster::store::{Durability, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{Durability, Store, StoreInfo, Tx, TxMode};
 use tokio::runtime::{Builder, Runtime};
 
 use super::Commits;
@@ -122,7 +122,7 @@ impl Store for Host {
         StoreInfo::new("postgres of a host", 1, Durability::Process)
     }
 
-    fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let level = match self.level {
             Level::ReadCommitted => IsolationLevel::ReadCommitted,
             Level::RepeatableRead => IsolationLevel::RepeatableRead,
@@ -137,7 +137,9 @@ impl Store for Host {
         std::thread::scope(|scope| {
             let (mut tx, serving) = attach(&transaction, &self.schema);
             scope.spawn(|| self.runtime.block_on(serving));
-            body(&mut tx)
+            let mut tx = tx.tx();
+            body(&mut tx)?;
+            tx.check_whole()
         })?;
         self.runtime.block_on(transaction.commit()).map_err(of_host)
     }

@@ -1,4 +1,4 @@
-//! Answers that come when much has changed.
+//! Outcomes that come when much has changed.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
+use stationmaster::ops::{Cleared, Mark};
 use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
-use stationmaster::service::lifecycle::{Cleared, Mark, clear, enqueue, mark, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeReport, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::testing::FaultStore;
@@ -65,7 +65,7 @@ pub fn sense_with(
 ) {
     let new: Vec<NewTask> =
         tasks.iter().map(|(task, _)| NewTask::new(key(task)).retry(retry.clone())).collect();
-    store.write(|tx| enqueue(tx, at(now), &new)).unwrap();
+    store.write(|tx| tx.enqueue(at(now), &new)).unwrap();
     register_ready(store, now, kind, tasks, settings);
 }
 
@@ -92,26 +92,26 @@ pub fn register_ready(
         .collect();
     store
         .write(|tx| {
-            start(tx, at(now), &leases)?;
-            register(tx, at(now), &sensors)
+            tx.start(at(now), &leases)?;
+            tx.register(at(now), &sensors)
         })
         .unwrap();
 }
 
 /// Takes a task from its sensor, and has it wait for the target again.
 pub fn register_again(store: &Arc<dyn Store>, now: i64, task: (&str, &str), settings: Settings) {
-    store.write(|tx| mark(tx, at(now), &[Mark::new(key(task.0), TaskState::Skipped, "again")])).unwrap();
-    let cleared = store.write(|tx| clear(tx, at(now), &[key(task.0)])).unwrap();
+    store.write(|tx| tx.mark(at(now), &[Mark::new(key(task.0), TaskState::Skipped, "again")])).unwrap();
+    let cleared = store.write(|tx| tx.clear(at(now), &[key(task.0)])).unwrap();
     assert_eq!(cleared, [Cleared::Ready]);
     register_ready(store, now, "kind", &[task], settings);
 }
 
 pub fn state(store: &Arc<dyn Store>, task: &str) -> TaskState {
-    store.read(|tx| Ok(tx.tasks(&[key(task)])?)).unwrap().remove(0).unwrap().state
+    store.read(|tx| tx.tasks(&[key(task)])).unwrap().remove(0).unwrap().state
 }
 
 pub fn events(store: &Arc<dyn Store>) -> Vec<SensorEvent> {
-    store.read(|tx| Ok(tx.events(0, 1_000)?)).unwrap()
+    store.read(|tx| tx.events(0, 1_000)).unwrap()
 }
 
 /// Ticks at one instant until the reports say so.

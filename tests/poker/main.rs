@@ -9,11 +9,12 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::Result;
+use stationmaster::ops::Mark;
 use stationmaster::sensor::{EndReason, NewSensor, Poked, SensorRecord, Settings};
-use stationmaster::service::lifecycle::{Mark, enqueue, mark, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
+use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 use stores::stores;
@@ -40,7 +41,7 @@ fn secs(seconds: u64) -> Duration {
 fn sense(store: &Arc<dyn Store>, now: i64, names: &[&str], settings: Settings) {
     let tasks: Vec<NewTask> =
         names.iter().map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap())).collect();
-    store.write(|tx| enqueue(tx, at(now), &tasks)).unwrap();
+    store.write(|tx| tx.enqueue(at(now), &tasks)).unwrap();
     let mut admitter =
         Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
     let granted = admitter.tick(at(now)).unwrap().granted;
@@ -54,8 +55,8 @@ fn sense(store: &Arc<dyn Store>, now: i64, names: &[&str], settings: Settings) {
         .collect();
     store
         .write(|tx| {
-            start(tx, at(now), &leases)?;
-            register(tx, at(now), &sensors)
+            tx.start(at(now), &leases)?;
+            tx.register(at(now), &sensors)
         })
         .unwrap();
 }
@@ -66,7 +67,7 @@ fn waits(interval: u64, timeout: u64) -> Settings {
 
 fn state(store: &Arc<dyn Store>, name: &str) -> TaskState {
     let key = TaskKey::new("ns", "w", "r", name).unwrap();
-    store.read(|tx| Ok(tx.tasks(std::slice::from_ref(&key))?)).unwrap().remove(0).unwrap().state
+    store.read(|tx| tx.tasks(std::slice::from_ref(&key))).unwrap().remove(0).unwrap().state
 }
 
 fn options() -> PokerOptions {
@@ -197,7 +198,7 @@ fn the_smallest_interval_of_a_group_counts() {
         sense(&store, 0, &["t"], waits(100, 10_000));
         // The same target again, for another task.
         let key = TaskKey::new("ns", "w", "r2", "t").unwrap();
-        store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key.clone())])).unwrap();
+        store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key.clone())])).unwrap();
         let mut admitter =
             Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
         let lease = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
@@ -205,8 +206,8 @@ fn the_smallest_interval_of_a_group_counts() {
         let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, waits(10, 10_000));
         store
             .write(|tx| {
-                start(tx, at(0), &[lease])?;
-                register(tx, at(0), std::slice::from_ref(&sensor))
+                tx.start(at(0), &[lease])?;
+                tx.register(at(0), std::slice::from_ref(&sensor))
             })
             .unwrap();
         for now in 0..=100 {
@@ -349,7 +350,7 @@ fn an_answer_too_long_to_be_kept_fails_its_sensors_and_no_others() {
             .kind("kind".try_into().unwrap(), poke);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.landed, report.failed), (0, 2));
-        let events = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap();
+        let events = store.read(|tx| tx.events(0, 9)).unwrap();
         assert!(events.iter().all(|event| event.ending.reason == EndReason::Failed));
         assert!(
             events.iter().any(|event| event
@@ -381,7 +382,7 @@ impl Store for Counting {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let weight = if mode == TxMode::Read { 1 } else { 1_000 };
         self.transactions.fetch_add(weight, Ordering::SeqCst);
         self.inner.transact(mode, body)
@@ -397,11 +398,11 @@ fn a_sensor_that_was_forgotten_before_its_end_was_seen_is_not_poked_again() {
         poker.tick(at(0)).unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 2);
         let key = TaskKey::new("ns", "w", "r", "gone").unwrap();
-        store.write(|tx| mark(tx, at(1), &[Mark::new(key.clone(), TaskState::Skipped, "x")])).unwrap();
+        store.write(|tx| tx.mark(at(1), &[Mark::new(key.clone(), TaskState::Skipped, "x")])).unwrap();
         let seqs: Vec<u64> =
-            store.read(|tx| Ok(tx.events(0, 9)?)).unwrap().iter().map(|event| event.seq).collect();
-        store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap();
-        assert_eq!(store.write(|tx| Ok(tx.forget_ended(at(2), at(2), 9)?)).unwrap(), 1);
+            store.read(|tx| tx.events(0, 9)).unwrap().iter().map(|event| event.seq).collect();
+        store.write(|tx| tx.acknowledge_events(&seqs)).unwrap();
+        assert_eq!(store.write(|tx| Ok(raw(tx).forget_ended(at(2), at(2), 9)?)).unwrap(), 1);
         let mut report = poker.tick(at(2)).unwrap();
         assert_eq!((report.sensors, report.loaded), (1, 1), "it reads anew what waits");
         report = poker.tick(at(3)).unwrap();

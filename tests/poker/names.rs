@@ -1,6 +1,7 @@
 //! Pokers of one name: beside each other, one after the other.
 
 use super::*;
+use stationmaster::testing::raw;
 
 /// The shards that it holds, and until when its name is another one's.
 fn tick(poker: &mut Poker, now: i64) -> (u32, Option<i64>) {
@@ -79,7 +80,7 @@ fn a_poker_that_comes_back_after_its_successor_began_holds_nothing() {
         assert_eq!(tick(&mut next, 30), (4, None));
         assert_eq!(tick(&mut late, 31), (0, Some(60)));
         late.leave().unwrap();
-        let holders = store.read(|tx| Ok(tx.shard_leases()?)).unwrap();
+        let holders = store.read(|tx| Ok(raw(tx).shard_leases()?)).unwrap();
         assert!(holders.iter().all(|lease| lease.holder.is_some()), "{holders:?}");
         assert_eq!(tick(&mut next, 40), (4, None));
         next.leave().unwrap();

@@ -8,9 +8,9 @@ fn reap(store: &Arc<dyn Store>, now: i64, options: ReaperOptions) -> ReapReport 
 }
 
 fn acknowledge(store: &Arc<dyn Store>) {
-    let events = store.read(|tx| Ok(tx.events(0, 1_000)?)).unwrap();
+    let events = store.read(|tx| tx.events(0, 1_000)).unwrap();
     let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-    store.write(|tx| Ok(tx.acknowledge_events(&seqs)?)).unwrap();
+    store.write(|tx| tx.acknowledge_events(&seqs)).unwrap();
 }
 
 /// "Delete what is done": each tick ends some sensors, and they are forgotten as soon as may be. Neither the worker that ended
@@ -65,7 +65,7 @@ fn a_host_without_use_for_events_keeps_nothing_for_ever() {
         assert_eq!((report.events_forgotten, report.forgotten, report.kept_by_events), (0, 0, 3));
         let report = reap(&store, 601, options.clone());
         assert_eq!((report.events_forgotten, report.forgotten, report.kept_by_events), (3, 3, 0));
-        assert!(store.read(|tx| Ok(tx.audit()?)).unwrap().is_empty());
+        assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Fleets whose workers could all not renew for longer than a lease, or that begin at once.
 
 use super::*;
+use stationmaster::testing::raw;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
@@ -64,7 +65,7 @@ impl Fleet {
     /// How many shards each of the workers holds that hold any, by the store.
     fn shards(&self) -> Vec<usize> {
         let mut held = BTreeMap::<String, usize>::new();
-        for lease in self.store.read(|tx| Ok(tx.shard_leases()?)).unwrap() {
+        for lease in self.store.read(|tx| Ok(raw(tx).shard_leases()?)).unwrap() {
             *held.entry(lease.holder.unwrap().to_string()).or_default() += 1;
         }
         held.into_values().collect()

@@ -13,8 +13,8 @@ fn wait_in_vain(store: &Arc<dyn Store>, now: i64, settings: Settings) {
     let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, settings);
     store
         .write(|tx| {
-            start(tx, at(now), &[lease])?;
-            register(tx, at(now), std::slice::from_ref(&sensor))
+            tx.start(at(now), &[lease])?;
+            tx.register(at(now), std::slice::from_ref(&sensor))
         })
         .unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
@@ -37,7 +37,7 @@ fn settings() -> Settings {
 
 /// How the sensors ended: why, into which state, and with which message.
 fn ends(store: &Arc<dyn Store>) -> Vec<(EndReason, TaskState, String)> {
-    let events = store.read(|tx| Ok(tx.events(0, 9)?)).unwrap();
+    let events = store.read(|tx| tx.events(0, 9)).unwrap();
     let ends = events.into_iter().map(|event| event.ending);
     ends.map(|ending| (ending.reason, ending.to, ending.message.unwrap_or_default())).collect()
 }
@@ -48,7 +48,7 @@ const MESSAGE: &str = "sensor attempt timed out after 60.000 s";
 fn an_execution_timeout_is_retried_while_retries_are_left_and_fails_after_the_last() {
     for store in stores() {
         let retry = RetryPolicy::fixed(secs(100)).max_attempts(2).build().unwrap();
-        store.write(|tx| enqueue(tx, at(0), &[task(retry.clone())])).unwrap();
+        store.write(|tx| tx.enqueue(at(0), &[task(retry.clone())])).unwrap();
         let retried = (EndReason::ExecutionTimedOut, TaskState::UpForRetry, MESSAGE.to_owned());
         let message = format!("{MESSAGE} (attempt 2 of 2 failed)");
         let failed = (EndReason::ExecutionTimedOut, TaskState::Failed, message);
@@ -67,7 +67,7 @@ fn an_execution_timeout_is_retried_while_retries_are_left_and_fails_after_the_la
 #[test]
 fn an_execution_timeout_without_retries_fails_the_task() {
     for store in stores() {
-        store.write(|tx| enqueue(tx, at(0), &[task(RetryPolicy::none())])).unwrap();
+        store.write(|tx| tx.enqueue(at(0), &[task(RetryPolicy::none())])).unwrap();
         wait_in_vain(&store, 0, settings());
         assert_eq!(state(&store, "t"), TaskState::Failed);
         let message = format!("{MESSAGE} (attempt 1 failed and the policy has no retries)");
@@ -79,7 +79,7 @@ fn an_execution_timeout_without_retries_fails_the_task() {
 fn an_execution_timeout_of_a_soft_fail_skips_the_task_although_retries_are_left() {
     for store in stores() {
         let retry = RetryPolicy::fixed(secs(100)).max_attempts(5).build().unwrap();
-        store.write(|tx| enqueue(tx, at(0), &[task(retry.clone())])).unwrap();
+        store.write(|tx| tx.enqueue(at(0), &[task(retry.clone())])).unwrap();
         wait_in_vain(&store, 0, settings().on_missed(OnMissed::Skip));
         assert_eq!(state(&store, "t"), TaskState::Skipped);
         assert_eq!(ends(&store), [(EndReason::ExecutionTimedOut, TaskState::Skipped, MESSAGE.to_owned())]);
@@ -91,7 +91,7 @@ fn an_execution_timeout_of_a_soft_fail_skips_the_task_although_retries_are_left(
 fn a_timeout_that_is_not_longer_than_the_execution_timeout_is_not_retried() {
     for store in stores() {
         let retry = RetryPolicy::fixed(secs(100)).max_attempts(5).build().unwrap();
-        store.write(|tx| enqueue(tx, at(0), &[task(retry.clone())])).unwrap();
+        store.write(|tx| tx.enqueue(at(0), &[task(retry.clone())])).unwrap();
         wait_in_vain(&store, 0, waits(30, 60).execution_timeout(secs(60)).unwrap());
         assert_eq!(state(&store, "t"), TaskState::Failed);
         assert_eq!(ends(&store)[0].0, EndReason::TimedOut);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::service::lifecycle::enqueue;
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::{Inserted, PostgresStore, StoreExt};
 use stationmaster::time::from_micros;
@@ -36,7 +35,7 @@ fn however_many_tasks_come_due_at_once_ticks_come_through() {
     let scratch = Scratch::new();
     let fill = scratch.open(|options| options.statement_timeout(Duration::ZERO));
     for piece in tasks().chunks(10_000) {
-        fill.write(|tx| enqueue(tx, at(0), piece)).unwrap();
+        fill.write(|tx| tx.enqueue(at(0), piece)).unwrap();
     }
     let mut admitter =
         Admitter::new(Arc::new(limited(&scratch)), "a".try_into().unwrap(), AdmitterOptions::default())
@@ -62,17 +61,17 @@ fn an_enqueue_of_any_length_is_sent_in_pieces_and_committed_as_one() {
     let mut all = tasks();
     all.push(all[0].clone());
     // On a busy machine even a piece may meet the limit now and then. One statement for all never ends within it.
-    let inserted = (0..5).find_map(|_| store.write(|tx| enqueue(tx, at(0), &all)).ok()).unwrap();
+    let inserted = (0..5).find_map(|_| store.write(|tx| tx.enqueue(at(0), &all)).ok()).unwrap();
     let expected = (1..=TASKS).map(|no| Inserted::New(TaskNo(i64::try_from(no).unwrap())));
     assert!(inserted[..TASKS].iter().copied().eq(expected), "numbers rise across pieces");
     assert_eq!(inserted[TASKS], Inserted::Exists(TaskNo(1)), "a key of an earlier piece is known");
     let more: Vec<NewTask> = (0..10_001).map(|n| task(&format!("more {n}"))).collect();
     let undone = store.write(|tx| {
-        enqueue(tx, at(0), &more)?;
+        tx.enqueue(at(0), &more)?;
         Err::<(), _>(stationmaster::Error::abort("not this time"))
     });
     assert!(undone.is_err());
     let ends = [&more[0], &more[10_000]].map(|task| task.key.clone());
-    let found = store.read(|tx| Ok(tx.tasks(&ends)?)).unwrap();
+    let found = store.read(|tx| tx.tasks(&ends)).unwrap();
     assert_eq!(found, [None, None], "all of it or nothing");
 }

@@ -4,10 +4,10 @@ use std::sync::mpsc;
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::lifecycle::enqueue;
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
-use stationmaster::store::{PostgresStore, StoreExt, TaskTx};
+use stationmaster::store::{PostgresStore, StoreExt, Tx};
+use stationmaster::testing::raw;
 use stationmaster::{Error, Result};
 
 use crate::scratch::{Scratch, with_client};
@@ -35,7 +35,7 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
             transaction.batch_execute(&format!("INSERT INTO \"{schema}\".app VALUES (1)")).await.unwrap();
             let now = SystemClock.now();
             let enqueued = postgres::tx(&transaction, &schema, move |tx| {
-                let inserted = enqueue(tx, now, &[task("t")])?;
+                let inserted = tx.enqueue(now, &[task("t")])?;
                 assert_eq!(tx.audit()?, []);
                 Ok(inserted)
             });
@@ -45,13 +45,13 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
                 false => transaction.rollback().await.unwrap(),
             }
         });
-        let ours = store.read(|tx| Ok(tx.tasks(&[task("t").key])?)).unwrap();
+        let ours = store.read(|tx| tx.tasks(&[task("t").key])).unwrap();
         assert_eq!(
             (rows_of_the_host(&scratch.0), ours.iter().flatten().count()),
             (expected, expected as usize)
         );
     }
-    assert_eq!(store.read(|tx| Ok(tx.audit()?)).unwrap(), []);
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
 }
 
 /// What a host's transaction answers when it read something before another writer committed.
@@ -62,7 +62,7 @@ fn after_another_writer(level: IsolationLevel) -> Result<usize> {
         let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
         transaction.query("SELECT 1", &[]).await.unwrap();
         put(&store, "meanwhile").unwrap();
-        let answer = postgres::tx(&transaction, &schema, |tx| Ok(tx.all_pools()?.len())).await;
+        let answer = postgres::tx(&transaction, &schema, |tx| tx.all_pools().map(|pools| pools.len())).await;
         transaction.rollback().await.unwrap();
         put(&store, "after").unwrap();
         answer
@@ -86,11 +86,11 @@ fn a_ticket_is_taken_by_every_kind_of_change() {
         || -> i64 { crate::scratch::rows(&format!("SELECT ticket FROM \"{}\".writer", scratch.0))[0].get(0) };
     let now = SystemClock.now();
     let later = task("t").not_before(now + chrono::TimeDelta::seconds(1));
-    store.write(|tx| enqueue(tx, now, std::slice::from_ref(&later))).unwrap();
+    store.write(|tx| tx.enqueue(now, std::slice::from_ref(&later))).unwrap();
     let before = ticket();
     let survey = |at| {
-        let query = stationmaster::store::SurveyQuery::new().promote(at, 9);
-        store.write(|tx| Ok(tx.survey(&query)?)).unwrap().promoted
+        let query = stationmaster::store::contract::SurveyQuery::new().promote(at, 9);
+        store.write(|tx| Ok(raw(tx).survey(&query)?)).unwrap().promoted
     };
     assert_eq!((survey(now), ticket()), (0, before), "a tick for which nothing is due writes nothing");
     assert_eq!((survey(now + chrono::TimeDelta::seconds(2)), ticket()), (1, before + 1));
@@ -101,7 +101,7 @@ fn without_a_transaction_nothing_is_done() {
     let (scratch, store) = scene();
     let schema = scratch.0.clone();
     let refused = with_client(move |client| async move {
-        postgres::tx(&client, &schema, |tx| Ok(tx.put_pools(&[pool("p", 1)])?)).await.unwrap_err()
+        postgres::tx(&client, &schema, |tx| tx.put_pools(&[pool("p", 1)])).await.unwrap_err()
     });
     assert_eq!(kind(&refused), StoreErrorKind::Backend);
     assert_eq!(pools(&store), 0);
@@ -122,9 +122,7 @@ fn errors_and_panics_of_the_body_come_back() {
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
         with_client(move |mut client: Client| async move {
             let transaction = client.transaction().await.unwrap();
-            let body = |_: &mut dyn stationmaster::store::StoreTx| -> Result<()> {
-                std::panic::resume_unwind(Box::new("on purpose"))
-            };
+            let body = |_: &mut Tx<'_>| -> Result<()> { std::panic::resume_unwind(Box::new("on purpose")) };
             postgres::tx(&transaction, &schema, body).await.unwrap();
         });
     }));
@@ -161,7 +159,7 @@ fn a_future_that_is_dropped_ends_the_body_with_an_error() {
     let (go, wait) = mpsc::channel::<()>();
     with_client(move |mut client| async move {
         let transaction = client.transaction().await.unwrap();
-        let body = move |tx: &mut dyn stationmaster::store::StoreTx| {
+        let body = move |tx: &mut Tx<'_>| {
             tx.put_pools(&[pool("p", 1)])?;
             tell.send(None).unwrap();
             wait.recv().unwrap();
@@ -175,7 +173,7 @@ fn a_future_that_is_dropped_ends_the_body_with_an_error() {
         }
         go.send(()).unwrap();
         let ended = tokio::task::spawn_blocking(move || told.recv().unwrap().unwrap()).await.unwrap();
-        assert_eq!(ended.unwrap_err().kind(), StoreErrorKind::Backend);
+        assert_eq!(kind(&ended.unwrap_err()), StoreErrorKind::Backend);
         transaction.rollback().await.unwrap();
     });
     assert_eq!(pools(&store), 0);
@@ -190,9 +188,7 @@ fn a_future_may_move_between_threads_and_a_body_may_have_its_own() {
     let schema = scratch.0.clone();
     with_client(move |mut client| async move {
         let transaction = client.transaction().await.unwrap();
-        is_send(postgres::tx(&transaction, &schema, |tx| Ok(tx.put_pools(&[pool("one", 1)])?)))
-            .await
-            .unwrap();
+        is_send(postgres::tx(&transaction, &schema, |tx| tx.put_pools(&[pool("one", 1)]))).await.unwrap();
         let (mut tx, serving) = postgres::attach(&transaction, &schema);
         let body = std::thread::spawn(move || tx.put_pools_and_audit());
         is_send(serving).await;
@@ -206,9 +202,10 @@ trait PutPoolsAndAudit {
     fn put_pools_and_audit(&mut self);
 }
 
-impl PutPoolsAndAudit for postgres::PostgresTx<'_> {
+impl PutPoolsAndAudit for postgres::PostgresTx {
     fn put_pools_and_audit(&mut self) {
-        stationmaster::store::PoolTx::put_pools(self, &[pool("two", 1)]).unwrap();
-        assert_eq!(self.audit().unwrap(), []);
+        let mut tx = self.tx();
+        tx.put_pools(&[pool("two", 1)]).unwrap();
+        assert_eq!(tx.audit().unwrap(), []);
     }
 }

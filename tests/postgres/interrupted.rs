@@ -9,7 +9,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::service::lifecycle::enqueue;
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::config::Host;
@@ -83,7 +82,7 @@ fn a_commit_that_is_done_after_its_client_gave_up_is_found_by_the_admitter() {
     let scratch = Scratch::new();
     let other = scratch.open(|options| options);
     let now = SystemClock.now();
-    other.write(|tx| enqueue(tx, now, &[task("t")])).unwrap();
+    other.write(|tx| tx.enqueue(now, &[task("t")])).unwrap();
     let waiting = format!(
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '\"{}\".writer'::regclass",
         scratch.0
@@ -102,7 +101,7 @@ fn a_commit_that_is_done_after_its_client_gave_up_is_found_by_the_admitter() {
         Admitter::new(Arc::new(store), "me".parse().unwrap(), AdmitterOptions::default()).unwrap();
     let admitted = admitter.admit(now, 9).unwrap();
     assert_eq!(admitted.granted.len(), 1);
-    assert_eq!(other.read(|tx| Ok(tx.audit()?)).unwrap(), []);
+    assert_eq!(other.read(|tx| tx.audit()).unwrap(), []);
 }
 
 #[test]

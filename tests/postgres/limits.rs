@@ -26,7 +26,7 @@ fn a_statement_that_takes_too_long_is_given_up_and_not_to_be_called_again() {
     let (began, mut runs) = (Instant::now(), 0);
     let refused: Result<()> = store.write(|tx| {
         runs += 1;
-        Ok(tx.put_pools(&[pool("p", 1)])?)
+        tx.put_pools(&[pool("p", 1)])
     });
     let refused = refused.unwrap_err();
     assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
@@ -96,7 +96,7 @@ fn in_a_host_s_transaction_what_was_cancelled_is_not_to_be_called_again() {
     let refused: Result<()> = with_client(move |mut client| async move {
         client.batch_execute("SET statement_timeout = 100").await.unwrap();
         let transaction = client.transaction().await.unwrap();
-        tx(&transaction, &schema, |tx| Ok(tx.put_pools(&[pool("p", 1)])?)).await
+        tx(&transaction, &schema, |tx| tx.put_pools(&[pool("p", 1)])).await
     });
     let refused = refused.unwrap_err();
     assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
@@ -117,7 +117,7 @@ fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
         other.batch_execute(&turn).await.unwrap();
         client.batch_execute("SET statement_timeout = 100").await.unwrap();
         let transaction = client.transaction().await.unwrap();
-        let refused = tx(&transaction, &schema, |tx| Ok(tx.put_pools(&[pool("p", 1)])?)).await;
+        let refused = tx(&transaction, &schema, |tx| tx.put_pools(&[pool("p", 1)])).await;
         drop(other);
         let _ = driving.await;
         refused
@@ -134,8 +134,7 @@ fn an_audit_may_take_longer_than_a_statement() {
     let schema = scratch.0.as_str();
     let all = scratch.open(|options| options);
     let task = [crate::task("t")];
-    all.write(|tx| stationmaster::service::lifecycle::enqueue(tx, chrono::DateTime::UNIX_EPOCH, &task))
-        .unwrap();
+    all.write(|tx| tx.enqueue(chrono::DateTime::UNIX_EPOCH, &task)).unwrap();
     // Very many of it, which its lane does not count. Some count no events and have one, and one counts and has two.
     query(&format!(
         "DROP INDEX \"{schema}\".task_key, \"{schema}\".task_ready; \
@@ -148,7 +147,7 @@ fn an_audit_may_take_longer_than_a_statement() {
          UPDATE \"{schema}\".task SET events = 2 WHERE no = 120000; \
          UPDATE \"{schema}\".task SET holder = 'h' WHERE no = 110000; ANALYZE \"{schema}\".task"
     ));
-    let found = all.read(|tx| Ok(tx.audit()?)).unwrap();
+    let found = all.read(|tx| tx.audit()).unwrap();
     let told: Vec<String> = found.iter().map(|found| format!("{found:?}")).collect();
     let parts = ["held: 524288", "held: 524288", "110000", "130000", "130001"];
     let is_told = |(told, part): (&String, &str)| told.contains(part);
@@ -169,7 +168,7 @@ fn an_audit_may_take_longer_than_a_statement() {
     // On a busy machine one of the short statements may be held up.
     let audit = || -> Result<usize> {
         let store = PostgresStore::connect(&url(), scratch.options().statement_timeout(limit))?;
-        Ok(store.read(|tx| Ok(tx.audit()?))?.len())
+        Ok(store.read(|tx| tx.audit())?.len())
     };
     let audits: Vec<Result<usize, String>> =
         (0..20).map(|_| audit().map_err(|error: Error| error.to_string())).collect();
@@ -182,7 +181,7 @@ fn a_call_that_is_too_large_to_be_sent_is_refused_and_is_to_be_split() {
     let scratch = Scratch::new();
     let store = scratch.open(|options| options);
     let large = pool("p", 1).described("x".repeat(1 << 30));
-    let refused = store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&large))?)).unwrap_err();
+    let refused = store.write(|tx| tx.put_pools(std::slice::from_ref(&large))).unwrap_err();
     assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
     assert!(!refused.is_retryable() && refused.to_string().contains("split"), "{refused}");
     assert_eq!(pools(&store), 0);

@@ -9,13 +9,11 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::lease::LeaseRef;
+use stationmaster::ops::{AdmitOrder, Finish};
 use stationmaster::sensor::{EndReason, Ending, NewSensor, Settings};
 use stationmaster::service::LoopHandle;
-use stationmaster::service::lifecycle::{
-    AdmitOrder, Finish, admit, end_sensors, enqueue, finish, register, renew, start,
-};
 use stationmaster::store::postgres::{self, Change, Listening, Notify};
-use stationmaster::store::{PostgresStore, StoreExt};
+use stationmaster::store::{PostgresStore, StoreExt, Tx};
 use stationmaster::task::TaskState;
 use stationmaster::time::from_micros;
 
@@ -73,12 +71,12 @@ impl Pair {
     }
 
     fn enqueue(&self, name: &str) {
-        self.actor.write(|tx| enqueue(tx, now(), &[task(name)])).unwrap();
+        self.actor.write(|tx| tx.enqueue(now(), &[task(name)])).unwrap();
     }
 
     fn tick(&self, name: &str) -> Vec<LeaseRef> {
         let order = AdmitOrder::new("h".try_into().unwrap(), name.try_into().unwrap(), 9, LEASE);
-        let granted = self.actor.write(|tx| admit(tx, now(), &order)).unwrap().granted;
+        let granted = self.actor.write(|tx| tx.admit(now(), &order)).unwrap().granted;
         granted.iter().map(|task| task.lease_ref()).collect()
     }
 
@@ -99,21 +97,21 @@ fn what_may_bring_work_is_told_and_nothing_else() {
 
     assert_eq!(pair.tick("first").len(), 1);
     let tasks = [task("late").not_before(now()), task("b")];
-    pair.actor.write(|tx| enqueue(tx, from_micros(0), &tasks)).unwrap();
+    pair.actor.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
     pair.told_until(|[tasks, ..]| tasks);
     let leases = pair.tick("grants");
     assert_eq!(leases.len(), 2);
     pair.assert_silent("a tick that promotes and grants");
     assert!(pair.tick("idle").is_empty());
     pair.assert_silent("a tick that finds nothing");
-    pair.actor.write(|tx| start(tx, now(), &leases)).unwrap();
-    pair.actor.write(|tx| renew(tx, now(), LEASE, &leases)).unwrap();
-    pair.actor.read(|tx| Ok(tx.all_pools()?)).unwrap();
+    pair.actor.write(|tx| tx.start(now(), &leases)).unwrap();
+    pair.actor.write(|tx| tx.renew(now(), LEASE, &leases)).unwrap();
+    pair.actor.read(|tx| tx.all_pools()).unwrap();
     pair.assert_silent("starts, renewals and reads");
 
-    pair.actor.write(|tx| finish(tx, now(), &[Finish::success(leases[0])])).unwrap();
+    pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
     assert_eq!(pair.told_until(|[tasks, ..]| tasks), [true, false, false], "finished");
-    pair.actor.write(|tx| finish(tx, now(), &[Finish::success(leases[0])])).unwrap();
+    pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
     pair.assert_silent("a stale lease");
     put(&pair.actor, "p").unwrap();
     assert_eq!(pair.told_until(|[tasks, ..]| tasks), [true, false, false], "a pool");
@@ -121,11 +119,11 @@ fn what_may_bring_work_is_told_and_nothing_else() {
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(60)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();
     let sensor = NewSensor::new(leases[1], "k".try_into().unwrap(), context, settings);
-    pair.actor.write(|tx| register(tx, now(), std::slice::from_ref(&sensor))).unwrap();
+    pair.actor.write(|tx| tx.register(now(), std::slice::from_ref(&sensor))).unwrap();
     let told = pair.told_until(|[tasks, sensors, _]| tasks && sensors);
     assert_eq!(told, [true, true, false], "registered");
     let ending = Ending::new(EndReason::Landed, TaskState::Success);
-    pair.actor.write(|tx| end_sensors(tx, now(), &[(leases[1], ending.clone())])).unwrap();
+    pair.actor.write(|tx| tx.end_sensors(now(), &[(leases[1], ending.clone())])).unwrap();
     pair.told_until(|all| all == [true; 3]);
     pair.assert_silent("all was told");
 }
@@ -134,7 +132,7 @@ fn what_may_bring_work_is_told_and_nothing_else() {
 fn what_was_rolled_back_is_not_told() {
     let pair = Pair::new();
     let refused = pair.actor.write(|tx| {
-        enqueue(tx, now(), &[task("t")])?;
+        tx.enqueue(now(), &[task("t")])?;
         Err::<(), _>(stationmaster::Error::abort("on purpose"))
     });
     refused.unwrap_err();
@@ -145,7 +143,7 @@ fn what_was_rolled_back_is_not_told() {
 fn a_store_may_tell_nobody() {
     let pair = Pair::new();
     let quiet = pair.scratch.open(|options| options.notify(Notify::Off));
-    quiet.write(|tx| enqueue(tx, now(), &[task("t")])).unwrap();
+    quiet.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
     pair.assert_silent("switched off");
 }
 
@@ -156,7 +154,7 @@ fn the_host_s_transaction_tells_when_the_host_commits() {
         let schema = pair.scratch.0.clone();
         pair = with_client(move |mut client| async move {
             let transaction = client.transaction().await.unwrap();
-            let body = move |tx: &mut dyn stationmaster::store::StoreTx| enqueue(tx, now(), &[task(name)]);
+            let body = move |tx: &mut Tx<'_>| tx.enqueue(now(), &[task(name)]);
             postgres::tx(&transaction, &schema, body).await.unwrap();
             pair.assert_silent("not committed");
             match commit {
@@ -172,13 +170,13 @@ fn the_host_s_transaction_tells_when_the_host_commits() {
         let transaction = client.transaction().await.unwrap();
         let (tx, serving) = postgres::attach(&transaction, &schema);
         let mut tx = tx.without_notify();
-        let body = std::thread::spawn(move || enqueue(&mut tx, now(), &[task("quiet")]).unwrap());
+        let body = std::thread::spawn(move || tx.tx().enqueue(now(), &[task("quiet")]).unwrap());
         serving.await;
         assert_eq!(body.join().unwrap().len(), 1);
         transaction.commit().await.unwrap();
     });
     pair.assert_silent("without a notification");
-    assert_eq!(pair.actor.read(|tx| Ok(tx.audit()?)).unwrap(), []);
+    assert_eq!(pair.actor.read(|tx| tx.audit()).unwrap(), []);
 }
 
 #[test]
@@ -280,5 +278,5 @@ fn who_cannot_listen_is_told() {
     let store = PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap();
     let refused = store.on_change(|_| ()).unwrap_err();
     assert_eq!(kind(&refused), StoreErrorKind::Backend, "{refused}");
-    store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+    store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
 }

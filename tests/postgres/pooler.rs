@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue};
+use stationmaster::ops::AdmitOrder;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::Config;
 use stationmaster::store::postgres::tokio_postgres::config::SslMode;
@@ -63,7 +63,7 @@ fn another_program_behind_the_same_pooler_finds_nothing_changed() {
         }
         let now = SystemClock.now();
         for round in 0..5 {
-            store.write(|tx| enqueue(tx, now, &[task(&round.to_string())])).unwrap();
+            store.write(|tx| tx.enqueue(now, &[task(&round.to_string())])).unwrap();
             let name = format!("tick {round}");
             let order = AdmitOrder::new(
                 "h".parse().unwrap(),
@@ -71,7 +71,7 @@ fn another_program_behind_the_same_pooler_finds_nothing_changed() {
                 9,
                 std::time::Duration::from_secs(60),
             );
-            assert_eq!(store.write(|tx| admit(tx, now, &order)).unwrap().granted.len(), 1);
+            assert_eq!(store.write(|tx| tx.admit(now, &order)).unwrap().granted.len(), 1);
             let nested = store.write(|tx| {
                 tx.put_pools(&[pool("undone", 1)])?;
                 Err::<(), _>(stationmaster::Error::abort("the host's own"))

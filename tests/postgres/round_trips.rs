@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use stationmaster::service::lifecycle::{AdmitOrder, admit, enqueue};
+use stationmaster::ops::AdmitOrder;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::{PostgresStore, StoreExt};
@@ -103,8 +103,8 @@ impl Counted {
         let tasks: Vec<_> = (0..pools * 2)
             .map(|n| task(&format!("{round} {n}")).pool(specs[n % pools].name.clone()))
             .collect();
-        self.store.write(|tx| Ok(tx.put_pools(&specs)?)).unwrap();
-        let (trips, _) = self.of(|store| store.write(|tx| enqueue(tx, from_micros(0), &tasks)).unwrap());
+        self.store.write(|tx| tx.put_pools(&specs)).unwrap();
+        let (trips, _) = self.of(|store| store.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap());
         if round > 0 {
             assert_eq!(trips, 2, "one to enqueue {} tasks, one to commit", tasks.len());
         }
@@ -117,8 +117,7 @@ impl Counted {
             budget,
             Duration::from_secs(60),
         );
-        let (trips, admission) =
-            self.of(|store| store.write(|tx| admit(tx, from_micros(1), &order)).unwrap());
+        let (trips, admission) = self.of(|store| store.write(|tx| tx.admit(from_micros(1), &order)).unwrap());
         (trips, admission.granted.len())
     }
 }
@@ -161,7 +160,7 @@ fn a_read_takes_one_round_trip() {
 #[test]
 fn behind_a_pooler_a_write_takes_one_more() {
     let counted = Counted::by(Rekeyed::new);
-    let write = |store: &PostgresStore| store.write(|tx| Ok(tx.put_pools(&[pool("p", 1)])?)).unwrap();
+    let write = |store: &PostgresStore| store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
     write(&counted.store);
     assert_eq!(counted.of(write).0, 3);
 }

@@ -15,7 +15,7 @@ fn stores_that_contend_lose_no_change_and_see_no_conflict() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
         let scratch = Scratch::new();
         let stores: Vec<_> = (0..4).map(|_| scratch.open(|options| options.isolation(isolation))).collect();
-        stores[0].write(|tx| Ok(tx.put_pools(&[pool("count", 0)])?)).unwrap();
+        stores[0].write(|tx| tx.put_pools(&[pool("count", 0)])).unwrap();
         let rounds = 50;
         std::thread::scope(|scope| {
             for store in &stores {
@@ -26,14 +26,14 @@ fn stores_that_contend_lose_no_change_and_see_no_conflict() {
                             .transact(TxMode::Write, &mut |tx| {
                                 let seen = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
                                 let Slots::Limited(seen) = seen.spec.slots else { unreachable!() };
-                                Ok(tx.put_pools(&[pool("count", seen + 1)])?)
+                                tx.put_pools(&[pool("count", seen + 1)])
                             })
                             .unwrap();
                     }
                 });
             }
         });
-        let counted = stores[0].read(|tx| Ok(tx.pools(&[pool_name("count")])?)).unwrap().remove(0).unwrap();
+        let counted = stores[0].read(|tx| tx.pools(&[pool_name("count")])).unwrap().remove(0).unwrap();
         assert_eq!(counted.spec.slots, Slots::Limited(4 * rounds), "{isolation:?}");
     }
 }
@@ -89,9 +89,7 @@ fn a_reader_waits_for_the_connection_that_is_free_first() {
         wait.recv().unwrap();
         let others: Vec<_> = (0..4)
             .map(|_| {
-                scope.spawn(move || {
-                    (0..20).map(|_| store.read(|tx| Ok(tx.all_pools()?))).all(|read| read.is_ok())
-                })
+                scope.spawn(move || (0..20).map(|_| store.read(|tx| tx.all_pools())).all(|read| read.is_ok()))
             })
             .collect();
         let all: Vec<bool> = others.into_iter().map(|other| other.join().unwrap()).collect();
@@ -108,7 +106,7 @@ fn a_host_that_stops_in_the_middle_does_not_hold_up_others_for_ever() {
     let lost = stuck.transact(TxMode::Write, &mut |tx| {
         tx.put_pools(&[pool("stuck", 1)])?;
         put(&other, "other")?;
-        Ok(tx.put_pools(&[pool("late", 1)])?)
+        tx.put_pools(&[pool("late", 1)])
     });
     assert_eq!(kind(&lost.unwrap_err()), StoreErrorKind::Io);
     assert_eq!(pools(&stuck), 1);
@@ -127,8 +125,6 @@ fn a_transaction_inside_another_of_its_kind_is_refused() {
         assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Backend);
     }
     store
-        .transact(TxMode::Write, &mut |_| {
-            store.transact(TxMode::Read, &mut |tx| Ok(tx.all_pools().map(|_| ())?))
-        })
+        .transact(TxMode::Write, &mut |_| store.transact(TxMode::Read, &mut |tx| tx.all_pools().map(|_| ())))
         .unwrap();
 }

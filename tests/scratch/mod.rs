@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use stationmaster::Result;
 use stationmaster::store::postgres::tokio_postgres::{Client, Config, NoTls, Row};
 use stationmaster::store::postgres::{PostgresOptions, Schema, SynchronousCommit};
-use stationmaster::store::{PostgresStore, Store, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{PostgresStore, Store, StoreInfo, Tx, TxMode};
 
 const DEFAULT: &str = "postgres://postgres@127.0.0.1:5432/test";
 
@@ -87,7 +87,7 @@ impl Store for ScratchStore {
         self.store.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.store.transact(mode, body)
     }
 }

@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::fingerprint::Fingerprint;
+use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Poked, Settings};
-use stationmaster::service::lifecycle::{Registered, enqueue, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{Store, StoreExt};
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
@@ -181,14 +181,14 @@ impl Host {
         self.store
             .write(|tx| {
                 tx.put_pools(std::slice::from_ref(&pool))?;
-                enqueue(tx, SystemClock.now(), &tasks)
+                tx.enqueue(SystemClock.now(), &tasks)
             })
             .unwrap();
     }
 
     /// Reads what ended, and registers what was resumed.
     fn work(&mut self) {
-        let events = self.store.read(|tx| Ok(tx.events(self.heard, usize::MAX)?)).unwrap();
+        let events = self.store.read(|tx| tx.events(self.heard, usize::MAX)).unwrap();
         let at = instant();
         for event in events {
             assert_eq!(event.ending.reason, EndReason::Landed, "a sensor did not land: {event:?}");
@@ -226,8 +226,8 @@ impl Host {
         let registered = self
             .store
             .write(|tx| {
-                start(tx, SystemClock.now(), &leases)?;
-                register(tx, SystemClock.now(), &sensors)
+                tx.start(SystemClock.now(), &leases)?;
+                tx.register(SystemClock.now(), &sensors)
             })
             .unwrap();
         let returned = Some(instant());
@@ -350,7 +350,7 @@ fn kill_workers(fleet: Fleet, place: &Place, kills: u64) {
     let keys: Vec<TaskKey> = fleet.keys().collect();
     loop {
         host.work();
-        let tasks = store.read(|tx| Ok(tx.tasks(&keys)?)).unwrap();
+        let tasks = store.read(|tx| tx.tasks(&keys)).unwrap();
         if tasks.iter().flatten().all(|task| is_end(task.state)) {
             assert!(tasks.iter().flatten().all(|task| task.state == TaskState::Success), "a sensor failed");
             break;
@@ -372,7 +372,7 @@ fn kill_workers(fleet: Fleet, place: &Place, kills: u64) {
     assert!(at_due_times * 4 > made.len(), "few pokes have a due time");
     made.iter().cloned().for_each(|poke| history.push(Record::Poked(poke)));
     let summary = history.check().unwrap();
-    let found = store.read(|tx| Ok(tx.audit()?)).unwrap();
+    let found = store.read(|tx| tx.audit()).unwrap();
     assert!(found.is_empty(), "{found:?}");
 
     let waits = waits(fleet, &killed_at, &made, &host.ended);

@@ -131,7 +131,7 @@ fn play_one(entry: &str, scene: &str, end: &str) {
         child.join()
     };
 
-    let found = open(&path).read(|tx| Ok(tx.all_pools()?)).unwrap();
+    let found = open(&path).read(|tx| tx.all_pools()).unwrap();
     let of = |name: &str| found.iter().filter(|pool| pool.spec.name.as_str().starts_with(name)).count();
     assert_eq!(
         (of("first"), of("third"), seen.as_deref()),
@@ -185,7 +185,7 @@ fn host(path: &Path) -> Connection {
 fn put(store: &SqliteStore, name: &str, count: usize) {
     for at in 0..count {
         let pool = PoolSpec::new(format!("{name} {at}"), Slots::Limited(1)).unwrap();
-        store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).unwrap();
+        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
     }
 }
 

@@ -9,12 +9,11 @@ use std::time::Duration;
 use stationmaster::clock::ManualClock;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Poked;
-use stationmaster::service::lifecycle::enqueue;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, Reaper, ReaperOptions,
 };
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
-use stationmaster::store::{Store, StoreExt, StoreTx};
+use stationmaster::store::{Store, StoreExt, Tx};
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
 use stationmaster::{NewTask, TaskState};
 use tokio::runtime::Handle;
@@ -57,7 +56,10 @@ fn a_call_that_waits_for_the_files_lock_leaves_the_thread_to_others() {
             let (store, begun, released) = (store.clone(), &begun, &released);
             async move {
                 begun.fetch_add(1, Ordering::SeqCst);
-                let inserted = store.enqueue(at(0), [NewTask::new(key(&format!("t{n}")))]).await.unwrap();
+                let inserted = store
+                    .write(move |tx| tx.enqueue(at(0), &[NewTask::new(key(&format!("t{n}")))]))
+                    .await
+                    .unwrap();
                 assert_eq!(released.load(Ordering::SeqCst), 1, "not before the heart has beaten so often");
                 inserted.len()
             }
@@ -76,7 +78,7 @@ fn a_call_that_waits_for_the_files_lock_leaves_the_thread_to_others() {
             lock.execute_batch("ROLLBACK").unwrap();
         });
         assert_eq!(tokio::join!(all, beats).0, 40);
-        assert!(store.audit().await.unwrap().is_empty());
+        assert!(store.read(|tx| tx.audit()).await.unwrap().is_empty());
     });
 }
 
@@ -89,19 +91,19 @@ fn calls_that_read_do_not_wait_for_calls_that_wait_to_write() {
     one_thread().block_on(async {
         let put = |n: u32| {
             let (store, pool) = (store.clone(), PoolSpec::new(format!("p{n}"), Slots::Limited(n)).unwrap());
-            tokio::spawn(async move {
-                store.write(move |tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?)).await
-            })
+            tokio::spawn(
+                async move { store.write(move |tx| tx.put_pools(std::slice::from_ref(&pool))).await },
+            )
         };
         let writes: Vec<_> = (1..=40).map(put).collect();
         heart(|| ()).await;
-        let read = tokio::time::timeout(secs(20), store.read(|tx| Ok(tx.all_pools()?))).await;
+        let read = tokio::time::timeout(secs(20), store.read(|tx| tx.all_pools())).await;
         assert_eq!(read.expect("it does not wait for the lock").unwrap().len(), 1);
         lock.execute_batch("ROLLBACK").unwrap();
         for write in writes {
             write.await.unwrap().unwrap();
         }
-        assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).await.unwrap().len(), 41);
+        assert_eq!(store.read(|tx| tx.all_pools()).await.unwrap().len(), 41);
     });
 }
 
@@ -117,7 +119,7 @@ fn a_call_waits_for_a_place_no_longer_than_the_lock_timeout() {
         let write = |_| {
             let (store, bodies) = (store.clone(), bodies.clone());
             tokio::spawn(async move {
-                let body = move |_: &mut dyn StoreTx| Ok(bodies.fetch_add(1, Ordering::SeqCst));
+                let body = move |_: &mut Tx<'_>| Ok(bodies.fetch_add(1, Ordering::SeqCst));
                 store.write(body).await.unwrap_err()
             })
         };
@@ -157,7 +159,7 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
     let path = dir.path().join("jobs.db");
     let store = open(&path);
     sense_targets(&store, "kind", 3, waits(10, 1_000));
-    store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key("ready"))])).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("ready"))])).unwrap();
     let lock = write_lock(&path);
     one_thread().block_on(async {
         let (clock, handle) = (ManualClock::new(at(1)), LoopHandle::new());

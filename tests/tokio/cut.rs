@@ -115,6 +115,6 @@ pub fn run(id: &str) -> RunKey {
 
 /// Used slots of the pool that all tasks of these tests need.
 pub fn used(store: &Arc<dyn Store>) -> i64 {
-    let pools = store.read(|tx| Ok(tx.all_pools()?)).unwrap();
+    let pools = store.read(|tx| tx.all_pools()).unwrap();
     pools.iter().map(|pool| pool.used).sum()
 }

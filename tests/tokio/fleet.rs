@@ -8,7 +8,6 @@ use std::time::Instant;
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::lifecycle::{enqueue, register, start};
 use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions};
 use stationmaster::store::{Store, StoreExt};
 use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
@@ -34,7 +33,7 @@ pub fn sense_targets(store: &Arc<dyn Store>, kind: &str, targets: usize, setting
     store
         .write(|tx| {
             tx.put_pools(std::slice::from_ref(&slots))?;
-            enqueue(tx, at(0), &tasks)
+            tx.enqueue(at(0), &tasks)
         })
         .unwrap();
     let options = AdmitterOptions::default().budget(targets);
@@ -49,8 +48,8 @@ pub fn sense_targets(store: &Arc<dyn Store>, kind: &str, targets: usize, setting
     let sensors: Vec<NewSensor> = granted.iter().map(sensor).collect();
     store
         .write(|tx| {
-            start(tx, at(0), &leases)?;
-            register(tx, at(0), &sensors)
+            tx.start(at(0), &leases)?;
+            tx.register(at(0), &sensors)
         })
         .unwrap();
     keys
@@ -58,7 +57,7 @@ pub fn sense_targets(store: &Arc<dyn Store>, kind: &str, targets: usize, setting
 
 /// How many of these tasks are in this state.
 pub fn in_state(store: &Arc<dyn Store>, keys: &[TaskKey], state: TaskState) -> usize {
-    let tasks = store.read(|tx| Ok(tx.tasks(keys)?)).unwrap();
+    let tasks = store.read(|tx| tx.tasks(keys)).unwrap();
     tasks.iter().flatten().filter(|task| task.state == state).count()
 }
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::lease::LeaseRef;
+use stationmaster::ops::{AdmitOrder, EnqueueOptions, Finish, Mark};
+use stationmaster::ops::{EarlyStop, Silence};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunRecord, RunStatus, SeriesBy};
 use stationmaster::sensor::{EndReason, Ending, NewSensor, SmartSensorConfig};
-use stationmaster::service::lifecycle::{
-    AdmitOrder, EnqueueOptions, Finish, Mark, admit, end_sensors, enqueue, mark, register, start,
-};
-use stationmaster::service::runs::{EarlyStop, Silence, record};
-use stationmaster::store::{Store, StoreExt, StoreTx};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::task::TaskState;
 use stationmaster::tokio::AsyncStore;
 use stationmaster::{Error, NewTask, TaskKey};
@@ -50,14 +48,14 @@ pub fn world(store: &Arc<dyn Store>) -> World {
     let leases = store
         .write(|tx| {
             tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(7))?])?;
-            enqueue(tx, at(0), &new)?;
-            let granted = admit(tx, at(0), &order)?.granted;
+            tx.enqueue(at(0), &new)?;
+            let granted = tx.admit(at(0), &order)?.granted;
             let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
-            start(tx, at(0), &leases[1..])?;
-            register(tx, at(0), &[sensor(leases[3]), sensor(leases[5])])?;
-            mark(tx, at(0), &[Mark::new(keys[4].clone(), TaskState::Failed, "for a start")])?;
-            end_sensors(tx, at(0), &[(leases[5], Ending::new(EndReason::Landed, TaskState::Success))])?;
-            record(tx, std::slice::from_ref(&watched), EarlyStop::Refuse)?;
+            tx.start(at(0), &leases[1..])?;
+            tx.register(at(0), &[sensor(leases[3]), sensor(leases[5])])?;
+            tx.mark(at(0), &[Mark::new(keys[4].clone(), TaskState::Failed, "for a start")])?;
+            tx.end_sensors(at(0), &[(leases[5], Ending::new(EndReason::Landed, TaskState::Success))])?;
+            tx.record_runs(std::slice::from_ref(&watched), EarlyStop::Refuse)?;
             Ok(leases)
         })
         .unwrap();
@@ -80,55 +78,66 @@ macro_rules! operations {
 
 pub fn operations() -> Vec<Operation> {
     operations! {
-        "read": |store, world| store.read(|tx| Ok(tx.all_pools()?)).await?;
-        "write": |store, world| store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?)).await?;
-        "enqueue": |store, world| store.enqueue(at(1), [NewTask::new(key("new"))]).await?;
+        "read": |store, world| store.read(|tx| tx.all_pools()).await?;
+        "write": |store, world| store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])).await?;
+        "enqueue": |store, world| store.write(|tx| tx.enqueue(at(1), &[NewTask::new(key("new"))])).await?;
         "enqueue_with": |store, world| {
-            store.enqueue_with(at(1), EnqueueOptions::default(), [NewTask::new(key("new"))]).await?
+            let options = EnqueueOptions::default();
+            store.write(move |tx| tx.enqueue_with(at(1), &options, &[NewTask::new(key("new"))])).await?
         };
         "admit": |store, world| {
             let order = AdmitOrder::new("h".try_into()?, "second".try_into()?, 9, secs(60));
-            store.admit(at(1), order).await?.granted
+            store.write(move |tx| tx.admit(at(1), &order)).await?.granted
         };
-        "start": |store, world| store.start(at(1), [world.queued]).await?;
-        "renew": |store, world| store.renew(at(1), secs(60), [world.queued, world.running]).await?;
+        "start": |store, world| store.write(move |tx| tx.start(at(1), &[world.queued])).await?;
+        "renew": |store, world| {
+            store.write(move |tx| tx.renew(at(1), secs(60), &[world.queued, world.running])).await?
+        };
         "finish": |store, world| {
-            store.finish(at(1), [Finish::success(world.running), Finish::failed(world.other, "no")]).await?
+            let ends = [Finish::success(world.running), Finish::failed(world.other, "no")];
+            store.write(move |tx| tx.finish(at(1), &ends)).await?
         };
-        "register": |store, world| store.register(at(1), [sensor(world.running)]).await?;
+        "register": |store, world| store.write(move |tx| tx.register(at(1), &[sensor(world.running)])).await?;
         "register_with": |store, world| {
-            store.register_with(at(1), SmartSensorConfig::default(), [sensor(world.running)]).await?
+            let config = SmartSensorConfig::default();
+            store.write(move |tx| tx.register_with(at(1), &config, &[sensor(world.running)])).await?
         };
-        "hand_over": |store, world| {
-            store.hand_over(at(1), SmartSensorConfig::default(), [sensor(world.running)]).await
+        "clear": |store, world| {
+            let keys = [world.ended.clone()];
+            store.write(move |tx| tx.clear(at(1), &keys)).await?
         };
-        "clear": |store, world| store.clear(at(1), [world.ended]).await?;
         "mark": |store, world| {
             let marks = [&world.keys[0], &world.keys[3]].map(|key| Mark::new(key.clone(), TaskState::Skipped, "m"));
-            store.mark(at(1), marks).await?
+            store.write(move |tx| tx.mark(at(1), &marks)).await?
         };
-        "reap": |store, world| store.reap(at(1_000), 9).await?;
+        "reap": |store, world| store.write(|tx| tx.reap(at(1_000), 9)).await?;
         "end_sensors": |store, world| {
-            store.end_sensors(at(1), [(world.sensing, Ending::new(EndReason::Landed, TaskState::Success))]).await?
+            let ends = [(world.sensing, Ending::new(EndReason::Landed, TaskState::Success))];
+            store.write(move |tx| tx.end_sensors(at(1), &ends)).await?
         };
-        "explain": |store, world| store.explain(key("ready")).await?;
-        "events": |store, world| store.events(0, 10).await?;
-        "acknowledge_events": |store, world| store.acknowledge_events([1]).await?;
-        "audit": |store, world| store.audit().await?;
-        "runs.record": |store, world| {
-            store.runs().record([RunRecord::open(run("new"), at(1))], EarlyStop::Refuse).await?
+        "explain": |store, world| store.read(|tx| tx.explain(&[key("ready")])).await?;
+        "events": |store, world| store.read(|tx| tx.events(0, 10)).await?;
+        "acknowledge_events": |store, world| store.write(|tx| tx.acknowledge_events(&[1])).await?;
+        "audit": |store, world| store.read(|tx| tx.audit()).await?;
+        "record_runs": |store, world| {
+            let runs = [RunRecord::open(run("new"), at(1))];
+            store.write(move |tx| tx.record_runs(&runs, EarlyStop::Refuse)).await?
         };
-        "runs.stop": |store, world| {
-            let stop = RunClose::new(run("watched"), at(1), RunStatus::Completed);
-            store.runs().stop([stop], EarlyStop::Refuse).await?
+        "stop_runs": |store, world| {
+            let stops = [RunClose::new(run("watched"), at(1), RunStatus::Completed)];
+            store.write(move |tx| tx.stop_runs(&stops, EarlyStop::Refuse)).await?
         };
-        "runs.beat": |store, world| store.runs().beat([RunBeat::new(run("watched"), at(1))]).await?;
-        "runs.close_silent": |store, world| {
-            store.runs().close_silent(at(1_000), Silence::after(secs(90))?).await?
+        "beat_runs": |store, world| {
+            store.write(|tx| tx.beat_runs(&[RunBeat::new(run("watched"), at(1))])).await?
         };
-        "runs.active": |store, world| store.runs().active(ActiveQuery::new(at(0), at(9))).await?;
-        "runs.series": |store, world| {
-            store.runs().series(ActiveQuery::new(at(0), at(9)), secs(1), SeriesBy::Namespace, at(9)).await?
+        "close_silent_runs": |store, world| {
+            let silence = Silence::after(secs(90))?;
+            store.write(move |tx| tx.close_silent_runs(at(1_000), &silence)).await?
+        };
+        "active_runs": |store, world| store.read(|tx| tx.active_runs(&ActiveQuery::new(at(0), at(9)))).await?;
+        "run_series": |store, world| {
+            let query = ActiveQuery::new(at(0), at(9));
+            store.read(move |tx| tx.run_series(&query, secs(1), SeriesBy::Namespace, at(9))).await?
         };
     }
 }
@@ -177,14 +186,15 @@ fn dropped_after(
         let (gate, at_work) = (Arc::new(Gate::default()), Arc::new(Notify::new()));
         let (held, told, busy) = (gate.clone(), at_work.clone(), calls.clone());
         if others == Others::OneAtWork {
-            let hold = move |_: &mut dyn StoreTx| {
+            let hold = move || {
                 told.notify_one();
                 held.pass();
                 Ok(())
             };
             // One of each mode: whatever the operation does, it finds no place.
             tokio::spawn(async move {
-                let (read, wrote) = tokio::join!(busy.read(hold.clone()), busy.write(hold));
+                let also = hold.clone();
+                let (read, wrote) = tokio::join!(busy.read(move |_| also()), busy.write(move |_| hold()));
                 read.and(wrote).unwrap();
             });
             at_work.notified().await;

@@ -143,7 +143,7 @@ fn batches_take_what_is_due_and_answer_each() {
         assert_eq!((report.poked, report.landed), (10, 9));
         assert_eq!(*batches.lock(), [4, 4, 2]);
     });
-    let tasks = store.read(|tx| Ok(tx.tasks(&keys)?)).unwrap();
+    let tasks = store.read(|tx| tx.tasks(&keys)).unwrap();
     for task in tasks.into_iter().flatten().filter(|task| task.state == TaskState::Success) {
         let value = task.value.unwrap();
         assert!(value.contains(&format!("\"{}\"", task.key.task)), "{value} is the answer of {}", task.key);

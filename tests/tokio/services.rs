@@ -12,11 +12,12 @@ use chrono::{DateTime, Utc};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::Result;
 use stationmaster::lease::LeaseRef;
+use stationmaster::ops::{Admission, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Poked;
-use stationmaster::service::lifecycle::{Admission, Finish, enqueue};
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Report, Service, WakingStore};
-use stationmaster::store::{Store, StoreExt, StoreInfo, StoreTx, TxMode};
+use stationmaster::store::{Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::testing::raw;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, run};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::{Builder, Handle};
@@ -32,7 +33,7 @@ fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
     store
         .write(|tx| {
             tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(slots))?])?;
-            enqueue(tx, at(0), &new)
+            tx.enqueue(at(0), &new)
         })
         .unwrap();
     keys
@@ -180,7 +181,12 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                             *delivered.entry(task.lease_ref()).or_default() += 1;
                             ended += 1;
                             let (calls, done) = (calls.clone(), Finish::success(task.lease_ref()));
-                            work.spawn(async move { calls.finish(at(0), [done]).await.unwrap() });
+                            work.spawn(async move {
+                                calls
+                                    .write(move |tx| tx.finish(at(0), std::slice::from_ref(&done)))
+                                    .await
+                                    .unwrap()
+                            });
                         }
                         if ended == 6 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                     };
@@ -218,7 +224,7 @@ fn a_run_after_a_dropped_one_does_not_sleep_over_what_came_in_between() {
         let first = run(&mut admitter, &Standing, &handle, secs(3_600), go_on);
         assert!(cut(1, || {}, first).await.is_none());
         all_work_done().await;
-        store.write(|tx| enqueue(tx, at(0), &[NewTask::new(key("later"))])).unwrap();
+        store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("later"))])).unwrap();
         handle.wake();
         let mut granted = Vec::new();
         let second = run(&mut admitter, &Standing, &handle, secs(3_600), |admission| {
@@ -249,7 +255,7 @@ impl Store for Forward {
         self.0.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.0.transact(mode, body)
     }
 }
@@ -276,9 +282,13 @@ fn a_poker_whose_ticks_are_dropped_ends_each_sensor_once_and_reports_it_once() {
                 assert_eq!(landed, SENSORS, "{polls}");
                 assert!(cut(1, || {}, poker.with(|poker| poker.leave())).await.is_none());
                 all_work_done().await;
-                assert_eq!(store.read(|tx| Ok(tx.live_workers(at(1))?)).unwrap(), [], "it left all the same");
+                assert_eq!(
+                    store.read(|tx| Ok(raw(tx).live_workers(at(1))?)).unwrap(),
+                    [],
+                    "it left all the same"
+                );
             });
-            let events = store.read(|tx| Ok(tx.events(0, 1_000)?)).unwrap();
+            let events = store.read(|tx| tx.events(0, 1_000)).unwrap();
             assert_eq!((events.len(), in_state(store, &keys, TaskState::Success)), (SENSORS, SENSORS));
             assert_eq!(held(store, &keys), []);
         }

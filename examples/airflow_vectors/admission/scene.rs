@@ -18,11 +18,9 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{AirflowWindow, Policy};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::ops::{Admission, AdmitOrder, Mark, Registered};
 use stationmaster::pool::{Deferred, PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::lifecycle::{
-    Admission, AdmitOrder, Mark, Registered, admit, enqueue, mark, register, start,
-};
 use stationmaster::store::{Moved, Store, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
@@ -141,21 +139,21 @@ impl<'a> Scene<'a> {
         let now = self.now();
         self.store.write(|tx| {
             tx.put_pools(&pools)?;
-            enqueue(tx, now, &tasks)?;
+            tx.enqueue(now, &tasks)?;
             Ok(())
         })?;
-        let granted = self.store.write(|tx| admit(tx, now, &order))?.granted;
+        let granted = self.store.write(|tx| tx.admit(now, &order))?.granted;
         let leases = |places: &[usize]| -> Vec<LeaseRef> {
             let within = granted.iter().filter(|task| places.contains(&place(task)));
             within.map(TaskRecord::lease_ref).collect()
         };
-        let started = self.store.write(|tx| start(tx, now, &leases(&parts.started)))?;
+        let started = self.store.write(|tx| tx.start(now, &leases(&parts.started)))?;
         let settings = Settings::new(Duration::from_secs(60), LEASE)?;
         let context = PokeContext::from_json("{}").map_err(stationmaster::Error::abort)?;
         let sensor = |lease| Ok(NewSensor::new(lease, "any".try_into()?, context.clone(), settings));
         let sensors: Vec<NewSensor> =
             leases(&parts.sensing).into_iter().map(sensor).collect::<Result<_>>()?;
-        let registered = self.store.write(|tx| register(tx, now, &sensors))?;
+        let registered = self.store.write(|tx| tx.register(now, &sensors))?;
         let complete = granted.len() == parts.leased.len()
             && started.iter().all(|moved| *moved == Moved::Yes)
             && registered.iter().all(|sensor| matches!(sensor, Registered::Waiting(_)));
@@ -195,14 +193,14 @@ impl<'a> Scene<'a> {
         self.store.write(|tx| {
             tx.put_pools(&pools)?;
             tx.put_limits(&specs)?;
-            enqueue(tx, now, &tasks)?;
+            tx.enqueue(now, &tasks)?;
             Ok(())
         })
     }
 
     /// The statistics of a pool, with what the host holds back counted as scheduled.
     pub(crate) fn stats(&self, name: &str) -> Result<Option<PoolStats>> {
-        let stats = self.store.read(|tx| Ok(tx.pool_stats(&[pool_name(name)?])?))?.pop().flatten();
+        let stats = self.store.read(|tx| tx.pool_stats(&[pool_name(name)?]))?.pop().flatten();
         let held_back = self.held_back.iter().map(|at| &self.row.tis[*at]).filter(|ti| ti.pool == name);
         let slots: i64 = held_back.map(|ti| i64::from(ti.pool_slots)).sum();
         Ok(stats.map(|mut stats| {
@@ -224,7 +222,7 @@ impl<'a> Scene<'a> {
         let budget = self.row.executor_slots.unwrap_or(usize::MAX);
         let order = AdmitOrder::new("holder".try_into()?, request, budget, LEASE).policy(policy);
         let now = self.now();
-        let admission = self.store.write(|tx| admit(tx, now, &order))?;
+        let admission = self.store.write(|tx| tx.admit(now, &order))?;
         for task in &admission.granted {
             self.waiting.remove(&place(task));
         }
@@ -246,7 +244,7 @@ impl<'a> Scene<'a> {
             stored.map(|at| Ok(Mark::new(key(&self.row.tis[*at])?, TaskState::Failed, "its DAG is gone")));
         let marks: Vec<Mark> = marks.collect::<Result<_>>()?;
         let now = self.now();
-        self.store.write(|tx| mark(tx, now, &marks))?;
+        self.store.write(|tx| tx.mark(now, &marks))?;
         for at in &failed {
             self.waiting.remove(at);
             self.held_back.remove(at);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::admission::{Deferral, ReasonKind};
-use stationmaster::service::lifecycle::start;
 use stationmaster::store::StoreExt;
 use stationmaster::{LeaseRef, TaskRecord, time};
 
@@ -76,14 +75,14 @@ impl Day<'_> {
             self.trace.note(now, what)?;
         }
         self.counts.attempts += granted.len();
-        let pools = self.store.read(|tx| Ok(tx.all_pools()?))?;
+        let pools = self.store.read(|tx| tx.all_pools())?;
         self.ledger.compare(now, &pools);
         if self.reap_at.is_none() {
             self.reap_at = Some(time::add(now, self.workload.workers.lease_s));
         }
 
         let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
-        self.store.write(|tx| start(tx, now, &leases))?;
+        self.store.write(|tx| tx.start(now, &leases))?;
         let mut sensors = Vec::new();
         for task in granted {
             match self.sensor_of(&task, now)? {

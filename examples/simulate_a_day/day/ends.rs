@@ -1,10 +1,11 @@
 //! How attempts end, and what follows from it.
 
 use chrono::{DateTime, Utc};
+use stationmaster::ops::{Finish, Finished};
 use stationmaster::run::{RunClose, RunStatus};
 use stationmaster::service::Service;
-use stationmaster::service::lifecycle::{Finish, Finished, enqueue, finish};
 use stationmaster::store::StoreExt;
+use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, time};
 
 use super::Day;
@@ -27,7 +28,7 @@ impl Day<'_> {
             false => Finish::success(lease),
         };
         self.ledger.give_back(&task.lane.pool, task.held_slots);
-        let finished = self.store.write(|tx| finish(tx, now, std::slice::from_ref(&finish_)))?;
+        let finished = self.store.write(|tx| tx.finish(now, std::slice::from_ref(&finish_)))?;
         match finished.first() {
             Some(became) if *became != Finished::Stale => self.became(&task, *became, now),
             _ => {
@@ -78,12 +79,12 @@ impl Day<'_> {
         }
         self.counts.tasks += ready.len();
         if !ready.is_empty() {
-            self.store.write(|tx| enqueue(tx, now, &ready))?;
+            self.store.write(|tx| tx.enqueue(now, &ready))?;
         }
         if let Some(state) = self.runs.ended(run) {
             let status = if state == TaskState::Failed { RunStatus::Failed } else { RunStatus::Completed };
             let close = RunClose::new(self.runs.runs[run].key.clone(), now, status);
-            self.store.write(|tx| Ok(tx.close_runs_if_open(std::slice::from_ref(&close))?))?;
+            self.store.write(|tx| Ok(raw(tx).close_runs_if_open(std::slice::from_ref(&close))?))?;
             self.open_runs -= 1;
             self.trace.note(now, format_args!("over {}: {state}", close.key.id))?;
         }

@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use stationmaster::id::PoolName;
+use stationmaster::ops::Registered;
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Settings};
 use stationmaster::service::Service;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::lifecycle::{Registered, register};
 use stationmaster::store::StoreExt;
 use stationmaster::{Result, TaskKey, TaskRecord, time};
 
@@ -25,12 +25,12 @@ impl Day<'_> {
         if report.poked > 0 {
             self.trace.note(now, format_args!("poked {}, saved {}", report.poked, report.saved))?;
         }
-        let events = self.store.read(|tx| Ok(tx.events(0, EVENTS)?))?;
+        let events = self.store.read(|tx| tx.events(0, EVENTS))?;
         if events.is_empty() {
             return Ok(());
         }
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-        self.store.write(|tx| Ok(tx.acknowledge_events(&seqs)?))?;
+        self.store.write(|tx| tx.acknowledge_events(&seqs))?;
         for event in events {
             let by = self.seen_by.remove(&event.no);
             self.trace.note(now, format_args!("{} {}", event.ending.reason, event.task))?;
@@ -79,7 +79,7 @@ impl Day<'_> {
         now: DateTime<Utc>,
     ) -> Result<(), Trouble> {
         let new: Vec<NewSensor> = sensors.iter().map(|(sensor, _)| sensor.clone()).collect();
-        let registered = self.store.write(|tx| register(tx, now, &new))?;
+        let registered = self.store.write(|tx| tx.register(now, &new))?;
         for ((sensor, task), registered) in sensors.iter().zip(registered) {
             self.trace.note(now, format_args!("waits {} for {}", task.key, sensor.context))?;
             if !matches!(registered, Registered::Waiting(_)) {

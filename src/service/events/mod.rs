@@ -43,7 +43,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// * *In bulk.* All events that a tick delivered are acknowledged in one transaction.
 ///
 /// One delivery at a time should work on a store: two would deliver each event twice. What a callback never takes stays
-/// until the host acknowledges it by hand ([`crate::store::SensorTx::acknowledge_events`]), or a reaper drops it
+/// until the host acknowledges it by hand ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
 /// ([`crate::service::ReaperOptions::keep_events`]).
 ///
 /// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
@@ -59,7 +59,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// use std::time::Duration;
 /// use stationmaster::canonical::PokeContext;
 /// use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
-/// use stationmaster::service::lifecycle::{Mark, enqueue, mark, register, start};
+/// use stationmaster::ops::Mark;
 /// use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, Service};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
@@ -67,15 +67,15 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 ///
 /// let (store, now) = (Arc::new(MemoryStore::new()), from_micros(0));
 /// let key = TaskKey::new("prod", "nightly", "r1", "wait")?;
-/// store.write(|tx| enqueue(tx, now, &[NewTask::new(key.clone())]))?;
+/// store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())]))?;
 /// let task = Admitter::new(store.clone(), "w".try_into()?, AdmitterOptions::default())?.tick(now)?.granted.remove(0);
 /// let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
 /// let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
 /// let sensor = NewSensor::new(task.lease_ref(), "file".try_into()?, context, settings);
 /// store.write(|tx| {
-///     start(tx, now, &[sensor.lease])?;
-///     register(tx, now, &[sensor.clone()])?;
-///     mark(tx, now, &[Mark::new(key.clone(), TaskState::Failed, "not today")])
+///     tx.start(now, &[sensor.lease])?;
+///     tx.register(now, &[sensor.clone()])?;
+///     tx.mark(now, &[Mark::new(key.clone(), TaskState::Failed, "not today")])
 /// })?;
 ///
 /// let (told, heard) = std::sync::mpsc::channel();
@@ -196,7 +196,7 @@ impl Delivery {
         let (mut left, mut bytes) = (self.limit, 0);
         while left > 0 && bytes <= TICK_BYTES {
             let (after, most) = (self.after, left.min(PAGE));
-            let events = self.store.read(|tx| Ok(tx.events(after, most)?))?;
+            let events = self.store.read(|tx| tx.events(after, most))?;
             for event in &events {
                 self.after = event.seq;
                 let texts = [&event.ending.value, &event.ending.message];
@@ -230,7 +230,7 @@ impl Delivery {
         let more = self.deliver_some(&mut report, &mut taken);
         // Also what was delivered before a read failed.
         if !taken.is_empty()
-            && let Err(error) = self.store.write(|tx| Ok(tx.acknowledge_events(&taken)?))
+            && let Err(error) = self.store.write(|tx| tx.acknowledge_events(&taken))
         {
             self.begin_round();
             return Err(error);

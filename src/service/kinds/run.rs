@@ -68,7 +68,7 @@ impl RunEnded {
     }
 
     fn look(&self, store: &dyn Store) -> Poked {
-        let found = match store.read(|tx| Ok(tx.runs(slice::from_ref(&self.run))?)) {
+        let found = match store.read(|tx| tx.runs(slice::from_ref(&self.run))) {
             Ok(mut found) => found.pop().flatten(),
             Err(error) => return Poked::Unreachable(error.to_string()),
         };

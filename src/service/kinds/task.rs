@@ -68,7 +68,7 @@ impl TaskEnded {
     }
 
     fn look(&self, store: &dyn Store) -> Poked {
-        let found = match store.read(|tx| Ok(tx.tasks(slice::from_ref(&self.task))?)) {
+        let found = match store.read(|tx| tx.tasks(slice::from_ref(&self.task))) {
             Ok(mut found) => found.pop().flatten(),
             Err(error) => return Poked::Unreachable(error.to_string()),
         };

@@ -3,15 +3,15 @@
 use super::metrics::{FINISHED, REGISTERED};
 use super::watch::became;
 use super::{Metric, Observer};
-use crate::service::lifecycle::{Finished, Registered};
+use crate::ops::{Finished, Registered};
 
-/// Tells of the answers to [`finish`](crate::service::lifecycle::finish), after its transaction was committed.
+/// Tells of the answers to [`finish`](crate::store::Tx::finish), after its transaction was committed.
 ///
 /// # Examples
 ///
 /// ```
 /// use stationmaster::TaskState;
-/// use stationmaster::service::lifecycle::Finished;
+/// use stationmaster::ops::Finished;
 /// use stationmaster::service::observer::{Metric, Observer, finished};
 ///
 /// struct Print;
@@ -26,14 +26,13 @@ pub fn finished(observer: &dyn Observer, answers: &[Finished]) {
     count(observer, &FINISHED, "became", answers.iter().copied().map(became));
 }
 
-/// Tells of the answers to [`register`](crate::service::lifecycle::register) and its like, after the transaction was committed.
+/// Tells of the answers to [`register`](crate::store::Tx::register) and its like, after the transaction was committed.
 pub fn registered(observer: &dyn Observer, answers: &[Registered]) {
     let word = |answer: &Registered| match answer {
         Registered::Waiting(_) => "waiting",
         Registered::NotRunning => "not_running",
         Registered::Stale => "stale",
         Registered::Ineligible(_) => "ineligible",
-        Registered::Failed(_) => "failed",
     };
     count(observer, &REGISTERED, "answer", answers.iter().map(word));
 }

@@ -31,7 +31,7 @@
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use stationmaster::service::observer::{Metric, Observer, metrics};
-//! use stationmaster::service::{Admitter, AdmitterOptions, Service, lifecycle};
+//! use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! use stationmaster::store::{MemoryStore, StoreExt};
 //! use stationmaster::time::from_micros;
 //! use stationmaster::{NewTask, TaskKey};
@@ -49,7 +49,7 @@
 //!
 //! let (store, observer) = (Arc::new(MemoryStore::new()), Arc::new(Granted::default()));
 //! let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-//! store.write(|tx| lifecycle::enqueue(tx, from_micros(0), &[task.clone()]))?;
+//! store.write(|tx| tx.enqueue(from_micros(0), &[task.clone()]))?;
 //! let admitter = Admitter::new(store, "worker-1".try_into()?, AdmitterOptions::default())?;
 //! admitter.observed_by(observer.clone()).tick(from_micros(0))?;
 //! assert_eq!(observer.0.load(Ordering::Relaxed), 1);

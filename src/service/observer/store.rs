@@ -8,8 +8,7 @@ use super::metrics::{ENQUEUED, STALE_CALLS, TASK_MOVES, TRANSACTION_SECONDS, TRA
 use super::spans;
 use super::watch::{Watch, result};
 use crate::error::Result;
-use crate::service::tap::{Tap, Tapped, Write};
-use crate::store::{Inserted, Moved, Store, StoreInfo, StoreTx, TxMode};
+use crate::store::{Effects, Store, StoreInfo, Tx, TxMode};
 use crate::task::TaskState;
 
 /// Tells an observer of each transaction: how it ended, how long it took, and what it did to tasks, whoever asked for it.
@@ -21,7 +20,6 @@ use crate::task::TaskState;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::lifecycle;
 /// use stationmaster::service::observer::{Metric, ObservedStore, Observer};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
@@ -38,7 +36,7 @@ use crate::task::TaskState;
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// // stationmaster_transactions_total [("mode", "write"), ("result", "ok")] +1
 /// // stationmaster_tasks_enqueued_total [] +1
-/// store.write(|tx| lifecycle::enqueue(tx, from_micros(0), std::slice::from_ref(&task)))?;
+/// store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug)]
@@ -64,70 +62,32 @@ impl<S: Store> Store for ObservedStore<S> {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
-        let (began, mut tally) = (Instant::now(), Tally::default());
-        let answer = self.inner.transact(mode, &mut |tx| body(&mut Tapped::new(tx, &mut tally)));
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        let (began, mut effects) = (Instant::now(), Effects::default());
+        let result_of_store = self.inner.transact(mode, &mut |tx| {
+            body(tx)?;
+            effects = tx.effects().clone();
+            Ok(())
+        });
         let took = began.elapsed();
-        spans::transacted(mode, took, &answer);
-        self.watch.counter(&TRANSACTIONS, &[("mode", mode.as_str()), ("result", result(&answer))], 1);
+        spans::transacted(mode, took, &result_of_store);
+        let labels = [("mode", mode.as_str()), ("result", result(&result_of_store))];
+        self.watch.counter(&TRANSACTIONS, &labels, 1);
         self.watch.seconds(&TRANSACTION_SECONDS, &[("mode", mode.as_str())], took);
-        if answer.is_ok() {
-            tally.tell(&self.watch);
+        if result_of_store.is_ok() {
+            tell(&self.watch, &effects);
         }
-        answer
+        result_of_store
     }
 }
 
-/// What a transaction did to tasks.
-#[derive(Default)]
-struct Tally {
-    enqueued: usize,
-    moves: [usize; TaskState::ALL.len()],
-    stale: [usize; CALLS.len()],
-}
-
-/// The calls that may be stale.
-const CALLS: [&str; 3] = ["start", "renew", "move"];
-
-impl Tally {
-    fn calls(&mut self, call: usize, answers: &[Moved]) -> usize {
-        let stale = answers.iter().filter(|answer| **answer == Moved::No).count();
-        self.stale[call] += stale;
-        answers.len() - stale
+fn tell(watch: &Watch, effects: &Effects) {
+    watch.counter(&ENQUEUED, &[], effects.enqueued);
+    for state in TaskState::ALL {
+        watch.counter(&TASK_MOVES, &[("to", state.as_str())], effects.moved_to(state));
     }
-
-    fn tell(&self, watch: &Watch) {
-        watch.counter(&ENQUEUED, &[], self.enqueued);
-        for (state, count) in TaskState::ALL.into_iter().zip(self.moves) {
-            watch.counter(&TASK_MOVES, &[("to", state.as_str())], count);
-        }
-        for (call, count) in CALLS.into_iter().zip(self.stale) {
-            watch.counter(&STALE_CALLS, &[("call", call)], count);
-        }
-    }
-}
-
-impl Tap for Tally {
-    fn wrote(&mut self, write: Write<'_>) {
-        match write {
-            Write::Inserted(answers) => {
-                let new = |answer: &&Inserted| matches!(answer, Inserted::New(_));
-                self.enqueued += answers.iter().filter(new).count();
-            }
-            Write::Granted(granted) => self.moves[TaskState::Queued as usize] += granted.tasks.len(),
-            Write::Started(answers) => {
-                self.moves[TaskState::Running as usize] += self.calls(0, answers);
-            }
-            Write::Renewed(answers) => {
-                self.calls(1, answers);
-            }
-            Write::Moved(moves, answers) => {
-                self.calls(2, answers);
-                for (to, _) in moves.iter().zip(answers).filter(|(_, answer)| **answer == Moved::Yes) {
-                    self.moves[to.to as usize] += 1;
-                }
-            }
-            Write::Capacity => {}
-        }
+    let stale = effects.stale;
+    for (call, count) in [("start", stale.start), ("renew", stale.renew), ("move", stale.change)] {
+        watch.counter(&STALE_CALLS, &[("call", call)], count);
     }
 }

@@ -107,7 +107,7 @@ impl Poker {
         handed
     }
 
-    /// Answers for what is due of kinds so many of whose calls hang that none more is begun. Answers how many jobs of this tick it
+    /// Marks due groups as unreachable if too many calls of their kind are hung. Returns how many jobs of this tick it
     /// took back for that.
     fn hold_back(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> usize {
         let (mut held_back, mut taken_back) = (Vec::new(), 0);

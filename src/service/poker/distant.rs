@@ -76,7 +76,7 @@ impl Way {
 
 #[cfg(feature = "tokio")]
 impl super::Poker {
-    /// Answers for this kind with these futures, at most `at_most` targets in one.
+    /// Sets the poke of this kind, which makes these futures for at most `at_most` targets in one.
     pub(crate) fn kind_of_futures(
         self,
         kind: &SensorKind,

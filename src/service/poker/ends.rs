@@ -12,7 +12,6 @@ use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Outage, Poked, SensorRecord, give_up, settle};
-use crate::service::lifecycle::end_sensors;
 use crate::service::observer::PokeOutcome;
 use crate::store::{Moved, StoreExt};
 use crate::time;
@@ -100,7 +99,7 @@ impl Poker {
         self.end_members(group, poked, knew, now);
     }
 
-    /// Answers how often the log panicked.
+    /// Returns how often the log panicked.
     fn log_answer(&self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) -> usize {
         let (Some(log), Some(found)) = (&self.log, self.groups.get(group)) else { return 0 };
         let reached = self.groups.members(found).filter(|member| member.since <= knew);
@@ -166,7 +165,7 @@ impl Poker {
             let chunk = self.endings.iter().take(ENDS).take_while(|(_, ending)| fits(ending));
             let chunk: Vec<(LeaseRef, Ending)> =
                 chunk.map(|(lease, ending)| (*lease, Ending::clone(ending))).collect();
-            let moved = self.store.write(|tx| end_sensors(tx, now, &chunk))?;
+            let moved = self.store.write(|tx| tx.end_sensors(now, &chunk))?;
             for ((lease, ending), moved) in chunk.into_iter().zip(moved) {
                 self.endings.remove(&lease);
                 self.groups.remove(lease.no);

@@ -6,10 +6,11 @@ use super::groups::Arrival;
 use super::options::PokerOptions;
 use super::shards::Gained;
 use super::worker::Poker;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sensor::SensorRecord;
 use crate::shard::{ShardRange, range};
-use crate::store::{SensorQuery, StoreExt, WhichSensors};
+use crate::store::StoreExt;
+use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time;
 
 impl Poker {
@@ -23,8 +24,8 @@ impl Poker {
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
         let (last, missed) = self.store.read(|tx| {
-            let missed = !kept.is_empty() && tx.last_forgotten_change()? > cursor;
-            Ok((tx.last_sensor_change()?, missed))
+            let missed = !kept.is_empty() && tx.raw().last_forgotten_change()? > cursor;
+            Ok((tx.raw().last_sensor_change()?, missed))
         })?;
         let mut loaded = 0;
         if missed {
@@ -60,7 +61,7 @@ impl Poker {
             gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
         let mut loaded = 0;
         loop {
-            let page = self.store.read(|tx| Ok(tx.changed_sensors(&query)?))?;
+            let page = self.store.read(|tx| tx.raw().changed_sensors(&query).map_err(Error::from))?;
             let full = page.len() >= query.limit;
             query.after = page.last().map_or(query.after, |sensor| sensor.changed);
             loaded += page.len();

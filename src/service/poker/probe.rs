@@ -97,7 +97,7 @@ pub struct PokeRequest<'a> {
 
 impl<'a> PokeRequest<'a> {
     /// Asks for one sensor, at this instant: for hosts that call a [`Poke`] themselves, for instance because a task may not register
-    /// ([`Registered::host_pokes`](crate::service::lifecycle::Registered::host_pokes)).
+    /// ([`Registered::host_pokes`](crate::ops::Registered::host_pokes)).
     ///
     /// # Examples
     ///

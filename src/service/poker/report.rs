@@ -41,7 +41,7 @@ pub struct PokeReport {
     pub held_back: usize,
     /// Pokes that passed their deadline in this tick.
     pub overran: usize,
-    /// Answers that came after their deadline. They change nothing.
+    /// Outcomes that came after their deadline. They change nothing.
     pub late: usize,
     /// Sensors that landed.
     pub landed: usize,

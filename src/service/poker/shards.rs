@@ -90,19 +90,19 @@ impl Poker {
         let (shards, most) = (options.shards.get(), options.most_shards.get());
         let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
         self.store.write(|tx| {
-            let mut live = tx.live_workers(now)?;
+            let mut live = tx.raw().live_workers(now)?;
             agree(name, options, &live)?;
-            tx.forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
+            tx.raw().forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
             if let Some(until) = me.twin(&live) {
                 return Ok(Renewed::NameTaken(until));
             }
-            tx.put_worker(&me)?;
+            tx.raw().put_worker(&me)?;
             live.retain(|worker| worker.name != me.name);
             live.push(me.clone());
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-            let leases = tx.shard_leases()?;
+            let leases = tx.raw().shard_leases()?;
             let writes = claim.writes(&leases, &live);
-            let written = tx.put_shards_if_unchanged(&writes)?;
+            let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mine = writes.into_iter().zip(written).filter(|(write, written)| {
                 *written == Moved::Yes && write.lease.holder.as_ref() == Some(name)
             });

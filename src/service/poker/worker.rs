@@ -16,7 +16,7 @@ use super::kinds::Kinds;
 use super::options::PokerOptions;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::{Comeback, Ending};
@@ -85,7 +85,7 @@ use crate::store::{Store, StoreExt};
 /// use std::time::Duration;
 /// use stationmaster::canonical::PokeContext;
 /// use stationmaster::sensor::{NewSensor, Poked, Settings};
-/// use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, PokeRequest, Service, lifecycle};
+/// use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, PokeRequest, Service};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey, TaskState};
@@ -93,7 +93,7 @@ use crate::store::{Store, StoreExt};
 /// let store = Arc::new(MemoryStore::new());
 /// let now = from_micros(0);
 /// let keys = ["a", "b"].map(|task| TaskKey::new("prod", "nightly", "r1", task).unwrap());
-/// store.write(|tx| lifecycle::enqueue(tx, now, &keys.clone().map(NewTask::new)))?;
+/// store.write(|tx| tx.enqueue(now, &keys.clone().map(NewTask::new)))?;
 /// let granted = Admitter::new(store.clone(), "worker".try_into()?, AdmitterOptions::default())?.tick(now)?.granted;
 ///
 /// // Both tasks wait for the same file: they give their slots back and share one poke.
@@ -104,15 +104,15 @@ use crate::store::{Store, StoreExt};
 ///     .map(|task| NewSensor::new(task.lease_ref(), "file".try_into().unwrap(), context.clone(), settings))
 ///     .collect();
 /// store.write(|tx| {
-///     lifecycle::start(tx, now, &sensors.iter().map(|sensor| sensor.lease).collect::<Vec<_>>())?;
-///     lifecycle::register(tx, now, &sensors)
+///     tx.start(now, &sensors.iter().map(|sensor| sensor.lease).collect::<Vec<_>>())?;
+///     tx.register(now, &sensors)
 /// })?;
 ///
 /// let poke = |_: &PokeRequest<'_>| Poked::Landed(Some("2 MB".into()));
 /// let mut poker = Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?.kind("file".try_into()?, poke);
 /// let report = poker.tick(now)?;
 /// assert_eq!((report.poked, report.saved, report.landed), (1, 1, 2));
-/// let tasks = store.read(|tx| Ok(tx.tasks(&keys)?))?;
+/// let tasks = store.read(|tx| tx.tasks(&keys))?;
 /// assert!(tasks.iter().flatten().all(|task| task.state == TaskState::Success));
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
@@ -149,7 +149,7 @@ pub struct Poker {
     /// Due groups that wait for a place in the crew's queue, by kind.
     pub(super) pending: Vec<Pending>,
     pub(super) watch: Watch,
-    /// Answers that the observer was not told of yet.
+    /// Outcomes that were not reported to the observer yet.
     pub(super) tally: PokeTally,
 }
 
@@ -217,7 +217,7 @@ impl Poker {
         self
     }
 
-    /// Answers for this kind with this poke.
+    /// Sets the poke of this kind.
     ///
     /// All workers of a store should know the same kinds: sensors of a kind that the worker of their shard does not know are
     /// not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
@@ -226,7 +226,7 @@ impl Poker {
         self.way(&kind, Way::Threads(Probe::One(Arc::new(poke))))
     }
 
-    /// Answers for this kind with this poke, at most `at_most` targets in one call.
+    /// Sets the poke of this kind, which is given at most `at_most` targets in one call.
     ///
     /// A call takes what is due when a thread is free for it. Its deadline is the smallest of its groups.
     ///
@@ -292,10 +292,10 @@ impl Poker {
         let (name, incarnation) = (&self.name, self.incarnation);
         self.store.write(|tx| {
             // Alive or not: what is held under the name is its last incarnation's.
-            let known = tx.live_workers(DateTime::<Utc>::MIN_UTC)?;
+            let known = tx.raw().live_workers(DateTime::<Utc>::MIN_UTC)?;
             match known.iter().find(|worker| worker.name == *name) {
                 Some(worker) if worker.incarnation != incarnation => Ok(()),
-                _ => Ok(tx.delete_worker(name)?),
+                _ => tx.raw().delete_worker(name).map_err(Error::from),
             }
         })?;
         settled

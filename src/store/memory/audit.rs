@@ -112,7 +112,9 @@ mod tests {
     use crate::NewTask;
     use crate::id::{Holder, TaskKey};
     use crate::lease::{LeaseRef, TaskNo};
-    use crate::store::{GrantBatch, MemoryStore, Move, StateSet, StoreExt};
+    use crate::store::MemoryStore;
+    use crate::store::contract::{GrantBatch, Move, StateSet};
+    use crate::testing::RawStoreExt;
     use crate::time::from_micros;
 
     #[test]
@@ -121,7 +123,7 @@ mod tests {
         let limit = LimitKey::new("k").unwrap();
         let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).pool_slots(3).limit(limit.clone());
         let insert = task.check(from_micros(0)).unwrap();
-        let result = store.write(|tx| {
+        let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
             assert_eq!(tx.audit()?, []);
             let (now, expires_at) = (from_micros(1), from_micros(2));
@@ -147,13 +149,13 @@ mod tests {
     fn finds_slots_held_by_a_task_that_ended() {
         let store = MemoryStore::new();
         let insert = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(from_micros(0)).unwrap();
-        let result = store.write(|tx| {
+        let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
             let lease = LeaseRef::new(TaskNo(1), 0);
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Scheduled]), TaskState::Skipped);
             end.held_slots = 1;
             tx.move_if(&[end])?;
-            Ok(tx.audit()?)
+            tx.audit().map_err(Into::into)
         });
         let found = result.unwrap();
         assert!(matches!(found[0], Discrepancy::Pool { counted: 0, held: 1, .. }));

@@ -27,7 +27,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use self::state::State;
 use self::undo::Transaction;
-use super::{Durability, Store, StoreInfo, StoreTx, TxMode, nested};
+use super::{Durability, Store, StoreInfo, Tx, TxMode, nested};
 use crate::error::Result;
 
 /// Keeps everything in memory, and loses it with the process.
@@ -40,7 +40,7 @@ use crate::error::Result;
 /// ```
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// let store = MemoryStore::new();
-/// assert_eq!(store.read(|tx| Ok(tx.next_expiry()?))?, None);
+/// assert!(store.read(|tx| tx.audit())?.is_empty());
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Default)]
@@ -74,11 +74,11 @@ impl Store for MemoryStore {
         StoreInfo::new("memory", 0, Durability::None)
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let lock = self.state.lock();
         let Ok(mut state) = lock.try_borrow_mut() else { return Err(nested().into()) };
         let mut transaction = Transaction::begin(&mut state, mode);
-        let answer = body(&mut transaction);
+        let answer = Tx::run(&mut transaction, |tx| body(tx));
         let replaced = match &answer {
             Ok(()) => transaction.commit(),
             Err(_) => {

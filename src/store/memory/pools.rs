@@ -9,7 +9,8 @@ use crate::admission::{Lane, LaneKey};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
-use crate::store::{LimitDeletion, PoolDeletion, PoolTx};
+use crate::store::contract::PoolTx;
+use crate::store::{LimitDeletion, PoolDeletion};
 use crate::task::TaskState;
 
 #[derive(Debug)]
@@ -290,7 +291,9 @@ mod tests {
 
     use super::*;
     use crate::id::Holder;
-    use crate::store::{GrantBatch, Granted, MemoryStore, StoreExt, StoreTx};
+    use crate::store::MemoryStore;
+    use crate::store::contract::{GrantBatch, Granted, StoreTx};
+    use crate::testing::RawStoreExt;
 
     fn taken(
         tx: &mut dyn StoreTx,
@@ -305,7 +308,7 @@ mod tests {
     fn slots_are_taken_up_to_the_size_and_given_back() {
         let store = MemoryStore::new();
         let (db, gone) = (PoolName::new("db").unwrap(), PoolName::new("gone").unwrap());
-        let result = store.write(|tx| {
+        let result = store.write_raw(|tx| {
             tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?;
             assert_eq!(taken(tx, &[(db.clone(), 3), (gone.clone(), 1)], &[])?.pools, 1);
             assert_eq!(taken(tx, &[(db.clone(), 2)], &[])?.pools, 0);
@@ -331,7 +334,7 @@ mod tests {
     fn limits_count_whether_or_not_they_are_defined() {
         let store = MemoryStore::new();
         let (key, unknown) = (LimitKey::new("k").unwrap(), LimitKey::new("u").unwrap());
-        let result = store.write(|tx| {
+        let result = store.write_raw(|tx| {
             tx.put_limits(&[LimitSpec::new(key.clone(), 1)?])?;
             assert_eq!(taken(tx, &[], &[(key.clone(), 1), (unknown.clone(), 1)])?.limits, 1);
             assert_eq!(taken(tx, &[], &[(key.clone(), 1)])?.limits, 0);

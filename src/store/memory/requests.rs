@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use super::state::Write;
 use crate::id::RequestId;
 use crate::lease::LeaseRef;
-use crate::store::Forget;
+use crate::store::contract::Forget;
 use crate::time::truncate;
 
 /// What one tick granted.

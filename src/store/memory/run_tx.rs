@@ -6,7 +6,8 @@ use super::state::Write;
 use super::undo::Transaction;
 use crate::error::StoreResult;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use crate::store::{Moved, RunTx};
+use crate::store::Moved;
+use crate::store::contract::RunTx;
 use crate::time::truncate;
 
 impl Transaction<'_> {

@@ -11,7 +11,8 @@ use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
-use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
+use crate::store::Moved;
+use crate::store::contract::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
 use crate::task::TaskRecord;
 use crate::time::truncate;
 
@@ -193,8 +194,10 @@ mod tests {
     use crate::id::SensorKind;
     use crate::sensor::{EndReason, Ending, NewSensor, Settings};
     use crate::shard::{ShardLimit, ShardRange};
-    use crate::store::{MemoryStore, Move, StateSet, StoreExt, WhichSensors};
+    use crate::store::MemoryStore;
+    use crate::store::contract::{Move, StateSet, WhichSensors};
     use crate::task::TaskState;
+    use crate::testing::RawStoreExt;
     use crate::time::from_micros;
 
     fn sensor(no: i64) -> SensorInsert {
@@ -218,7 +221,7 @@ mod tests {
         let key = TaskKey::new("n", "w", "r", "t").unwrap();
         let insert = NewTask::new(key.clone()).check(from_micros(0)).unwrap();
         let lease = LeaseRef::new(TaskNo(1), 0);
-        let result = store.write(|tx| {
+        let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
             let kind = tx.put_sensors(&[sensor(1), sensor(2)]).unwrap_err().kind();
             assert_eq!((kind, tx.last_sensor_change()?), (StoreErrorKind::Backend, 0));
@@ -252,7 +255,7 @@ mod tests {
     fn a_worker_that_leaves_releases_its_shards_under_a_new_epoch() {
         let store = MemoryStore::new();
         let (name, until) = (Holder::new("w1").unwrap(), from_micros(9));
-        let result = store.write(|tx| {
+        let result = store.write_raw(|tx| {
             let (codes, shards) = (ShardLimit::default(), std::num::NonZeroU32::MIN);
             tx.put_worker(&Worker::new(name.clone(), codes, shards, until))?;
             assert_eq!(tx.live_workers(from_micros(8))?.len(), 1);

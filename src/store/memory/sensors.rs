@@ -8,7 +8,7 @@ use super::state::Write;
 use super::undo::Transaction;
 use crate::lease::TaskNo;
 use crate::sensor::{SensorEvent, SensorRecord, SensorState};
-use crate::store::{SensorQuery, WhichSensors};
+use crate::store::contract::{SensorQuery, WhichSensors};
 
 /// Events that are not acknowledged, by their place.
 pub(super) type Events = BTreeMap<u64, Box<SensorEvent>>;

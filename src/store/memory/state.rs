@@ -15,7 +15,7 @@ use crate::lease::TaskNo;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
-use crate::store::{ShardLease, Worker};
+use crate::store::contract::{ShardLease, Worker};
 
 /// Everything that is stored.
 #[derive(Debug, Default)]

@@ -12,10 +12,10 @@ use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskNo};
-use crate::store::{
-    Discrepancy, Forget, GrantBatch, Granted, Inserted, Move, Moved, PoolTx, Promote, Survey, SurveyQuery,
-    TaskTx, WhichPools,
+use crate::store::contract::{
+    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Survey, SurveyQuery, TaskTx, WhichPools,
 };
+use crate::store::{Discrepancy, Inserted, Moved};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::truncate;
 
@@ -280,10 +280,10 @@ mod tests {
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
     use crate::lease::{LeaseRef, TaskNo};
-    use crate::store::{
-        Forget, GrantBatch, Inserted, MemoryStore, Move, Moved, StateSet, StoreExt, SurveyQuery,
-    };
+    use crate::store::contract::{Forget, GrantBatch, Move, StateSet, SurveyQuery};
+    use crate::store::{Inserted, MemoryStore, Moved};
     use crate::task::{TaskInsert, TaskState};
+    use crate::testing::RawStoreExt;
     use crate::time::from_micros;
 
     fn task(name: &str, not_before: Option<i64>) -> TaskInsert {
@@ -297,7 +297,7 @@ mod tests {
     fn a_task_goes_all_the_way() {
         let store = MemoryStore::new();
         let holder = Holder::new("h").unwrap();
-        let result = store.write(|tx| {
+        let result = store.write_raw(|tx| {
             let tasks = [task("a", None), task("b", Some(7)), task("a", None)];
             assert_eq!(
                 tx.insert_tasks_if_absent(&tasks)?,
@@ -346,13 +346,13 @@ mod tests {
     #[test]
     fn a_move_to_a_leased_state_is_refused_as_a_whole() {
         let store = MemoryStore::new();
-        store.write(|tx| Ok(tx.insert_tasks_if_absent(&[task("a", None)])?)).unwrap();
+        store.write_raw(|raw| Ok(raw.insert_tasks_if_absent(&[task("a", None)])?)).unwrap();
         let before = store.state.lock().borrow().clone();
         let any = StateSet::of(&TaskState::ALL);
         let lease = LeaseRef::new(TaskNo(1), 0);
         let moves = [Move::new(lease, any, TaskState::Skipped), Move::new(lease, any, TaskState::Running)];
         store
-            .write(|tx| {
+            .write_raw(|tx| {
                 assert_eq!(tx.move_if(&moves).unwrap_err().kind(), StoreErrorKind::Backend);
                 Ok::<_, Error>(())
             })

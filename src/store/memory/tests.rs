@@ -16,9 +16,10 @@ use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
-use crate::store::{
-    EventNote, Forget, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreExt, SurveyQuery, Worker,
+use crate::store::contract::{
+    EventNote, Forget, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreTx, SurveyQuery, Worker,
 };
+use crate::testing::RawStoreExt;
 use crate::time::from_micros;
 use crate::{NewTask, TaskKey, TaskState};
 
@@ -172,7 +173,7 @@ fn snapshot(store: &MemoryStore) -> State {
 }
 
 fn run_all(store: &MemoryStore, steps: &[Step], last: impl Fn() -> Result<()>) -> Result<()> {
-    store.write(|tx| {
+    store.write_raw(|tx| {
         steps.iter().try_for_each(|step| run(tx, *step))?;
         last()
     })
@@ -228,7 +229,7 @@ fn refused<T, E: Into<Error>>(
     store: &MemoryStore,
     body: impl Fn(&mut dyn StoreTx) -> std::result::Result<T, E>,
 ) {
-    match store.read(|tx| body(tx).map_err(Into::into)) {
+    match store.read_raw(|tx| body(tx).map_err(Into::into)) {
         Err(Error::Store(error)) => assert_eq!(error.kind(), StoreErrorKind::ReadOnly),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it wrote"),
@@ -258,10 +259,10 @@ fn a_transaction_that_only_reads_refuses_every_write() {
 #[test]
 fn it_is_shared_as_a_trait_object_and_speaks_of_itself_briefly() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    store.write(|tx| Ok(tx.insert_tasks_if_absent(&[new_task(1, 1).check(from_micros(0))?])?)).unwrap();
+    store.write_raw(|raw| Ok(raw.insert_tasks_if_absent(&[new_task(1, 1).check(from_micros(0))?])?)).unwrap();
     assert_eq!(store.info(), StoreInfo::new("memory", 0, Durability::None));
     assert_eq!(format!("{store:?}"), "MemoryStore { tasks: 1, sensors: 0, .. }");
-    let inside = store.read(|_| Ok(format!("{store:?}"))).unwrap();
+    let inside = store.read_raw(|_| Ok(format!("{store:?}"))).unwrap();
     assert_eq!(inside, "MemoryStore { .. }", "no wait for the lock");
 }
 
@@ -275,12 +276,12 @@ fn writers_of_many_threads_lose_nothing() {
             scope.spawn(|| {
                 for _ in 0..100 {
                     let batch = GrantBatch::new(&[], &holder, at, at).pools(&slots);
-                    store.write(|tx| Ok(tx.grant_if_open(&batch)?)).unwrap();
+                    store.write_raw(|raw| Ok(raw.grant_if_open(&batch)?)).unwrap();
                 }
             });
         }
     });
-    let pools = store.read(|tx| Ok(tx.all_pools()?)).unwrap();
+    let pools = store.read_raw(|raw| Ok(raw.all_pools()?)).unwrap();
     assert_eq!(pools[0].used, 128);
 }
 
@@ -293,7 +294,7 @@ fn a_transaction_inside_another_is_refused_at_once() {
             let mut refused = None;
             let answer = store.transact(outer, &mut |tx| {
                 refused = store.transact(inner, &mut |_| Ok(())).err();
-                tx.next_expiry()?;
+                tx.raw().next_expiry()?;
                 Ok(())
             });
             assert!(answer.is_ok(), "the outer one goes on");
@@ -305,7 +306,9 @@ fn a_transaction_inside_another_is_refused_at_once() {
         }
     }
     std::thread::scope(|scope| {
-        let other = store.write(|_| Ok(scope.spawn(|| store.read(|tx| Ok(tx.all_pools()?.len()))))).unwrap();
+        let other = store
+            .write_raw(|_| Ok(scope.spawn(|| store.read_raw(|raw| Ok(raw.all_pools()?.len())))))
+            .unwrap();
         assert_eq!(other.join().unwrap().unwrap(), 1, "another thread waits its turn");
     });
 }

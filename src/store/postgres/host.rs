@@ -16,10 +16,10 @@ use super::link::Done;
 use super::name::Schema;
 use super::pipeline::together;
 use super::turn;
-use super::tx::{Access, PostgresTx};
+use super::tx::{Access, PostgresBackend};
 use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{Result, StoreError, StoreErrorKind};
-use crate::store::StoreTx;
+use crate::store::Tx;
 
 /// Runs a statement by its text, in one round trip.
 pub(super) async fn execute_text<C: GenericClient + Sync + ?Sized>(
@@ -79,14 +79,13 @@ impl Wire for Bridge {
 ///
 /// ```no_run
 /// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use stationmaster::service::lifecycle::enqueue;
 /// use stationmaster::store::postgres::{self, Schema};
 /// use stationmaster::{NewTask, TaskKey};
 ///
 /// let schema = Schema::default();
 /// let transaction = client.transaction().await?;
 /// let task = NewTask::new(TaskKey::new("shop", "orders", "o-17", "ship")?);
-/// postgres::tx(&transaction, &schema, move |tx| enqueue(tx, chrono::Utc::now(), &[task])).await?;
+/// postgres::tx(&transaction, &schema, move |tx| tx.enqueue(chrono::Utc::now(), &[task])).await?;
 /// transaction.execute("INSERT INTO orders (id) VALUES ('o-17')", &[]).await?;
 /// transaction.commit().await?;
 /// # Ok(())
@@ -96,14 +95,14 @@ pub async fn tx<C, T, F>(client: &C, schema: &Schema, body: F) -> Result<T>
 where
     C: GenericClient + Sync + ?Sized,
     T: Send + 'static,
-    F: FnOnce(&mut dyn StoreTx) -> Result<T> + Send + 'static,
+    F: FnOnce(&mut Tx<'_>) -> Result<T> + Send + 'static,
 {
     take_turn(client, schema).await?;
     let (mut inside, questions) = bridge(schema);
     let (end, ended) = oneshot::channel();
     let work = move || {
         let run = AssertUnwindSafe(|| {
-            let answer = body(&mut inside)?;
+            let answer = Tx::run(&mut inside, body)?;
             inside.check_whole()?;
             Ok(answer)
         });
@@ -136,13 +135,12 @@ where
 ///
 /// ```no_run
 /// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use stationmaster::store::PoolTx;
 /// use stationmaster::store::postgres::{self, Schema};
 ///
 /// let transaction = client.transaction().await?;
 /// let schema = Schema::default();
 /// let (mut tx, serving) = postgres::attach(&transaction, &schema);
-/// let pools = std::thread::spawn(move || tx.all_pools());
+/// let pools = std::thread::spawn(move || tx.tx().all_pools());
 /// serving.await;
 /// let pools = pools.join().expect("no panic")?;
 /// # Ok(())
@@ -151,7 +149,7 @@ where
 pub fn attach<'c, C: GenericClient + Sync + ?Sized>(
     client: &'c C,
     schema: &'c Schema,
-) -> (PostgresTx<'static>, impl Future<Output = ()> + 'c) {
+) -> (PostgresTx, impl Future<Output = ()> + 'c) {
     let (inside, mut questions) = bridge(schema);
     let serving = async move {
         let Some((batch, reply)) = questions.recv().await else { return };
@@ -164,13 +162,34 @@ pub fn attach<'c, C: GenericClient + Sync + ?Sized>(
         let _ = reply.send(done);
         serve(client, schema, questions).await;
     };
-    (inside, serving)
+    (PostgresTx { inside }, serving)
 }
 
-fn bridge(schema: &Schema) -> (PostgresTx<'static>, UnboundedReceiver<Question>) {
+/// A transaction of the host's that is served by a future: see [`attach`]. It may be sent to another thread.
+#[derive(Debug)]
+pub struct PostgresTx {
+    inside: PostgresBackend<'static>,
+}
+
+impl PostgresTx {
+    /// Returns the handle with all verbs.
+    pub fn tx(&mut self) -> Tx<'_> {
+        Tx::new(&mut self.inside)
+    }
+
+    /// Tells nobody who listens of what is done here, so that the host can prepare the transaction for a two-phase commit, which
+    /// the server refuses to one that notifies. Listeners learn of it at their next tick.
+    #[must_use]
+    pub fn without_notify(self) -> Self {
+        Self { inside: self.inside.without_notify() }
+    }
+}
+
+fn bridge(schema: &Schema) -> (PostgresBackend<'static>, UnboundedReceiver<Question>) {
     let (sender, questions) = unbounded_channel();
     (
-        PostgresTx::inside(Box::new(Bridge(sender)), Access::Write, Some(schema.channel().into())).ticketed(),
+        PostgresBackend::inside(Box::new(Bridge(sender)), Access::Write, Some(schema.channel().into()))
+            .ticketed(),
         questions,
     )
 }

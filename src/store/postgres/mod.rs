@@ -17,10 +17,10 @@
 //! * A commit whose answer was lost is [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other
 //!   error has changed nothing. Serialization failures and deadlocks are
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
-//! * Each call of the store but [`TaskTx::audit`](crate::store::TaskTx::audit) is one round trip, whatever the number of tasks (an enqueue takes one for each 10,000); a
+//! * Each call of the store but [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever the number of tasks (an enqueue takes one for each 10,000); a
 //!   transaction begins with its first call, and what writes has one more to commit.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
-//!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts no table.
+//!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Tables of a newer version of the crate or of somebody else's are refused and left untouched.
 //! * A transaction begun inside another one of its mode on the same thread is refused at once.
 //!
@@ -32,7 +32,7 @@
 //! use stationmaster::store::StoreExt;
 //!
 //! let store = PostgresStore::connect("postgres://jobs@127.0.0.1/jobs", PostgresOptions::new())?;
-//! store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?))?;
+//! store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 
@@ -60,7 +60,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use connect::Connector;
-pub use host::{attach, tx};
+pub use host::{PostgresTx, attach, tx};
 pub use listen::{Change, Listening};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
@@ -70,13 +70,12 @@ pub use time::PostgresClock;
 pub use tokio_postgres;
 
 use crate::error::{Error, Result, StoreError};
-use crate::store::{Store, StoreInfo, StoreTx, TxMode};
+use crate::store::{Store, StoreInfo, Tx, TxMode};
 use driver::Driver;
 use line::Lines;
 use link::Work;
 use time::Timekeeper;
-use tx::Access;
-pub use tx::PostgresTx;
+use tx::{Access, PostgresBackend};
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
 ///
@@ -150,7 +149,7 @@ impl PostgresStore {
     /// ready, slots came back, sensors were registered or ended, events were noted. It is a wake-up, never the truth: look at the
     /// store to see what is so, and go on looking from time to time without it, as a loop does after its `longest`.
     ///
-    /// Answers when the server listens; what commits from then on is told. It takes a connection of its own, which is made anew
+    /// Returns when the server listens; what commits from then on is told. It takes a connection of its own, which is made anew
     /// when it was lost; since changes may have been missed, the callback is then called once with everything. Changes that come
     /// while the callback runs are told by one call after it. A call may be in vain. Renewals, heartbeats, polls and ticks that only
     /// grant cause none, nor do stores that are opened with [`Notify::Off`].
@@ -197,14 +196,14 @@ impl Store for PostgresStore {
         }
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let (lines, access) = match mode {
             TxMode::Read => (&self.readers, Access::Read),
             TxMode::Write => (&self.writer, Access::Write),
         };
         lines.transact(&self.options, |wire| {
-            let mut tx = PostgresTx::inside(wire, access, self.channel.clone());
-            body(&mut tx)?;
+            let mut tx = PostgresBackend::inside(wire, access, self.channel.clone());
+            Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)
         })
     }

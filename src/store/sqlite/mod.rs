@@ -31,7 +31,7 @@
 //! * A transaction begun inside another one on the same thread is refused at once, unless one of them reads and the other
 //!   writes and the database is a file: those have connections of their own.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
-//!   [`TaskTx::audit`](crate::store::TaskTx::audit) reads through an index and sorts nothing. (Where a host keeps statistics
+//!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts nothing. (Where a host keeps statistics
 //!   by `ANALYZE`, SQLite 3.46, which comes with rusqlite 0.32, sorts the ready tasks of a lane; 3.49 and later do not.)
 //!
 //! # Versions of SQLite and of its driver
@@ -50,16 +50,17 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("jobs.db");
 //! let store = SqliteStore::open(&path, SqliteOptions::new())?;
-//! store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?))?;
+//! store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
 //! drop(store);
 //!
 //! let again = SqliteStore::open(&path, SqliteOptions::new())?;
-//! assert_eq!(again.read(|tx| Ok(tx.all_pools()?))?.len(), 2, "default_pool and db");
+//! assert_eq!(again.read(|tx| tx.all_pools())?.len(), 2, "default_pool and db");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod conn;
 mod error;
+mod host;
 mod log;
 mod options;
 mod prefix;
@@ -73,15 +74,16 @@ use std::path::Path;
 
 pub use conn::migrate;
 pub use error::{commit_error, store_error};
+pub use host::SqliteTx;
 pub use options::{SqliteOptions, Synchronous};
 pub use prefix::Prefix;
 /// The driver, in the version the crate was built with: for hosts that hand in their own transactions.
 pub use rusqlite;
 pub use schema::{migrations_sql, migrations_sql_from};
-pub use tx::SqliteTx;
+pub(super) use tx::SqliteBackend;
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
-use crate::store::{Durability, Store, StoreInfo, StoreTx, TxMode};
+use crate::store::{Durability, Store, StoreInfo, Tx, TxMode};
 use conn::{Line, Place, Role};
 use tx::Access;
 
@@ -157,14 +159,14 @@ impl Store for SqliteStore {
         StoreInfo::new("sqlite", schema::VERSION, durability).lock_timeout(self.options.timeout())
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let (line, access) = match mode {
             TxMode::Read => (self.reader.as_ref().unwrap_or(&self.writer), Access::Read),
             TxMode::Write => (&self.writer, Access::Write),
         };
         line.transact(access, |conn| {
-            let mut tx = SqliteTx::inside(conn, &self.options.prefix, access);
-            body(&mut tx)?;
+            let mut tx = SqliteBackend::inside(conn, &self.options.prefix, access);
+            Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)
         })
     }

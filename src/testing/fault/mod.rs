@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
-use crate::store::{Store, StoreInfo, StoreTx, TxMode};
+use crate::store::{Store, StoreInfo, Tx, TxMode};
 use tx::FaultTx;
 
 /// On which side of its effect a call fails.
@@ -72,7 +72,7 @@ impl Struck {
 /// use stationmaster::testing::{Fault, FaultStore, When};
 ///
 /// let store = FaultStore::new(Arc::new(MemoryStore::new()));
-/// let define = || store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?));
+/// let define = || store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]));
 /// let calls = (1..).find(|at| {
 ///     store.arm(Fault::new(*at, When::Before, StoreErrorKind::Full));
 ///     let answer = define();
@@ -179,7 +179,7 @@ impl Store for FaultStore {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.check_refused(mode)?;
         if let Some(fault) = self.strikes("begin") {
             let refused = || Error::Store(on_purpose(fault.kind, "begin"));
@@ -190,9 +190,13 @@ impl Store for FaultStore {
         }
         let mut lost = None;
         self.inner.transact(mode, &mut |tx| {
-            let mut tx = FaultTx::new(tx, self);
-            body(&mut tx)?;
-            tx.check_whole()?;
+            let mut faulty = FaultTx::new(tx.raw(), self);
+            let effects = Tx::run(&mut faulty, |tx| {
+                let done = body(tx);
+                done.map(|()| tx.effects().clone())
+            })?;
+            faulty.check_whole()?;
+            tx.absorb(&effects);
             lost = self.strikes("commit");
             match lost {
                 Some(fault) if fault.when == When::Before => Err(on_purpose(fault.kind, "commit").into()),

@@ -11,10 +11,11 @@ use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
-use crate::store::{
-    Discrepancy, EventNote, GrantBatch, Granted, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx,
-    RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
+use crate::store::contract::{
+    EventNote, GrantBatch, Granted, Move, PoolTx, RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite,
+    StoreTx, Survey, SurveyQuery, TaskTx, Worker,
 };
+use crate::store::{Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion};
 use crate::task::{TaskInsert, TaskRecord};
 
 /// Counts every call.

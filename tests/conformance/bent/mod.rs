@@ -22,12 +22,15 @@ use stationmaster::lease::{LeaseRef, TaskNo};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use stationmaster::shard::ShardLimit;
+use stationmaster::store::contract::{
+    EventNote, GrantBatch, Granted, Move, PoolTx, SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet,
+    StoreTx, Survey, SurveyQuery, TaskTx, WhichSensors, Worker,
+};
 use stationmaster::store::{
-    Discrepancy, EventNote, GrantBatch, Granted, Inserted, LimitDeletion, Move, Moved, PoolDeletion, PoolTx,
-    SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet, Store, StoreInfo, StoreTx, Survey, SurveyQuery,
-    TaskTx, TxMode, WhichSensors, Worker,
+    Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion, Store, StoreInfo, Tx, TxMode,
 };
 use stationmaster::task::{TaskInsert, TaskRecord, TaskState};
+use stationmaster::testing::raw;
 
 /// What is got wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,13 +112,13 @@ impl Store for Bent {
         self.inner.info()
     }
 
-    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut dyn StoreTx) -> Result<()>) -> Result<()> {
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let mut answer = Ok(());
         let committed = self.inner.transact(mode, &mut |tx| {
-            let mut tx = BentTx { tx, fault: self.fault };
-            answer = body(&mut tx);
+            let mut bent = BentTx { tx: raw(tx), fault: self.fault };
+            answer = Tx::run(&mut bent, |tx| body(tx));
             match self.fault {
-                Fault::RunsTheBodyTwice => body(&mut tx),
+                Fault::RunsTheBodyTwice => Tx::run(&mut bent, |tx| body(tx)),
                 Fault::CommitsAfterAnError => Ok(()),
                 _ => std::mem::replace(&mut answer, Ok(())),
             }

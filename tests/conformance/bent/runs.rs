@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use stationmaster::error::StoreResult;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use stationmaster::store::{Moved, RunTx};
+use stationmaster::store::Moved;
+use stationmaster::store::contract::RunTx;
 
 use super::{BentTx, Fault, later};
 

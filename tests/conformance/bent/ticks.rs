@@ -5,7 +5,7 @@ use stationmaster::bounds::MAX_SLOTS;
 use stationmaster::error::StoreResult;
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+use stationmaster::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 
 use super::{BentTx, Fault, later};
 

@@ -22,7 +22,7 @@ enum Step {
     End(i64),
     /// Takes what is due.
     Due,
-    /// Answers one that is asked.
+    /// Gives the outcome of one poke that is in flight.
     Answer(usize, bool),
     Hang(usize),
     Return(usize),

@@ -10,8 +10,9 @@ use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
+use crate::store::Moved;
 use crate::store::code::{Code, mask, task_state};
-use crate::store::{Move, Moved};
+use crate::store::contract::Move;
 use crate::task::TaskRecord;
 use crate::time::{from_micros, micros};
 

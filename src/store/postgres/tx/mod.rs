@@ -37,7 +37,7 @@ pub(super) enum Access {
 /// A [`super::PostgresStore`] makes it for its own transactions; [`super::attach`] makes it for one of the host's.
 ///
 /// After an operation failed at the server or read what it cannot, every further one is refused: roll the transaction back.
-pub struct PostgresTx<'w> {
+pub(in crate::store) struct PostgresBackend<'w> {
     db: Db<'w>,
     access: Access,
     whole: Whole,
@@ -89,16 +89,16 @@ enum Ticket {
     Taken,
 }
 
-impl std::fmt::Debug for PostgresTx<'_> {
+impl std::fmt::Debug for PostgresBackend<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresTx")
+        f.debug_struct("PostgresBackend")
             .field("access", &self.access)
             .field("whole", &self.whole)
             .finish_non_exhaustive()
     }
 }
 
-impl<'w> PostgresTx<'w> {
+impl<'w> PostgresBackend<'w> {
     pub(super) fn inside(wire: Box<dyn Wire + 'w>, access: Access, channel: Option<Arc<str>>) -> Self {
         let db = Db {
             wire,
@@ -120,7 +120,7 @@ impl<'w> PostgresTx<'w> {
     /// Sends no `NOTIFY` with what is asked from now on: for a host that prepares its transaction for a two-phase commit, which
     /// the server refuses after one. Others then see at their next tick what changed.
     #[must_use]
-    pub fn without_notify(mut self) -> Self {
+    pub(super) fn without_notify(mut self) -> Self {
         self.db.telling.channel = None;
         self
     }

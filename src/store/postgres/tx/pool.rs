@@ -8,20 +8,21 @@ use super::super::error::Outcome;
 use super::super::listen::News;
 use super::super::text::escape;
 use super::super::wire::{Statement, ask};
-use super::{Db, PostgresTx, row};
+use super::{Db, PostgresBackend, row};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats, Slots};
 use crate::store::code::Code;
-use crate::store::{LimitDeletion, PoolDeletion, PoolTx};
+use crate::store::contract::PoolTx;
+use crate::store::{LimitDeletion, PoolDeletion};
 
 const PUT_POOLS: &str = "INSERT INTO sm.pool AS pool (name, slots, deferred, description) \
      SELECT name, slots, deferred, description \
      FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) given (name, slots, deferred, description) \
      ON CONFLICT (name) DO UPDATE \
      SET slots = excluded.slots, deferred = excluded.deferred, description = excluded.description";
-/// Answers what was there before.
+/// Returns what was there before.
 pub(super) const DELETE_POOLS: &str = "WITH asked AS MATERIALIZED ( \
        SELECT place, pool.name, pool.used FROM unnest($1::text[]) WITH ORDINALITY given (name, place) \
        CROSS JOIN LATERAL (SELECT name, used FROM sm.pool WHERE pool.name = given.name OFFSET 0) pool), \
@@ -210,7 +211,7 @@ impl Db<'_> {
     }
 }
 
-impl PoolTx for PostgresTx<'_> {
+impl PoolTx for PostgresBackend<'_> {
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
         self.tell(News::Tasks, |db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
     }

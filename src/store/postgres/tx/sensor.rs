@@ -9,15 +9,18 @@ use tokio_postgres::Row;
 use super::super::error::{Fault, Outcome};
 use super::super::listen::News;
 use super::super::wire::ask;
-use super::{Db, PostgresTx, clamp, first, row};
+use super::{Db, PostgresBackend, clamp, first, row};
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
+use crate::store::Moved;
 use crate::store::code::Code;
-use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
+use crate::store::contract::{
+    EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+};
 use crate::time::{duration_micros, micros, truncate};
 
 /// The columns of [`sensor`], the task's key last.
@@ -314,7 +317,7 @@ impl Db<'_> {
     }
 }
 
-impl SensorTx for PostgresTx<'_> {
+impl SensorTx for PostgresBackend<'_> {
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
         self.tell(
             News::Sensors,

@@ -3,15 +3,16 @@
 use chrono::{DateTime, Utc};
 
 use super::super::listen::News;
-use super::PostgresTx;
+use super::PostgresBackend;
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Discrepancy, GrantBatch, Granted, Inserted, Move, Moved, Survey, SurveyQuery, TaskTx};
+use crate::store::contract::{GrantBatch, Granted, Move, Survey, SurveyQuery, TaskTx};
+use crate::store::{Discrepancy, Inserted, Moved};
 use crate::task::{TaskInsert, TaskRecord};
 
-impl TaskTx for PostgresTx<'_> {
+impl TaskTx for PostgresBackend<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
         self.tell(News::Tasks, |db| db.insert_tasks_if_absent(tasks))
     }

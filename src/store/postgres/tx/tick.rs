@@ -9,7 +9,7 @@ use super::super::wire::{Statement, ask};
 use super::{Db, clamp, first, pool, row};
 use crate::admission::{Candidate, Lane, LaneNo, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 use crate::time::{from_micros, micros};
 
 pub(super) const REQUEST: &str = "SELECT nos, epochs FROM sm.request WHERE id = $1::text";

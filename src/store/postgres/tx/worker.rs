@@ -8,7 +8,8 @@ use super::super::error::Outcome;
 use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::id::Holder;
-use crate::store::{Moved, ShardLease, ShardWrite, Worker};
+use crate::store::Moved;
+use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::time::micros;
 
 pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) \

@@ -11,12 +11,13 @@ use super::{kind, step};
 use crate::error::StoreErrorKind;
 use crate::id::RequestId;
 use crate::pool::{PoolSpec, Slots};
-use crate::store::{Store, StoreExt, SurveyQuery, TxMode};
+use crate::store::contract::SurveyQuery;
+use crate::store::{Store, StoreExt, TxMode};
 use crate::testing::{Snapshot, Step, life, watch};
 
 fn granted(store: &SqliteStore, round: i64) -> bool {
     let query = SurveyQuery::new().request(RequestId::new(format!("tick {round}")).unwrap());
-    store.read(|tx| Ok(tx.survey(&query)?)).unwrap().granted.is_some()
+    store.read(|tx| tx.raw().survey(&query).map_err(Into::into)).unwrap().granted.is_some()
 }
 
 /// Interrupts the writer at its `at`-th step from now, once.
@@ -33,7 +34,7 @@ fn an_interrupt_at_every_step_leaves_before_or_after_and_a_working_store() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions::new().synchronous(Synchronous::Normal);
     let store = SqliteStore::open(dir.path().join("jobs.db"), options).unwrap();
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])?)).unwrap();
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])).unwrap();
     let left = Arc::new(AtomicI64::new(0));
     interrupt(&store, &left);
 
@@ -54,7 +55,7 @@ fn an_interrupt_at_every_step_leaves_before_or_after_and_a_working_store() {
         }
         let sound = store.writer.with(|conn| conn.as_ref().is_some_and(Connection::is_autocommit));
         assert!(sound, "{at}: the connection is in no transaction");
-        assert_eq!(store.write(|tx| Ok(tx.audit()?)).unwrap(), [], "{at}");
+        assert_eq!(store.write(|tx| tx.audit()).unwrap(), [], "{at}");
         if !reached {
             break;
         }
@@ -144,5 +145,5 @@ fn an_error_that_the_body_passes_over_still_rolls_back() {
         Ok(())
     });
     assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Backend);
-    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 1);
+    assert_eq!(store.read(|tx| tx.all_pools()).unwrap().len(), 1);
 }

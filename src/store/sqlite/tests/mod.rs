@@ -5,7 +5,9 @@ use crate::error::{Error, Result, StoreErrorKind};
 use crate::id::{Holder, PoolName, RequestId, TaskKey};
 use crate::lease::TaskNo;
 use crate::pool::{PoolSpec, Slots};
-use crate::store::{GrantBatch, StoreExt, StoreTx};
+use crate::store::StoreExt;
+use crate::store::Tx;
+use crate::store::contract::GrantBatch;
 use crate::task::NewTask;
 use crate::time::from_micros;
 
@@ -17,10 +19,10 @@ fn kind(error: &Error) -> StoreErrorKind {
 }
 
 /// A step with several statements: enqueues a task, grants it, and notes that.
-fn step(tx: &mut dyn StoreTx, round: i64) -> Result<()> {
+fn step(tx: &mut Tx<'_>, round: i64) -> Result<()> {
     let key = TaskKey::new("n", "w", "r", format!("t{round}"))?;
     let task = NewTask::new(key).limit(format!("l{round}").as_str().try_into()?).check(from_micros(0))?;
-    let inserted = tx.insert_tasks_if_absent(&[task])?;
+    let inserted = tx.raw().insert_tasks_if_absent(&[task])?;
     let crate::store::Inserted::New(no) = inserted[0] else { panic!("t{round} is there: {inserted:?}") };
     let nos = [no];
     let holder = Holder::new("h")?;
@@ -29,7 +31,7 @@ fn step(tx: &mut dyn StoreTx, round: i64) -> Result<()> {
     let request = RequestId::new(format!("tick {round}"))?;
     let batch =
         GrantBatch::new(&nos, &holder, now, expires_at).pools(&pools).limits(&limits).request(&request);
-    assert!(tx.grant_if_open(&batch)?.is_whole(&batch));
+    assert!(tx.raw().grant_if_open(&batch)?.is_whole(&batch));
     Ok(())
 }
 
@@ -39,15 +41,18 @@ mod interrupted;
 #[test]
 fn a_refused_argument_does_not_end_the_transaction() {
     let store = SqliteStore::in_memory(SqliteOptions::new()).unwrap();
-    let wrong = crate::store::Move::new(
+    let wrong = crate::store::contract::Move::new(
         crate::lease::LeaseRef::new(TaskNo(1), 0),
-        crate::store::StateSet::default(),
+        crate::store::contract::StateSet::default(),
         crate::task::TaskState::Running,
     );
     let pools = store.write(|tx| {
         tx.put_pools(&[PoolSpec::new("p", Slots::Limited(1))?])?;
-        assert_eq!(tx.move_if(std::slice::from_ref(&wrong)).unwrap_err().kind(), StoreErrorKind::Backend);
-        Ok(tx.all_pools()?)
+        assert_eq!(
+            tx.raw().move_if(std::slice::from_ref(&wrong)).unwrap_err().kind(),
+            StoreErrorKind::Backend
+        );
+        tx.all_pools()
     });
     assert_eq!(pools.unwrap().len(), 2);
 }
@@ -64,14 +69,14 @@ fn a_full_medium_is_told_and_the_same_handle_works_after() {
     };
     let fill = |name: &str| {
         let pool = PoolSpec::new(name, Slots::Limited(1)).unwrap().described("x".repeat(1 << 20));
-        store.write(|tx| Ok(tx.put_pools(std::slice::from_ref(&pool))?))
+        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool)))
     };
     fill("first").unwrap();
     pages(300);
     let full = fill("second").unwrap_err();
     assert_eq!(kind(&full), StoreErrorKind::Full);
-    assert_eq!(store.read(|tx| Ok(tx.all_pools()?)).unwrap().len(), 2, "what was committed is safe");
-    store.write(|tx| Ok(tx.put_pools(&[PoolSpec::new("small", Slots::Limited(1))?])?)).unwrap();
+    assert_eq!(store.read(|tx| tx.all_pools()).unwrap().len(), 2, "what was committed is safe");
+    store.write(|tx| tx.put_pools(&[PoolSpec::new("small", Slots::Limited(1))?])).unwrap();
     pages(1_000_000);
     fill("second").unwrap();
 }

@@ -12,7 +12,7 @@ use super::{Db, clamp, row};
 use crate::admission::{Candidate, LaneNo, LanePage, OrderKey};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
-use crate::store::{Promote, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{Promote, Survey, SurveyQuery, WhichPools};
 use crate::time::{from_micros, micros};
 
 pub(super) const PROMOTE: &str = "UPDATE sm_task SET state = 0, due = NULL WHERE no IN \

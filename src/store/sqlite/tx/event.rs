@@ -8,7 +8,7 @@ use super::code::Code;
 use super::{Db, clamp, row};
 use crate::lease::TaskNo;
 use crate::sensor::{Ending, SensorEvent};
-use crate::store::EventNote;
+use crate::store::contract::EventNote;
 use crate::time::micros;
 
 const NOTE: &str = "INSERT INTO sm_event (seq, no, generation, at, reason, next, value, message) \

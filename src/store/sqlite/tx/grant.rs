@@ -6,7 +6,7 @@ use super::super::error::Outcome;
 use super::lane::LaneChanges;
 use super::{Db, row};
 use crate::lease::TaskNo;
-use crate::store::{GrantBatch, Granted};
+use crate::store::contract::{GrantBatch, Granted};
 use crate::task::TaskRecord;
 use crate::time::micros;
 

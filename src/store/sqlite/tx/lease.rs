@@ -11,7 +11,8 @@ use super::lane::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
-use crate::store::{Move, Moved};
+use crate::store::Moved;
+use crate::store::contract::Move;
 use crate::task::{TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 

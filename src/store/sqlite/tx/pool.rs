@@ -7,12 +7,13 @@ use rusqlite::{CachedStatement, OptionalExtension};
 use super::super::error::Outcome;
 use super::code::Code;
 use super::lane::DELETE_CAP;
-use super::{Db, SqliteTx, row};
+use super::{Db, SqliteBackend, row};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats, Slots};
-use crate::store::{LimitDeletion, PoolDeletion, PoolTx};
+use crate::store::contract::PoolTx;
+use crate::store::{LimitDeletion, PoolDeletion};
 
 const PUT_POOL: &str = "INSERT INTO sm_pool (name, slots, deferred, description) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (name) DO UPDATE \
@@ -160,7 +161,7 @@ impl Db<'_> {
     }
 }
 
-impl PoolTx for SqliteTx<'_> {
+impl PoolTx for SqliteBackend<'_> {
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
         self.write(|db| {
             let mut statement = db.prepare(PUT_POOL)?;

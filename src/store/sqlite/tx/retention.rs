@@ -8,7 +8,7 @@ use super::lane::LaneChanges;
 use super::{Db, clamp};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::Forget;
+use crate::store::contract::Forget;
 use crate::task::TaskRecord;
 use crate::time::micros;
 

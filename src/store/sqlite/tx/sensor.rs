@@ -8,14 +8,17 @@ use rusqlite::{OptionalExtension, Row, Statement, params};
 use super::super::error::{Fault, Outcome};
 use super::code::Code;
 use super::row::{Names, map_index_value};
-use super::{Db, SqliteTx, clamp, row};
+use super::{Db, SqliteBackend, clamp, row};
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState, Settings};
-use crate::store::{EventNote, Moved, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
+use crate::store::Moved;
+use crate::store::contract::{
+    EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+};
 use crate::time::{duration_micros, micros};
 
 macro_rules! sensor_columns {
@@ -235,7 +238,7 @@ impl Db<'_> {
     }
 }
 
-impl SensorTx for SqliteTx<'_> {
+impl SensorTx for SqliteBackend<'_> {
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
         self.write(|db| db.put_sensors(sensors))
     }

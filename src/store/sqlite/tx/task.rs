@@ -2,15 +2,16 @@
 
 use chrono::{DateTime, Utc};
 
-use super::SqliteTx;
+use super::SqliteBackend;
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::{Discrepancy, GrantBatch, Granted, Inserted, Move, Moved, Survey, SurveyQuery, TaskTx};
+use crate::store::contract::{GrantBatch, Granted, Move, Survey, SurveyQuery, TaskTx};
+use crate::store::{Discrepancy, Inserted, Moved};
 use crate::task::{TaskInsert, TaskRecord};
 
-impl TaskTx for SqliteTx<'_> {
+impl TaskTx for SqliteBackend<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
         self.write(|db| db.insert_tasks_if_absent(tasks))
     }

@@ -1,4 +1,4 @@
-//! Answers to queries for active runs. See [`crate::run::index`] for the ranges.
+//! Queries for active runs. See [`crate::run::index`] for the ranges.
 
 use std::collections::BTreeSet;
 

@@ -11,13 +11,14 @@ use tokio_postgres::Row;
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
-use super::{Db, PostgresTx, clamp, row};
+use super::{Db, PostgresBackend, clamp, row};
 use crate::error::StoreResult;
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
+use crate::store::Moved;
 use crate::store::code::Code;
+use crate::store::contract::RunTx;
 use crate::store::filing::{Before, bits_above, level, node, read_suspensions, suspensions};
-use crate::store::{Moved, RunTx};
 use crate::time::{micros, truncate};
 
 /// A run of this namespace, in the columns of the statements in [`sql`], which begin behind the first.
@@ -176,7 +177,7 @@ impl Db<'_> {
     }
 }
 
-impl RunTx for PostgresTx<'_> {
+impl RunTx for PostgresBackend<'_> {
     fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()> {
         self.write(|db| if runs.is_empty() { Ok(()) } else { db.put_runs(runs) })
     }

@@ -11,12 +11,13 @@ use rusqlite::{CachedStatement, OptionalExtension, Row, params};
 use super::super::error::Outcome;
 use super::code::Code;
 use super::lease::moved;
-use super::{Db, SqliteTx, clamp, row};
+use super::{Db, SqliteBackend, clamp, row};
 use crate::error::StoreResult;
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
+use crate::store::Moved;
+use crate::store::contract::RunTx;
 use crate::store::filing::{Before, bits_above, level, node, read_suspensions, suspensions};
-use crate::store::{Moved, RunTx};
 use crate::time::{from_micros, micros, truncate};
 
 pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
@@ -216,7 +217,7 @@ impl Db<'_> {
     }
 }
 
-impl RunTx for SqliteTx<'_> {
+impl RunTx for SqliteBackend<'_> {
     fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()> {
         self.write(|db| db.put_runs(runs))
     }

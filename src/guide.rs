@@ -1,0 +1,414 @@
+//! Short programs by task. Each is complete but for these lines, with which every one begins:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use stationmaster::clock::{Clock, SystemClock};
+//! use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! use stationmaster::store::{MemoryStore, StoreExt};
+//! use stationmaster::{NewTask, TaskKey};
+//!
+//! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
+//! let now = SystemClock.now();
+//! let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # store.write(|tx| tx.enqueue(now, &[task("load")]))?;
+//! # assert_eq!(admitter.tick(now)?.granted.len(), 1);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! Whole programs are in `examples/`: `quickstart.rs` first, then `threads_host.rs` or `tokio_host.rs`.
+//!
+//! * [Limit a database to 4 tasks](#limit-a-database-to-4-tasks)
+//! * [Limit a tenant to 10](#limit-a-tenant-to-10)
+//! * [Let a big task through](#let-a-big-task-through)
+//! * [Why does this task not run?](#why-does-this-task-not-run)
+//! * [Retry with Airflow's times](#retry-with-airflows-times)
+//! * [Run again what a dead worker held](#run-again-what-a-dead-worker-held)
+//! * [Wait for a file without a worker](#wait-for-a-file-without-a-worker)
+//! * [Call back when a sensor ends](#call-back-when-a-sensor-ends)
+//! * [Who ran last night at 3?](#who-ran-last-night-at-3)
+//! * [Commit with my own rows](#commit-with-my-own-rows)
+//! * [Many machines](#many-machines)
+//! * [From threads](#from-threads)
+//! * [From tokio](#from-tokio)
+//! * [Test with a virtual clock](#test-with-a-virtual-clock)
+//! * [Metrics](#metrics)
+//!
+//! # Limit a database to 4 tasks
+//!
+//! A pool has slots; a task names its pool, and how many slots it takes. More: [`pool`](crate::pool).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! use stationmaster::pool::{PoolSpec, Slots};
+//!
+//! store.write(|tx| tx.put_pools(&[PoolSpec::new("database", Slots::Limited(4))?]))?;
+//! let loads: Vec<NewTask> = (0..9).map(|n| task(&format!("load-{n}")).pool("database".try_into().unwrap())).collect();
+//! store.write(|tx| tx.enqueue(now, &loads))?;
+//! assert_eq!(admitter.tick(now)?.granted.len(), 4);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Limit a tenant to 10
+//!
+//! A task counts against a limit because it carries the limit's key; it may carry several. More: [`admission::limits`](crate::admission::limits).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! use stationmaster::admission::limits::{self, LimitSpec};
+//!
+//! let tenant = limits::free("acme")?;
+//! store.write(|tx| tx.put_limits(&[LimitSpec::new(tenant.clone(), 10)?]))?;
+//! let tasks: Vec<NewTask> = (0..99).map(|n| task(&format!("t{n}")).limit(tenant.clone())).collect();
+//! store.write(|tx| tx.enqueue(now, &tasks))?;
+//! assert_eq!(admitter.tick(now)?.granted.len(), 10);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Let a big task through
+//!
+//! By default what fits goes first, and a task that needs many slots may wait for ever behind small ones. More:
+//! [`admission::Policy`](crate::admission::Policy), and [`admission::Ageing`](crate::admission::Ageing) for old tasks behind urgent ones.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! use std::time::Duration;
+//! use stationmaster::admission::Policy;
+//!
+//! // Whatever has waited for ten minutes has the open slots of its pool kept for it.
+//! let options = AdmitterOptions::default().policy(Policy::Reserve { after: Duration::from_secs(600) });
+//! let admitter = Admitter::new(store, "worker-1".try_into()?, options)?;
+//! # drop(admitter);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Why does this task not run?
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//!
+//! let load = task("load").pool("databsae".try_into()?);
+//! store.write(|tx| tx.enqueue(now, &[load.clone()]))?;
+//! let why = store.read(|tx| tx.explain(std::slice::from_ref(&load.key)))?;
+//! assert_eq!(why[0].to_string(), "pool databsae: does not exist");
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! For all that wait, with numbers, after each tick: [`ops::Admission::deferrals`](crate::ops::Admission::deferrals).
+//!
+//! # Retry with Airflow's times
+//!
+//! ```
+//! use std::time::Duration;
+//! use stationmaster::TaskKey;
+//! use stationmaster::backoff::{AirflowVersion, RetryKey, RetryPolicy, delay};
+//! use stationmaster::time::from_micros;
+//!
+//! let policy = RetryPolicy::airflow(AirflowVersion::V2_10, Duration::from_secs(300)).max_attempts(4).build()?;
+//! let task = TaskKey::new("prod", "nightly", "2026-01-01", "load")?;
+//! let key = RetryKey::new(&task).logical_date(from_micros(1_767_225_600_000_000));
+//! assert_eq!(delay(&policy, &key, 1), Duration::from_secs(487)); // as Airflow 2.10 and 2.11 wait
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! Give it to a task by [`NewTask::retry`](crate::NewTask::retry). Policies of the crate's own, with better jitter, budgets and hints: [`backoff`](crate::backoff).
+//!
+//! # Run again what a dead worker held
+//!
+//! By default a task runs again after each of its first 3 lost leases; [`task::LeaseLoss`](crate::task::LeaseLoss) says otherwise.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! use stationmaster::service::{Reaper, ReaperOptions};
+//!
+//! store.write(|tx| tx.enqueue(now, &[task("load")]))?;
+//! let lost = admitter.tick(now)?.granted; // and then the worker dies
+//! let mut reaper = Reaper::new(store.clone(), ReaperOptions::default())?;
+//! let (mut later, mut reaped) = (now, reaper.tick(now)?);
+//! while let (true, Some(due)) = (reaped.reaped.is_empty(), reaped.next_due) {
+//!     (later, reaped) = (due, reaper.tick(due)?);
+//! }
+//! assert_eq!(later, now + std::time::Duration::from_secs(60), "the lease that it lost");
+//! assert_eq!(admitter.tick(later)?.granted[0].key, lost[0].key);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Wait for a file without a worker
+//!
+//! More kinds: [`service::kinds`](crate::service::kinds); kinds of your own: [`service::Poker`](crate::service::Poker); how it works: [`_sensors`](crate::_sensors).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("in.csv").to_str().unwrap().to_owned();
+//! # std::fs::write(&path, "1,2").unwrap();
+//! # store.write(|tx| tx.enqueue(now, &[task("wait")]))?;
+//! # let granted = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?.tick(now)?.granted;
+//! use std::time::Duration;
+//! use stationmaster::sensor::Settings;
+//! use stationmaster::service::kinds::{Condition, FileExists, builtin};
+//! use stationmaster::service::{Poker, PokerOptions};
+//!
+//! let lease = granted[0].lease_ref(); // `granted`: what a tick admitted; here the task that has nothing to do but wait
+//! let settings = Settings::new(Duration::from_secs(60), Duration::from_secs(6 * 3600))?;
+//! let sensor = FileExists::at(path).sensor(lease, settings)?;
+//! store.write(|tx| {
+//!     tx.start(now, &[lease])?;
+//!     tx.register(now, &[sensor.clone()]) // its slots are free now
+//! })?;
+//! let options = PokerOptions::default().patience(Duration::from_secs(10));
+//! let mut poker = builtin(Poker::new(store.clone(), "poker-1".try_into()?, options)?, store)?;
+//! assert_eq!(poker.tick(now)?.landed, 1);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Call back when a sensor ends
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! use stationmaster::service::{Callbacks, Delivery};
+//!
+//! let mut callbacks = Callbacks::new()
+//!     .on_landed(|event| Ok(println!("{} may go on", event.task)))
+//!     .on_failed(|event| Err(format!("nobody to tell that {} failed", event.task).into())); // comes again
+//! let mut delivery = Delivery::new(store, 1_000, move |event| callbacks.call(event));
+//! assert_eq!(delivery.tick(now)?.delivered, 0);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Who ran last night at 3?
+//!
+//! More: [`run`](crate::run), and [`_active_runs`](crate::_active_runs) for how it is found.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
+//! use stationmaster::ops::EarlyStop;
+//!
+//! let hour = std::time::Duration::from_secs(3600);
+//! let night = RunRecord::open(RunKey::new("prod", "nightly-17")?, now + 2 * hour).closed(now + 5 * hour, RunStatus::Completed);
+//! let open = RunRecord::open(RunKey::new("prod", "stream-4")?, now); // still at work
+//! store.write(|tx| tx.record_runs(&[night.clone(), open.clone()], EarlyStop::Refuse))?;
+//!
+//! let (from, to) = (now + 3 * hour, now + 3 * hour + hour / 60);
+//! let active = store.read(|tx| tx.active_runs(&ActiveQuery::new(from, to).namespace("prod".try_into()?)))?;
+//! assert_eq!(active, [open, night]);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Commit with my own rows
+//!
+//! Every verb works in a transaction of the store or in one of yours. On SQLite that is a
+//! transaction of rusqlite, by `store::sqlite::SqliteTx`; sqlx, diesel and other drivers use the statements
+//! of [`_sql`](crate::_sql). On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`; hosts with
+//! another driver keep an outbox (`docs/postgresql.md`).
+//!
+#![cfg_attr(feature = "sqlite", doc = "```")]
+#![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! use stationmaster::store::sqlite::{Prefix, SqliteTx, migrate, rusqlite};
+//!
+//! let mut conn = rusqlite::Connection::open_in_memory()?;
+//! let prefix = Prefix::default();
+//! migrate(&conn, &prefix)?; // once: the tables, beside yours
+//! conn.execute_batch("CREATE TABLE invoice (id INTEGER, sent_by TEXT)")?;
+//!
+//! let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+//! tx.execute("INSERT INTO invoice VALUES (17, 'send-17')", [])?;
+//! SqliteTx::attach(&tx, &prefix)?.enqueue(now, &[task("send-17")])?;
+//! tx.commit()?; // both, or neither
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Many machines
+//!
+//! Give every process a name of its own, and let all run the same services on one store; nobody is a leader. A SQLite file
+//! serves the processes of one machine, `store::postgres` (feature `postgres`) those of many.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?;
+//! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?;
+//! store.write(|tx| tx.enqueue(now, &[task("load"), task("check")]))?;
+//! assert_eq!((a.admit(now, 1)?.granted.len(), b.admit(now, 9)?.granted.len()), (1, 1), "each task has one holder");
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! Clocks that differ shorten or lengthen leases by as much: choose leases well above that. [`_design`](crate::_design) says what else holds.
+//!
+//! # From threads
+//!
+//! A service is a step; [`service::run_blocking`](crate::service::run_blocking) repeats it on a thread of yours, as it is due, until its handle is stopped.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! use std::ops::ControlFlow;
+//! use stationmaster::clock::SystemClock;
+//! use stationmaster::service::{LoopHandle, run_blocking};
+//!
+//! let handle = LoopHandle::new(); // with a `WakingStore`, it is woken when there is work
+//! let stopper = handle.clone();
+//! let thread = std::thread::spawn(move || {
+//!     run_blocking(&mut admitter, &SystemClock, &handle, std::time::Duration::from_secs(5), |admission| {
+//!         # let _ = &admission;
+//!         // hand what was granted to your workers
+//!         ControlFlow::Continue(())
+//!     });
+//! });
+//! stopper.stop(); // at once, also if it sleeps
+//! thread.join().unwrap();
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # From tokio
+//!
+//! Feature `tokio` has stores, services and pokes as futures, with the same names: `stationmaster::tokio`. Nothing blocks the
+//! runtime, and a future may be dropped at any await.
+//!
+#![cfg_attr(feature = "tokio", doc = "```")]
+#![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # runtime.block_on(async {
+//! use stationmaster::tokio::{AsyncAdmitter, AsyncStore};
+//!
+//! let (store, mut admitter) = (AsyncStore::new(store), AsyncAdmitter::new(admitter));
+//! let tasks = [task("load")];
+//! store.write(move |tx| tx.enqueue(now, &tasks)).await?;
+//! let granted = admitter.tick(now).await?.granted;
+//! let leases = [granted[0].lease_ref()];
+//! assert_eq!(store.write(move |tx| tx.start(now, &leases)).await?.len(), 1);
+//! # Ok::<(), stationmaster::Error>(())
+//! # })?;
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Test with a virtual clock
+//!
+//! Everything takes `now`; nothing but [`service::run_blocking`](crate::service::run_blocking) and the deadlines of pokes looks at a clock. A whole day of a
+//! host by such a clock: `examples/simulate_a_day`.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! use stationmaster::clock::{Clock, ManualClock};
+//!
+//! let clock = ManualClock::new(now);
+//! let tomorrow = std::time::Duration::from_secs(24 * 3600);
+//! store.write(|tx| tx.enqueue(clock.now(), &[task("report").not_before(now + tomorrow)]))?;
+//! assert!(admitter.tick(clock.now())?.granted.is_empty());
+//! clock.advance(tomorrow);
+//! assert_eq!(admitter.tick(clock.now())?.granted.len(), 1);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Metrics
+//!
+//! Give services and store an observer; each metric brings its name, help, labels and buckets. More: [`service::observer`](crate::service::observer), which
+//! also names the spans of feature `tracing`, and `examples/prometheus`.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::time::from_micros(0);
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! use stationmaster::service::Observer;
+//! use stationmaster::service::observer::Metric;
+//!
+//! struct Print;
+//! impl Observer for Print {
+//!     fn counter(&self, metric: &'static Metric, labels: &[(&'static str, &str)], more: u64) {
+//!         println!("{} {labels:?} +{more}", metric.name); // stationmaster_granted_total [] +1
+//!     }
+//! }
+//! store.write(|tx| tx.enqueue(now, &[task("load")]))?;
+//! admitter.observed_by(Arc::new(Print)).tick(now)?;
+//! # Ok::<(), stationmaster::Error>(())
+//! ```

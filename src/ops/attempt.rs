@@ -1,0 +1,330 @@
+//! One attempt: started, kept alive, finished by the holder of its lease.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::leave::{self, Leaving};
+use crate::bounds::MAX_TEXT_BYTES;
+use crate::error::{Invalid, Result};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::run::{RunRecord, StartMethod};
+use crate::store::contract::{Move, StateSet};
+use crate::store::{Moved, Tx};
+use crate::task::{AttemptRuns, TaskRecord, TaskState};
+use crate::time;
+
+/// The states of a task under a lease.
+pub(super) const LEASED: [TaskState; 2] = [TaskState::Queued, TaskState::Running];
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The work is done.
+    Success {
+        /// What the host wants to keep of it.
+        value: Option<String>,
+    },
+    /// The work failed; the retry policy decides what follows.
+    Failed {
+        /// Why, for people.
+        message: String,
+        /// What the failure says about the next attempt.
+        retry: RetryAdvice,
+    },
+    /// The work was not needed.
+    Skipped {
+        /// Why, for people.
+        message: String,
+    },
+    /// The work was not done and is handed back: the holder stops. The task is ready again at once, and the attempt does
+    /// not count against its retry policy.
+    GivenBack,
+}
+
+/// What a failure says about the next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RetryAdvice {
+    /// Nothing: the policy decides.
+    #[default]
+    Policy,
+    /// Not sooner than this (a server's `Retry-After`).
+    NotBefore(Duration),
+    /// After exactly this (Airflow 3.3: `retry_delay_override`), if the policy allows another attempt.
+    After(Duration),
+    /// No other attempt would help (Airflow: `AirflowFailException`).
+    Never,
+}
+
+/// The end of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Finish {
+    /// The lease under which it ran.
+    pub lease: LeaseRef,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Finish {
+    /// The attempt under this lease ended like this.
+    pub fn new(lease: LeaseRef, outcome: Outcome) -> Self {
+        Self { lease, outcome }
+    }
+
+    /// The attempt succeeded.
+    pub fn success(lease: LeaseRef) -> Self {
+        Self::new(lease, Outcome::Success { value: None })
+    }
+
+    /// The attempt succeeded, with something to keep.
+    pub fn success_with(lease: LeaseRef, value: impl Into<String>) -> Self {
+        Self::new(lease, Outcome::Success { value: Some(value.into()) })
+    }
+
+    /// The work was not needed.
+    pub fn skipped(lease: LeaseRef, message: impl Into<String>) -> Self {
+        Self::new(lease, Outcome::Skipped { message: message.into() })
+    }
+
+    /// The work was not done and is handed back.
+    pub fn given_back(lease: LeaseRef) -> Self {
+        Self::new(lease, Outcome::GivenBack)
+    }
+
+    /// The attempt failed; the retry policy decides.
+    pub fn failed(lease: LeaseRef, message: impl Into<String>) -> Self {
+        Self::new(lease, Outcome::Failed { message: message.into(), retry: RetryAdvice::Policy })
+    }
+}
+
+/// What became of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Finished {
+    /// It ended.
+    Ended(TaskState),
+    /// It is tried again, not before this instant.
+    RetryAt(DateTime<Utc>),
+    /// It is ready again.
+    Ready,
+    /// The same had been said under this lease before, and took effect; now nothing was changed. The task is in this state: that to
+    /// which the first call moved it, or `Scheduled` since its retry became due.
+    ///
+    /// So says a second call after a commit of unknown end. What the host wrote beside the first call was committed with it.
+    Already(TaskState),
+    /// The lease is not the task's latest, or was ended by something else: the reaper, a mark, a registration as a sensor, or a
+    /// finish that said something else. Nothing was changed. Somebody else may be at work on the task.
+    Stale,
+}
+
+impl Tx<'_> {
+    /// Starts admitted tasks: the holder begins the work. Returns `No` for a lease that is stale.
+    ///
+    /// It may be repeated, for instance after a commit of unknown end: a task that was started under this lease before, and still runs
+    /// under it, answers `Yes` and keeps the instant of its first start. What the host writes beside a start in its own transaction
+    /// must bear being written again.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails.
+    pub fn start(&mut self, now: DateTime<Utc>, leases: &[LeaseRef]) -> Result<Vec<Moved>> {
+        self.whole(|tx| {
+            let now = time::truncate(now);
+            let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
+            let tasks = tx.raw().tasks_by_no(&nos)?.into_iter().flatten();
+            let tasks: HashMap<LeaseRef, TaskRecord> = tasks.map(|task| (task.lease_ref(), task)).collect();
+            let runs_already =
+                |lease: &&LeaseRef| tasks.get(lease).is_some_and(|task| task.state == TaskState::Running);
+            // Each once, and none that runs: a second start would move the start of its run, and be counted as stale.
+            let asked: BTreeSet<LeaseRef> =
+                leases.iter().filter(|lease| !runs_already(lease)).copied().collect();
+            let asked: Vec<LeaseRef> = asked.into_iter().collect();
+            let moved = if asked.is_empty() { Vec::new() } else { tx.start_queued(&asked, now)? };
+            let started = asked.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+            let started: HashSet<LeaseRef> = started.map(|(lease, _)| *lease).collect();
+            let mut runs = Vec::new();
+            for task in
+                asked.iter().filter(|lease| started.contains(lease)).filter_map(|lease| tasks.get(lease))
+            {
+                if task.attempt_runs == AttemptRuns::Record {
+                    runs.push(
+                        RunRecord::open(leave::attempt_run(task)?, task.recorded_at(now))
+                            .workflow(task.key.workflow.clone())
+                            .method(StartMethod::Triggered),
+                    );
+                }
+            }
+            if !runs.is_empty() {
+                tx.raw().put_runs(&runs)?;
+            }
+            let answer = |lease: &LeaseRef| match started.contains(lease) || runs_already(&lease) {
+                true => Moved::Yes,
+                false => Moved::No,
+            };
+            Ok(leases.iter().map(answer).collect())
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// Renews leases until `now + lease`: the holder's heartbeat. Answers `No` for a lease that was lost: stop that work.
+    ///
+    /// A lease that expired but was not reaped yet is renewed; nobody else was given the task.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails.
+    pub fn renew(&mut self, now: DateTime<Utc>, lease: Duration, leases: &[LeaseRef]) -> Result<Vec<Moved>> {
+        Ok(self.renew_leases(leases, time::add(now, lease))?)
+    }
+}
+
+impl Tx<'_> {
+    /// Ends attempts: the leases end, slots and limits come free, failed tasks are retried by their policies.
+    ///
+    /// A task that was admitted but never started may be finished, too: hosts that have no use for `Running` need not call
+    /// [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
+    ///
+    /// It may be repeated, for instance after a commit of unknown end. If the same was said under the lease before and took effect, the
+    /// answer is [`Finished::Already`]: success with the same value, a failure, a skip or a handing back. Messages are not compared. It
+    /// is [`Finished::Stale`] if anything else ended the lease, or moved the task since: then what is said here is not stored. Of two
+    /// finishes of one lease in one call the first counts, and the second is answered as a repeated one.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::TooManyBytes`] for a value or message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::backoff::RetryPolicy;
+    /// use stationmaster::ops::{AdmitOrder, Finish, Finished};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey};
+    ///
+    /// let store = MemoryStore::new();
+    /// let now = from_micros(0);
+    /// let retry = RetryPolicy::fixed(Duration::from_secs(30)).max_attempts(2).build()?;
+    /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).retry(retry);
+    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    ///
+    /// let finished = store.write(|tx| {
+    ///     tx.enqueue(now, std::slice::from_ref(&task))?;
+    ///     let lease = tx.admit(now, &order)?.granted[0].lease_ref();
+    ///     tx.start(now, &[lease])?;
+    ///     tx.finish(now, &[Finish::failed(lease, "no route to host"), Finish::success(lease)])
+    /// })?;
+    /// assert_eq!(finished, [Finished::RetryAt(from_micros(30_000_000)), Finished::Stale]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn finish(&mut self, now: DateTime<Utc>, finishes: &[Finish]) -> Result<Vec<Finished>> {
+        self.whole(|tx| {
+            let now = time::truncate(now);
+            for finish in finishes {
+                check(&finish.outcome)?;
+            }
+            let nos: Vec<TaskNo> = finishes.iter().map(|finish| finish.lease.no).collect();
+            let mut leaving: Vec<Leaving> = Vec::with_capacity(finishes.len());
+            let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
+            let mut places: Vec<Place> = Vec::with_capacity(finishes.len());
+            for (finish, task) in finishes.iter().zip(tx.raw().tasks_by_no(&nos)?) {
+                let task = task.filter(|task| task.lease_ref() == finish.lease);
+                places.push(match (first.get(&finish.lease), task) {
+                    (Some(first), _) => Place::Again(*first),
+                    (None, Some(task)) if task.state.is_leased() => {
+                        let to = decide(&task, now, &finish.outcome);
+                        first.insert(finish.lease, leaving.len());
+                        leaving.push((task, to));
+                        Place::First(leaving.len() - 1)
+                    }
+                    (None, task) => Place::Over(match task {
+                        Some(task) if repeats(&finish.outcome, task.finished, &task.value) => {
+                            Finished::Already(task.state)
+                        }
+                        _ => Finished::Stale,
+                    }),
+                });
+            }
+            let moved = leave::commit(tx, now, &leaving)?;
+            let answer = |(finish, place): (&Finish, Place)| match place {
+                Place::Over(answer) => answer,
+                Place::First(at) | Place::Again(at) if moved[at] == Moved::No => Finished::Stale,
+                Place::First(at) => became(&leaving[at].1),
+                Place::Again(at) => match &leaving[at].1 {
+                    to if repeats(&finish.outcome, Some(to.to), &to.value) => Finished::Already(to.to),
+                    _ => Finished::Stale,
+                },
+            };
+            Ok(finishes.iter().zip(places).map(answer).collect())
+        })
+    }
+}
+
+/// Where a finish stands among the moves of its call.
+enum Place {
+    /// It is this move.
+    First(usize),
+    /// Its lease is ended by this move, which an earlier finish asked for.
+    Again(usize),
+    /// Its lease had ended before.
+    Over(Finished),
+}
+
+/// True if a finish that moved its task to `finished` and stored `value` said the same as this outcome.
+fn repeats(outcome: &Outcome, finished: Option<TaskState>, value: &Option<String>) -> bool {
+    match (outcome, finished) {
+        (Outcome::Success { value: said }, Some(TaskState::Success)) => said == value,
+        (Outcome::Failed { .. }, Some(TaskState::Failed | TaskState::UpForRetry))
+        | (Outcome::Skipped { .. }, Some(TaskState::Skipped))
+        | (Outcome::GivenBack, Some(TaskState::Scheduled)) => true,
+        _ => false,
+    }
+}
+
+fn check(outcome: &Outcome) -> Result<(), Invalid> {
+    let (what, text) = match outcome {
+        Outcome::Success { value: Some(value) } => ("a task's value", value),
+        Outcome::Failed { message, .. } | Outcome::Skipped { message } => ("a task's message", message),
+        Outcome::Success { value: None } | Outcome::GivenBack => return Ok(()),
+    };
+    match text.len() {
+        0..=MAX_TEXT_BYTES => Ok(()),
+        bytes => Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES }),
+    }
+}
+
+fn decide(task: &TaskRecord, now: DateTime<Utc>, outcome: &Outcome) -> Move {
+    let from = StateSet::of(&LEASED);
+    let ended = |to| Move { ended_at: Some(task.recorded_at(now)), ..Move::new(task.lease_ref(), from, to) };
+    let to = match outcome {
+        Outcome::Success { value } => Move { value: value.clone(), ..ended(TaskState::Success) },
+        Outcome::Skipped { message } => Move { message: Some(message.clone()), ..ended(TaskState::Skipped) },
+        Outcome::Failed { message, retry } => leave::failed(task, from, now, message.clone(), *retry),
+        Outcome::GivenBack => Move {
+            forgive: 1,
+            message: task.message.clone(),
+            value: task.value.clone(),
+            ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
+        },
+    };
+    Move { finished: true, ..to }
+}
+
+/// What a committed move means to the caller.
+pub(super) fn became(to: &Move) -> Finished {
+    match (to.to, to.due) {
+        (TaskState::UpForRetry, Some(at)) => Finished::RetryAt(at),
+        (TaskState::Scheduled, None) => Finished::Ready,
+        (state, _) => Finished::Ended(state),
+    }
+}

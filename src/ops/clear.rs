@@ -1,0 +1,79 @@
+//! Running ended tasks again.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::leave;
+use crate::error::Result;
+use crate::id::TaskKey;
+use crate::store::contract::{Move, StateSet};
+use crate::store::{Moved, Tx};
+use crate::task::TaskState;
+use crate::time;
+
+/// What became of a task that was to run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cleared {
+    /// It is ready again.
+    Ready,
+    /// It did not end: it is in this state. Nothing was changed; [`mark`](crate::store::Tx::mark) it first to take it from its holder.
+    NotEnded(TaskState),
+    /// There is no such task.
+    Unknown,
+}
+
+impl Tx<'_> {
+    /// Makes ended tasks ready again (Airflow: *clear*). The number of attempts goes on, but the retry policy begins again, and
+    /// the lost leases that [`LeaseLoss`](crate::task::LeaseLoss) forgives are counted from 0. The policy's time budget still
+    /// counts from the first start. Tasks that depend on a cleared one are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::ops::{Cleared, Mark};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey, TaskState};
+    ///
+    /// let store = MemoryStore::new();
+    /// let (now, key) = (from_micros(0), TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let cleared = store.write(|tx| {
+    ///     tx.enqueue(now, &[NewTask::new(key.clone())])?;
+    ///     tx.mark(now, &[Mark::new(key.clone(), TaskState::Failed, "bad input")])?;
+    ///     tx.clear(now, std::slice::from_ref(&key))
+    /// })?;
+    /// assert_eq!(cleared, [Cleared::Ready]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn clear(&mut self, now: DateTime<Utc>, keys: &[TaskKey]) -> Result<Vec<Cleared>> {
+        self.whole(|tx| {
+            let now = time::truncate(now);
+            let ends = StateSet::of(&[TaskState::Success, TaskState::Failed, TaskState::Skipped]);
+            let mut leaving = Vec::new();
+            let mut answers = Vec::with_capacity(keys.len());
+            for task in tx.raw().tasks(keys)? {
+                answers.push(match task {
+                    None => Cleared::Unknown,
+                    Some(task) if !task.state.is_end() => Cleared::NotEnded(task.state),
+                    Some(task) => {
+                        let mut to = Move::new(task.lease_ref(), ends, TaskState::Scheduled);
+                        to.forgive = task.attempt.saturating_sub(task.forgiven);
+                        to.lost = Some(0);
+                        to.ended_at = Some(task.recorded_at(now));
+                        leaving.push((task, to));
+                        Cleared::Ready
+                    }
+                });
+            }
+            // Of a key that is named twice the second finds the task moved already, which is what was asked for.
+            let _: Vec<Moved> = leave::commit(tx, now, &leaving)?;
+            Ok(answers)
+        })
+    }
+}

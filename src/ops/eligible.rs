@@ -1,0 +1,63 @@
+//! Registering under the operator's settings.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+
+use super::sense::Registered;
+use crate::error::Result;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::sensor::{Ineligible, NewSensor, SmartSensorConfig};
+use crate::store::Tx;
+use crate::task::TaskState;
+
+impl Tx<'_> {
+    /// As [`register`](Self::register), if the operator's settings let the task wait as a sensor; [`Registered::Ineligible`] if not.
+    ///
+    /// Of two sensors for one lease the first counts here, too: if it is ineligible, so is the other.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails.
+    pub fn register_with(
+        &mut self,
+        now: DateTime<Utc>,
+        config: &SmartSensorConfig,
+        sensors: &[NewSensor],
+    ) -> Result<Vec<Registered>> {
+        self.whole(|tx| {
+            let mut first: HashMap<LeaseRef, Option<Ineligible>> = HashMap::with_capacity(sensors.len());
+            let mut ineligible =
+                |sensor: &NewSensor| *first.entry(sensor.lease).or_insert_with(|| config.ineligible(sensor));
+            let why: Vec<Option<Ineligible>> = sensors.iter().map(&mut ineligible).collect();
+            if why.iter().all(Option::is_none) {
+                return tx.register(now, sensors);
+            }
+            let (mut eligible, mut others) = (Vec::new(), Vec::new());
+            for (sensor, why) in sensors.iter().zip(&why) {
+                match why {
+                    None => eligible.push(sensor.clone()),
+                    Some(why) => others.push((sensor, *why)),
+                }
+            }
+            let mut kept = keep(tx, &others)?.into_iter();
+            let mut registered = tx.register(now, &eligible)?.into_iter();
+            let answers = why.iter().map(|why| if why.is_some() { kept.next() } else { registered.next() });
+            Ok(answers.map(|answer| answer.unwrap_or(Registered::Stale)).collect())
+        })
+    }
+}
+
+/// What is said of those that must not be sensors: a lost lease is the more urgent news.
+fn keep(tx: &mut Tx<'_>, others: &[(&NewSensor, Ineligible)]) -> Result<Vec<Registered>> {
+    let nos: Vec<TaskNo> = others.iter().map(|(sensor, _)| sensor.lease.no).collect();
+    let tasks = tx.raw().tasks_by_no(&nos)?;
+    let answers = others.iter().zip(tasks).map(|((sensor, why), task)| {
+        match task.filter(|task| task.lease_ref() == sensor.lease).map(|task| task.state) {
+            Some(TaskState::Running) => Registered::Ineligible(*why),
+            Some(TaskState::Queued) => Registered::NotRunning,
+            _ => Registered::Stale,
+        }
+    });
+    Ok(answers.collect())
+}

@@ -1,0 +1,102 @@
+//! Handing tasks over.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::admission::Ageing;
+use crate::error::{Invalid, Result};
+use crate::store::{Inserted, Tx};
+use crate::task::NewTask;
+
+impl Tx<'_> {
+    /// Enqueues tasks. A task whose key is known already is left as it is, so the call may be repeated after a crash.
+    ///
+    /// One call may name any number of tasks, and all of them are enqueued or none. Other writers wait until the transaction
+    /// ends, on PostgreSQL about 15 µs per task: more than some 100,000 tasks are better enqueued in several transactions.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Invalid`] for a task that asks for what no store can give (see [`NewTask::check`]); then none of them is
+    /// enqueued. [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::{Inserted, MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey};
+    ///
+    /// let store = MemoryStore::new();
+    /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let first = store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
+    /// let again = store.write(|tx| tx.enqueue(from_micros(9), std::slice::from_ref(&task)))?;
+    /// assert!(matches!((first[0], again[0]), (Inserted::New(a), Inserted::Exists(b)) if a == b));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn enqueue(&mut self, now: DateTime<Utc>, tasks: &[NewTask]) -> Result<Vec<Inserted>> {
+        self.enqueue_with(now, &EnqueueOptions::default(), tasks)
+    }
+}
+
+/// What a host decides once for all tasks that it enqueues.
+///
+/// Default: no ageing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct EnqueueOptions {
+    /// How priorities grow with waiting, from the instant at which a task is first ready: that of enqueueing, or
+    /// [`NewTask::not_before`]. It goes on through retries. Tasks enqueued before keep the rank they have.
+    pub ageing: Ageing,
+}
+
+impl EnqueueOptions {
+    /// Sets how priorities grow with waiting.
+    #[must_use]
+    pub fn ageing(mut self, ageing: Ageing) -> Self {
+        self.ageing = ageing;
+        self
+    }
+}
+
+impl Tx<'_> {
+    /// [`enqueue`](crate::store::Tx::enqueue), with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`enqueue`](crate::store::Tx::enqueue).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::admission::Ageing;
+    /// use stationmaster::ops::{AdmitOrder, EnqueueOptions};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey};
+    ///
+    /// let options = EnqueueOptions::default().ageing(Ageing::Linear { period: Duration::from_secs(60) });
+    /// let task = |name, priority| Ok::<_, stationmaster::Error>(
+    ///     [NewTask::new(TaskKey::new("prod", "nightly", "r1", name)?).priority(priority)]
+    /// );
+    /// let store = MemoryStore::new();
+    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
+    /// let admission = store.write(|tx| {
+    ///     tx.enqueue_with(from_micros(0), &options, &task("old", 0)?)?;
+    ///     tx.enqueue_with(from_micros(120_000_000), &options, &task("urgent", 1)?)?;
+    ///     tx.admit(from_micros(120_000_000), &order)
+    /// })?;
+    /// assert_eq!(admission.granted[0].key.task.as_str(), "old", "two minutes of waiting are two points");
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn enqueue_with(
+        &mut self,
+        now: DateTime<Utc>,
+        options: &EnqueueOptions,
+        tasks: &[NewTask],
+    ) -> Result<Vec<Inserted>> {
+        let check = |task: &NewTask| task.check_with(now, options.ageing);
+        let rows = tasks.iter().map(check).collect::<std::result::Result<Vec<_>, Invalid>>()?;
+        Ok(self.insert_tasks(&rows)?)
+    }
+}

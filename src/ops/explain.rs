@@ -1,0 +1,109 @@
+//! Why does this task not run?
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::admission::limits::LimitRecord;
+use crate::admission::{Lane, LaneKey, LaneNo, Need, Planner, Reason};
+use crate::error::Result;
+use crate::id::{LimitKey, PoolName, TaskKey};
+use crate::pool::PoolRecord;
+use crate::store::ReadTx;
+use crate::task::{TaskRecord, TaskState};
+
+/// What keeps a task from running, computed at the instant of asking; nothing of it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Explanation {
+    /// There is no such task.
+    Unknown,
+    /// It does not wait for admission: it is in this state.
+    NotWaiting(TaskState),
+    /// It may not start before this instant. If that has passed, one of the next ticks makes it ready.
+    NotBefore(DateTime<Utc>),
+    /// It is refused, whatever its place in the order.
+    Refused(Reason),
+    /// It fits into what is open now. The next tick admits it, unless tasks before it in the order take that first, or the
+    /// tick's policy holds it back.
+    Fits,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("there is no such task"),
+            Self::NotWaiting(state) => write!(f, "it does not wait for admission: it is {state}"),
+            Self::NotBefore(due) => write!(f, "not before {due}"),
+            Self::Refused(reason) => reason.fmt(f),
+            Self::Fits => f.write_str("it fits; tasks before it in the order go first"),
+        }
+    }
+}
+
+impl ReadTx<'_> {
+    /// Returns what keeps each of these tasks from running.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey};
+    ///
+    /// let store = MemoryStore::new();
+    /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).pool_slots(200);
+    /// store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
+    /// let why = store.read(|tx| tx.explain(&[task.key.clone()]))?;
+    /// assert_eq!(why[0].to_string(), "pool default_pool: has 128 slots in all, needs 200");
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn explain(&mut self, keys: &[TaskKey]) -> Result<Vec<Explanation>> {
+        let found: Vec<std::result::Result<LaneKey, Explanation>> =
+            self.raw().tasks(keys)?.into_iter().map(waits_in).collect();
+        let lanes = || found.iter().flatten();
+        let pools: BTreeSet<&PoolName> = lanes().map(|lane| &lane.pool).collect();
+        let limits: BTreeSet<&LimitKey> = lanes().flat_map(|lane| &lane.limits).collect();
+        let (pools, limits): (Vec<_>, Vec<_>) =
+            (pools.into_iter().cloned().collect(), limits.into_iter().cloned().collect());
+        let pools: Vec<_> = self.raw().pools(&pools)?.into_iter().flatten().collect();
+        let limits: Vec<_> = self.raw().limits(&limits)?.into_iter().flatten().collect();
+        Ok(found
+            .into_iter()
+            .map(|lane| lane.map_or_else(|why| why, |lane| fits(lane, &pools, &limits)))
+            .collect())
+    }
+}
+
+/// Returns the lane in which a task waits for admission, or why it does not wait there.
+fn waits_in(task: Option<TaskRecord>) -> std::result::Result<LaneKey, Explanation> {
+    let Some(task) = task else { return Err(Explanation::Unknown) };
+    match (task.state, task.due) {
+        (TaskState::Scheduled | TaskState::UpForRetry, Some(due)) => Err(Explanation::NotBefore(due)),
+        (TaskState::Scheduled, None) => Ok(task.lane),
+        (state, _) => Err(Explanation::NotWaiting(state)),
+    }
+}
+
+/// Asks the planner of a tick for a world in which this task alone waits.
+fn fits(lane: LaneKey, pools: &[PoolRecord], limits: &[LimitRecord]) -> Explanation {
+    let mut planner = Planner::new(1, vec![Lane::new(LaneNo(0), lane, 1)]);
+    if let Need::Capacity { .. } = planner.need() {
+        planner.feed_capacity(pools, limits);
+    }
+    match planner.need() {
+        Need::Candidates(_) => Explanation::Fits,
+        _ => planner
+            .finish()
+            .deferrals
+            .pop()
+            .map_or(Explanation::Fits, |refused| Explanation::Refused(refused.reason)),
+    }
+}

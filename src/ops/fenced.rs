@@ -1,0 +1,136 @@
+//! Stale answers as errors, for hosts whose own rows must not outlive a lease.
+
+use super::attempt::Finished;
+use super::sense::Registered;
+use crate::error::{Error, Result};
+use crate::store::Moved;
+
+/// The answer for one lease.
+pub trait UnderLease {
+    /// True if the lease was stale, so that nothing was done under it.
+    fn is_stale(&self) -> bool;
+
+    /// True if an earlier call had done it already, so that nothing was done now.
+    fn is_repeated(&self) -> bool;
+}
+
+impl UnderLease for Finished {
+    fn is_stale(&self) -> bool {
+        *self == Self::Stale
+    }
+
+    fn is_repeated(&self) -> bool {
+        matches!(self, Self::Already(_))
+    }
+}
+
+/// Of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and [`end_sensors`](crate::store::Tx::end_sensors).
+impl UnderLease for Moved {
+    fn is_stale(&self) -> bool {
+        *self == Self::No
+    }
+
+    fn is_repeated(&self) -> bool {
+        false
+    }
+}
+
+/// Only [`Registered::Stale`]: a task that was not started, or may not be a sensor, is still the caller's.
+impl UnderLease for Registered {
+    fn is_stale(&self) -> bool {
+        *self == Self::Stale
+    }
+
+    fn is_repeated(&self) -> bool {
+        false
+    }
+}
+
+/// Results of calls under leases that must all still hold.
+pub trait Fenced: Sized {
+    /// Returns the same answers, or an error if a lease was stale: with `?` it leaves the body of the transaction, and with it go
+    /// the host's rows and what was done under the other leases.
+    ///
+    /// A repeated finish is an error, too, and another one: the host's rows were committed beside the first, and must not be written
+    /// twice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if a lease was stale; else [`Error::Repeated`] if a finish was repeated. The transaction must be rolled back;
+    /// a store does so on its own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::ops::{AdmitOrder, Fenced, Finish};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{Error, NewTask, TaskKey};
+    ///
+    /// let (store, now) = (MemoryStore::new(), from_micros(0));
+    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    /// let lease = store.write(|tx| {
+    ///     tx.enqueue(now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?)])?;
+    ///     let granted = tx.admit(now, &order)?.granted;
+    ///     Ok(granted[0].lease_ref())
+    /// })?;
+    /// let finish_it = || store.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced());
+    /// assert!(finish_it().is_ok());
+    /// assert!(matches!(finish_it(), Err(Error::Repeated { .. })), "what it says is stored");
+    /// let fail_it = store.write(|tx| tx.finish(now, &[Finish::failed(lease, "late")])?.fenced());
+    /// assert!(matches!(fail_it, Err(Error::Stale { .. })), "the lease has ended");
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    fn fenced(self) -> Result<Self>;
+}
+
+impl<A: UnderLease> Fenced for Vec<A> {
+    fn fenced(self) -> Result<Self> {
+        let of = self.len();
+        let places = |is: fn(&A) -> bool| -> Vec<usize> {
+            self.iter().enumerate().filter(|(_, answer)| is(answer)).map(|(at, _)| at).collect()
+        };
+        let (stale, repeated) = (places(A::is_stale), places(A::is_repeated));
+        match (stale.is_empty(), repeated.is_empty()) {
+            (true, true) => Ok(self),
+            (true, false) => Err(Error::Repeated { repeated, of }),
+            (false, _) => Err(Error::Stale { stale, of }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::TaskState;
+
+    #[test]
+    fn the_places_of_the_stale_ones_are_told() {
+        assert_eq!(vec![Moved::Yes, Moved::Yes].fenced().unwrap().len(), 2);
+        let error = vec![Moved::Yes, Moved::No, Moved::No].fenced().unwrap_err();
+        assert!(!error.is_retryable());
+        let text = "leases are stale: 2 of the 3 that were named, the first at place 2 (from 1): roll back, and stop that work";
+        assert_eq!(error.to_string(), text);
+        assert!(
+            vec![Registered::NotRunning, Registered::Ineligible(crate::sensor::Ineligible::SwitchedOff)]
+                .fenced()
+                .is_ok()
+        );
+        assert!(vec![Registered::Stale].fenced().is_err() && vec![Finished::Stale].fenced().is_err());
+    }
+
+    #[test]
+    fn a_repeated_finish_is_another_error_than_a_stale_one() {
+        let (ended, again) = (Finished::Ended(TaskState::Success), Finished::Already(TaskState::Success));
+        let error = vec![ended, again].fenced().unwrap_err();
+        assert!(
+            matches!(&error, Error::Repeated { repeated, of: 2 } if *repeated == [1])
+                && !error.is_retryable()
+        );
+        let text = "1 of the 2 that were named had been finished like this before, the first at place 2 (from 1): roll back, and \
+                    call again without these, which are stored";
+        assert_eq!(error.to_string(), text);
+        assert!(matches!(vec![again, Finished::Stale].fenced(), Err(Error::Stale { .. })));
+    }
+}

@@ -1,0 +1,91 @@
+//! How a task leaves a state in which it held something: shared by all operations that end or pause an attempt.
+
+use chrono::{DateTime, Utc};
+
+use super::attempt::RetryAdvice;
+use super::returns::Returns;
+use crate::backoff::{Decision, History, RetryKey, decide};
+use crate::bounds::clip;
+use crate::error::Result;
+use crate::id::RunId;
+use crate::run::{RunClose, RunKey, RunStatus};
+use crate::store::contract::{Move, StateSet};
+use crate::store::{Moved, Tx};
+use crate::task::{AttemptRuns, TaskRecord, TaskState, attempt_run_id};
+
+/// A task as it was read, and its decided move.
+pub(super) type Leaving = (TaskRecord, Move);
+
+/// Commits moves and what follows from them: capacity goes back, the attempts' runs are closed.
+pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -> Result<Vec<Moved>> {
+    if leaving.is_empty() {
+        return Ok(Vec::new());
+    }
+    let moves: Vec<Move> = leaving.iter().map(|(_, to)| to.clone()).collect();
+    let moved = tx.move_tasks(&moves)?;
+    let mut returns = Returns::default();
+    let mut closes = Vec::new();
+    for ((was, to), _) in leaving.iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes) {
+        returns.add(was, to.held_slots);
+        closes.extend(close_of(was, to, now)?);
+    }
+    returns.commit(tx)?;
+    if !closes.is_empty() {
+        tx.raw().close_runs_if_open(&closes)?;
+    }
+    Ok(moved)
+}
+
+/// The end of the run under which the task's present attempt is recorded, if this move ends the attempt.
+fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<RunClose>> {
+    let under_way = matches!(was.state, TaskState::Running | TaskState::Sensing);
+    if was.attempt_runs == AttemptRuns::Off || !under_way || to.to == TaskState::Sensing {
+        return Ok(None);
+    }
+    let status = match to.to {
+        TaskState::Success => RunStatus::Completed,
+        TaskState::Failed | TaskState::UpForRetry => RunStatus::Failed,
+        TaskState::Scheduled if was.state == TaskState::Sensing => RunStatus::Completed,
+        _ => RunStatus::Killed,
+    };
+    let stop = to.ended_at.unwrap_or_else(|| was.recorded_at(now));
+    Ok(Some(RunClose::new(attempt_run(was)?, stop, status)))
+}
+
+/// The key under which the task's present attempt is recorded.
+pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
+    let id = RunId::new(attempt_run_id(&task.key, task.no, task.attempt))?;
+    Ok(RunKey { namespace: task.key.namespace.clone(), id })
+}
+
+/// The move of a task whose present attempt failed: to be retried, or failed for good.
+pub(super) fn failed(
+    was: &TaskRecord,
+    from: StateSet,
+    now: DateTime<Utc>,
+    message: String,
+    advice: RetryAdvice,
+) -> Move {
+    let mut to = Move::new(was.lease_ref(), from, TaskState::Failed);
+    to.ended_at = Some(was.recorded_at(now));
+    let counted = was.attempt.saturating_sub(was.forgiven).max(1);
+    let first = was.first_started_at.or(was.queued_at).unwrap_or(now);
+    let history = History::new(counted, first, now);
+    let history = match advice {
+        RetryAdvice::Policy => Some(history),
+        RetryAdvice::NotBefore(hint) => Some(history.hint(hint)),
+        RetryAdvice::After(delay) => Some(history.override_delay(delay)),
+        RetryAdvice::Never => None,
+    };
+    let key = RetryKey::new(&was.key).logical_date(was.logical_date);
+    match history.map(|history| decide(&was.retry, &key, &history)) {
+        Some(Decision::RetryAt(at)) => {
+            to.to = TaskState::UpForRetry;
+            to.due = Some(at);
+            to.message = Some(message);
+        }
+        Some(Decision::GiveUp(why)) => to.message = Some(clip(format!("{message} ({why})"))),
+        None => to.message = Some(message),
+    }
+    to
+}

@@ -1,0 +1,127 @@
+//! The host's own word: a task ends as a person or a rule of the host's says.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::leave::{self, Leaving};
+use super::sense::ended_at;
+use crate::bounds::MAX_TEXT_BYTES;
+use crate::error::{Error, Invalid, Result};
+use crate::id::TaskKey;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::sensor::{EndReason, Ending};
+use crate::store::contract::{EventNote, Move, StateSet};
+use crate::store::{Moved, Tx};
+use crate::task::TaskState;
+use crate::time;
+
+/// Ends a task from outside, wherever it is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Mark {
+    /// The task.
+    pub key: TaskKey,
+    /// How it ends: [`TaskState::Success`], [`TaskState::Failed`] or [`TaskState::Skipped`].
+    pub to: TaskState,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl Mark {
+    /// Ends this task like this.
+    pub fn new(key: TaskKey, to: TaskState, message: impl Into<String>) -> Self {
+        Self { key, to, message: message.into() }
+    }
+}
+
+/// What a [`Mark`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Marked {
+    /// It ended the task, which was in this state. A holder finds its lease stale.
+    Ended(TaskState),
+    /// The task had ended before, in this state; nothing was changed.
+    AlreadyEnded(TaskState),
+    /// `to` is not an end; nothing was changed.
+    NotAnEnd,
+    /// There is no such task.
+    Unknown,
+}
+
+impl Tx<'_> {
+    /// Ends tasks by the host's word: leases end, slots come back, sensors stop waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::TooManyBytes`] for a message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
+    pub fn mark(&mut self, now: DateTime<Utc>, marks: &[Mark]) -> Result<Vec<Marked>> {
+        self.whole(|tx| {
+            let now = time::truncate(now);
+            if let Some(long) = marks.iter().find(|mark| mark.message.len() > MAX_TEXT_BYTES) {
+                let (what, bytes) = ("a mark's message", long.message.len());
+                return Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES }.into());
+            }
+            let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
+            let tasks = tx.raw().tasks(&keys)?;
+            let mut leaving: Vec<Leaving> = Vec::new();
+            let mut planned: HashMap<TaskNo, usize> = HashMap::new();
+            let mut answers = Vec::with_capacity(marks.len());
+            for (mark, task) in marks.iter().zip(tasks) {
+                answers.push(match task {
+                    None => Marked::Unknown,
+                    Some(_) if !mark.to.is_end() => Marked::NotAnEnd,
+                    Some(task) if task.state.is_end() => Marked::AlreadyEnded(task.state),
+                    Some(task) => match planned.get(&task.no) {
+                        Some(at) => Marked::AlreadyEnded(leaving[*at].1.to),
+                        None => {
+                            planned.insert(task.no, leaving.len());
+                            let mut to = Move::new(task.lease_ref(), StateSet::of(&[task.state]), mark.to);
+                            to.ended_at = Some(task.recorded_at(now));
+                            to.message = Some(mark.message.clone());
+                            let was = task.state;
+                            leaving.push((task, to));
+                            Marked::Ended(was)
+                        }
+                    },
+                });
+            }
+            end_their_sensors(tx, now, &mut leaving, &planned)?;
+            let moved = leave::commit(tx, now, &leaving)?;
+            if moved.contains(&Moved::No) {
+                return Err(crate::error::StoreError::conflict(
+                    "a task changed between reading and marking it",
+                )
+                .into());
+            }
+            Ok(answers)
+        })
+    }
+}
+
+/// Ends the sensors of tasks that are about to be moved, and notes it. The sensors come before the moves, because a task
+/// must not be recorded to have ended before its sensor registered; so do the events, as in
+/// [`end_sensors`](crate::store::Tx::end_sensors).
+fn end_their_sensors(
+    tx: &mut Tx<'_>,
+    now: DateTime<Utc>,
+    leaving: &mut [Leaving],
+    places: &HashMap<TaskNo, usize>,
+) -> Result<()> {
+    let sensing = leaving.iter().filter(|(task, _)| task.state == TaskState::Sensing);
+    let sensors: Vec<LeaseRef> = sensing.map(|(task, _)| task.lease_ref()).collect();
+    if sensors.is_empty() {
+        return Ok(());
+    }
+    let mut events = Vec::with_capacity(sensors.len());
+    for sensor in tx.raw().end_sensors_if_waiting(&sensors)?.into_iter().flatten() {
+        let Some((task, to)) = places.get(&sensor.no).and_then(|at| leaving.get_mut(*at)) else { continue };
+        let at = ended_at(task, &sensor, now);
+        to.ended_at = Some(at);
+        let ending = Ending::new(EndReason::Cancelled, to.to).message(to.message.clone());
+        events.push(EventNote::new(sensor, at, ending));
+    }
+    tx.raw().note_events(&events).map_err(Error::from)
+}

@@ -1,0 +1,48 @@
+//! The verbs of a transaction, one file for each family, and the values that they take and return.
+//!
+//! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Each takes many items and returns one value
+//! per item. They work alike in a transaction of the store's own ([`StoreExt::write`](crate::store::StoreExt::write)) and in one
+//! that the host owns, so that the host's rows and these commit or vanish together. If the world moved on (a stale lease, a task that
+//! ended), the value of that item says so. An `Err` means that the transaction must be rolled back.
+//!
+//! A host whose own rows depend on a lease turns the stale value into an error with [`Fenced::fenced`].
+//!
+//! | family | verbs |
+//! |---|---|
+//! | tasks | `enqueue`, `enqueue_with`, `clear`, `mark` |
+//! | admission | `admit`, `explain` |
+//! | attempts | `start`, `renew`, `finish`, `reap` |
+//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
+//! | pools and limits | `put_pools`, `delete_pools`, `pools`, `all_pools`, `pool_stats`, `put_limits`, `delete_limits`, `limits`, `all_limits` |
+//! | runs | `record_runs`, `stop_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `count_active_runs`, `run_series` |
+//! | upkeep | `forget_ended`, `forget_stopped_runs`, `delete_runs`, `audit` |
+
+mod admit;
+mod attempt;
+mod capacity;
+mod clear;
+mod eligible;
+mod enqueue;
+mod explain;
+mod fenced;
+mod leave;
+mod mark;
+mod query;
+mod reap;
+mod returns;
+mod runs;
+mod sense;
+mod upkeep;
+
+pub use admit::{Admission, AdmitOrder};
+pub use attempt::{Finish, Finished, Outcome, RetryAdvice};
+pub use clear::Cleared;
+pub use enqueue::EnqueueOptions;
+pub use explain::Explanation;
+pub use fenced::{Fenced, UnderLease};
+pub use mark::{Mark, Marked};
+pub use reap::Reaped;
+pub(crate) use reap::reap_expired_by;
+pub use runs::{EarlyStop, Silence, Stopped};
+pub use sense::Registered;
+pub(crate) use upkeep::sensors_before;

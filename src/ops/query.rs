@@ -1,0 +1,84 @@
+//! What a host can ask about tasks, sensors, events and runs.
+
+use crate::error::Result;
+use crate::id::TaskKey;
+use crate::lease::TaskNo;
+use crate::run::{ActiveQuery, RunKey, RunRecord};
+use crate::sensor::{SensorEvent, SensorRecord};
+use crate::store::{Discrepancy, ReadTx};
+use crate::task::TaskRecord;
+
+impl ReadTx<'_> {
+    /// Returns the tasks of these keys; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn tasks(&mut self, keys: &[TaskKey]) -> Result<Vec<Option<TaskRecord>>> {
+        Ok(self.raw().tasks(keys)?)
+    }
+
+    /// Returns the tasks of these numbers; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn tasks_by_no(&mut self, nos: &[TaskNo]) -> Result<Vec<Option<TaskRecord>>> {
+        Ok(self.raw().tasks_by_no(nos)?)
+    }
+
+    /// Returns the latest sensor of each of these tasks, whether it still waits or has ended; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn sensors(&mut self, tasks: &[TaskKey]) -> Result<Vec<Option<SensorRecord>>> {
+        Ok(self.raw().sensors(tasks)?)
+    }
+
+    /// Returns the events of ended sensors that are not acknowledged yet: those with a number above `after`, in order, at
+    /// most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn events(&mut self, after: u64, limit: usize) -> Result<Vec<SensorEvent>> {
+        Ok(self.raw().events(after, limit)?)
+    }
+
+    /// Returns the runs of these keys; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn runs(&mut self, keys: &[RunKey]) -> Result<Vec<Option<RunRecord>>> {
+        Ok(self.raw().runs(keys)?)
+    }
+
+    /// Returns one page of the runs that were active at some instant of the query's window, in the order of the query.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn active_runs(&mut self, query: &ActiveQuery) -> Result<Vec<RunRecord>> {
+        Ok(self.raw().active_runs(query)?)
+    }
+
+    /// Returns how many runs were active at some instant of the query's window. The page of the query counts for nothing.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn count_active_runs(&mut self, query: &ActiveQuery) -> Result<u64> {
+        Ok(self.raw().count_active_runs(query)?)
+    }
+
+    /// Compares every counter with the rows that it counts, and returns where they differ. Reads all tasks.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn audit(&mut self) -> Result<Vec<Discrepancy>> {
+        Ok(self.raw().audit()?)
+    }
+}

@@ -1,0 +1,77 @@
+//! Taking back what dead holders held.
+
+use chrono::{DateTime, Utc};
+
+use super::attempt::{Finished, LEASED, RetryAdvice, became};
+use super::leave;
+use crate::error::Result;
+use crate::store::contract::{Move, StateSet};
+use crate::store::{Moved, Tx};
+use crate::task::{LeaseLoss, TaskRecord, TaskState};
+use crate::time;
+
+/// A task whose lease expired.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Reaped {
+    /// The task as it was, with the lease that expired.
+    pub task: TaskRecord,
+    /// What became of it.
+    pub became: Finished,
+}
+
+impl Tx<'_> {
+    /// Ends at most `limit` leases that expired at `now` or earlier: their slots come back, and the tasks are scheduled again,
+    /// retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls under these leases are stale.
+    ///
+    /// It ends what has expired, whatever kept the holder from renewing. [`Reaper`](crate::service::Reaper) waits where it was
+    /// itself held up; a host that calls this function in a transaction of its own decides that on its own.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails.
+    pub fn reap(&mut self, now: DateTime<Utc>, limit: usize) -> Result<Vec<Reaped>> {
+        self.whole(|tx| reap_expired_by(tx, now, now, limit))
+    }
+}
+
+/// As [`reap`](crate::store::Tx::reap), at `now`, the leases that expired at `expired_by` or earlier.
+pub(crate) fn reap_expired_by(
+    tx: &mut Tx<'_>,
+    now: DateTime<Utc>,
+    expired_by: DateTime<Utc>,
+    limit: usize,
+) -> Result<Vec<Reaped>> {
+    let now = time::truncate(now);
+    let leaving: Vec<_> = tx
+        .raw()
+        .expired(expired_by, limit)?
+        .into_iter()
+        .map(|task| {
+            let to = decide(&task, now);
+            (task, to)
+        })
+        .collect();
+    let moved = leave::commit(tx, now, &leaving)?;
+    let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+    Ok(reaped.map(|((task, to), _)| Reaped { task, became: became(&to) }).collect())
+}
+
+fn decide(task: &TaskRecord, now: DateTime<Utc>) -> Move {
+    let from = StateSet::of(&LEASED);
+    let holder = task.lease.as_ref().map_or("its holder", |lease| lease.holder.as_str());
+    let message = format!("lease lost: {holder} did not renew it in time");
+    let lost = Some(task.lost.saturating_add(1));
+    match task.lease_loss {
+        LeaseLoss::Requeue { at_most } if task.lost < at_most => Move {
+            forgive: 1,
+            lost,
+            message: Some(message),
+            value: task.value.clone(),
+            ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
+        },
+        LeaseLoss::Requeue { .. } | LeaseLoss::Fail => {
+            Move { lost, ..leave::failed(task, from, now, message, RetryAdvice::Policy) }
+        }
+    }
+}

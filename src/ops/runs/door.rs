@@ -1,0 +1,164 @@
+//! Recording and ending runs.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::run::{RunBeat, RunClose, RunKey, RunRecord};
+use crate::store::{Moved, Tx};
+
+/// What becomes of a stop that lies before its run's start, as skewed clocks report it.
+///
+/// Default: refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EarlyStop {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// It is kept as it is: the run is active in windows that hold both its stop and its start, by the rule.
+    Keep,
+}
+
+impl EarlyStop {
+    fn check(self, runs: &[RunRecord]) -> Result<()> {
+        if self == Self::Refuse {
+            runs.iter().try_for_each(RunRecord::check)?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Stopped {
+    /// The run was open and is closed now.
+    Closed,
+    /// The run was closed before; it has the new stop and status now.
+    Corrected,
+    /// There is no such run.
+    Unknown,
+}
+
+impl Tx<'_> {
+    /// Records runs, or replaces those of equal key: begun, changed, corrected or re-opened.
+    ///
+    /// # Errors
+    ///
+    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a run that stops before it starts, unless it is to be
+    /// kept: nothing was recorded then. [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
+    /// use stationmaster::ops::EarlyStop;
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    ///
+    /// let store = MemoryStore::new();
+    /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, from_micros(20));
+    /// let skewed = run.clone().closed(from_micros(19), RunStatus::Completed);
+    /// store.write(|tx| tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse))?;
+    /// assert!(store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), EarlyStop::Refuse)).is_err());
+    /// store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), EarlyStop::Keep))?;
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn record_runs(&mut self, runs: &[RunRecord], early: EarlyStop) -> Result<()> {
+        early.check(runs)?;
+        Ok(self.raw().put_runs(runs)?)
+    }
+}
+
+impl Tx<'_> {
+    /// Notes heartbeats of runs that are there and open, whatever their status. A run keeps the latest of its own and these.
+    ///
+    /// Returns `No` for a run that is not there or closed: stop working on it.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn beat_runs(&mut self, beats: &[RunBeat]) -> Result<Vec<Moved>> {
+        Ok(self.raw().beat_runs_if_open(beats)?)
+    }
+
+    /// Ends runs, and corrects the stop and status of those that ended before. Of equal keys in one call the last counts.
+    ///
+    /// # Errors
+    ///
+    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a stop before its run's start, unless it is to be kept:
+    /// nothing was ended then. [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::run::{RunClose, RunKey, RunRecord, RunStatus};
+    /// use stationmaster::ops::{EarlyStop, Stopped};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    ///
+    /// let store = MemoryStore::new();
+    /// let key = RunKey::new("prod", "nightly-1")?;
+    /// let run = RunRecord::open(key.clone(), from_micros(20));
+    /// let [first, later] = [30, 40].map(|at| RunClose::new(key.clone(), from_micros(at), RunStatus::Completed));
+    /// let stopped = store.write(|tx| {
+    ///     tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse)?;
+    ///     Ok([tx.stop_runs(&[first.clone()], EarlyStop::Refuse)?, tx.stop_runs(&[later.clone()], EarlyStop::Refuse)?])
+    /// })?;
+    /// assert_eq!(stopped, [[Stopped::Closed], [Stopped::Corrected]]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn stop_runs(&mut self, stops: &[RunClose], early: EarlyStop) -> Result<Vec<Stopped>> {
+        let keys: Vec<RunKey> = stops.iter().map(|stop| stop.key.clone()).collect();
+        let mut known: HashMap<RunKey, RunRecord> =
+            self.raw().runs(&keys)?.into_iter().flatten().map(|run| (run.key.clone(), run)).collect();
+        let mut answers = Vec::with_capacity(stops.len());
+        for stop in stops {
+            answers.push(match known.get_mut(&stop.key) {
+                None => Stopped::Unknown,
+                Some(run) => {
+                    let was = run.stop;
+                    *run = run.clone().closed(stop.stop, stop.status);
+                    if was.is_none() { Stopped::Closed } else { Stopped::Corrected }
+                }
+            });
+        }
+        let runs: Vec<RunRecord> = known.into_values().collect();
+        self.record_runs(&runs, early)?;
+        Ok(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use crate::error::Invalid;
+    use crate::run::RunStatus;
+    use crate::store::{MemoryStore, StoreExt};
+    use crate::time::from_micros;
+
+    #[test]
+    fn one_early_stop_refuses_the_whole_call() {
+        let store = MemoryStore::new();
+        let key = |id: &str| RunKey::new("n", id).unwrap();
+        let runs = ["a", "b"].map(|id| RunRecord::open(key(id), from_micros(10)));
+        store.write(|tx| tx.record_runs(&runs, EarlyStop::Refuse)).unwrap();
+        let close = |id: &str, at| RunClose::new(key(id), from_micros(at), RunStatus::Failed);
+        let stops = [close("a", 20), close("b", 9)];
+        let refused = store.write(|tx| tx.stop_runs(&stops, EarlyStop::Refuse)).unwrap_err();
+        assert!(matches!(refused, Error::Invalid(Invalid::StopBeforeStart { micros: 1, .. })));
+        assert_eq!(store.read(|tx| tx.runs(&[key("a")])).unwrap(), [Some(runs[0].clone())]);
+
+        let stops = [close("a", 20), close("b", 9), close("a", 30), close("c", 5)];
+        let answers = store.write(|tx| tx.stop_runs(&stops, EarlyStop::Keep)).unwrap();
+        assert_eq!(answers, [Stopped::Closed, Stopped::Closed, Stopped::Corrected, Stopped::Unknown]);
+        let found = store.read(|tx| tx.runs(&[key("a"), key("b")])).unwrap();
+        let ends: Vec<_> = found.into_iter().flatten().map(|run| run.stop).collect();
+        assert_eq!(ends, [30, 9].map(|at| Some(from_micros(at))));
+    }
+}

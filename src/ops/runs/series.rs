@@ -1,0 +1,67 @@
+//! Runs over time.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::error::Result;
+use crate::run::{ActiveQuery, Bucket, Group, RunRecord, Series, SeriesBy, SeriesSpec};
+use crate::store::ReadTx;
+
+/// How many runs are in memory at once.
+const PAGE: usize = 10_000;
+
+impl ReadTx<'_> {
+    /// Active runs, starts, stops and time at work, per bucket of the query's window and per group. Every run is read once,
+    /// however many buckets it spans. The query's place and limit are not looked at; open runs are at work until `as_of`.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Duration`](crate::error::Invalid::Duration) and [`Invalid::Buckets`](crate::error::Invalid::Buckets) for a width
+    /// that does not suit the window, or for more groups than their cap takes; [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::ops::EarlyStop;
+    /// use stationmaster::run::{ActiveQuery, RunKey, RunRecord, SeriesBy};
+    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::time::from_micros;
+    ///
+    /// let store = MemoryStore::new();
+    /// let hour = |n: i64| from_micros(n * 3_600_000_000);
+    /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, hour(2));
+    /// let day = ActiveQuery::new(hour(0), hour(24));
+    /// let rows = store.write(|tx| {
+    ///     tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse)?;
+    ///     tx.run_series(&day, Duration::from_secs(3600), SeriesBy::Namespace, hour(5))
+    /// })?;
+    /// let (group, hours) = &rows[0];
+    /// assert_eq!(group.namespace.as_ref().map(|name| name.as_str()), Some("prod"));
+    /// assert_eq!((hours.len(), hours[2].starts, hours[1].active), (24, 1, 0));
+    /// assert_eq!(hours.iter().map(|hour| hour.node_hours()).sum::<f64>(), 3.0);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn run_series(
+        &mut self,
+        query: &ActiveQuery,
+        width: Duration,
+        by: SeriesBy,
+        as_of: DateTime<Utc>,
+    ) -> Result<Vec<(Group, Vec<Bucket>)>> {
+        let mut series = Series::new(SeriesSpec::new(query.begin, query.end, width)?.by(by), as_of);
+        let mut query = query.clone().limit(PAGE);
+        query.after = None;
+        loop {
+            let page = self.raw().active_runs(&query)?;
+            for run in &page {
+                series.add(run)?;
+            }
+            match page.last().map(RunRecord::place) {
+                Some(last) if page.len() == PAGE => query.after = Some(last),
+                _ => return Ok(series.finish()),
+            }
+        }
+    }
+}

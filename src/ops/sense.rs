@@ -1,0 +1,199 @@
+//! Turning running tasks into sensors, and sensors back.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+
+use super::attempt::RetryAdvice;
+use super::leave::{self, Leaving};
+use crate::bounds::MAX_TEXT_BYTES;
+use crate::error::{Invalid, Result, StoreError};
+use crate::id::PoolName;
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::Deferred;
+use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
+use crate::store::contract::{EventNote, Move, StateSet};
+use crate::store::{Moved, Tx};
+use crate::task::{TaskRecord, TaskState};
+use crate::time;
+
+/// What became of a registration.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Registered {
+    /// The sensor waits; the task's lease has ended and its slots are free (or kept, by the pool's option).
+    Waiting(Box<SensorRecord>),
+    /// The task is admitted but was not started: start it first. Nothing was changed.
+    NotRunning,
+    /// The lease is stale. Nothing was changed; stop the work.
+    Stale,
+    /// The operator's settings do not let the task wait as a sensor. Nothing was changed: it runs on under its lease, and
+    /// the host pokes by itself.
+    Ineligible(Ineligible),
+}
+
+impl Registered {
+    /// True if the host keeps the task and pokes by itself.
+    pub fn host_pokes(&self) -> bool {
+        matches!(self, Self::Ineligible(_))
+    }
+}
+
+impl Tx<'_> {
+    /// Registers running tasks as sensors, and gives their slots back, in one transaction.
+    ///
+    /// Their limits come free, too. What they registered before is replaced. Of two sensors for one lease the first counts.
+    /// No settings are asked; see [`register_with`](crate::store::Tx::register_with).
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails.
+    pub fn register(&mut self, now: DateTime<Utc>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
+        self.whole(|tx| {
+            let now = time::truncate(now);
+            let nos: Vec<TaskNo> = sensors.iter().map(|sensor| sensor.lease.no).collect();
+            let tasks = tx.raw().tasks_by_no(&nos)?;
+            let keeping = keeping_pools(tx, tasks.iter().flatten())?;
+
+            let mut leaving: Vec<Leaving> = Vec::with_capacity(sensors.len());
+            let mut rows = Vec::with_capacity(sensors.len());
+            let mut places: Vec<Result<usize, Registered>> = Vec::with_capacity(sensors.len());
+            let mut seen = HashSet::with_capacity(sensors.len());
+            for (sensor, task) in sensors.iter().zip(tasks) {
+                let task = match task.filter(|task| task.lease_ref() == sensor.lease) {
+                    Some(task) if task.state == TaskState::Queued => {
+                        places.push(Err(Registered::NotRunning));
+                        continue;
+                    }
+                    Some(task) if task.state == TaskState::Running && seen.insert(task.no) => task,
+                    _ => {
+                        places.push(Err(Registered::Stale));
+                        continue;
+                    }
+                };
+                let mut to = Move::new(sensor.lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing);
+                if keeping.contains(&task.lane.pool) {
+                    to.held_slots = task.held_slots;
+                }
+                rows.push(SensorInsert { registered_at: task.recorded_at(now), ..sensor.insert(now) });
+                leaving.push((task, to));
+                places.push(Ok(leaving.len() - 1));
+            }
+            if leave::commit(tx, now, &leaving)?.contains(&Moved::No) {
+                return Err(StoreError::conflict("a task changed while it was registered as a sensor").into());
+            }
+            let mut waiting: Vec<Option<SensorRecord>> =
+                tx.raw().put_sensors(&rows)?.into_iter().map(Some).collect();
+            let answer = |place: Result<usize, Registered>| match place {
+                Ok(at) => match waiting.get_mut(at).and_then(Option::take) {
+                    Some(sensor) => Registered::Waiting(Box::new(sensor)),
+                    None => Registered::Stale,
+                },
+                Err(refused) => refused,
+            };
+            Ok(places.into_iter().map(answer).collect())
+        })
+    }
+}
+
+/// The pools of these tasks whose sensing tasks keep their slots.
+fn keeping_pools<'a>(
+    tx: &mut Tx<'_>,
+    tasks: impl Iterator<Item = &'a TaskRecord>,
+) -> Result<HashSet<PoolName>> {
+    let names: HashSet<&PoolName> = tasks.map(|task| &task.lane.pool).collect();
+    let names: Vec<PoolName> = names.into_iter().cloned().collect();
+    let pools = tx.raw().pools(&names)?.into_iter().flatten();
+    Ok(pools.filter(|pool| pool.spec.deferred == Deferred::Keep).map(|pool| pool.spec.name).collect())
+}
+
+impl Tx<'_> {
+    /// Ends sensors: each task that is still sensing under that registration moves on, and an event is kept for the host.
+    ///
+    /// A sensor that failed, could not be looked at for too long or overran its execution timeout fails the attempt: the task's
+    /// policy decides whether it is retried. One that timed out ([`EndReason::TimedOut`]) is not retried: it had its time.
+    ///
+    /// A task that is resumed did not fail: the attempt that registered does not count against its retry policy.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`, [`Invalid::TooManyBytes`] for a value or message
+    /// above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
+    pub fn end_sensors(&mut self, now: DateTime<Utc>, ends: &[(LeaseRef, Ending)]) -> Result<Vec<Moved>> {
+        self.whole(|tx| {
+            let now = time::truncate(now);
+            if ends.is_empty() {
+                return Ok(Vec::new());
+            }
+            for (_, ending) in ends {
+                check(ending)?;
+            }
+            let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
+            let nos: Vec<TaskNo> = refs.iter().map(|sensor| sensor.no).collect();
+            let tasks = tx.raw().tasks_by_no(&nos)?;
+            let sensors = tx.raw().end_sensors_if_waiting(&refs)?;
+
+            let mut leaving: Vec<Leaving> = Vec::new();
+            let mut notes = Vec::new();
+            let mut places = Vec::with_capacity(ends.len());
+            for (((registration, ending), task), sensor) in ends.iter().zip(tasks).zip(sensors) {
+                let sensing =
+                    |task: &TaskRecord| task.lease_ref() == *registration && task.state == TaskState::Sensing;
+                let (Some(task), Some(sensor)) = (task.filter(sensing), sensor) else {
+                    places.push(None);
+                    continue;
+                };
+                let mut to = decide(&task, ending, now);
+                let at = ended_at(&task, &sensor, now);
+                to.ended_at = Some(at);
+                let ending = Ending { to: to.to, message: to.message.clone(), ..ending.clone() };
+                notes.push(EventNote::new(sensor, at, ending));
+                leaving.push((task, to));
+                places.push(Some(leaving.len() - 1));
+            }
+            // The events come first: a task that has one is not among those that can be forgotten.
+            if !notes.is_empty() {
+                tx.raw().note_events(&notes)?;
+            }
+            if leave::commit(tx, now, &leaving)?.contains(&Moved::No) {
+                return Err(StoreError::conflict("a sensing task changed while its sensor was ended").into());
+            }
+            Ok(places.into_iter().map(|place| place.map_or(Moved::No, |_| Moved::Yes)).collect())
+        })
+    }
+}
+
+/// The instant under which the end of a sensing task is recorded: not before its sensor registered.
+pub(super) fn ended_at(task: &TaskRecord, sensor: &SensorRecord, now: DateTime<Utc>) -> DateTime<Utc> {
+    task.recorded_at(now).max(sensor.registered_at)
+}
+
+fn check(ending: &Ending) -> Result<(), Invalid> {
+    if !ending.to.is_end() && ending.to != TaskState::Scheduled {
+        return Err(Invalid::Ending { to: ending.to.as_str() });
+    }
+    let texts = [("a landed value", &ending.value), ("a sensor's message", &ending.message)];
+    for (what, text) in texts {
+        let bytes = text.as_ref().map_or(0, String::len);
+        if bytes > MAX_TEXT_BYTES {
+            return Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES });
+        }
+    }
+    Ok(())
+}
+
+fn decide(task: &TaskRecord, ending: &Ending, now: DateTime<Utc>) -> Move {
+    let from = StateSet::of(&[TaskState::Sensing]);
+    let attempt_failed =
+        matches!(ending.reason, EndReason::Failed | EndReason::ExecutionTimedOut | EndReason::Unreachable);
+    if attempt_failed && ending.to == TaskState::Failed {
+        let message = ending.message.clone().unwrap_or_default();
+        return leave::failed(task, from, now, message, RetryAdvice::Policy);
+    }
+    Move {
+        forgive: u32::from(ending.to == TaskState::Scheduled),
+        message: ending.message.clone(),
+        value: ending.value.clone(),
+        ..Move::new(task.lease_ref(), from, ending.to)
+    }
+}

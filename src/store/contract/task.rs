@@ -1,0 +1,236 @@
+//! What a store does with tasks.
+
+use chrono::{DateTime, Utc};
+
+use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
+use crate::admission::{Candidate, LaneKey, LanePage};
+use crate::error::StoreResult;
+use crate::id::{LimitKey, PoolName, TaskKey};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::task::{TaskInsert, TaskRecord, TaskState};
+
+/// What became of a task that was to be inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Inserted {
+    /// It was inserted under this number.
+    New(TaskNo),
+    /// A task of this key was there already, under this number; nothing was changed.
+    Exists(TaskNo),
+}
+
+/// A set of task states.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::contract::StateSet;
+/// use stationmaster::task::TaskState;
+/// let leased = StateSet::of(&[TaskState::Queued, TaskState::Running]);
+/// assert!(leased.contains(TaskState::Running) && !leased.contains(TaskState::Sensing));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct StateSet(u16);
+
+impl StateSet {
+    /// The set of these states.
+    pub fn of(states: &[TaskState]) -> Self {
+        Self(states.iter().fold(0, |set, state| set | 1 << *state as u16))
+    }
+
+    /// True if the state is in the set.
+    pub fn contains(self, state: TaskState) -> bool {
+        self.0 >> state as u16 & 1 == 1
+    }
+
+    /// The states in the set.
+    pub fn iter(self) -> impl Iterator<Item = TaskState> {
+        TaskState::ALL.into_iter().filter(move |state| self.contains(*state))
+    }
+}
+
+/// Takes a task out of one of the states `from`, if its epoch is still `task.epoch`.
+///
+/// A move also clears the lease. `ready_at` becomes the later of `due` and `ended_at`; if neither is set, it stays
+/// unchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Move {
+    /// The task, and the epoch it must have.
+    pub task: LeaseRef,
+    /// The states it may be in.
+    pub from: StateSet,
+    /// Its new state. Not `Queued` or `Running`: those take a grant and a start.
+    pub to: TaskState,
+    /// Its new due instant. None in state `Scheduled` makes it ready.
+    pub due: Option<DateTime<Utc>>,
+    /// The slots it holds from now on. The caller gives back the rest.
+    pub held_slots: u32,
+    /// Added to its count of forgiven attempts.
+    pub forgive: u32,
+    /// Replaces its count of lost leases, unless `None`.
+    pub lost: Option<u32>,
+    /// Replaces `ended_at`, unless none.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Replaces `message`, also when none.
+    pub message: Option<String>,
+    /// Replaces `value`, also when none.
+    pub value: Option<String>,
+    /// True if it is the holder's own word on its attempt. [`TaskRecord::finished`] then becomes `to`, and `None` otherwise.
+    pub finished: bool,
+}
+
+impl Move {
+    /// Moves the task to this state; it then waits for nothing, holds nothing and has neither message nor value.
+    pub fn new(task: LeaseRef, from: StateSet, to: TaskState) -> Self {
+        Self {
+            task,
+            from,
+            to,
+            due: None,
+            held_slots: 0,
+            forgive: 0,
+            lost: None,
+            ended_at: None,
+            message: None,
+            value: None,
+            finished: false,
+        }
+    }
+}
+
+/// Whether a conditional write found what it was conditional on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "a write under a lease that was lost changes nothing: stop that work"]
+pub enum Moved {
+    /// It did, and the row was changed.
+    Yes,
+    /// It did not, and nothing was changed.
+    No,
+}
+
+/// A counter that is not the sum it stands for. A store never has one; [`TaskTx::audit`] looks for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Discrepancy {
+    /// A pool's `used` is not the sum of `held_slots` of its tasks.
+    Pool {
+        /// The pool.
+        pool: PoolName,
+        /// What its row says.
+        counted: i64,
+        /// What the tasks hold.
+        held: i64,
+    },
+    /// A limit's `used` is not the number of leased tasks that carry its key.
+    Limit {
+        /// The limit.
+        key: LimitKey,
+        /// What its row says.
+        counted: i64,
+        /// What the tasks hold.
+        held: i64,
+    },
+    /// A lane's `ready` is not the number of its ready tasks.
+    Lane {
+        /// The lane.
+        lane: LaneKey,
+        /// What its row says.
+        counted: i64,
+        /// How many there are.
+        held: i64,
+    },
+    /// A lane's count of its tasks is not their number.
+    LaneTasks {
+        /// The lane.
+        lane: LaneKey,
+        /// What its row says.
+        counted: i64,
+        /// How many there are.
+        held: i64,
+    },
+    /// A limit key's count of the lanes that name it is not their number.
+    LimitLanes {
+        /// The limit.
+        key: LimitKey,
+        /// What its row says.
+        counted: i64,
+        /// How many there are.
+        held: i64,
+    },
+    /// A task whose lease does not fit its state, or that holds slots in a state that cannot.
+    Task {
+        /// The task.
+        task: TaskNo,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Tasks, their lanes and their leases.
+pub trait TaskTx {
+    /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`; numbers rise with it. Makes the lanes
+    /// and the limit keys they carry known, without a maximum. Numbers of lanes rise, too, and are never given again.
+    fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
+
+    /// The tasks of these keys.
+    fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>>;
+
+    /// The tasks of these numbers.
+    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>>;
+
+    /// What an admission tick plans with, after overdue tasks were made ready. One call, whatever the number of pools,
+    /// lanes and tasks: a store across a network answers it in one round trip. Like that of [`Self::candidates`] and
+    /// [`Self::grant_if_open`] its cost does not depend on how many tasks wait.
+    ///
+    /// It writes only if [`SurveyQuery::promote`] is set.
+    fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
+
+    /// Ready tasks: those of each page in the order of [`crate::admission::OrderKey`], the pages one after another.
+    /// [`Candidate::ready_at`] is known where the page asks for it, and none otherwise.
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
+
+    /// Commits the plan of a tick, each part under its own condition, and answers what was found as planned:
+    ///
+    /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, `held_slots` as its
+    ///    lane says, and `queued_at` as [`TaskRecord::recorded_at`] has it.
+    /// 2. Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited pool always has).
+    /// 3. Adds to the used count of those known limit keys whose limit, if they have one, allows it.
+    /// 4. Notes what was granted under the name of the tick, in place of the tick it replaces, so that [`Self::survey`] can
+    ///    tell.
+    /// 5. Forgets old ticks, earliest first.
+    ///
+    /// What pools and limits are to take is not derived from the tasks.
+    fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
+
+    /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as [`TaskRecord::recorded_at`] has it,
+    /// and the same for `first_started_at` if that is `None`.
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
+
+    /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers `Yes` twice.
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
+
+    /// Moves tasks, each under its own condition; a task that was moved by this call is not moved again by it. Pools and
+    /// limits are the caller's to change. A move to `Queued` or `Running` is a caller's error: the whole call is refused
+    /// (kind `Backend`).
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>>;
+
+    /// At most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by number.
+    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>>;
+
+    /// The earliest expiry of all leases.
+    fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
+
+    /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their sensors, earliest
+    /// first, and returns how many. Tasks that were sensors stay unless they ended before `sensors_before`, too; tasks with events
+    /// that are not acknowledged stay in any case. Those that stay do not count. Their numbers are not given again. With the last task of a lane goes the lane, and with the last lane that names it a limit key that
+    /// has no maximum, unless something counts against it.
+    fn forget_ended(
+        &mut self,
+        before: DateTime<Utc>,
+        sensors_before: DateTime<Utc>,
+        limit: usize,
+    ) -> StoreResult<usize>;
+
+    /// Compares every counter with what it counts. The only method that reads all tasks.
+    fn audit(&mut self) -> StoreResult<Vec<Discrepancy>>;
+}

@@ -1,0 +1,225 @@
+//! What an admission tick asks of a store, and what it commits.
+
+use chrono::{DateTime, Utc};
+
+use crate::admission::Lane;
+use crate::admission::limits::LimitRecord;
+use crate::id::{Holder, LimitKey, PoolName, RequestId};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::PoolRecord;
+use crate::task::TaskRecord;
+
+/// What [`crate::store::contract::TaskTx::survey`] is to find out. By itself it only reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SurveyQuery {
+    /// The name of the tick. If a tick of this name granted tasks before and is remembered, the survey tells which,
+    /// promotes nothing, and tells nothing else but [`Survey::next_due`].
+    pub request: Option<RequestId>,
+    /// The overdue tasks to make ready before it looks. `None` makes none ready: then the survey writes nothing, and a
+    /// transaction that reads may ask for it.
+    pub promote: Option<Promote>,
+    /// The pools to tell of.
+    pub pools: WhichPools,
+}
+
+impl SurveyQuery {
+    /// Asks for the ready lanes, and for the pools and limits they name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the name of the tick.
+    #[must_use]
+    pub fn request(mut self, request: RequestId) -> Self {
+        self.request = Some(request);
+        self
+    }
+
+    /// Makes at most `limit` tasks ready that are due at this instant.
+    #[must_use]
+    pub fn promote(mut self, now: DateTime<Utc>, limit: usize) -> Self {
+        self.promote = Some(Promote { now, limit });
+        self
+    }
+
+    /// Sets which pools to tell of.
+    #[must_use]
+    pub fn pools(mut self, which: WhichPools) -> Self {
+        self.pools = which;
+        self
+    }
+}
+
+/// Overdue tasks to make ready: their state becomes `Scheduled`, and their due instant `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Promote {
+    /// Those due at this instant or earlier, earliest first; of those due at one instant the first in
+    /// [`crate::admission::OrderKey`].
+    pub now: DateTime<Utc>,
+    /// At most this many. The rest stay as they are, for the next survey.
+    pub limit: usize,
+}
+
+/// Which pools a survey tells of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum WhichPools {
+    /// Those that ready lanes name.
+    #[default]
+    Named,
+    /// All there are.
+    All,
+}
+
+/// What a tick plans with: the answer of [`crate::store::contract::TaskTx::survey`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Survey {
+    /// What a tick of the asked name granted before, in order of admission. `None` if there was none, if it granted
+    /// nothing, or if it is not remembered any more.
+    pub granted: Option<Vec<LeaseRef>>,
+    /// How many tasks were made ready.
+    pub promoted: usize,
+    /// The earliest due instant of the tasks that still wait for one. Not after [`Promote::now`] if more tasks are overdue
+    /// than [`Promote::limit`] allowed.
+    pub next_due: Option<DateTime<Utc>>,
+    /// The lanes that have ready tasks, by number.
+    pub lanes: Vec<Lane>,
+    /// The pools asked for, by name; one that is named and does not exist is left out.
+    pub pools: Vec<PoolRecord>,
+    /// The limit keys that those lanes carry, by key.
+    pub limits: Vec<LimitRecord>,
+}
+
+/// Grants ready tasks to one holder, with all that goes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrantBatch<'a> {
+    /// The tasks, in order of admission.
+    pub tasks: &'a [TaskNo],
+    /// Who gets the leases.
+    pub holder: &'a Holder,
+    /// When.
+    pub now: DateTime<Utc>,
+    /// When the leases expire.
+    pub expires_at: DateTime<Utc>,
+    /// Slots to take, by pool. The names differ from each other.
+    pub pools: &'a [(PoolName, u64)],
+    /// How many tasks to count against limit keys. The keys differ from each other.
+    pub limits: &'a [(LimitKey, u64)],
+    /// The name under which to note at `now` what was granted. A tick noted under this name before is replaced. Nothing is
+    /// noted or replaced if nothing was granted.
+    pub request: Option<&'a RequestId>,
+    /// The name of one more tick that the note replaces: the caller's last one, whose answer it has had. Without a note
+    /// nothing is replaced.
+    pub replaces: Option<&'a RequestId>,
+    /// Ticks to forget, after this one was noted.
+    pub forget: Option<Forget>,
+}
+
+impl<'a> GrantBatch<'a> {
+    /// Grants these tasks to this holder at `now` until `expires_at`. Takes no slots, counts against no limit, and notes
+    /// and forgets no tick.
+    pub fn new(
+        tasks: &'a [TaskNo],
+        holder: &'a Holder,
+        now: DateTime<Utc>,
+        expires_at: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            tasks,
+            holder,
+            now,
+            expires_at,
+            pools: &[],
+            limits: &[],
+            request: None,
+            replaces: None,
+            forget: None,
+        }
+    }
+
+    /// Sets the slots to take, by pool.
+    #[must_use]
+    pub fn pools(mut self, pools: &'a [(PoolName, u64)]) -> Self {
+        self.pools = pools;
+        self
+    }
+
+    /// Sets how many tasks to count against limit keys.
+    #[must_use]
+    pub fn limits(mut self, limits: &'a [(LimitKey, u64)]) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the name under which to note what was granted.
+    #[must_use]
+    pub fn request(mut self, request: &'a RequestId) -> Self {
+        self.request = Some(request);
+        self
+    }
+
+    /// Sets the tick that the note replaces.
+    #[must_use]
+    pub fn replaces(mut self, request: &'a RequestId) -> Self {
+        self.replaces = Some(request);
+        self
+    }
+
+    /// Sets the ticks to forget.
+    #[must_use]
+    pub fn forget(mut self, forget: Forget) -> Self {
+        self.forget = Some(forget);
+        self
+    }
+}
+
+/// Which ticks to forget: the earliest, by the instants at which they were noted, then by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Forget {
+    /// Those noted before this instant (`at < before`).
+    pub before: DateTime<Utc>,
+    /// Those that are not among this many latest. `None` forgets none for their number, and counts none.
+    pub most: Option<usize>,
+    /// At most this many, the earliest first.
+    pub limit: usize,
+}
+
+impl Forget {
+    /// Forgets at most `limit` ticks noted before this instant, however many others there are.
+    pub fn before(before: DateTime<Utc>, limit: usize) -> Self {
+        Self { before, most: None, limit }
+    }
+
+    /// Also forgets those that are not among this many latest.
+    #[must_use]
+    pub fn most(mut self, ticks: usize) -> Self {
+        self.most = Some(ticks);
+        self
+    }
+}
+
+/// What a [`GrantBatch`] found to be as it was planned, and changed.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Granted {
+    /// The granted tasks as they are now, in the order of the batch.
+    pub tasks: Vec<TaskRecord>,
+    /// How many of the pools had as many slots open as were to be taken.
+    pub pools: usize,
+    /// How many of the limit keys are known and had room.
+    pub limits: usize,
+    /// How many ticks were forgotten. One that the note replaced does not count.
+    pub forgotten: usize,
+}
+
+impl Granted {
+    /// True if all of the batch was done. If not, roll back: the batch is done in part.
+    pub fn is_whole(&self, batch: &GrantBatch<'_>) -> bool {
+        (self.tasks.len(), self.pools, self.limits)
+            == (batch.tasks.len(), batch.pools.len(), batch.limits.len())
+    }
+}

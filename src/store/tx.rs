@@ -1,0 +1,247 @@
+//! The handle that a body is given: one type to read with, one to write with.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use chrono::{DateTime, Utc};
+
+use super::contract::{GrantBatch, Granted, Move, StoreTx};
+#[cfg(feature = "sqlite")]
+use super::sqlite::SqliteBackend;
+use super::{Inserted, Moved};
+use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
+use crate::lease::LeaseRef;
+use crate::task::{TaskInsert, TaskState};
+
+/// A transaction that reads: every question that a host can ask.
+///
+/// [`StoreExt::read`](super::StoreExt::read) hands it to its body. A [`Tx`] dereferences to it.
+pub struct ReadTx<'a> {
+    inner: Inner<'a>,
+}
+
+/// A transaction that writes: every verb that a host can use, and, by dereference, everything that [`ReadTx`] has.
+///
+/// [`StoreExt::write`](super::StoreExt::write) hands it to its body. [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and
+/// [`postgres::tx`](super::postgres::tx) make it for a transaction that the host owns.
+///
+/// Each method takes many items and returns one value per item. Each is safe alone: no sequence of calls can make a counter wrong.
+/// A method that returns an error may have done part of its work: roll back, which [`StoreExt::write`](super::StoreExt::write)
+/// does when its body returns that error.
+pub struct Tx<'a> {
+    read: ReadTx<'a>,
+    effects: Effects,
+    /// A verb failed after it had written something: the transaction must not be committed.
+    is_broken: bool,
+}
+
+enum Inner<'a> {
+    Borrowed(&'a mut (dyn StoreTx + 'a)),
+    /// Not boxed: a box of a trait object would borrow the host's transaction until it is dropped, so that the host could not
+    /// commit while its handle is in scope.
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteBackend<'a>),
+}
+
+impl<'a> Tx<'a> {
+    /// Runs the body of a transaction on a backend's own. For authors of stores: see [`contract`](super::contract).
+    ///
+    /// # Errors
+    ///
+    /// The body's. [`StoreErrorKind::Backend`] if a verb failed halfway and the body ignored its error. The store rolls back after
+    /// either.
+    pub fn run<T>(
+        backend: &'a mut (dyn StoreTx + 'a),
+        body: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let mut tx = Self::new(backend);
+        let done = body(&mut tx)?;
+        tx.check_whole()?;
+        Ok(done)
+    }
+
+    pub(crate) fn new(backend: &'a mut (dyn StoreTx + 'a)) -> Self {
+        Self::inside(Inner::Borrowed(backend))
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(super) fn of_sqlite(backend: SqliteBackend<'a>) -> Self {
+        Self::inside(Inner::Sqlite(backend))
+    }
+
+    fn inside(inner: Inner<'a>) -> Self {
+        Self { read: ReadTx { inner }, effects: Effects::default(), is_broken: false }
+    }
+
+    /// Runs a verb that writes more than once. If the store fails between two writes, no further such verb runs, and
+    /// [`Self::run`] does not let the transaction be committed.
+    pub(crate) fn whole<T>(&mut self, verb: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.check_whole()?;
+        let done = verb(self);
+        self.is_broken |= matches!(done, Err(Error::Store(_)));
+        done
+    }
+
+    /// Refuses a transaction in which a verb failed halfway. [`Self::run`] asks this; a store that passes on a handle which it got
+    /// elsewhere ([`SqliteTx::attach`](super::sqlite::SqliteTx::attach)) asks it before it commits.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreErrorKind::Backend`]: roll back.
+    pub fn check_whole(&self) -> Result<()> {
+        if !self.is_broken {
+            return Ok(());
+        }
+        let text = "an operation failed earlier in this transaction: roll it back and begin again";
+        Err(StoreError::new(StoreErrorKind::Backend, text).into())
+    }
+
+    /// Returns what the verbs did so far. Decorators of stores read it after the commit.
+    pub fn effects(&self) -> &Effects {
+        &self.effects
+    }
+
+    /// Counts what was done through another handle on the same transaction.
+    #[cfg(feature = "testing")]
+    pub(crate) fn absorb(&mut self, effects: &Effects) {
+        self.effects.add(effects);
+    }
+}
+
+impl<'a> ReadTx<'a> {
+    /// The backend's own methods.
+    pub(crate) fn raw(&mut self) -> &mut (dyn StoreTx + 'a) {
+        match &mut self.inner {
+            Inner::Borrowed(backend) => *backend,
+            #[cfg(feature = "sqlite")]
+            Inner::Sqlite(backend) => backend,
+        }
+    }
+}
+
+impl<'a> Deref for Tx<'a> {
+    type Target = ReadTx<'a>;
+
+    fn deref(&self) -> &ReadTx<'a> {
+        &self.read
+    }
+}
+
+impl DerefMut for Tx<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.read
+    }
+}
+
+impl fmt::Debug for ReadTx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadTx").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").field("effects", &self.effects).finish_non_exhaustive()
+    }
+}
+
+/// What a transaction did to tasks and to capacity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Effects {
+    /// Tasks that are new.
+    pub enqueued: usize,
+    /// Whether tasks may have become ready, or capacity free: an admitter wants to look.
+    pub wakes_admission: bool,
+    /// Leases that `start`, `renew` or a change of state found stale.
+    pub stale: Stale,
+    moves: [usize; TaskState::ALL.len()],
+}
+
+/// How many calls met a lease that another holder has by now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stale {
+    /// Tasks that were to start.
+    pub start: usize,
+    /// Leases that were to be renewed.
+    pub renew: usize,
+    /// Tasks that were to change their state otherwise.
+    pub change: usize,
+}
+
+impl Effects {
+    /// Returns how many tasks came to this state.
+    pub fn moved_to(&self, state: TaskState) -> usize {
+        self.moves[state as usize]
+    }
+
+    #[cfg(feature = "testing")]
+    fn add(&mut self, more: &Self) {
+        self.enqueued += more.enqueued;
+        self.wakes_admission |= more.wakes_admission;
+        self.stale.start += more.stale.start;
+        self.stale.renew += more.stale.renew;
+        self.stale.change += more.stale.change;
+        for (sum, more) in self.moves.iter_mut().zip(more.moves) {
+            *sum += more;
+        }
+    }
+}
+
+fn stale(results: &[Moved]) -> usize {
+    results.iter().filter(|result| **result == Moved::No).count()
+}
+
+/// The writes of the contract that have an effect to be noted.
+impl Tx<'_> {
+    pub(crate) fn insert_tasks(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
+        let results = self.raw().insert_tasks_if_absent(tasks)?;
+        self.effects.enqueued += results.iter().filter(|result| matches!(result, Inserted::New(_))).count();
+        self.effects.wakes_admission = true;
+        Ok(results)
+    }
+
+    pub(crate) fn grant(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
+        let granted = self.raw().grant_if_open(batch)?;
+        self.effects.moves[TaskState::Queued as usize] += granted.tasks.len();
+        Ok(granted)
+    }
+
+    pub(crate) fn start_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Moved>> {
+        let results = self.raw().start_if_queued(leases, now)?;
+        let stale = stale(&results);
+        self.effects.stale.start += stale;
+        self.effects.moves[TaskState::Running as usize] += results.len() - stale;
+        Ok(results)
+    }
+
+    pub(crate) fn renew_leases(
+        &mut self,
+        leases: &[LeaseRef],
+        expires_at: DateTime<Utc>,
+    ) -> StoreResult<Vec<Moved>> {
+        let results = self.raw().renew_if_leased(leases, expires_at)?;
+        self.effects.stale.renew += stale(&results);
+        Ok(results)
+    }
+
+    pub(crate) fn move_tasks(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+        let results = self.raw().move_if(moves)?;
+        self.effects.stale.change += stale(&results);
+        for (to, _) in moves.iter().zip(&results).filter(|(_, result)| **result == Moved::Yes) {
+            self.effects.moves[to.to as usize] += 1;
+        }
+        self.effects.wakes_admission = true;
+        Ok(results)
+    }
+
+    /// Notes that pools or limits were changed.
+    pub(crate) fn capacity_changed(&mut self) {
+        self.effects.wakes_admission = true;
+    }
+}
