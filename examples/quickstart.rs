@@ -14,28 +14,23 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, StoreExt, Tx};
-use stationmaster::{
-    Error, NewTask, TaskKey, TaskRecord, TaskState, id::PoolName, ops::Finish, sensor::Settings,
-};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, ops::Finish, sensor::Settings};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // To survive the process: Arc::new(stationmaster::store::SqliteStore::open("jobs.db", Default::default())?)
     let store = Arc::new(MemoryStore::new());
     let file = std::env::temp_dir().join(format!("stationmaster-quickstart-{}", std::process::id()));
-
     // What there is to do. A key is namespace, workflow, run, task.
     let task = |name: &str| TaskKey::new("prod", "nightly", "2026-01-01", name).map(NewTask::new);
     let retry = RetryPolicy::exponential(Duration::from_millis(50)).jitter(Jitter::None).max_attempts(3);
-    let database: PoolName = "database".try_into()?;
-    let load = |name: &str| task(name).map(|task| task.pool(database.clone()));
+    let load = |name: &str| task(name).map(|task| task.pool("database".try_into().unwrap()));
     let flaky = task("flaky")?.retry(retry.build()?);
     let tasks = [flaky, task("report")?, load("load-a")?, load("load-b")?, load("load-c")?];
     store.write(|tx| {
         tx.put_pools(&[PoolSpec::new("database", Slots::Limited(1))?])?;
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
-
     // The services: one gives slots, one looks whether files are there. A `Reaper` would take back what dead processes held.
     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
     let options = PokerOptions::default().floor(Duration::from_millis(10));
@@ -47,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let admission = admitter.tick(SystemClock.now())?;
         admission.deferrals.iter().for_each(|refused| println!("{} wait: {}", refused.tasks, refused.reason));
         for task in &admission.granted {
-            store.write(|tx| run(tx, task, &file))?;
+            run(&*store, task, &file)?;
         }
         let (now, poked) = (SystemClock.now(), poker.tick(SystemClock.now())?);
         let found: Vec<TaskRecord> = store.read(|tx| tx.tasks(&keys))?.into_iter().flatten().collect();
@@ -56,25 +51,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         // Until the next retry or poke is due. With threads: `run_blocking`, as in examples/threads_host.rs.
         let due = [admission.next_due, poked.next_due].into_iter().flatten().min().unwrap_or(now);
-        std::thread::sleep(stationmaster::time::since(due, now).min(Duration::from_millis(20)));
+        let pause = stationmaster::time::since(due, now);
+        std::thread::sleep(pause.clamp(Duration::from_millis(1), Duration::from_millis(20)));
     };
     std::fs::remove_file(&file)?;
     ended.iter().for_each(|end| println!("{}: {} after {} attempts", end.key, end.state, end.attempt));
     assert!(ended.iter().all(|task| task.state == TaskState::Success) && ended[0].attempt == 2);
+    assert!(ended[1].value.as_deref().is_some_and(|landed| landed.contains("bytes")), "what the sensor saw");
     Ok(())
 }
 
 /// What the host does with a task that it was granted.
-fn run(tx: &mut Tx<'_>, task: &TaskRecord, file: &Path) -> Result<(), Error> {
+fn run(store: &dyn Store, task: &TaskRecord, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let (lease, now) = (task.lease_ref(), SystemClock.now());
-    tx.start(now, &[lease])?;
+    store.write(|tx| tx.start(now, &[lease]))?;
     println!("{} runs, attempt {}", task.key, task.attempt);
     let settings = Settings::new(Duration::from_millis(50), Duration::from_secs(60))?;
+    let sensor = FileExists::at(file).sensor(lease, settings)?;
     let end = match task.key.task.as_str() {
-        "report" => return tx.register(now, &[FileExists::at(file).sensor(lease, settings)?]).map(drop),
+        "report" => {
+            return Ok(store.write(|tx| tx.register(now, std::slice::from_ref(&sensor))).map(drop)?);
+        }
         "flaky" if task.attempt == 1 => Finish::failed(lease, "no route to host"),
-        "load-c" => std::fs::write(file, "rows").map(|()| Finish::success(lease)).map_err(Error::abort)?,
+        "load-c" => std::fs::write(file, "rows").map(|()| Finish::success(lease))?,
         _ => Finish::success(lease),
     };
-    tx.finish(now, &[end]).map(drop)
+    Ok(store.write(|tx| tx.finish(now, std::slice::from_ref(&end))).map(drop)?)
 }

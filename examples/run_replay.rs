@@ -37,7 +37,6 @@ use stationmaster::id::Namespace;
 use stationmaster::ops::{EarlyStop, Stopped};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
-use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 
 /// The most changes that are written in one transaction.
@@ -153,7 +152,7 @@ impl<W: Write> Replay<W> {
             }
         }
         let stopped = self.store.write(|tx| {
-            raw(tx).put_runs(&puts)?;
+            tx.record_runs(&puts, EarlyStop::Keep)?;
             tx.delete_runs(&gone)?;
             tx.stop_runs(&stops, EarlyStop::Keep)
         })?;
@@ -176,7 +175,7 @@ impl<W: Write> Replay<W> {
         // A query that names no namespace asks the store about all of them.
         let places = match names.is_empty() {
             true => Vec::new(),
-            false => self.store.read(|tx| Ok(raw(tx).active_run_places(&query)?))?,
+            false => self.store.read(|tx| tx.active_run_places(&query))?,
         };
         let mut runs: Vec<[&str; 2]> =
             places.iter().map(|place| [place.key.namespace.as_str(), place.key.id.as_str()]).collect();

@@ -332,7 +332,7 @@
 //!
 //! # From tokio
 //!
-//! Feature `tokio` has stores, services and pokes as futures, with the same names: `stationmaster::tokio`. Nothing blocks the
+//! Feature `tokio` has stores, services and pokes as futures, with the same handle: `stationmaster::tokio`. Nothing blocks the
 //! runtime, and a future may be dropped at any await.
 //!
 #![cfg_attr(feature = "tokio", doc = "```")]

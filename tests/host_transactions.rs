@@ -270,6 +270,7 @@ fn a_deferred_transaction_that_cannot_write_any_more_is_busy_and_can_be_begun_ag
         assert_eq!(refused.to_string().contains("BEGIN IMMEDIATE"), mode == "WAL", "{refused}");
         let after = ours.all_pools().unwrap_err();
         assert!(after.to_string().contains("roll it back and begin again"), "{after}");
+        assert!(ours.check_whole().is_err(), "a store that wraps it must not commit");
         tx.rollback().unwrap();
         if mode == "DELETE" {
             other.execute_batch("ROLLBACK").unwrap();

@@ -29,7 +29,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
     ),
     ("storage", &["store"]),
     ("operations", &["ops"]),
-    ("services", &["service", "tokio"]),
+    ("services", &["service", "tokio", "guide"]),
     ("test support", &["conformance", "testing"]),
 ];
 

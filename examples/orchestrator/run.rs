@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::id::{LimitKey, Namespace, PoolName};
-use stationmaster::ops::Mark;
+use stationmaster::ops::{EarlyStop, Mark};
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
 use stationmaster::store::{ReadTx, Store, StoreExt, Tx};
 use stationmaster::task::{AttemptRuns, LeaseLoss};
-use stationmaster::testing::raw;
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 
 use crate::cli::Places;
@@ -60,7 +59,7 @@ impl Run {
                         .workflow(workflow.name.as_str().try_into()?)
                         .method(StartMethod::Manual)
                         .attributes(definition.as_str());
-                    raw(tx).put_runs(std::slice::from_ref(&run))?;
+                    tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse)?;
                     run
                 }
             };
@@ -126,7 +125,7 @@ impl Run {
         if states.iter().all(|state| state.is_some_and(TaskState::is_end)) {
             let failed = states.contains(&Some(TaskState::Failed));
             let status = if failed { RunStatus::Failed } else { RunStatus::Completed };
-            raw(tx).close_runs_if_open(&[RunClose::new(self.key.clone(), now, status)])?;
+            tx.close_runs(&[RunClose::new(self.key.clone(), now, status)])?;
         }
         Ok(())
     }

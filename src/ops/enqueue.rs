@@ -96,7 +96,7 @@ impl Tx<'_> {
         tasks: &[NewTask],
     ) -> Result<Vec<Inserted>> {
         let check = |task: &NewTask| task.check_with(now, options.ageing);
-        let rows = tasks.iter().map(check).collect::<std::result::Result<Vec<_>, Invalid>>()?;
+        let rows = tasks.iter().map(check).collect::<Result<Vec<_>, Invalid>>()?;
         Ok(self.insert_tasks(&rows)?)
     }
 }

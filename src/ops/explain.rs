@@ -1,6 +1,6 @@
 //! Why does this task not run?
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use chrono::{DateTime, Utc};
@@ -66,24 +66,30 @@ impl ReadTx<'_> {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn explain(&mut self, keys: &[TaskKey]) -> Result<Vec<Explanation>> {
-        let found: Vec<std::result::Result<LaneKey, Explanation>> =
+        let found: Vec<Result<LaneKey, Explanation>> =
             self.raw().tasks(keys)?.into_iter().map(waits_in).collect();
         let lanes = || found.iter().flatten();
         let pools: BTreeSet<&PoolName> = lanes().map(|lane| &lane.pool).collect();
         let limits: BTreeSet<&LimitKey> = lanes().flat_map(|lane| &lane.limits).collect();
         let (pools, limits): (Vec<_>, Vec<_>) =
             (pools.into_iter().cloned().collect(), limits.into_iter().cloned().collect());
-        let pools: Vec<_> = self.raw().pools(&pools)?.into_iter().flatten().collect();
-        let limits: Vec<_> = self.raw().limits(&limits)?.into_iter().flatten().collect();
-        Ok(found
-            .into_iter()
-            .map(|lane| lane.map_or_else(|why| why, |lane| fits(lane, &pools, &limits)))
-            .collect())
+        let pools = by_name(self.raw().pools(&pools)?, |pool| pool.spec.name.clone());
+        let limits = by_name(self.raw().limits(&limits)?, |limit| limit.key.clone());
+        let explained = |lane: LaneKey| {
+            let pools: Vec<_> = pools.get(&lane.pool).cloned().into_iter().collect();
+            let limits: Vec<_> = lane.limits.iter().filter_map(|key| limits.get(key)).cloned().collect();
+            fits(lane, &pools, &limits)
+        };
+        Ok(found.into_iter().map(|lane| lane.map_or_else(|why| why, explained)).collect())
     }
 }
 
+fn by_name<K: Ord, R>(found: Vec<Option<R>>, name: impl Fn(&R) -> K) -> BTreeMap<K, R> {
+    found.into_iter().flatten().map(|record| (name(&record), record)).collect()
+}
+
 /// Returns the lane in which a task waits for admission, or why it does not wait there.
-fn waits_in(task: Option<TaskRecord>) -> std::result::Result<LaneKey, Explanation> {
+fn waits_in(task: Option<TaskRecord>) -> Result<LaneKey, Explanation> {
     let Some(task) = task else { return Err(Explanation::Unknown) };
     match (task.state, task.due) {
         (TaskState::Scheduled | TaskState::UpForRetry, Some(due)) => Err(Explanation::NotBefore(due)),

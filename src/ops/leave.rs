@@ -21,14 +21,17 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -
     if leaving.is_empty() {
         return Ok(Vec::new());
     }
+    // What can be refused comes before the first write.
+    let closes: Vec<Option<RunClose>> =
+        leaving.iter().map(|(was, to)| close_of(was, to, now)).collect::<Result<_>>()?;
     let moves: Vec<Move> = leaving.iter().map(|(_, to)| to.clone()).collect();
     let moved = tx.move_tasks(&moves)?;
     let mut returns = Returns::default();
-    let mut closes = Vec::new();
     for ((was, to), _) in leaving.iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes) {
         returns.add(was, to.held_slots);
-        closes.extend(close_of(was, to, now)?);
     }
+    let closes = closes.into_iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes);
+    let closes: Vec<RunClose> = closes.filter_map(|(close, _)| close).collect();
     returns.commit(tx)?;
     if !closes.is_empty() {
         tx.raw().close_runs_if_open(&closes)?;

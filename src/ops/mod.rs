@@ -1,6 +1,6 @@
 //! The verbs of a transaction, one file for each family, and the values that they take and return.
 //!
-//! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Each takes many items and returns one value
+//! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Verbs on items take many and return one value
 //! per item. They work alike in a transaction of the store's own ([`StoreExt::write`](crate::store::StoreExt::write)) and in one
 //! that the host owns, so that the host's rows and these commit or vanish together. If the world moved on (a stale lease, a task that
 //! ended), the value of that item says so. An `Err` means that the transaction must be rolled back.
@@ -9,13 +9,13 @@
 //!
 //! | family | verbs |
 //! |---|---|
-//! | tasks | `enqueue`, `enqueue_with`, `clear`, `mark` |
+//! | tasks | `enqueue`, `enqueue_with`, `tasks`, `tasks_by_no`, `clear`, `mark` |
 //! | admission | `admit`, `explain` |
-//! | attempts | `start`, `renew`, `finish`, `reap` |
+//! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
 //! | pools and limits | `put_pools`, `delete_pools`, `pools`, `all_pools`, `pool_stats`, `put_limits`, `delete_limits`, `limits`, `all_limits` |
-//! | runs | `record_runs`, `stop_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `count_active_runs`, `run_series` |
-//! | upkeep | `forget_ended`, `forget_stopped_runs`, `delete_runs`, `audit` |
+//! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
+//! | upkeep | `forget_ended`, `forget_events`, `forget_stopped_runs`, `delete_runs`, `audit` |
 
 mod admit;
 mod attempt;

@@ -1,9 +1,11 @@
 //! What a host can ask about tasks, sensors, events and runs.
 
+use chrono::{DateTime, Utc};
+
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::lease::TaskNo;
-use crate::run::{ActiveQuery, RunKey, RunRecord};
+use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
 use crate::store::{Discrepancy, ReadTx};
 use crate::task::TaskRecord;
@@ -25,6 +27,16 @@ impl ReadTx<'_> {
     /// Only the store's.
     pub fn tasks_by_no(&mut self, nos: &[TaskNo]) -> Result<Vec<Option<TaskRecord>>> {
         Ok(self.raw().tasks_by_no(nos)?)
+    }
+
+    /// Returns when the next lease expires; `None` if there is no lease. A host that calls [`Tx::reap`](crate::store::Tx::reap)
+    /// itself waits until then.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn next_expiry(&mut self) -> Result<Option<DateTime<Utc>>> {
+        Ok(self.raw().next_expiry()?)
     }
 
     /// Returns the latest sensor of each of these tasks, whether it still waits or has ended; `None` where there is none.
@@ -62,6 +74,15 @@ impl ReadTx<'_> {
     /// Only the store's.
     pub fn active_runs(&mut self, query: &ActiveQuery) -> Result<Vec<RunRecord>> {
         Ok(self.raw().active_runs(query)?)
+    }
+
+    /// Returns where the runs of [`Self::active_runs`] stand in its order. Without a filter the records are not read.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn active_run_places(&mut self, query: &ActiveQuery) -> Result<Vec<RunPlace>> {
+        Ok(self.raw().active_run_places(query)?)
     }
 
     /// Returns how many runs were active at some instant of the query's window. The page of the query counts for nothing.

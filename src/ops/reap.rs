@@ -31,7 +31,7 @@ impl Tx<'_> {
     ///
     /// [`crate::Error::Store`] if the store fails.
     pub fn reap(&mut self, now: DateTime<Utc>, limit: usize) -> Result<Vec<Reaped>> {
-        self.whole(|tx| reap_expired_by(tx, now, now, limit))
+        reap_expired_by(self, now, now, limit)
     }
 }
 
@@ -42,19 +42,21 @@ pub(crate) fn reap_expired_by(
     expired_by: DateTime<Utc>,
     limit: usize,
 ) -> Result<Vec<Reaped>> {
-    let now = time::truncate(now);
-    let leaving: Vec<_> = tx
-        .raw()
-        .expired(expired_by, limit)?
-        .into_iter()
-        .map(|task| {
-            let to = decide(&task, now);
-            (task, to)
-        })
-        .collect();
-    let moved = leave::commit(tx, now, &leaving)?;
-    let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
-    Ok(reaped.map(|((task, to), _)| Reaped { task, became: became(&to) }).collect())
+    tx.whole(|tx| {
+        let now = time::truncate(now);
+        let leaving: Vec<_> = tx
+            .raw()
+            .expired(expired_by, limit)?
+            .into_iter()
+            .map(|task| {
+                let to = decide(&task, now);
+                (task, to)
+            })
+            .collect();
+        let moved = leave::commit(tx, now, &leaving)?;
+        let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+        Ok(reaped.map(|((task, to), _)| Reaped { task, became: became(&to) }).collect())
+    })
 }
 
 fn decide(task: &TaskRecord, now: DateTime<Utc>) -> Move {

@@ -32,6 +32,16 @@ impl Tx<'_> {
         Ok(self.raw().forget_ended(time::sub(now, keep), sensors_before(now, keep), limit)?)
     }
 
+    /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not, and returns how many. A
+    /// [`Reaper`](crate::service::Reaper) with [`keep_events`](crate::service::ReaperOptions::keep_events) does this on its own.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn forget_events(&mut self, now: DateTime<Utc>, keep: Duration, limit: usize) -> Result<usize> {
+        Ok(self.raw().forget_events(time::sub(now, keep), limit)?)
+    }
+
     /// Deletes runs, open or not, and returns how many there were.
     ///
     /// # Errors

@@ -6,7 +6,8 @@
 //! * [`RunRecord`] is what is stored, [`ActiveQuery`] what is asked; [`ReadTx::active_runs`](crate::store::ReadTx::active_runs) answers.
 //! * [`Series`] folds runs into buckets of time: active runs, starts, stops and time at work.
 //! * [`ActiveIndex`] is the index alone, in memory, for records of your own.
-//! * [`crate::ops`] is the door: it refuses what cannot be, and closes what fell silent.
+//! * [`Tx::record_runs`](crate::store::Tx::record_runs) and [`stop_runs`](crate::store::Tx::stop_runs) check records before they are stored;
+//!   [`close_silent_runs`](crate::store::Tx::close_silent_runs) closes runs whose heartbeats stopped.
 
 mod active;
 pub mod index;

@@ -185,7 +185,7 @@ impl Service for Reaper {
         let (options, tick, called) = (&self.options, Tick::reaper(), Instant::now());
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
-            let first_expiry = tx.raw().next_expiry()?;
+            let first_expiry = tx.next_expiry()?;
             // Only now it is known that the store let the tick in. A body that is run again begins with what was committed.
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
@@ -195,7 +195,7 @@ impl Service for Reaper {
             };
             let Forgotten { tasks: forgotten, events: events_forgotten, kept_by_events } =
                 forget(tx, now, options)?;
-            let left = if reaped.is_empty() { first_expiry } else { tx.raw().next_expiry()? };
+            let left = if reaped.is_empty() { first_expiry } else { tx.next_expiry()? };
             let more = reaped.len().max(forgotten).max(events_forgotten) >= options.limit;
             let next_due = if more { Some(now) } else { grace.next_due(left) };
             let waits_until = grace.waits_until();

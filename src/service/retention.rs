@@ -6,7 +6,6 @@ use super::reaper::ReaperOptions;
 use crate::error::Result;
 use crate::ops::sensors_before;
 use crate::store::Tx;
-use crate::time;
 
 /// What one tick forgot, and what it could not.
 pub(super) struct Forgotten {
@@ -20,7 +19,7 @@ pub(super) fn forget(tx: &mut Tx<'_>, now: DateTime<Utc>, options: &ReaperOption
     let limit = options.limit;
     // The events first: they keep the tasks.
     let events = match options.keep_events {
-        Some(length) => tx.raw().forget_events(time::sub(now, length), limit)?,
+        Some(length) => tx.forget_events(now, length, limit)?,
         None => 0,
     };
     let Some(length) = options.keep_ended else {

@@ -6,6 +6,8 @@ use std::ops::{Deref, DerefMut};
 use chrono::{DateTime, Utc};
 
 use super::contract::{GrantBatch, Granted, Move, StoreTx};
+#[cfg(feature = "postgres")]
+use super::postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteBackend;
 use super::{Inserted, Moved};
@@ -25,14 +27,14 @@ pub struct ReadTx<'a> {
 /// [`StoreExt::write`](super::StoreExt::write) hands it to its body. [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and
 /// [`postgres::tx`](super::postgres::tx) make it for a transaction that the host owns.
 ///
-/// Each method takes many items and returns one value per item. Each is safe alone: no sequence of calls can make a counter wrong.
-/// A method that returns an error may have done part of its work: roll back, which [`StoreExt::write`](super::StoreExt::write)
-/// does when its body returns that error.
+/// Verbs on items take many and return one value per item. Each is safe alone: no sequence of calls makes a counter wrong,
+/// unless a host commits its own transaction after an error. A method that returns an error may have done part of its
+/// work: roll back. [`StoreExt::write`](super::StoreExt::write) does so when its body returns the error.
 pub struct Tx<'a> {
     read: ReadTx<'a>,
     effects: Effects,
-    /// A verb failed after it had written something: the transaction must not be committed.
-    is_broken: bool,
+    /// How the store failed in a verb that writes several times: the transaction must not be committed.
+    broken: Option<StoreErrorKind>,
 }
 
 enum Inner<'a> {
@@ -41,6 +43,8 @@ enum Inner<'a> {
     /// commit while its handle is in scope.
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteBackend<'a>),
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresBackend<'static>),
 }
 
 impl<'a> Tx<'a> {
@@ -48,8 +52,7 @@ impl<'a> Tx<'a> {
     ///
     /// # Errors
     ///
-    /// The body's. [`StoreErrorKind::Backend`] if a verb failed halfway and the body ignored its error. The store rolls back after
-    /// either.
+    /// The body's, or [`Self::check_whole`]'s if the body ignored an error. The store rolls back after either.
     pub fn run<T>(
         backend: &'a mut (dyn StoreTx + 'a),
         body: impl FnOnce(&mut Self) -> Result<T>,
@@ -69,31 +72,47 @@ impl<'a> Tx<'a> {
         Self::inside(Inner::Sqlite(backend))
     }
 
-    fn inside(inner: Inner<'a>) -> Self {
-        Self { read: ReadTx { inner }, effects: Effects::default(), is_broken: false }
+    #[cfg(feature = "postgres")]
+    pub(super) fn of_postgres(backend: PostgresBackend<'static>) -> Self {
+        Self::inside(Inner::Postgres(backend))
     }
 
-    /// Runs a verb that writes more than once. If the store fails between two writes, no further such verb runs, and
-    /// [`Self::run`] does not let the transaction be committed.
+    fn inside(inner: Inner<'a>) -> Self {
+        Self { read: ReadTx { inner }, effects: Effects::default(), broken: None }
+    }
+
+    /// Runs a verb that writes several times. If the store fails in it, no further such verb runs, and [`Self::run`]
+    /// does not let the transaction be committed.
     pub(crate) fn whole<T>(&mut self, verb: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.check_whole()?;
+        let before = self.effects.clone();
         let done = verb(self);
-        self.is_broken |= matches!(done, Err(Error::Store(_)));
+        match &done {
+            Err(Error::Store(error)) => self.broken = Some(error.kind()),
+            Err(_) if self.effects != before => self.broken = Some(StoreErrorKind::Backend),
+            _ => {}
+        }
         done
     }
 
-    /// Refuses a transaction in which a verb failed halfway. [`Self::run`] asks this; a store that passes on a handle which it got
-    /// elsewhere ([`SqliteTx::attach`](super::sqlite::SqliteTx::attach)) asks it before it commits.
+    /// Refuses a transaction in which the store failed halfway through a verb. [`Self::run`] asks this. Ask it before you
+    /// commit a transaction of your own in which you ignored an error, or in a store that wraps such a transaction.
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Backend`]: roll back.
+    /// The kind of the failure: roll back.
     pub fn check_whole(&self) -> Result<()> {
-        if !self.is_broken {
-            return Ok(());
+        match &self.read.inner {
+            Inner::Borrowed(_) => {}
+            #[cfg(feature = "sqlite")]
+            Inner::Sqlite(backend) => backend.check_whole()?,
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(backend) => backend.check_whole()?,
         }
+        // The same kind: after a conflict the whole transaction is worth another try.
+        let Some(kind) = self.broken else { return Ok(()) };
         let text = "an operation failed earlier in this transaction: roll it back and begin again";
-        Err(StoreError::new(StoreErrorKind::Backend, text).into())
+        Err(StoreError::new(kind, text).into())
     }
 
     /// Returns what the verbs did so far. Decorators of stores read it after the commit.
@@ -115,6 +134,8 @@ impl<'a> ReadTx<'a> {
             Inner::Borrowed(backend) => *backend,
             #[cfg(feature = "sqlite")]
             Inner::Sqlite(backend) => backend,
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(backend) => backend,
         }
     }
 }
@@ -153,12 +174,12 @@ pub struct Effects {
     pub enqueued: usize,
     /// Whether tasks may have become ready, or capacity free: an admitter wants to look.
     pub wakes_admission: bool,
-    /// Leases that `start`, `renew` or a change of state found stale.
+    /// Conditional writes that found the row changed. A call whose lease was stale when it was read is not counted.
     pub stale: Stale,
     moves: [usize; TaskState::ALL.len()],
 }
 
-/// How many calls met a lease that another holder has by now.
+/// How many conditional writes found the row changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {

@@ -102,8 +102,8 @@ macro_rules! steps {
     };
 }
 
-/// Every operation of [`crate::ops`] and [`crate::ops`] that writes, and every writing method of a store
-/// that a host may call by itself, in an order in which each finds what it needs. Begins on an empty store; each writes something.
+/// Every verb of [`Tx`] that writes, and every other writing method of the contract, in an order in which each finds what it
+/// needs. Begins on an empty store; each writes something.
 ///
 /// # Examples
 ///

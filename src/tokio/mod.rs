@@ -30,8 +30,9 @@
 //! Every future may be dropped at any await. Nothing is lost by it, and no slot leaks:
 //!
 //! * *A transaction is whole or was not begun.* A call that waits for its turn when its future is dropped is never made; one
-//!   that was begun runs to its end. The caller does not know which, so it asks, or repeats the call: every verb is idempotent, or
-//!   fenced by the lease's epoch, so none has two effects.
+//!   that was begun runs to its end. The caller does not know which, so it asks, or repeats the call: a verb is idempotent, or
+//!   fenced by the lease's epoch, so it has no second effect. The exception is `clear`: a task that ended again meanwhile runs once
+//!   more.
 //! * *A tick runs to its end*, and its report waits for the next call. What an admitter granted to a dropped call is the answer
 //!   to its next one; if the admitter is dropped, too, it is given back. See [`AsyncService`].
 //! * *A poke* whose poker is dropped or leaves is dropped at its next await. Its sensors wait for the next poker.

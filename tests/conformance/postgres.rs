@@ -88,7 +88,7 @@ impl Store for Host {
         let begin = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start();
         let transaction = self.runtime.block_on(begin).map_err(Error::abort)?;
         std::thread::scope(|scope| {
-            let (mut tx, serving) = attach(&transaction, &self.schema);
+            let (tx, serving) = attach(&transaction, &self.schema);
             scope.spawn(|| self.runtime.block_on(serving));
             let mut tx = tx.tx();
             body(&mut tx)?;

@@ -135,7 +135,7 @@ impl Store for Host {
             self.runtime.block_on(transaction.batch_execute("SELECT 1")).map_err(of_host)?;
         }
         std::thread::scope(|scope| {
-            let (mut tx, serving) = attach(&transaction, &self.schema);
+            let (tx, serving) = attach(&transaction, &self.schema);
             scope.spawn(|| self.runtime.block_on(serving));
             let mut tx = tx.tx();
             body(&mut tx)?;

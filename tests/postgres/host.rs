@@ -189,7 +189,7 @@ fn a_future_may_move_between_threads_and_a_body_may_have_its_own() {
     with_client(move |mut client| async move {
         let transaction = client.transaction().await.unwrap();
         is_send(postgres::tx(&transaction, &schema, |tx| tx.put_pools(&[pool("one", 1)]))).await.unwrap();
-        let (mut tx, serving) = postgres::attach(&transaction, &schema);
+        let (tx, serving) = postgres::attach(&transaction, &schema);
         let body = std::thread::spawn(move || tx.put_pools_and_audit());
         is_send(serving).await;
         body.join().unwrap();
@@ -199,11 +199,11 @@ fn a_future_may_move_between_threads_and_a_body_may_have_its_own() {
 }
 
 trait PutPoolsAndAudit {
-    fn put_pools_and_audit(&mut self);
+    fn put_pools_and_audit(self);
 }
 
 impl PutPoolsAndAudit for postgres::PostgresTx {
-    fn put_pools_and_audit(&mut self) {
+    fn put_pools_and_audit(self) {
         let mut tx = self.tx();
         tx.put_pools(&[pool("two", 1)]).unwrap();
         assert_eq!(tx.audit().unwrap(), []);

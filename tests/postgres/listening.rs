@@ -169,7 +169,7 @@ fn the_host_s_transaction_tells_when_the_host_commits() {
     with_client(move |mut client| async move {
         let transaction = client.transaction().await.unwrap();
         let (tx, serving) = postgres::attach(&transaction, &schema);
-        let mut tx = tx.without_notify();
+        let tx = tx.without_notify();
         let body = std::thread::spawn(move || tx.tx().enqueue(now(), &[task("quiet")]).unwrap());
         serving.await;
         assert_eq!(body.join().unwrap().len(), 1);

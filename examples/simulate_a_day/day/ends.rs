@@ -5,7 +5,6 @@ use stationmaster::ops::{Finish, Finished};
 use stationmaster::run::{RunClose, RunStatus};
 use stationmaster::service::Service;
 use stationmaster::store::StoreExt;
-use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, time};
 
 use super::Day;
@@ -84,7 +83,7 @@ impl Day<'_> {
         if let Some(state) = self.runs.ended(run) {
             let status = if state == TaskState::Failed { RunStatus::Failed } else { RunStatus::Completed };
             let close = RunClose::new(self.runs.runs[run].key.clone(), now, status);
-            self.store.write(|tx| Ok(raw(tx).close_runs_if_open(std::slice::from_ref(&close))?))?;
+            let _ = self.store.write(|tx| tx.close_runs(std::slice::from_ref(&close)))?;
             self.open_runs -= 1;
             self.trace.note(now, format_args!("over {}: {state}", close.key.id))?;
         }

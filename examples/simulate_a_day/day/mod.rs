@@ -17,13 +17,13 @@ use chrono::{DateTime, Utc};
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::clock::{Clock, ManualClock};
 use stationmaster::id::Holder;
+use stationmaster::ops::EarlyStop;
 use stationmaster::pool::{Deferred, PoolSpec};
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, Wakes, WakingStore,
 };
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
-use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
 
 use crate::calendar::Calendar;
@@ -276,7 +276,7 @@ impl<'a> Day<'a> {
                 self.starts_left -= 1;
                 self.open_runs += 1;
                 self.trace.note(now, format_args!("begins {}", record.key.id))?;
-                self.store.write(|tx| Ok(raw(tx).put_runs(std::slice::from_ref(&record))?))?;
+                self.store.write(|tx| tx.record_runs(std::slice::from_ref(&record), EarlyStop::Keep))?;
                 self.advance(run, now)
             }
             Event::WorkEnds { worker, lease } => self.end_work(worker, lease, now),

@@ -86,6 +86,17 @@ impl Tx<'_> {
         Ok(self.raw().beat_runs_if_open(beats)?)
     }
 
+    /// Closes runs that are there and open. A stop before the start is stored as the start.
+    ///
+    /// Returns `No` for a run that is not there or closed: nothing of it was changed. [`Self::stop_runs`] corrects closed runs.
+    ///
+    /// # Errors
+    ///
+    /// Only the store's.
+    pub fn close_runs(&mut self, closes: &[RunClose]) -> Result<Vec<Moved>> {
+        Ok(self.raw().close_runs_if_open(closes)?)
+    }
+
     /// Ends runs, and corrects the stop and status of those that ended before. Of equal keys in one call the last counts.
     ///
     /// # Errors

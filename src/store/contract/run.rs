@@ -16,7 +16,7 @@ use crate::store::Moved;
 /// its length.
 ///
 /// No method checks that a run stops after it starts: such a run is kept, and answered by the rule.
-/// [`crate::ops`] refuses it before it comes here.
+/// [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it before it comes here.
 pub trait RunTx {
     /// Inserts runs, or replaces those of equal key: a corrected start or stop, a re-opened run. Of equal keys in one call
     /// the last counts.

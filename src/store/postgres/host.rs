@@ -139,7 +139,7 @@ where
 ///
 /// let transaction = client.transaction().await?;
 /// let schema = Schema::default();
-/// let (mut tx, serving) = postgres::attach(&transaction, &schema);
+/// let (tx, serving) = postgres::attach(&transaction, &schema);
 /// let pools = std::thread::spawn(move || tx.tx().all_pools());
 /// serving.await;
 /// let pools = pools.join().expect("no panic")?;
@@ -172,13 +172,13 @@ pub struct PostgresTx {
 }
 
 impl PostgresTx {
-    /// Returns the handle with all verbs.
-    pub fn tx(&mut self) -> Tx<'_> {
-        Tx::new(&mut self.inside)
+    /// Returns the handle. The transaction is served until the handle is dropped.
+    pub fn tx(self) -> Tx<'static> {
+        Tx::of_postgres(self.inside)
     }
 
-    /// Tells nobody who listens of what is done here, so that the host can prepare the transaction for a two-phase commit, which
-    /// the server refuses to one that notifies. Listeners learn of it at their next tick.
+    /// Sends no `NOTIFY`, so that the host can prepare the transaction for a two-phase commit, which the server refuses
+    /// to one that notifies. Those who listen learn of it at their next tick.
     #[must_use]
     pub fn without_notify(self) -> Self {
         Self { inside: self.inside.without_notify() }

@@ -75,7 +75,8 @@ use driver::Driver;
 use line::Lines;
 use link::Work;
 use time::Timekeeper;
-use tx::{Access, PostgresBackend};
+use tx::Access;
+pub(super) use tx::PostgresBackend;
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
 ///

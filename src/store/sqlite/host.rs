@@ -22,7 +22,8 @@ impl SqliteTx {
     /// * **A stale lease is an answer, not an error**, unless you ask with
     ///   [`fenced`](crate::ops::Fenced::fenced): then `?` leaves your function, and the dropped transaction rolls
     ///   your rows back.
-    /// * After a rollback to a savepoint, attach anew: what was read of lanes is remembered here.
+    /// * Keep one handle per transaction. After a rollback to a savepoint, attach again: the handle remembers lanes.
+    /// * If you ignore an error, ask [`Tx::check_whole`] before you commit.
     ///
     /// The connection stays the host's. No pragma, no handler and no limit of it is touched. What is used of it: its cache of prepared
     /// statements, whose capacity stays what it is (rusqlite's default is 16; operations use about a dozen each, so a host that calls

@@ -126,7 +126,7 @@ impl<'w> PostgresBackend<'w> {
     }
 
     /// Refuses to go on once the transaction is lost.
-    pub(super) fn check_whole(&self) -> StoreResult<()> {
+    pub(in crate::store) fn check_whole(&self) -> StoreResult<()> {
         if self.whole == Whole::Yes {
             return Ok(());
         }

@@ -77,7 +77,7 @@ impl<'c> SqliteBackend<'c> {
     }
 
     /// Refuses to go on once an operation may have done half of its work, or SQLite has rolled back.
-    pub(super) fn check_whole(&self) -> StoreResult<()> {
+    pub(in crate::store) fn check_whole(&self) -> StoreResult<()> {
         if self.whole == Whole::Yes && !self.db.conn.is_autocommit() {
             return Ok(());
         }
