@@ -1,4 +1,5 @@
-//! The caps on what a host may hand in. Beyond them a call is refused with a typed error and nothing is changed.
+//! The caps on what a host may hand in. Beyond them a call is refused with a typed error and nothing is
+//! changed.
 
 /// The largest pool, the largest limit, and the most slots one task may ask for.
 pub const MAX_SLOTS: u32 = i32::MAX as u32;

@@ -2,15 +2,18 @@
 //!
 //! # Testing with a clock of your own
 //!
-//! Services keep no time. Tick them with the instants of a [`ManualClock`], and jump to whatever is due next: what your calendar
-//! holds, and the `next_due` of each report. Nothing sleeps, a day takes seconds, and the same input makes the same day.
-//! `examples/simulate_a_day` does so for 200 workflows with retries, sensors and crashes.
+//! Services keep no time. Tick them with the instants of a [`ManualClock`], and jump to whatever is due next:
+//! what your calendar holds, and the `next_due` of each report. Nothing sleeps, a day takes seconds, and the
+//! same input makes the same day. `examples/simulate_a_day` does so for 200 workflows with retries, sensors
+//! and crashes.
 //!
-//! Only a [`Poker`](crate::service::Poker) looks at the machine's clock, because it waits for the host's pokes: how long a tick waits
-//! (`patience`), how long a poke may take (`poke_timeout`, also that of a sensor's settings), and, within its `lease`, until when pokes
-//! may begin. Make these much longer than the test takes, and each tick takes up the answers to all its pokes, on a busy machine, too.
-//! With pokes that answer by [`PokeRequest::now`](crate::service::PokeRequest::now) and the context, what a tick does then follows from
-//! its instant. (With more than one thread the order in which a [`PokeLog`](crate::service::PokeLog) hears of them does not.)
+//! Only a [`Poker`](crate::service::Poker) looks at the machine's clock, because it waits for the host's
+//! pokes: how long a tick waits (`patience`), how long a poke may take (`poke_timeout`, also that of a
+//! sensor's settings), and, within its `lease`, until when pokes may begin. Make these much longer than the
+//! test takes, and each tick takes up the answers to all its pokes, on a busy machine, too. With pokes that
+//! answer by [`PokeRequest::now`](crate::service::PokeRequest::now) and the context, what a tick does then
+//! follows from its instant. (With more than one thread the order in which a
+//! [`PokeLog`](crate::service::PokeLog) hears of them does not.)
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What can go wrong, grouped by what the caller can do about it.
 //!
-//! An `Err` means that something is broken or was asked wrongly. A task that may not run yet, a lease that was lost
-//! and a poke that found nothing are answers, not errors.
+//! An `Err` means that something is broken or was asked wrongly. A task that may not run yet, a lease that
+//! was lost and a poke that found nothing are answers, not errors.
 
 use std::error::Error as StdError;
 
@@ -16,8 +16,8 @@ pub type StoreResult<T> = std::result::Result<T, StoreError>;
 
 /// What a service or a verb returns when it could not do its work.
 ///
-/// In a transaction of the store's nothing is half done: it was rolled back, unless [`StoreError::is_indeterminate`]. In one
-/// that the host owns, the host must roll back.
+/// In a transaction of the store's nothing is half done: it was rolled back, unless
+/// [`StoreError::is_indeterminate`]. In one that the host owns, the host must roll back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,8 +33,8 @@ pub enum Error {
         /// How many were asked for.
         of: usize,
     },
-    /// Attempts had been finished like this before, by a call whose commit took effect. Roll back, and call again without them if
-    /// others were named beside them: those are not stored. Only
+    /// Attempts had been finished like this before, by a call whose commit took effect. Roll back, and call
+    /// again without them if others were named beside them: those are not stored. Only
     /// [`fenced`](crate::ops::Fenced::fenced) says so; else a repeated finish is an answer.
     #[error("{} of the {of} that were named had been finished like this before, the first at place {} (from 1): roll back, and call again without these, which are stored", repeated.len(), repeated.first().map_or(0, |at| at + 1))]
     Repeated {
@@ -211,8 +211,9 @@ pub enum Invalid {
 pub enum StoreErrorKind {
     /// Another writer held the store for longer than the lock timeout. Call again.
     Busy,
-    /// One call asked for more than the database does or takes at once: it ran into the limit of time for a statement, or is
-    /// too large to be sent. Nothing was changed, and the same call would fail again. Split it, or raise the limit.
+    /// One call asked for more than the database does or takes at once: it ran into the limit of time for a
+    /// statement, or is too large to be sent. Nothing was changed, and the same call would fail again. Split
+    /// it, or raise the limit.
     TooMuch,
     /// The state changed between the decision and the commit. Call again: services do so themselves.
     Conflict,

@@ -58,7 +58,8 @@
 //!
 //! # Limit a tenant to 10
 //!
-//! A task counts against a limit because it carries the limit's key; it may carry several. More: [`admission::limits`](crate::admission::limits).
+//! A task counts against a limit because it carries the limit's key; it may carry several. More:
+//! [`admission::limits`](crate::admission::limits).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -81,8 +82,9 @@
 //!
 //! # Let a big task through
 //!
-//! By default what fits goes first, and a task that needs many slots may wait for ever behind small ones. More:
-//! [`admission::Policy`](crate::admission::Policy), and [`admission::Ageing`](crate::admission::Ageing) for old tasks behind urgent ones.
+//! By default what fits goes first, and a task that needs many slots may wait for ever behind small ones.
+//! More: [`admission::Policy`](crate::admission::Policy), and [`admission::Ageing`](crate::admission::Ageing)
+//! for old tasks behind urgent ones.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -120,7 +122,8 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! For all that wait, with numbers, after each tick: [`ops::Admission::deferrals`](crate::ops::Admission::deferrals).
+//! For all that wait, with numbers, after each tick:
+//! [`ops::Admission::deferrals`](crate::ops::Admission::deferrals).
 //!
 //! # Retry with Airflow's times
 //!
@@ -137,11 +140,13 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Give it to a task by [`NewTask::retry`](crate::NewTask::retry). Policies of the crate's own, with better jitter, budgets and hints: [`backoff`](crate::backoff).
+//! Give it to a task by [`NewTask::retry`](crate::NewTask::retry). Policies of the crate's own, with better
+//! jitter, budgets and hints: [`backoff`](crate::backoff).
 //!
 //! # Run again what a dead worker held
 //!
-//! By default a task runs again after each of its first 3 lost leases; [`task::LeaseLoss`](crate::task::LeaseLoss) says otherwise.
+//! By default a task runs again after each of its first 3 lost leases;
+//! [`task::LeaseLoss`](crate::task::LeaseLoss) says otherwise.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -168,7 +173,8 @@
 //!
 //! # Wait for a file without a worker
 //!
-//! More kinds: [`service::kinds`](crate::service::kinds); kinds of your own: [`service::Poker`](crate::service::Poker); how it works: [`_sensors`](crate::_sensors).
+//! More kinds: [`service::kinds`](crate::service::kinds); kinds of your own:
+//! [`service::Poker`](crate::service::Poker); how it works: [`_sensors`](crate::_sensors).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -249,10 +255,10 @@
 //!
 //! # Commit with my own rows
 //!
-//! Every verb works in a transaction of the store or in one of yours. On SQLite that is a
-//! transaction of rusqlite, by `store::sqlite::SqliteTx`; sqlx, diesel and other drivers use the statements
-//! of [`_sql`](crate::_sql). On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`; hosts with
-//! another driver keep an outbox (`docs/postgresql.md`).
+//! Every verb works in a transaction of the store or in one of yours. On SQLite that is a transaction of
+//! rusqlite, by `store::sqlite::SqliteTx`; sqlx, diesel and other drivers use the statements of
+//! [`_sql`](crate::_sql). On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`;
+//! hosts with another driver keep an outbox (`docs/postgresql.md`).
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -290,10 +296,10 @@
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?;
-//! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?;
-//! store.write(|tx| tx.enqueue(now, &[task("load"), task("check")]))?;
-//! assert_eq!((a.admit(now, 1)?.granted.len(), b.admit(now, 9)?.granted.len()), (1, 1), "each task has one holder");
+//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?; let mut b
+//! = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?; store.write(|tx|
+//! tx.enqueue(now, &[task("load"), task("check")]))?; assert_eq!((a.admit(now, 1)?.granted.len(),
+//! b.admit(now, 9)?.granted.len()), (1, 1), "each task has one holder");
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!

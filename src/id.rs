@@ -1,8 +1,8 @@
 //! Names: validated newtypes over text, and the keys made of them.
 //!
-//! A name is 1 to [`MAX_BYTES`] bytes of UTF-8 without NUL. Nothing else is refused or normalised: quotes, emoji,
-//! right-to-left text and trailing blanks come back byte for byte from every store. NUL is refused because
-//! PostgreSQL cannot store it and C strings end at it.
+//! A name is 1 to [`MAX_BYTES`] bytes of UTF-8 without NUL. Nothing else is refused or normalised: quotes,
+//! emoji, right-to-left text and trailing blanks come back byte for byte from every store. NUL is refused
+//! because PostgreSQL cannot store it and C strings end at it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -166,7 +166,8 @@ names! {
     Holder, "holder";
     /// A kind of sensor: which poke function answers for it.
     SensorKind, "sensor kind";
-    /// Names one admission tick, so that a tick whose commit had an unknown end can be asked for again. Never use one twice.
+    /// Names one admission tick, so that a tick whose commit had an unknown end can be asked for again. Never
+    /// use one twice.
     RequestId, "request id";
 }
 

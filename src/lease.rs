@@ -1,8 +1,8 @@
 //! Leases: a timed grant of slots to one holder, fenced by an epoch.
 //!
-//! An admitted task holds a lease. Its holder renews it (that is its heartbeat) before it expires, and names its
-//! epoch in every call. Each grant of a task raises its epoch, so a holder that was given up for dead and comes back
-//! changes nothing: its calls answer that they are stale.
+//! An admitted task holds a lease. Its holder renews it (that is its heartbeat) before it expires, and names
+//! its epoch in every call. Each grant of a task raises its epoch, so a holder that was given up for dead and
+//! comes back changes nothing: its calls answer that they are stale.
 
 pub(crate) mod grace;
 

@@ -1,10 +1,11 @@
-//! Scheduling primitives for workflow orchestrators and job runners, in one library: retry backoff, slot pools and admission,
-//! sensors that share their polls, shards, and an index of active runs. No server, no async runtime, no workflow language: a
-//! program that has a graph of its own links it in.
+//! Scheduling primitives for workflow orchestrators and job runners, in one library: retry backoff, slot
+//! pools and admission, sensors that share their polls, shards, and an index of active runs. No server, no
+//! async runtime, no workflow language: a program that has a graph of its own links it in.
 //!
-//! Where to go next: [`guide`] has short programs by task; [`store::Tx`] lists everything a host does in a transaction; [`service`]
-//! has what runs in the background. Whole programs are in `examples/`, `quickstart.rs` first. Names for those who know Airflow:
-//! `docs/coming-from-airflow.md`, here as [`_coming_from_airflow`].
+//! Where to go next: [`guide`] has short programs by task; [`store::Tx`] lists everything a host does in a
+//! transaction; [`service`] has what runs in the background. Whole programs are in `examples/`,
+//! `quickstart.rs` first. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
+//! [`_coming_from_airflow`].
 //!
 //! # One program
 //!
@@ -65,21 +66,22 @@
 //! ```
 //!
 //! 1. Open a store. Define pools and limits.
-//! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. A key that is known already is left as it
-//!    is, so the call may be repeated.
+//! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. A key that is known already is
+//!    left as it is, so the call may be repeated.
 //! 3. [`service::Admitter`] grants leases on slots to your process; [start](store::Tx::start) the
 //!    tasks, run them, [renew](store::Tx::renew) their leases meanwhile (they hold for 60 seconds
 //!    unless you say otherwise), stop the work whose lease was lost, and [finish](store::Tx::finish)
 //!    the rest.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor and gives its slots back;
 //!    [`service::Poker`] polls for it.
-//! 5. [`service::Reaper`] takes back what dead processes held, and forgets ended tasks if you say after how long
-//!    ([`service::ReaperOptions::keep_ended`]); unless you do, they are kept for ever. So are the events of sensors until they
-//!    are acknowledged, and with them their tasks, unless you set [`service::ReaperOptions::keep_events`].
+//! 5. [`service::Reaper`] takes back what dead processes held, and forgets ended tasks if you say after how
+//!    long ([`service::ReaperOptions::keep_ended`]); unless you do, they are kept for ever. So are the events
+//!    of sensors until they are acknowledged, and with them their tasks, unless you set
+//!    [`service::ReaperOptions::keep_events`].
 //!
-//! An admitter may be granted any task that is ready in its store. So every process that admits must be able to run every task,
-//! or hand it to one that can; workers that differ (by machine, by tenant) are reached by your own dispatch, or have stores of
-//! their own.
+//! An admitter may be granted any task that is ready in its store. So every process that admits must be able
+//! to run every task, or hand it to one that can; workers that differ (by machine, by tenant) are reached by
+//! your own dispatch, or have stores of their own.
 //!
 //! # Features
 //!
@@ -91,7 +93,8 @@
 //!
 #![doc = include_str!("../docs/guarantees.md")]
 //!
-//! What they rest on, and which tests hold them: [`_design`]. A store of your own has them if it passes `conformance`.
+//! What they rest on, and which tests hold them: [`_design`]. A store of your own has them if it passes
+//! `conformance`.
 
 #![warn(unreachable_pub)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

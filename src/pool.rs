@@ -1,9 +1,9 @@
 //! Slot pools: named capacity that tasks share.
 //!
-//! A pool has a number of *slots*; an admitted task takes `pool_slots` of them until its lease ends. *Open* slots are
-//! `slots - used` and may be negative: shrinking a busy pool is legal, blocks no other pool, and admits nothing until
-//! enough slots came back. One counter per pool is changed in the transaction that grants or gives back; it always
-//! equals the sum of the slots its tasks hold.
+//! A pool has a number of *slots*; an admitted task takes `pool_slots` of them until its lease ends. *Open*
+//! slots are `slots - used` and may be negative: shrinking a busy pool is legal, blocks no other pool, and
+//! admits nothing until enough slots came back. One counter per pool is changed in the transaction that
+//! grants or gives back; it always equals the sum of the slots its tasks hold.
 
 use std::fmt;
 

@@ -7,9 +7,9 @@
 //!                └───────── resume, or straight to its end ◄── landed | timed out | failed
 //! ```
 //!
-//! A task that may not start before some instant is [`TaskState::Scheduled`] or [`TaskState::UpForRetry`] with a
-//! *due* instant; it takes no part in admission until a tick at or after that instant promotes it. A task without a
-//! due instant in state `Scheduled` is *ready*.
+//! A task that may not start before some instant is [`TaskState::Scheduled`] or [`TaskState::UpForRetry`]
+//! with a *due* instant; it takes no part in admission until a tick at or after that instant promotes it. A
+//! task without a due instant in state `Scheduled` is *ready*.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -96,16 +96,17 @@ impl std::fmt::Display for TaskState {
 
 /// What becomes of a task whose lease expired: its holder died, or was too slow to renew.
 ///
-/// The default requeues it for up to 3 lost leases: enough for one that a few crashes or deployments interrupt, and few enough
-/// for one that kills its workers.
+/// The default requeues it for up to 3 lost leases: enough for one that a few crashes or deployments
+/// interrupt, and few enough for one that kills its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeaseLoss {
     /// The attempt counts as failed; the retry policy decides (Airflow's zombies).
     Fail,
-    /// The task is scheduled again at once and the attempt does not count against the retry policy, for up to this
-    /// many lost leases; after that as [`Self::Fail`], so that a task that kills its holder is not run for ever.
+    /// The task is scheduled again at once and the attempt does not count against the retry policy, for up to
+    /// this many lost leases; after that as [`Self::Fail`], so that a task that kills its holder is not run
+    /// for ever.
     Requeue {
         /// How many lost leases are forgiven, over all attempts of the task.
         at_most: u32,
@@ -126,20 +127,21 @@ pub enum AttemptRuns {
     /// They are not.
     #[default]
     Off,
-    /// Each start opens a run, and whatever ends the attempt closes it in the same transaction. The run's id is
-    /// [`attempt_run_id`].
+    /// Each start opens a run, and whatever ends the attempt closes it in the same transaction. The run's id
+    /// is [`attempt_run_id`].
     Record,
 }
 
 /// A task to be enqueued.
 ///
-/// Defaults: pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried, requeued after each of
-/// its first 3 lost leases, attempts not recorded, empty payload.
+/// Defaults: pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
+/// requeued after each of its first 3 lost leases, attempts not recorded, empty payload.
 ///
-/// The two defaults for what goes wrong differ on purpose. A task that *failed* was judged by its own code: it stays failed unless
-/// it has a [retry policy](Self::retry). A task whose lease was *lost* was judged by nobody: its worker was killed, or cut off.
-/// Any process may be killed at any instant, so the task runs again. Work that must not run twice, even if its first run may not have
-/// ended, asks for [`LeaseLoss::Fail`].
+/// The two defaults for what goes wrong differ on purpose. A task that *failed* was judged by its own code:
+/// it stays failed unless it has a [retry policy](Self::retry). A task whose lease was *lost* was judged by
+/// nobody: its worker was killed, or cut off. Any process may be killed at any instant, so the task runs
+/// again. Work that must not run twice, even if its first run may not have ended, asks for
+/// [`LeaseLoss::Fail`].
 ///
 /// # Examples
 ///
@@ -163,7 +165,8 @@ pub struct NewTask {
     pub pool_slots: u32,
     /// Larger goes first.
     pub priority: i32,
-    /// The second order criterion, earlier first: the date the run is for. None means the instant of enqueueing.
+    /// The second order criterion, earlier first: the date the run is for. None means the instant of
+    /// enqueueing.
     pub logical_date: Option<DateTime<Utc>>,
     /// The task takes no part in admission before this instant.
     pub not_before: Option<DateTime<Utc>>,
@@ -379,7 +382,8 @@ pub struct TaskRecord {
     pub attempt: u32,
     /// How many of its attempts were forgiven and do not count against the retry policy.
     pub forgiven: u32,
-    /// How many of its leases were lost since it was enqueued or last cleared: they expired before its holder was done.
+    /// How many of its leases were lost since it was enqueued or last cleared: they expired before its holder
+    /// was done.
     pub lost: u32,
     /// The fencing token of its latest grant; 0 before the first.
     pub epoch: i64,
@@ -389,8 +393,9 @@ pub struct TaskRecord {
     pub held_slots: u32,
     /// When it was enqueued.
     pub enqueued_at: DateTime<Utc>,
-    /// Since when it waits for slots, or did when it was granted: when it was enqueued, came due, or came back from a
-    /// sensor. A task that was given back, or requeued after its lease was lost, keeps what it had before that attempt.
+    /// Since when it waits for slots, or did when it was granted: when it was enqueued, came due, or came
+    /// back from a sensor. A task that was given back, or requeued after its lease was lost, keeps what it
+    /// had before that attempt.
     pub ready_at: DateTime<Utc>,
     /// When it was last granted.
     pub queued_at: Option<DateTime<Utc>>,
@@ -404,8 +409,9 @@ pub struct TaskRecord {
     pub message: Option<String>,
     /// What it ended with, or what its sensor landed with: the host's text.
     pub value: Option<String>,
-    /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease ended. `None` if
-    /// something else ended that lease, or moved the task since: the reaper, a mark, a clear, a sensor.
+    /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
+    /// ended. `None` if something else ended that lease, or moved the task since: the reaper, a mark, a
+    /// clear, a sensor.
     pub finished: Option<TaskState>,
 }
 
@@ -453,12 +459,12 @@ impl TaskRecord {
         OrderKey::new(self.rank, self.logical_date, self.key.map_index, self.no)
     }
 
-    /// The instant under which to record what happens to this task at `now`: `now`, or if that is earlier the latest
-    /// instant that is recorded of it. So the instants of one task never run backwards, although each caller reads its
-    /// clock before it waits for other writers, and clocks differ.
+    /// The instant under which to record what happens to this task at `now`: `now`, or if that is earlier the
+    /// latest instant that is recorded of it. So the instants of one task never run backwards, although each
+    /// caller reads its clock before it waits for other writers, and clocks differ.
     ///
-    /// Only what is recorded follows it. Expiries, retries and timeouts are computed from `now`, so that a clock which ran
-    /// ahead once delays nothing.
+    /// Only what is recorded follows it. Expiries, retries and timeouts are computed from `now`, so that a
+    /// clock which ran ahead once delays nothing.
     ///
     /// # Examples
     ///
@@ -485,10 +491,11 @@ impl TaskRecord {
     }
 }
 
-/// The id under which an attempt is written to the active-run index: `workflow/run/task[map index]#attempt@number`.
+/// The id under which an attempt is written to the active-run index: `workflow/run/task[map
+/// index]#attempt@number`.
 ///
-/// The task's number in the store makes it unique: names may hold `/` and `[`, and a key may be enqueued again after its
-/// task was forgotten.
+/// The task's number in the store makes it unique: names may hold `/` and `[`, and a key may be enqueued
+/// again after its task was forgotten.
 ///
 /// # Examples
 ///

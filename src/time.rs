@@ -1,8 +1,8 @@
 //! Instants and durations as the crate keeps them: whole microseconds, UTC.
 //!
-//! A [`DateTime<Utc>`] passed to any function of the crate is truncated to the microsecond before it is used, so that
-//! an instant compares the same before and after it was stored. Every [`DateTime<Utc>`] fits an `i64` of
-//! microseconds; the reverse does not hold, and [`from_micros`] saturates.
+//! A [`DateTime<Utc>`] passed to any function of the crate is truncated to the microsecond before it is used,
+//! so that an instant compares the same before and after it was stored. Every [`DateTime<Utc>`] fits an `i64`
+//! of microseconds; the reverse does not hold, and [`from_micros`] saturates.
 
 use std::time::Duration;
 

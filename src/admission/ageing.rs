@@ -6,10 +6,11 @@
 //! effective priority at t  =  priority + (t - since) / period
 //! ```
 //!
-//! All waiting tasks rise at the same speed, so the order among them never changes while they wait. Multiplied by the
-//! period and without what all have in common, the order is that of `since - priority * period`: a number that is known
-//! when the task is enqueued and never changes. In other words, **a point of priority is a head start of one period**.
-//! That number is the rank. (BFS, a scheduler for Linux, orders by such virtual deadlines.)
+//! All waiting tasks rise at the same speed, so the order among them never changes while they wait.
+//! Multiplied by the period and without what all have in common, the order is that of `since - priority *
+//! period`: a number that is known when the task is enqueued and never changes. In other words, **a point of
+//! priority is a head start of one period**. That number is the rank. (BFS, a scheduler for Linux, orders by
+//! such virtual deadlines.)
 
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ use crate::time;
 
 /// How the priority of a task grows while it waits.
 ///
-/// Plain data: a host keeps one value and hands it to each [`Tx::enqueue_with`](crate::store::Tx::enqueue_with).
+/// Plain data: a host keeps one value and hands it to each
+/// [`Tx::enqueue_with`](crate::store::Tx::enqueue_with).
 ///
-/// A rank is a number without a unit of its own, so use one policy for all tasks of a store. If they are mixed, the order
-/// is still total and fixed: tasks of different periods are ordered by `since - priority * period`, each with its own
-/// period; and a task without ageing, whose rank is near zero, goes before one with ageing, whose rank is near the
-/// microseconds since 1970 (unless its head start reaches back that far).
+/// A rank is a number without a unit of its own, so use one policy for all tasks of a store. If they are
+/// mixed, the order is still total and fixed: tasks of different periods are ordered by `since - priority *
+/// period`, each with its own period; and a task without ageing, whose rank is near zero, goes before one
+/// with ageing, whose rank is near the microseconds since 1970 (unless its head start reaches back that far).
 ///
 /// # Examples
 ///
@@ -51,8 +53,8 @@ pub enum Ageing {
     None,
     /// One point for each period of waiting.
     Linear {
-        /// The time that makes up for one point of priority, in whole microseconds (what is below is cut off). Zero
-        /// makes waiting outweigh every priority: first come, first served.
+        /// The time that makes up for one point of priority, in whole microseconds (what is below is cut
+        /// off). Zero makes waiting outweigh every priority: first come, first served.
         #[serde(rename = "period_s", with = "crate::seconds")]
         period: Duration,
     },
@@ -61,9 +63,9 @@ pub enum Ageing {
 impl Ageing {
     /// The first order criterion, smaller first, of a task of this priority that waits since this instant.
     ///
-    /// Exact while `priority * period` is within 250,000 years either way, as it is for every priority with periods up to
-    /// an hour, and the instant within 40,000 years of 1970. Beyond that it saturates: tasks out there are equal in rank,
-    /// and the date decides.
+    /// Exact while `priority * period` is within 250,000 years either way, as it is for every priority with
+    /// periods up to an hour, and the instant within 40,000 years of 1970. Beyond that it saturates: tasks
+    /// out there are equal in rank, and the date decides.
     pub fn rank(self, priority: i32, since: DateTime<Utc>) -> i64 {
         let Self::Linear { period } = self else {
             return rank(priority);
@@ -100,7 +102,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Periods up to 40 minutes keep every product within 165,000 years, and with it every rank in its range.
+        /// Periods up to 40 minutes keep every product within 165,000 years, and with it every rank in its
+        /// range.
         #[test]
         fn the_order_by_rank_is_the_order_by_effective_priority(
             a in (priorities(), instants()),

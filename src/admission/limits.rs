@@ -1,12 +1,12 @@
 //! Limits on concurrency: how many tasks that carry a key may hold a lease at once.
 //!
-//! A limit is to a key what a pool is to slots: it is defined once, under a name, and a task counts against it
-//! because it *carries* that name ([`crate::NewTask::limit`]). The functions here give the usual names: per workflow
-//! (Airflow: `max_active_tasks`), per run, per task (`max_active_tis_per_dag`), per task in a run
-//! (`max_active_tis_per_dagrun`), and anything else, such as a tenant or a database.
+//! A limit is to a key what a pool is to slots: it is defined once, under a name, and a task counts against
+//! it because it *carries* that name ([`crate::NewTask::limit`]). The functions here give the usual names:
+//! per workflow (Airflow: `max_active_tasks`), per run, per task (`max_active_tis_per_dag`), per task in a
+//! run (`max_active_tis_per_dagrun`), and anything else, such as a tenant or a database.
 //!
-//! A key that no limit is defined for limits nothing; a limit that is defined later counts at once all tasks that
-//! carry its key, those already admitted included. Queued and running tasks count; sensing ones do not.
+//! A key that no limit is defined for limits nothing; a limit that is defined later counts at once all tasks
+//! that carry its key, those already admitted included. Queued and running tasks count; sensing ones do not.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};

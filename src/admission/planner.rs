@@ -271,7 +271,8 @@ impl Planner {
             .unwrap_or_else(stopped)
     }
 
-    /// Admits the head of a lane, or leaves the lane. A window looks at what it refuses, and goes on in the lane.
+    /// Admits the head of a lane, or leaves the lane. A window looks at what it refuses, and goes on in the
+    /// lane.
     fn visit(&mut self, at: usize) {
         let admits = match &mut self.rule {
             Rule::Window(window) => {
@@ -308,8 +309,8 @@ impl Planner {
         }
     }
 
-    /// Whether the walk admits the head of a lane. If only its pool keeps it, and it is ready for long enough, the open
-    /// slots of the pool gather for it.
+    /// Whether the walk admits the head of a lane. If only its pool keeps it, and it is ready for long
+    /// enough, the open slots of the pool gather for it.
     fn walk_admits(&mut self, at: usize) -> bool {
         let Some(refusal) = self.refusal(at) else {
             return self.pools[self.lanes[at].pool].reserved.is_none();
@@ -328,9 +329,10 @@ impl Planner {
 
     /// Asks for the next heads of the hungry lanes; leaves those that could not use one.
     ///
-    /// The first request shares twice the budget among the lanes, none of which gets more than it has room and tasks for.
-    /// A lane that admitted all of its share asks again, for all it may use. So that others do not each follow with a
-    /// request of their own, what they have left is filled up to a share that doubles with each request.
+    /// The first request shares twice the budget among the lanes, none of which gets more than it has room
+    /// and tasks for. A lane that admitted all of its share asks again, for all it may use. So that others do
+    /// not each follow with a request of their own, what they have left is filled up to a share that doubles
+    /// with each request.
     fn pages(&mut self) -> Vec<LanePage> {
         let mut asking = std::mem::take(&mut self.hungry);
         asking.retain(|&at| self.can_use_head(at));

@@ -22,23 +22,26 @@ use crate::id::LimitKey;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Policy {
-    /// It waits, and whatever fits behind it goes first. No slot stays open that anyone could use, and a task that needs
-    /// many slots may wait for ever behind small ones (Airflow does the same: apache/airflow#29474).
+    /// It waits, and whatever fits behind it goes first. No slot stays open that anyone could use, and a task
+    /// that needs many slots may wait for ever behind small ones (Airflow does the same:
+    /// apache/airflow#29474).
     #[default]
     Backfill,
     /// As [`Self::Backfill`], until it has waited long enough: then the open slots of its pool gather for it.
     ///
     /// When the walk comes to the first task of a lane that it does not admit, and that task
     ///
-    /// * is kept only by the open slots of its pool ([`crate::admission::Reason::PoolFull`], all its limits open), and
+    /// * is kept only by the open slots of its pool ([`crate::admission::Reason::PoolFull`], all its limits
+    ///   open), and
     /// * is ready for `after` or longer ([`crate::TaskRecord::ready_at`]),
     ///
-    /// then its pool is closed, for this tick, to every task behind it in the order. Tasks before it go first as ever: a
-    /// higher priority is not held up. What is passed over has the reason [`crate::admission::Reason::Reserved`]. The
-    /// next tick decides anew, so a reservation ends with the task's admission, or with whatever takes it away.
+    /// then its pool is closed, for this tick, to every task behind it in the order. Tasks before it go first
+    /// as ever: a higher priority is not held up. What is passed over has the reason
+    /// [`crate::admission::Reason::Reserved`]. The next tick decides anew, so a reservation ends with the
+    /// task's admission, or with whatever takes it away.
     ///
-    /// A task that never fits, or that waits for a limit, reserves nothing. A task that waits behind another one of the
-    /// same needs becomes the first of them in its time.
+    /// A task that never fits, or that waits for a limit, reserves nothing. A task that waits behind another
+    /// one of the same needs becomes the first of them in its time.
     Reserve {
         /// The least time that it is ready, in whole microseconds. Zero is strict order within each pool.
         #[serde(rename = "after_s", with = "crate::seconds")]
@@ -48,29 +51,30 @@ pub enum Policy {
     AirflowWindow(AirflowWindow),
 }
 
-/// The admission round of Airflow 2.11.2 (`SchedulerJobRunner._executable_task_instances_to_queued`), for hosts that must
-/// reproduce its decisions.
+/// The admission round of Airflow 2.11.2 (`SchedulerJobRunner._executable_task_instances_to_queued`), for
+/// hosts that must reproduce its decisions.
 ///
-/// A round looks at the first `max_tis` ready tasks in the order, and no further. What it admits is admitted; if it
-/// admits nothing, it bars what stood in the way and looks at the next `max_tis` of the rest, until something is
-/// admitted, nothing is left, or a window was not full:
+/// A round looks at the first `max_tis` ready tasks in the order, and no further. What it admits is admitted;
+/// if it admits nothing, it bars what stood in the way and looks at the next `max_tis` of the rest, until
+/// something is admitted, nothing is left, or a window was not full:
 ///
-/// 1. `max_tis` is at most the sum of all open slots of all pools; a pool with less than none counts as none. (This
-///    compares tasks with slots, as Airflow does.) If it is zero, nothing is looked at.
+/// 1. `max_tis` is at most the sum of all open slots of all pools; a pool with less than none counts as none.
+///    (This compares tasks with slots, as Airflow does.) If it is zero, nothing is looked at.
 /// 2. Pools without open slots are barred from the start.
-/// 3. Each task of a window is refused by the first that holds: pool unknown, or without open slots: bars the pool;
-///    more slots needed than the pool has or has open: bars the task (all its instances, in every run and pool);
-///    workflow limit reached: bars the workflow; definition missing: the workflow's tasks fail; limit of the task or of
-///    the task in its run reached: bars it; budget spent: bars the task.
+/// 3. Each task of a window is refused by the first that holds: pool unknown, or without open slots: bars the
+///    pool; more slots needed than the pool has or has open: bars the task (all its instances, in every run
+///    and pool); workflow limit reached: bars the workflow; definition missing: the workflow's tasks fail;
+///    limit of the task or of the task in its run reached: bars it; budget spent: bars the task.
 /// 4. What is barred in a round is left out from the next one on, not before.
 ///
 /// Tasks must carry the keys [`crate::admission::limits::workflow`], [`crate::admission::limits::task`] and
-/// [`crate::admission::limits::task_in_run`], whether or not limits are defined for them: they say what is barred
-/// together. Where one is missing, the task's lane is barred instead. Limits on other keys bar what carries them. As a
-/// lane for each task of each run is the price, a tick costs as much as there are such lanes.
+/// [`crate::admission::limits::task_in_run`], whether or not limits are defined for them: they say what is
+/// barred together. Where one is missing, the task's lane is barred instead. Limits on other keys bar what
+/// carries them. As a lane for each task of each run is the price, a tick costs as much as there are such
+/// lanes.
 ///
-/// Not reproduced: several executors, row locks of concurrent schedulers, and the order of tasks that are equal to
-/// Airflow (by arrival here).
+/// Not reproduced: several executors, row locks of concurrent schedulers, and the order of tasks that are
+/// equal to Airflow (by arrival here).
 ///
 /// # Examples
 ///
@@ -85,9 +89,9 @@ pub enum Policy {
 pub struct AirflowWindow {
     /// How many tasks a round looks at (Airflow: `max_tis_per_query`, 16). Zero admits nothing.
     pub max_tis: usize,
-    /// Workflows ([`crate::admission::limits::workflow`]) that have limits on tasks and whose definition is gone. The tick
-    /// admits none of their tasks; those that it met are told in [`super::Plan::missing`], and the host fails all their
-    /// scheduled tasks, as Airflow does.
+    /// Workflows ([`crate::admission::limits::workflow`]) that have limits on tasks and whose definition is
+    /// gone. The tick admits none of their tasks; those that it met are told in [`super::Plan::missing`], and
+    /// the host fails all their scheduled tasks, as Airflow does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<LimitKey>,
 }

@@ -8,8 +8,8 @@ use super::lane::LaneKey;
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
 
-/// Why a task was not admitted: the first that holds, in the order they stand here, when the tick has taken what it takes.
-/// Its numbers are those that the store has after the tick.
+/// Why a task was not admitted: the first that holds, in the order they stand here, when the tick has taken
+/// what it takes. Its numbers are those that the store has after the tick.
 ///
 /// # Examples
 ///
@@ -62,7 +62,8 @@ pub enum Reason {
         /// The workflow.
         workflow: LimitKey,
     },
-    /// It would fit, but the open slots of its pool gather for a task before it. Only by [`super::Policy::Reserve`].
+    /// It would fit, but the open slots of its pool gather for a task before it. Only by
+    /// [`super::Policy::Reserve`].
     Reserved {
         /// The pool.
         pool: PoolName,

@@ -11,8 +11,9 @@ use crate::pool::{PoolRecord, Slots};
 
 /// Where a tick is in its rounds.
 ///
-/// A round that is followed by another one admitted nothing, and each task it looked at is barred by what it was refused
-/// for. So the tasks that the next round looks at are those that follow, and the merge of the lanes goes on where it is.
+/// A round that is followed by another one admitted nothing, and each task it looked at is barred by what it
+/// was refused for. So the tasks that the next round looks at are those that follow, and the merge of the
+/// lanes goes on where it is.
 #[derive(Debug)]
 pub(super) struct Window {
     /// Tasks that a round looks at.

@@ -125,11 +125,11 @@ impl fmt::Display for GiveUp {
 
 /// Decides about a failed attempt.
 ///
-/// A stored policy that cannot be read retries nothing. Else in this order: the limit of attempts; then the delay, which is the override, or else the larger of what
-/// [`delay`] answers and the hint; then the budget. A hint exceeds the task's own maximum but not the cap, so
-/// that a server that asks for a year gets a day. An override is taken as it is. The budget counts from the
-/// start of the first attempt to the start of the next one, and an attempt that starts just when it ends is
-/// still made.
+/// A stored policy that cannot be read retries nothing. Else in this order: the limit of attempts; then the
+/// delay, which is the override, or else the larger of what [`delay`] answers and the hint; then the budget.
+/// A hint exceeds the task's own maximum but not the cap, so that a server that asks for a year gets a day.
+/// An override is taken as it is. The budget counts from the start of the first attempt to the start of the
+/// next one, and an attempt that starts just when it ends is still made.
 ///
 /// Instants saturate as [`time::add`] does.
 ///

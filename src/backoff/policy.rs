@@ -80,8 +80,9 @@ impl RetryPolicy {
         }
     }
 
-    /// The policy that a store wrote as this text. One that cannot be read, because a newer version wrote it, say, never retries,
-    /// and [`decide`](super::decide) tells why: the one row must not stop what reads it together with others.
+    /// The policy that a store wrote as this text. One that cannot be read, because a newer version wrote it,
+    /// say, never retries, and [`decide`](super::decide) tells why: the one row must not stop what reads it
+    /// together with others.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn stored(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or(Self { readable: false, ..Self::none() })

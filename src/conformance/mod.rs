@@ -1,15 +1,17 @@
 //! The contract of a store, as cases to be run against it.
 //!
-//! Every sentence of the traits in [`crate::store`] is held by a case here. The stores of the crate run them, through
-//! decorators and in transactions that a host owns too; so can a store of the host's. A case gets a fresh, empty store,
-//! works on it through `dyn` [`Store`] only, and panics if an answer is not the promised one. After each case
-//! [`crate::store::contract::TaskTx::audit`] must find nothing.
+//! Every sentence of the traits in [`crate::store`] is held by a case here. The stores of the crate run them,
+//! through decorators and in transactions that a host owns too; so can a store of the host's. A case gets a
+//! fresh, empty store, works on it through `dyn` [`Store`] only, and panics if an answer is not the promised
+//! one. After each case [`crate::store::contract::TaskTx::audit`] must find nothing.
 //!
 //! * [`run`] and [`run_with`] run everything and panic at the end with the names and messages of what failed;
 //! * [`failures`] hands them out instead; [`cases`] hands out the cases, for a harness of one's own;
-//! * [`model`] compares a store with [`crate::store::MemoryStore`], operation by operation, for as long as one likes.
+//! * [`model`] compares a store with [`crate::store::MemoryStore`], operation by operation, for as long as
+//!   one likes.
 //!
-//! What stores may differ in is an argument, [`Capabilities`]: nothing is skipped that the caller did not name.
+//! What stores may differ in is an argument, [`Capabilities`]: nothing is skipped that the caller did not
+//! name.
 //!
 //! # Examples
 //!
@@ -84,7 +86,8 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Whether a transaction that reads can be open beside one that writes, and whether it is held back until then.
+    /// Whether a transaction that reads can be open beside one that writes, and whether it is held back until
+    /// then.
     pub readers: Readers,
 }
 

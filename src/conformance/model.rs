@@ -20,7 +20,8 @@ fn answers_as_the_memory_store_does(store: &dyn Store) {
 ///
 /// # Panics
 ///
-/// At the first difference, naming the seed, the step and the operation. The same seed makes the same sequence.
+/// At the first difference, naming the seed, the step and the operation. The same seed makes the same
+/// sequence.
 ///
 /// # Examples
 ///

@@ -13,7 +13,8 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, Ru
 use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
 use crate::task::{NewTask, TaskRecord, TaskState};
 
-/// What is done to both stores. Tasks and events are named by the order of their arrival, not by their numbers.
+/// What is done to both stores. Tasks and events are named by the order of their arrival, not by their
+/// numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Insert(Vec<NewTask>, DateTime<Utc>),

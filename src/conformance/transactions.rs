@@ -23,7 +23,8 @@ cases!("transactions":
     a_verb_that_failed_halfway_is_not_committed,
 );
 
-/// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever does.
+/// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever
+/// does.
 fn an_error_undoes_every_write(store: &dyn Store) {
     undone(store, &|body| {
         let answer = store.transact(TxMode::Write, &mut |tx| {
@@ -34,7 +35,8 @@ fn an_error_undoes_every_write(store: &dyn Store) {
     });
 }
 
-/// A verb writes several times. If the store fails between two of them, the body may ignore that, but nothing is kept.
+/// A verb writes several times. If the store fails between two of them, the body may ignore that, but nothing
+/// is kept.
 fn a_verb_that_failed_halfway_is_not_committed(store: &dyn Store) {
     let halfway = |tx: &mut Tx<'_>| {
         tx.raw().put_pools(&[sized("half", 1)])?;

@@ -178,8 +178,8 @@ pub(super) fn admit(
     granted
 }
 
-/// As [`admit`], in a tick that has the first name and replaces the second one. A conflict if a pool or a limit has too
-/// little open.
+/// As [`admit`], in a tick that has the first name and replaces the second one. A conflict if a pool or a
+/// limit has too little open.
 pub(super) fn admit_if_room(
     tx: &mut dyn StoreTx,
     tasks: &[TaskNo],

@@ -1,14 +1,15 @@
 //! When a reaper that was held up may end leases again.
 //!
-//! Whatever holds up a reaper may hold up the holders whose leases it would end: a machine that was suspended, a clock that
-//! was set forward, a database that was away, a writer that kept the lock. So a reaper that just started, or finds that it
-//! was held up, gives them one *grace* in which to renew before it goes on.
+//! Whatever holds up a reaper may hold up the holders whose leases it would end: a machine that was
+//! suspended, a clock that was set forward, a database that was away, a writer that kept the lock. So a
+//! reaper that just started, or finds that it was held up, gives them one *grace* in which to renew before it
+//! goes on.
 //!
-//! It knows only the instants at which it was called and was let in. Between two of them it may have slept because nothing
-//! was due, so it asks to be called once a grace: a longer silence is a hold-up.
+//! It knows only the instants at which it was called and was let in. Between two of them it may have slept
+//! because nothing was due, so it asks to be called once a grace: a longer silence is a hold-up.
 //!
-//! A lease that had expired when a wait began is ended at the first tick after that wait, however late that tick is. Otherwise a
-//! loop that ticks less often than once a grace would never end one.
+//! A lease that had expired when a wait began is ended at the first tick after that wait, however late that
+//! tick is. Otherwise a loop that ticks less often than once a grace would never end one.
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ struct Watch {
     since: DateTime<Utc>,
     /// When the latest tick was let in.
     last: DateTime<Utc>,
-    /// Leases that expired then or earlier were allowed to be ended. Those that a tick left for lack of its limit had their
-    /// time to be renewed: to end them is no matter of waiting.
+    /// Leases that expired then or earlier were allowed to be ended. Those that a tick left for lack of its
+    /// limit had their time to be renewed: to end them is no matter of waiting.
     allowed: Option<DateTime<Utc>>,
 }
 
@@ -51,8 +52,8 @@ impl Grace {
         self.failing_since.get_or_insert(now);
     }
 
-    /// A tick that was called at `now` was let into the store after waiting for `waited`. Returns the instant such that
-    /// leases that expired then or earlier may be ended; `None` if no lease may.
+    /// A tick that was called at `now` was let into the store after waiting for `waited`. Returns the instant
+    /// such that leases that expired then or earlier may be ended; `None` if no lease may.
     pub(crate) fn enter(
         &mut self,
         now: DateTime<Utc>,
@@ -102,8 +103,8 @@ impl Grace {
         Some(time::add(watch.since, self.length)).filter(|ends| watch.last < *ends)
     }
 
-    /// When the next tick is due, if this is the earliest expiry of the leases that are left: within one grace also where
-    /// there are none, because one may be granted and expire before a longer sleep ends.
+    /// When the next tick is due, if this is the earliest expiry of the leases that are left: within one
+    /// grace also where there are none, because one may be granted and expire before a longer sleep ends.
     pub(crate) fn next_due(&self, first_expiry: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
         let Some(watch) = self.watch else { return first_expiry };
         let within = time::add(watch.last, self.length);

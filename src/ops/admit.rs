@@ -14,7 +14,8 @@ use crate::store::contract::{Forget, GrantBatch, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
 use crate::time;
 
-/// The most tasks that one tick makes ready: PostgreSQL takes about 0.15 s for them, and other writers wait that long.
+/// The most tasks that one tick makes ready: PostgreSQL takes about 0.15 s for them, and other writers wait
+/// that long.
 const PROMOTE: usize = 10_000;
 
 /// How many ticks one tick forgets at most.
@@ -28,12 +29,13 @@ const MOST: usize = 1_024;
 pub struct AdmitOrder {
     /// Who gets the leases.
     pub holder: Holder,
-    /// Names this tick, among those of all holders. While the store remembers it, the same name again returns what is left
-    /// of what the first one was granted, and grants nothing more.
+    /// Names this tick, among those of all holders. While the store remembers it, the same name again returns
+    /// what is left of what the first one was granted, and grants nothing more.
     pub request: RequestId,
-    /// The request of an earlier tick whose answer the caller has had, or does not care about. If this tick grants something,
-    /// the store remembers it instead of that one, which cannot be repeated any more. A caller that names its last request
-    /// here leaves one row in the store; otherwise each tick that grants something leaves one for a while.
+    /// The request of an earlier tick whose answer the caller has had, or does not care about. If this tick
+    /// grants something, the store remembers it instead of that one, which cannot be repeated any more. A
+    /// caller that names its last request here leaves one row in the store; otherwise each tick that grants
+    /// something leaves one for a while.
     pub answered: Option<RequestId>,
     /// The most tasks to admit: free places of the executor. 0 admits none and tells why the others wait.
     pub budget: usize,
@@ -41,14 +43,15 @@ pub struct AdmitOrder {
     pub lease: Duration,
     /// What becomes of tasks that do not fit.
     pub policy: Policy,
-    /// How long the store remembers ticks: one that grants something makes it forget up to 64 that are older. It remembers
-    /// at most 1,024 of those that no later tick named in [`Self::answered`]. What is forgotten cannot be repeated.
+    /// How long the store remembers ticks: one that grants something makes it forget up to 64 that are older.
+    /// It remembers at most 1,024 of those that no later tick named in [`Self::answered`]. What is forgotten
+    /// cannot be repeated.
     pub remember: Duration,
 }
 
 impl AdmitOrder {
-    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`]. Ticks are
-    /// remembered for an hour.
+    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`].
+    /// Ticks are remembered for an hour.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
         let (policy, remember) = (Policy::default(), Duration::from_secs(3600));
         Self { holder, request, answered: None, budget, lease, policy, remember }
@@ -89,7 +92,8 @@ pub struct Admission {
     pub missing: Vec<LimitKey>,
     /// How many overdue tasks it made ready, at most 10,000.
     pub promoted: usize,
-    /// The next instant at which a waiting task comes due; the instant of the tick if more were overdue than it made ready.
+    /// The next instant at which a waiting task comes due; the instant of the tick if more were overdue than
+    /// it made ready.
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -128,22 +132,24 @@ impl Admission {
 impl Tx<'_> {
     /// Admits tasks: makes overdue tasks ready, plans over all that are ready, and grants leases.
     ///
-    /// A call makes at most 10,000 overdue tasks ready, so that none takes long, however many come due at once: the earliest
-    /// due first, and of those due at one instant the first in the order of admission. If more are overdue,
-    /// [`Admission::next_due`] is `now`. Until its turn comes, an overdue task is not among those the plan looks at, even if its
-    /// priority is higher than theirs.
+    /// A call makes at most 10,000 overdue tasks ready, so that none takes long, however many come due at
+    /// once: the earliest due first, and of those due at one instant the first in the order of admission. If
+    /// more are overdue, [`Admission::next_due`] is `now`. Until its turn comes, an overdue task is not among
+    /// those the plan looks at, even if its priority is higher than theirs.
     ///
-    /// That is three calls of the store, [`survey`](crate::store::contract::TaskTx::survey), [`candidates`](crate::store::contract::TaskTx::candidates)
-    /// and [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open), however many pools, limits and tasks there are; one if nothing is
-    /// ready or nothing fits. Candidates are asked for again only when a lane that has room for more got all of its first
-    /// share admitted: the share is twice the budget over the number of lanes with ready tasks, and at least 16. The shares
-    /// double each time, so `n` such lanes cost at most about log2(`n`) further calls. A repeated request costs two calls.
+    /// That is three calls of the store, [`survey`](crate::store::contract::TaskTx::survey),
+    /// [`candidates`](crate::store::contract::TaskTx::candidates) and
+    /// [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open), however many pools, limits and tasks
+    /// there are; one if nothing is ready or nothing fits. Candidates are asked for again only when a lane
+    /// that has room for more got all of its first share admitted: the share is twice the budget over the
+    /// number of lanes with ready tasks, and at least 16. The shares double each time, so `n` such lanes cost
+    /// at most about log2(`n`) further calls. A repeated request costs two calls.
     ///
     /// # Errors
     ///
-    /// [`Invalid::RequestOfAnother`] if another holder used the request's name, and holds what it was granted.
-    /// [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and grant, which a transaction should
-    /// exclude: run it again. Other store errors as they come.
+    /// [`Invalid::RequestOfAnother`] if another holder used the request's name, and holds what it was
+    /// granted. [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and grant, which
+    /// a transaction should exclude: run it again. Other store errors as they come.
     ///
     /// # Examples
     ///

@@ -41,8 +41,8 @@ pub enum Outcome {
         /// Why, for people.
         message: String,
     },
-    /// The work was not done and is handed back: the holder stops. The task is ready again at once, and the attempt does
-    /// not count against its retry policy.
+    /// The work was not done and is handed back: the holder stops. The task is ready again at once, and the
+    /// attempt does not count against its retry policy.
     GivenBack,
 }
 
@@ -115,22 +115,24 @@ pub enum Finished {
     RetryAt(DateTime<Utc>),
     /// It is ready again.
     Ready,
-    /// The same had been said under this lease before, and took effect; now nothing was changed. The task is in this state: that to
-    /// which the first call moved it, or `Scheduled` since its retry became due.
+    /// The same had been said under this lease before, and took effect; now nothing was changed. The task is
+    /// in this state: that to which the first call moved it, or `Scheduled` since its retry became due.
     ///
-    /// So says a second call after a commit of unknown end. What the host wrote beside the first call was committed with it.
+    /// So says a second call after a commit of unknown end. What the host wrote beside the first call was
+    /// committed with it.
     Already(TaskState),
-    /// The lease is not the task's latest, or was ended by something else: the reaper, a mark, a registration as a sensor, or a
-    /// finish that said something else. Nothing was changed. Somebody else may be at work on the task.
+    /// The lease is not the task's latest, or was ended by something else: the reaper, a mark, a registration
+    /// as a sensor, or a finish that said something else. Nothing was changed. Somebody else may be at work
+    /// on the task.
     Stale,
 }
 
 impl Tx<'_> {
     /// Starts admitted tasks: the holder begins the work. Returns `No` for a lease that is stale.
     ///
-    /// It may be repeated, for instance after a commit of unknown end: a task that was started under this lease before, and still runs
-    /// under it, answers `Yes` and keeps the instant of its first start. What the host writes beside a start in its own transaction
-    /// must bear being written again.
+    /// It may be repeated, for instance after a commit of unknown end: a task that was started under this
+    /// lease before, and still runs under it, returns `Yes` and keeps the instant of its first start. What
+    /// the host writes beside a start in its own transaction must bear being written again.
     ///
     /// # Errors
     ///
@@ -175,7 +177,8 @@ impl Tx<'_> {
 }
 
 impl Tx<'_> {
-    /// Renews leases until `now + lease`: the holder's heartbeat. Answers `No` for a lease that was lost: stop that work.
+    /// Renews leases until `now + lease`: the holder's heartbeat. Returns `No` for a lease that was lost:
+    /// stop that work.
     ///
     /// A lease that expired but was not reaped yet is renewed; nobody else was given the task.
     ///
@@ -190,17 +193,19 @@ impl Tx<'_> {
 impl Tx<'_> {
     /// Ends attempts: the leases end, slots and limits come free, failed tasks are retried by their policies.
     ///
-    /// A task that was admitted but never started may be finished, too: hosts that have no use for `Running` need not call
-    /// [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
+    /// A task that was admitted but never started may be finished, too: hosts that have no use for `Running`
+    /// need not call [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
     ///
-    /// It may be repeated, for instance after a commit of unknown end. If the same was said under the lease before and took effect, the
-    /// answer is [`Finished::Already`]: success with the same value, a failure, a skip or a handing back. Messages are not compared. It
-    /// is [`Finished::Stale`] if anything else ended the lease, or moved the task since: then what is said here is not stored. Of two
-    /// finishes of one lease in one call the first counts, and the second is answered as a repeated one.
+    /// It may be repeated, for instance after a commit of unknown end. If the same was said under the lease
+    /// before and took effect, the answer is [`Finished::Already`]: success with the same value, a failure, a
+    /// skip or a handing back. Messages are not compared. It is [`Finished::Stale`] if anything else ended
+    /// the lease, or moved the task since: then what is said here is not stored. Of two finishes of one lease
+    /// in one call the first counts, and the second is answered as a repeated one.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooManyBytes`] for a value or message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
+    /// [`Invalid::TooManyBytes`] for a value or message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if
+    /// the store fails.
     ///
     /// # Examples
     ///

@@ -25,7 +25,8 @@ impl ReadTx<'_> {
         Ok(self.raw().all_pools()?)
     }
 
-    /// Sums up the slots of these pools by what their tasks are doing. Costs as much as there are leases, lanes and sensors.
+    /// Sums up the slots of these pools by what their tasks are doing. Costs as much as there are leases,
+    /// lanes and sensors.
     ///
     /// # Errors
     ///
@@ -97,8 +98,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Removes the limits of these keys. Tasks that carry such a key are counted further, so a limit that is defined again
-    /// finds them.
+    /// Removes the limits of these keys. Tasks that carry such a key are counted further, so a limit that is
+    /// defined again finds them.
     ///
     /// # Errors
     ///

@@ -18,16 +18,18 @@ use crate::time;
 pub enum Cleared {
     /// It is ready again.
     Ready,
-    /// It did not end: it is in this state. Nothing was changed; [`mark`](crate::store::Tx::mark) it first to take it from its holder.
+    /// It did not end: it is in this state. Nothing was changed; [`mark`](crate::store::Tx::mark) it first to
+    /// take it from its holder.
     NotEnded(TaskState),
     /// There is no such task.
     Unknown,
 }
 
 impl Tx<'_> {
-    /// Makes ended tasks ready again (Airflow: *clear*). The number of attempts goes on, but the retry policy begins again, and
-    /// the lost leases that [`LeaseLoss`](crate::task::LeaseLoss) forgives are counted from 0. The policy's time budget still
-    /// counts from the first start. Tasks that depend on a cleared one are left as they are.
+    /// Makes ended tasks ready again (Airflow: *clear*). The number of attempts goes on, but the retry policy
+    /// begins again, and the lost leases that [`LeaseLoss`](crate::task::LeaseLoss) forgives are counted from
+    /// 0. The policy's time budget still counts from the first start. Tasks that depend on a cleared one are
+    /// left as they are.
     ///
     /// # Errors
     ///

@@ -12,7 +12,8 @@ use crate::store::Tx;
 use crate::task::TaskState;
 
 impl Tx<'_> {
-    /// As [`register`](Self::register), if the operator's settings let the task wait as a sensor; [`Registered::Ineligible`] if not.
+    /// As [`register`](Self::register), if the operator's settings let the task wait as a sensor;
+    /// [`Registered::Ineligible`] if not.
     ///
     /// Of two sensors for one lease the first counts here, too: if it is ineligible, so is the other.
     ///

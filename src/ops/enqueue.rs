@@ -9,15 +9,17 @@ use crate::store::{Inserted, Tx};
 use crate::task::NewTask;
 
 impl Tx<'_> {
-    /// Enqueues tasks. A task whose key is known already is left as it is, so the call may be repeated after a crash.
+    /// Enqueues tasks. A task whose key is known already is left as it is, so the call may be repeated after
+    /// a crash.
     ///
-    /// One call may name any number of tasks, and all of them are enqueued or none. Other writers wait until the transaction
-    /// ends, on PostgreSQL about 15 µs per task: more than some 100,000 tasks are better enqueued in several transactions.
+    /// One call may name any number of tasks, and all of them are enqueued or none. Other writers wait until
+    /// the transaction ends, on PostgreSQL about 15 µs per task: more than some 100,000 tasks are better
+    /// enqueued in several transactions.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Invalid`] for a task that asks for what no store can give (see [`NewTask::check`]); then none of them is
-    /// enqueued. [`crate::Error::Store`] if the store fails.
+    /// [`crate::Error::Invalid`] for a task that asks for what no store can give (see [`NewTask::check`]);
+    /// then none of them is enqueued. [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -44,8 +46,8 @@ impl Tx<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EnqueueOptions {
-    /// How priorities grow with waiting, from the instant at which a task is first ready: that of enqueueing, or
-    /// [`NewTask::not_before`]. It goes on through retries. Tasks enqueued before keep the rank they have.
+    /// How priorities grow with waiting, from the instant at which a task is first ready: that of enqueueing,
+    /// or [`NewTask::not_before`]. It goes on through retries. Tasks enqueued before keep the rank they have.
     pub ageing: Ageing,
 }
 

@@ -27,8 +27,8 @@ pub enum Explanation {
     NotBefore(DateTime<Utc>),
     /// It is refused, whatever its place in the order.
     Refused(Reason),
-    /// It fits into what is open now. The next tick admits it, unless tasks before it in the order take that first, or the
-    /// tick's policy holds it back.
+    /// It fits into what is open now. The next tick admits it, unless tasks before it in the order take that
+    /// first, or the tick's policy holds it back.
     Fits,
 }
 

@@ -24,7 +24,8 @@ impl UnderLease for Finished {
     }
 }
 
-/// Of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and [`end_sensors`](crate::store::Tx::end_sensors).
+/// Of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and
+/// [`end_sensors`](crate::store::Tx::end_sensors).
 impl UnderLease for Moved {
     fn is_stale(&self) -> bool {
         *self == Self::No
@@ -48,16 +49,16 @@ impl UnderLease for Registered {
 
 /// Results of calls under leases that must all still hold.
 pub trait Fenced: Sized {
-    /// Returns the same answers, or an error if a lease was stale: with `?` it leaves the body of the transaction, and with it go
-    /// the host's rows and what was done under the other leases.
+    /// Returns the same answers, or an error if a lease was stale: with `?` it leaves the body of the
+    /// transaction, and with it go the host's rows and what was done under the other leases.
     ///
-    /// A repeated finish is an error, too, and another one: the host's rows were committed beside the first, and must not be written
-    /// twice.
+    /// A repeated finish is an error, too, and another one: the host's rows were committed beside the first,
+    /// and must not be written twice.
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] if a lease was stale; else [`Error::Repeated`] if a finish was repeated. The transaction must be rolled back;
-    /// a store does so on its own.
+    /// [`Error::Stale`] if a lease was stale; else [`Error::Repeated`] if a finish was repeated. The
+    /// transaction must be rolled back; a store does so on its own.
     ///
     /// # Examples
     ///

@@ -1,4 +1,5 @@
-//! How a task leaves a state in which it held something: shared by all operations that end or pause an attempt.
+//! How a task leaves a state in which it held something: shared by all operations that end or pause an
+//! attempt.
 
 use chrono::{DateTime, Utc};
 

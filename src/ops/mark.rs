@@ -56,7 +56,8 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooManyBytes`] for a message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
+    /// [`Invalid::TooManyBytes`] for a message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store
+    /// fails.
     pub fn mark(&mut self, now: DateTime<Utc>, marks: &[Mark]) -> Result<Vec<Marked>> {
         self.whole(|tx| {
             let now = time::truncate(now);
@@ -101,8 +102,8 @@ impl Tx<'_> {
     }
 }
 
-/// Ends the sensors of tasks that are about to be moved, and notes it. The sensors come before the moves, because a task
-/// must not be recorded to have ended before its sensor registered; so do the events, as in
+/// Ends the sensors of tasks that are about to be moved, and notes it. The sensors come before the moves,
+/// because a task must not be recorded to have ended before its sensor registered; so do the events, as in
 /// [`end_sensors`](crate::store::Tx::end_sensors).
 fn end_their_sensors(
     tx: &mut Tx<'_>,

@@ -29,8 +29,8 @@ impl ReadTx<'_> {
         Ok(self.raw().tasks_by_no(nos)?)
     }
 
-    /// Returns when the next lease expires; `None` if there is no lease. A host that calls [`Tx::reap`](crate::store::Tx::reap)
-    /// itself waits until then.
+    /// Returns when the next lease expires; `None` if there is no lease. A host that calls
+    /// [`Tx::reap`](crate::store::Tx::reap) itself waits until then.
     ///
     /// # Errors
     ///
@@ -39,7 +39,8 @@ impl ReadTx<'_> {
         Ok(self.raw().next_expiry()?)
     }
 
-    /// Returns the latest sensor of each of these tasks, whether it still waits or has ended; `None` where there is none.
+    /// Returns the latest sensor of each of these tasks, whether it still waits or has ended; `None` where
+    /// there is none.
     ///
     /// # Errors
     ///
@@ -48,8 +49,8 @@ impl ReadTx<'_> {
         Ok(self.raw().sensors(tasks)?)
     }
 
-    /// Returns the events of ended sensors that are not acknowledged yet: those with a number above `after`, in order, at
-    /// most `limit`.
+    /// Returns the events of ended sensors that are not acknowledged yet: those with a number above `after`,
+    /// in order, at most `limit`.
     ///
     /// # Errors
     ///
@@ -67,7 +68,8 @@ impl ReadTx<'_> {
         Ok(self.raw().runs(keys)?)
     }
 
-    /// Returns one page of the runs that were active at some instant of the query's window, in the order of the query.
+    /// Returns one page of the runs that were active at some instant of the query's window, in the order of
+    /// the query.
     ///
     /// # Errors
     ///
@@ -76,7 +78,8 @@ impl ReadTx<'_> {
         Ok(self.raw().active_runs(query)?)
     }
 
-    /// Returns where the runs of [`Self::active_runs`] stand in its order. Without a filter the records are not read.
+    /// Returns where the runs of [`Self::active_runs`] stand in its order. Without a filter the records are
+    /// not read.
     ///
     /// # Errors
     ///
@@ -85,7 +88,8 @@ impl ReadTx<'_> {
         Ok(self.raw().active_run_places(query)?)
     }
 
-    /// Returns how many runs were active at some instant of the query's window. The page of the query counts for nothing.
+    /// Returns how many runs were active at some instant of the query's window. The page of the query counts
+    /// for nothing.
     ///
     /// # Errors
     ///

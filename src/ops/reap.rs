@@ -21,11 +21,13 @@ pub struct Reaped {
 }
 
 impl Tx<'_> {
-    /// Ends at most `limit` leases that expired at `now` or earlier: their slots come back, and the tasks are scheduled again,
-    /// retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls under these leases are stale.
+    /// Ends at most `limit` leases that expired at `now` or earlier: their slots come back, and the tasks are
+    /// scheduled again, retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls
+    /// under these leases are stale.
     ///
-    /// It ends what has expired, whatever kept the holder from renewing. [`Reaper`](crate::service::Reaper) waits where it was
-    /// itself held up; a host that calls this function in a transaction of its own decides that on its own.
+    /// It ends what has expired, whatever kept the holder from renewing. [`Reaper`](crate::service::Reaper)
+    /// waits where it was itself held up; a host that calls this function in a transaction of its own decides
+    /// that on its own.
     ///
     /// # Errors
     ///

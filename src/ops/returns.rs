@@ -15,7 +15,8 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// The task, as it was before its move, keeps only `kept` of its slots and does not hold a lease any more.
+    /// The task, as it was before its move, keeps only `kept` of its slots and does not hold a lease any
+    /// more.
     pub(super) fn add(&mut self, was: &TaskRecord, kept: u32) {
         let back = was.held_slots.saturating_sub(kept);
         if back > 0 {

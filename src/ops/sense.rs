@@ -27,13 +27,13 @@ pub enum Registered {
     NotRunning,
     /// The lease is stale. Nothing was changed; stop the work.
     Stale,
-    /// The operator's settings do not let the task wait as a sensor. Nothing was changed: it runs on under its lease, and
-    /// the host pokes by itself.
+    /// The operator's settings do not let the task wait as a sensor. Nothing was changed: it runs on under
+    /// its lease, and the host pokes on its own.
     Ineligible(Ineligible),
 }
 
 impl Registered {
-    /// True if the host keeps the task and pokes by itself.
+    /// True if the host keeps the task and pokes on its own.
     pub fn host_pokes(&self) -> bool {
         matches!(self, Self::Ineligible(_))
     }
@@ -42,8 +42,8 @@ impl Registered {
 impl Tx<'_> {
     /// Registers running tasks as sensors, and gives their slots back, in one transaction.
     ///
-    /// Their limits come free, too. What they registered before is replaced. Of two sensors for one lease the first counts.
-    /// No settings are asked; see [`register_with`](crate::store::Tx::register_with).
+    /// Their limits come free, too. What they registered before is replaced. Of two sensors for one lease the
+    /// first counts. No settings are asked; see [`register_with`](crate::store::Tx::register_with).
     ///
     /// # Errors
     ///
@@ -108,17 +108,20 @@ fn keeping_pools<'a>(
 }
 
 impl Tx<'_> {
-    /// Ends sensors: each task that is still sensing under that registration moves on, and an event is kept for the host.
+    /// Ends sensors: each task that is still sensing under that registration moves on, and an event is kept
+    /// for the host.
     ///
-    /// A sensor that failed, could not be looked at for too long or overran its execution timeout fails the attempt: the task's
-    /// policy decides whether it is retried. One that timed out ([`EndReason::TimedOut`]) is not retried: it had its time.
+    /// A sensor that failed, could not be looked at for too long or overran its execution timeout fails the
+    /// attempt: the task's policy decides whether it is retried. One that timed out ([`EndReason::TimedOut`])
+    /// is not retried: it had its time.
     ///
-    /// A task that is resumed did not fail: the attempt that registered does not count against its retry policy.
+    /// A task that is resumed did not fail: the attempt that registered does not count against its retry
+    /// policy.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`, [`Invalid::TooManyBytes`] for a value or message
-    /// above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
+    /// [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`, [`Invalid::TooManyBytes`] for
+    /// a value or message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
     pub fn end_sensors(&mut self, now: DateTime<Utc>, ends: &[(LeaseRef, Ending)]) -> Result<Vec<Moved>> {
         self.whole(|tx| {
             let now = time::truncate(now);

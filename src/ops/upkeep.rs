@@ -19,11 +19,12 @@ impl Tx<'_> {
         Ok(self.raw().acknowledge_events(seqs)?)
     }
 
-    /// Deletes at most `limit` tasks that ended longer ago than `keep`, earliest first, with their sensors, and returns how many.
+    /// Deletes at most `limit` tasks that ended longer ago than `keep`, earliest first, with their sensors,
+    /// and returns how many.
     ///
-    /// Tasks that were sensors are kept for a minute at least. Pokers learn of an end from the sensor's row; a poker that misses a
-    /// row whose end it has not seen reads all its sensors again. Tasks with an event that is not acknowledged stay in any case.
-    /// A [`Reaper`](crate::service::Reaper) does this on its own.
+    /// Tasks that were sensors are kept for a minute at least. Pokers learn of an end from the sensor's row;
+    /// a poker that misses a row whose end it has not seen reads all its sensors again. Tasks with an event
+    /// that is not acknowledged stay in any case. A [`Reaper`](crate::service::Reaper) does this on its own.
     ///
     /// # Errors
     ///
@@ -32,8 +33,9 @@ impl Tx<'_> {
         Ok(self.raw().forget_ended(time::sub(now, keep), sensors_before(now, keep), limit)?)
     }
 
-    /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not, and returns how many. A
-    /// [`Reaper`](crate::service::Reaper) with [`keep_events`](crate::service::ReaperOptions::keep_events) does this on its own.
+    /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not, and
+    /// returns how many. A [`Reaper`](crate::service::Reaper) with
+    /// [`keep_events`](crate::service::ReaperOptions::keep_events) does this on its own.
     ///
     /// # Errors
     ///
@@ -51,9 +53,11 @@ impl Tx<'_> {
         Ok(self.raw().delete_runs(keys)?)
     }
 
-    /// Deletes at most `limit` closed runs that both started and stopped before an instant, and returns how many.
+    /// Deletes at most `limit` closed runs that both started and stopped before an instant, and returns how
+    /// many.
     ///
-    /// Open runs stay, however old. Which go first is the store's choice; call again until fewer than `limit` went.
+    /// Open runs stay, however old. Which go first is the store's choice; call again until fewer than `limit`
+    /// went.
     ///
     /// # Errors
     ///

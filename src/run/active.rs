@@ -8,10 +8,10 @@ const OPEN: Point = Point::MAX;
 
 /// Spans of time with a key each, open at their end or not, and which of them are active in a window.
 ///
-/// Inserts, closes and deletes in any order, in time that grows with the logarithm of what is there; a window costs at most
-/// [`MOST_SEEKS`](super::index::MOST_SEEKS) searches and what it answers. It is what [`crate::store::MemoryStore`] keeps for each
-/// namespace; hosts that have records of their own can use it alone. With keys of 4 bytes it takes about 100 bytes per span.
-/// See [`super::index`] for the rules.
+/// Inserts, closes and deletes in any order, in time that grows with the logarithm of what is there; a window
+/// costs at most [`MOST_SEEKS`](super::index::MOST_SEEKS) searches and what it answers. It is what
+/// [`crate::store::MemoryStore`] keeps for each namespace; hosts that have records of their own can use it
+/// alone. With keys of 4 bytes it takes about 100 bytes per span. See [`super::index`] for the rules.
 ///
 /// # Examples
 ///
@@ -127,8 +127,8 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         true
     }
 
-    /// The keys of the spans active in `[begin, end)`: those that [surround](Self::surrounding) its first instant, in no
-    /// order, then those that start in it, by start and key.
+    /// The keys of the spans active in `[begin, end)`: those that [surround](Self::surrounding) its first
+    /// instant, in no order, then those that start in it, by start and key.
     pub fn active(&self, begin: Point, end: Point) -> impl Iterator<Item = &K> {
         let (begin, end) = if begin < end { (begin, end) } else { (0, 0) };
         let started =
@@ -136,8 +136,8 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         self.surrounding(begin).chain(started.map(|(_, key, _)| key))
     }
 
-    /// The spans that start from `begin` on, after the key if there is one with this start, and before `end`; by start and
-    /// key. One that stops before it starts may have stopped before `begin` too.
+    /// The spans that start from `begin` on, after the key if there is one with this start, and before `end`;
+    /// by start and key. One that stops before it starts may have stopped before `begin` too.
     pub fn started<'a>(
         &'a self,
         begin: Point,
@@ -172,7 +172,8 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         2 + forks.left.iter().chain(&forks.right).filter(|at| self.levels.has(**at)).count()
     }
 
-    /// The keys of at most `limit` closed spans that both start and stop before this; which of more is not said.
+    /// The keys of at most `limit` closed spans that both start and stop before this; which of more is not
+    /// said.
     pub fn stopped_before(&self, before: Point, limit: usize) -> Vec<K> {
         let mut found = Vec::new();
         let mut high = before;

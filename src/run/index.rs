@@ -1,29 +1,32 @@
 //! The fork-node index: where a run is filed, and which ranges hold the answer to a window.
 //!
-//! 1. Instants are mapped to unsigned numbers in order ([`Point`]). A closed run covers the numbers `start..=stop` and
-//!    is filed under the *roundest* of them, the one with most trailing zero bits: its [`node`].
-//! 2. Four orders are kept: all runs by `start`; the open ones by `start`; the closed ones by `(node, start)` and by
-//!    `(node, stop)`.
-//! 3. The window `[begin, end)` is answered in two parts. What *starts in it* is a hit: one range of the starts.
-//! 4. What *surrounds its first instant* started before `begin` and has not stopped before it. Of the open runs these are
-//!    the ones with `start < begin`: one range.
-//! 5. Of the closed runs with their node below `begin`, only nodes matter that are `begin` with its lowest set bits
-//!    cleared one by one; there, the runs with `stop >= begin` are hits.
-//! 6. Of the nodes from `begin` on, only `((last >> j) | 1) << j` for each zero bit `j` of `last = begin - 1`; there, the
-//!    runs with `start < begin` are hits.
-//! 7. On each [`level`] an instant has one fork at most. Where no run is filed on that level, or none that reaches from
-//!    before the instant to after it, the fork is skipped.
+//! 1. Instants are mapped to unsigned numbers in order ([`Point`]). A closed run covers the numbers
+//!    `start..=stop` and is filed under the *roundest* of them, the one with most trailing zero bits: its
+//!    [`node`].
+//! 2. Four orders are kept: all runs by `start`; the open ones by `start`; the closed ones by `(node, start)`
+//!    and by `(node, stop)`.
+//! 3. The window `[begin, end)` is answered in two parts. What *starts in it* is a hit: one range of the
+//!    starts.
+//! 4. What *surrounds its first instant* started before `begin` and has not stopped before it. Of the open
+//!    runs these are the ones with `start < begin`: one range.
+//! 5. Of the closed runs with their node below `begin`, only nodes matter that are `begin` with its lowest
+//!    set bits cleared one by one; there, the runs with `stop >= begin` are hits.
+//! 6. Of the nodes from `begin` on, only `((last >> j) | 1) << j` for each zero bit `j` of `last = begin -
+//!    1`; there, the runs with `start < begin` are hits.
+//! 7. On each [`level`] an instant has one fork at most. Where no run is filed on that level, or none that
+//!    reaches from before the instant to after it, the fork is skipped.
 //!
-//! Why 5 loses nothing: let `w < begin <= stop` be the node of a run, with `j` trailing zeros. No other number of the run
-//! has as many, so `begin < w + 2^j`; hence `begin` and `w` agree from bit `j` up, and `w` is `begin` with its low `j` bits
-//! cleared. 6 is the mirror image. A set bit of `begin` makes a fork of 5, and a zero bit of `begin - 1` one of 6; the two
-//! numbers differ in the lowest set bit of `begin` and below only, so there are at most 65 forks, and with 3 and 4 at most
-//! [`MOST_SEEKS`] ranges. Every row in them is a hit: age, length of runs and storms of equal starts change nothing.
-//! Source: the RI-tree (Kriegel, Poetke, Seidl, VLDB 2000) in its static form; the answer in two parts and the skipped
-//! levels are added here.
+//! Why 5 loses nothing: let `w < begin <= stop` be the node of a run, with `j` trailing zeros. No other
+//! number of the run has as many, so `begin < w + 2^j`; hence `begin` and `w` agree from bit `j` up, and `w`
+//! is `begin` with its low `j` bits cleared. 6 is the mirror image. A set bit of `begin` makes a fork of 5,
+//! and a zero bit of `begin - 1` one of 6; the two numbers differ in the lowest set bit of `begin` and below
+//! only, so there are at most 65 forks, and with 3 and 4 at most [`MOST_SEEKS`] ranges. Every row in them is
+//! a hit: age, length of runs and storms of equal starts change nothing. Source: the RI-tree (Kriegel,
+//! Poetke, Seidl, VLDB 2000) in its static form; the answer in two parts and the skipped levels are added
+//! here.
 //!
-//! A run whose stop lies before its start is filed under its start; the rule is checked again on every row of 3, the only
-//! range in which such a run can lie wrongly, so that it is answered rightly too.
+//! A run whose stop lies before its start is filed under its start; the rule is checked again on every row of
+//! 3, the only range in which such a run can lie wrongly, so that it is answered rightly too.
 
 use chrono::{DateTime, Utc};
 

@@ -9,7 +9,8 @@ use crate::time;
 
 /// Where a run stands in an answer: by start, then namespace, then id.
 ///
-/// The place of the last run of a page is where the next page goes on, whether that run is still there or not.
+/// The place of the last run of a page is where the next page goes on, whether that run is still there or
+/// not.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunPlace {
@@ -42,7 +43,8 @@ impl RunPlace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ActiveQuery {
-    /// The tenants that are asked about; none named means all of them. Repetitions and unknown ones do no harm.
+    /// The tenants that are asked about; none named means all of them. Repetitions and unknown ones do no
+    /// harm.
     pub namespaces: Vec<Namespace>,
     /// The window's first instant.
     pub begin: DateTime<Utc>,
@@ -128,8 +130,8 @@ impl ActiveQuery {
             && (self.workflows.is_empty() || workflow.is_some_and(listed))
     }
 
-    /// True if the run is in the answer when all of it is asked for at once: by the rule, its namespace, status and
-    /// workflow. [`Self::after`] and [`Self::limit`] are not looked at.
+    /// True if the run is in the answer when all of it is asked for at once: by the rule, its namespace,
+    /// status and workflow. [`Self::after`] and [`Self::limit`] are not looked at.
     pub fn wants(&self, run: &RunRecord) -> bool {
         run.is_active(self.begin, self.end)
             && (self.namespaces.is_empty() || self.namespaces.contains(&run.key.namespace))

@@ -234,8 +234,9 @@ impl RunRecord {
         self
     }
 
-    /// The same run, open again: a stop that was reported too early, as was learned at this instant. It goes on as running. If
-    /// it is watched, this is a sign of life; if it was suspended when it was closed, the suspension ended at the old stop.
+    /// The same run, open again: a stop that was reported too early, as was learned at this instant. It goes
+    /// on as running. If it is watched, this is a sign of life; if it was suspended when it was closed, the
+    /// suspension ended at the old stop.
     ///
     /// # Examples
     ///

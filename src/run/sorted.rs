@@ -97,8 +97,8 @@ impl<T: Ord + Clone> Sorted<T> {
         }
     }
 
-    /// The entries from the first on that is not `before` the place asked for. `before` must hold for a beginning of
-    /// the sequence.
+    /// The entries from the first on that is not `before` the place asked for. `before` must hold for a
+    /// beginning of the sequence.
     pub(super) fn from(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> + Clone {
         let at = self.firsts.partition_point(&before).saturating_sub(1);
         let place = self.blocks.get(at).map_or(0, |block| block.partition_point(&before));

@@ -1,14 +1,14 @@
 //! Which shards a worker should hold.
 //!
-//! The shard codes are split evenly into a fixed number of shards. Each shard is leased by one worker at a time. A worker
-//! that joins, leaves or dies changes everybody's quota; each worker then releases what it has too much and takes what
-//! is free, until all hold their quotas. Nobody takes a shard from a live holder: a shard is poked by one worker at
-//! a time as long as leases hold.
+//! The shard codes are split evenly into a fixed number of shards. Each shard is leased by one worker at a
+//! time. A worker that joins, leaves or dies changes everybody's quota; each worker then releases what it has
+//! too much and takes what is free, until all hold their quotas. Nobody takes a shard from a live holder: a
+//! shard is poked by one worker at a time as long as leases hold.
 //!
-//! When nobody could renew for longer than a lease, all workers look dead to the first one that comes back. It takes only
-//! what it held itself, and leaves to the others what they held, for a third of a lease (see `Comeback`): then whoever is
-//! still missing is dead. A worker that renewed in time waits for nobody: what a dead worker held, it takes when the lease
-//! ends.
+//! When nobody could renew for longer than a lease, all workers look dead to the first one that comes back.
+//! It takes only what it held itself, and leaves to the others what they held, for a third of a lease (see
+//! `Comeback`): then whoever is still missing is dead. A worker that renewed in time waits for nobody: what a
+//! dead worker held, it takes when the lease ends.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -39,7 +39,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that splits `codes` into `shards`, and counts as alive until this instant. Its incarnation is 0.
+    /// A worker that splits `codes` into `shards`, and counts as alive until this instant. Its incarnation is
+    /// 0.
     pub fn new(name: Holder, codes: ShardLimit, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
         Self { name, incarnation: 0, codes, shards, expires_at }
     }
@@ -51,7 +52,8 @@ impl Worker {
         self
     }
 
-    /// Until when another incarnation of its name counts as alive; `None` if there is none among these workers.
+    /// Until when another incarnation of its name counts as alive; `None` if there is none among these
+    /// workers.
     pub(crate) fn twin(&self, live: &[Self]) -> Option<DateTime<Utc>> {
         let twin = |other: &&Self| other.name == self.name && other.incarnation != self.incarnation;
         live.iter().find(twin).map(|twin| twin.expires_at)
@@ -101,7 +103,8 @@ impl ShardWrite {
     }
 }
 
-/// How many of `shards` the worker at `place` among `workers` live ones should hold: they differ by at most one.
+/// How many of `shards` the worker at `place` among `workers` live ones should hold: they differ by at most
+/// one.
 ///
 /// # Examples
 ///
@@ -117,8 +120,8 @@ pub fn quota(shards: u32, workers: usize, place: usize) -> u32 {
 
 /// A worker's beginning, or its return after it did not renew in time.
 ///
-/// Perhaps all others were held up as it was, for instance because the store could not be reached. So for a third of a lease it
-/// does not take what others may come back for.
+/// Perhaps all others were held up as it was, for instance because the store could not be reached. So for a
+/// third of a lease it does not take what others may come back for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Comeback {
     at: DateTime<Utc>,
@@ -127,8 +130,9 @@ pub(crate) struct Comeback {
 }
 
 impl Comeback {
-    /// The comeback of a worker that renews at `now`, and by its last renewal counts as alive until `alive_until`: `None` if it
-    /// renews in time, that is less than two thirds of a lease after the last time.
+    /// The comeback of a worker that renews at `now`, and by its last renewal counts as alive until
+    /// `alive_until`: `None` if it renews in time, that is less than two thirds of a lease after the last
+    /// time.
     pub(crate) fn of(alive_until: Option<DateTime<Utc>>, now: DateTime<Utc>, ttl: Duration) -> Option<Self> {
         match alive_until {
             None => Some(Self { at: now, gone_by: DateTime::<Utc>::MIN_UTC }),
@@ -202,8 +206,9 @@ impl Claim<'_> {
 
     /// The shards that are free and not to be taken yet, because their holders may come back.
     ///
-    /// A worker that holds nothing, a new one mostly, replaces one of the holders: the one whose lease ended first. So it has
-    /// work at once, and a fleet that starts again under other names shares out what the old one held.
+    /// A worker that holds nothing, a new one mostly, replaces one of the holders: the one whose lease ended
+    /// first. So it has work at once, and a fleet that starts again under other names shares out what the old
+    /// one held.
     fn left_to_others(&self, leases: &[ShardLease]) -> BTreeSet<u32> {
         let Some(comeback) = self.comeback else { return BTreeSet::new() };
         let others = |lease: &&ShardLease| lease.holder.as_ref().is_some_and(|holder| holder != self.me);
@@ -219,8 +224,8 @@ impl Claim<'_> {
     }
 }
 
-/// What worker `me` should write, if it renews in time: renewals of what it holds, releases of what it holds beyond its quota,
-/// claims of what is free.
+/// What worker `me` should write, if it renews in time: renewals of what it holds, releases of what it holds
+/// beyond its quota, claims of what is free.
 ///
 /// `leases` are all shards that were ever held, `live` all live workers, with or without `me`.
 ///
@@ -310,8 +315,9 @@ mod tests {
     }
 
     proptest! {
-        /// After a stall of all, whoever comes back in whichever order, under old names and new ones: nobody holds more than the
-        /// largest quota of the fleet before while others may come, and a third of a lease later all shards are held by quota.
+        /// After a stall of all, whoever comes back in whichever order, under old names and new ones: nobody
+        /// holds more than the largest quota of the fleet before while others may come, and a third of a
+        /// lease later all shards are held by quota.
         #[test]
         fn after_a_stall_shards_are_left_to_others_and_none_for_long(
             shards in 1_u32..40,

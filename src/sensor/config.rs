@@ -1,4 +1,5 @@
-//! Whether tasks wait as sensors at all, and which: the operator's switches, by the names that Airflow gave them.
+//! Whether tasks wait as sensors at all, and which: the operator's switches, by the names that Airflow gave
+//! them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,9 +14,9 @@ use crate::shard::ShardLimit;
 
 /// The operator's settings for sensors, by the names of the section `[smart_sensor]` of Airflow 2.0 to 2.3.
 ///
-/// They switch sensors on and off, for all or by kind, without a change to any workflow: a task that may not wait as a
-/// sensor is told so when it registers, and its host pokes by itself. Unknown fields are refused; a field that is left out
-/// has its default.
+/// They switch sensors on and off, for all or by kind, without a change to any workflow: a task that may not
+/// wait as a sensor is told so when it registers, and its host pokes by itself. Unknown fields are refused; a
+/// field that is left out has its default.
 ///
 /// | field | default | Airflow's | |
 /// |---|---|---|---|

@@ -20,8 +20,8 @@ pub enum Poked {
     NotYet,
     /// It has come; the host's text travels with it to each sensor.
     Landed(Option<String>),
-    /// The poke could not look: network, quota, a panic, a deadline passed. It is tried again, after longer and longer pauses;
-    /// in the end the sensor is given up (see [`super::Outage`]).
+    /// The poke could not look: network, quota, a panic, a deadline passed. It is tried again, after longer
+    /// and longer pauses; in the end the sensor is given up (see [`super::Outage`]).
     Unreachable(String),
     /// It will never come: waiting on is pointless.
     Failed(String),
@@ -181,8 +181,8 @@ impl From<&SensorRecord> for Terms {
 
 /// What an answer at `now` does to one of the sensors that share the poke; none if it goes on waiting.
 ///
-/// A landing beats a timeout that has passed meanwhile; a poke that could not look never does. How long a sensor bears pokes that
-/// cannot look is for [`super::give_up`].
+/// A landing beats a timeout that has passed meanwhile; a poke that could not look never does. How long a
+/// sensor bears pokes that cannot look is for [`super::give_up`].
 ///
 /// # Examples
 ///

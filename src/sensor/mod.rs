@@ -1,8 +1,9 @@
 //! Sensors: tasks that wait for something, without a lease and without a worker each.
 //!
-//! A running task *registers*: it names a kind, a poke context (what to look at) and how long to wait, and in the same
-//! transaction gives its slots back. Sensors of equal kind and equal canonical context form one *poke group*; a group
-//! is poked once per due time for all its members, by the worker whose shard range holds its fingerprint.
+//! A running task *registers*: it names a kind, a poke context (what to look at) and how long to wait, and in
+//! the same transaction gives its slots back. Sensors of equal kind and equal canonical context form one
+//! *poke group*; a group is poked once per due time for all its members, by the worker whose shard range
+//! holds its fingerprint.
 
 mod claim;
 mod config;

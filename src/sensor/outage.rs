@@ -49,10 +49,11 @@ impl Outage {
     }
 }
 
-/// The interval at which a target is looked at that could not be looked at `failures` times in a row: doubled by each after the
-/// first, at most `longest`, never less than the interval itself.
+/// The interval at which a target is looked at that could not be looked at `failures` times in a row: doubled
+/// by each after the first, at most `longest`, never less than the interval itself.
 ///
-/// Where `longest` is the interval times a power of two, the due times of the longer interval are due times of the shorter one.
+/// Where `longest` is the interval times a power of two, the due times of the longer interval are due times
+/// of the shorter one.
 ///
 /// # Examples
 ///
@@ -69,10 +70,11 @@ pub fn backed_off(interval: Duration, failures: u32, longest: Duration) -> Durat
     interval.saturating_mul(factor).min(longest).max(interval)
 }
 
-/// The end of a sensor whose target could not be looked at for as long as `window`; none if it goes on waiting.
+/// The end of a sensor whose target could not be looked at for as long as `window`; none if it goes on
+/// waiting.
 ///
-/// The time runs from the first such answer, or from the registration if that came later. The attempt fails, and the task's retry
-/// policy decides; or it is skipped, as the sensor's settings say.
+/// The time runs from the first such answer, or from the registration if that came later. The attempt fails,
+/// and the task's retry policy decides; or it is skipped, as the sensor's settings say.
 ///
 /// # Examples
 ///

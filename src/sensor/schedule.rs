@@ -10,9 +10,10 @@ use crate::time;
 
 /// The first due time after `after` of a group with this fingerprint and interval.
 ///
-/// Due times lie on a grid of the interval, shifted by the fingerprint: every process computes the same ones, nothing
-/// is stored, a restart needs no counter, and groups of equal interval are spread over it instead of falling due
-/// together. Saturates at the last instant that chrono can hold. An interval below a microsecond counts as one.
+/// Due times lie on a grid of the interval, shifted by the fingerprint: every process computes the same ones,
+/// nothing is stored, a restart needs no counter, and groups of equal interval are spread over it instead of
+/// falling due together. Saturates at the last instant that chrono can hold. An interval below a microsecond
+/// counts as one.
 ///
 /// # Examples
 ///
@@ -34,12 +35,13 @@ pub fn next_poke(fingerprint: Fingerprint, interval: Duration, after: DateTime<U
     time::from_micros(after.saturating_add(interval - past))
 }
 
-/// The interval of a sensor that has waited this long: constant, or doubled as often as whole doubled intervals fit
-/// into its age, at most [`Settings::max_interval`].
+/// The interval of a sensor that has waited this long: constant, or doubled as often as whole doubled
+/// intervals fit into its age, at most [`Settings::max_interval`].
 ///
-/// A sensor of interval `i` is thus looked at about `i`, `3i`, `7i`, `15i` … after it registered. The interval follows from the
-/// age alone, so nothing is counted and nothing stored; and because it is `i` times a power of two until it reaches the longest,
-/// the due times of the longer interval are due times of the shorter one.
+/// A sensor of interval `i` is thus looked at about `i`, `3i`, `7i`, `15i` … after it registered. The
+/// interval follows from the age alone, so nothing is counted and nothing stored; and because it is `i` times
+/// a power of two until it reaches the longest, the due times of the longer interval are due times of the
+/// shorter one.
 ///
 /// # Examples
 ///
@@ -87,8 +89,8 @@ mod tests {
     }
 
     proptest! {
-        /// Walking from poke to poke never waits longer than the age allows, and every due time of a longer interval is
-        /// one of the shorter.
+        /// Walking from poke to poke never waits longer than the age allows, and every due time of a longer
+        /// interval is one of the shorter.
         #[test]
         fn grows_with_the_age_in_nested_grids(
             print: u64,

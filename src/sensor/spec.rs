@@ -60,8 +60,8 @@ pub struct Settings {
     /// How long it waits, from its registration; at least one microsecond. A poker ends it then, for good.
     #[serde(rename = "timeout_s", with = "seconds")]
     pub timeout: Duration,
-    /// How long the attempt that registered may wait, from its registration; at least one microsecond. The attempt fails then,
-    /// and the task's retry policy decides (Airflow: `execution_timeout`).
+    /// How long the attempt that registered may wait, from its registration; at least one microsecond. The
+    /// attempt fails then, and the task's retry policy decides (Airflow: `execution_timeout`).
     #[serde(
         rename = "execution_timeout_s",
         with = "seconds::option",
@@ -73,7 +73,8 @@ pub struct Settings {
     /// otherwise). The smallest of the sensors of a group counts.
     #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub poke_timeout: Option<Duration>,
-    /// If given, the interval doubles as the sensor waits, until it is as long as this (see [`super::interval_at`]).
+    /// If given, the interval doubles as the sensor waits, until it is as long as this (see
+    /// [`super::interval_at`]).
     #[serde(rename = "max_interval_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub max_interval: Option<Duration>,
     /// What a landing does.
@@ -236,7 +237,8 @@ pub struct NewSensor {
     pub context: PokeContext,
     /// How long and how often it waits.
     pub settings: Settings,
-    /// Whether the task has callbacks of its own process. Asked by [`super::SmartSensorConfig::ineligible`]; not stored.
+    /// Whether the task has callbacks of its own process. Asked by [`super::SmartSensorConfig::ineligible`];
+    /// not stored.
     pub callbacks: TaskCallbacks,
 }
 

@@ -76,12 +76,12 @@ impl AdmitterOptions {
 
 /// Admits waiting tasks for one holder, tick by tick.
 ///
-/// Several admitters, in one process or in many, may work on one store: together they never grant more slots than a pool
-/// has, and never one task twice. Give each a holder's name of its own. Of two that share one, each still gets leases of its
-/// own, but nobody can tell from a lease whose it is.
+/// Several admitters, in one process or in many, may work on one store: together they never grant more slots
+/// than a pool has, and never one task twice. Give each a holder's name of its own. Of two that share one,
+/// each still gets leases of its own, but nobody can tell from a lease whose it is.
 ///
-/// Its store remembers the latest tick of it that granted something, so that it can ask what became of a commit whose end
-/// it does not know.
+/// Its store remembers the latest tick of it that granted something, so that it can ask what became of a
+/// commit whose end it does not know.
 ///
 /// # Examples
 ///
@@ -191,8 +191,9 @@ impl Admitter {
         }
     }
 
-    /// A name for the next tick that no other tick has, not even one of another admitter of this name, in another container,
-    /// that ticks at the same instant. The process's number tells a process from one that it forked.
+    /// A name for the next tick that no other tick has, not even one of another admitter of this name, in
+    /// another container, that ticks at the same instant. The process's number tells a process from one that
+    /// it forked.
     fn request(&mut self, now: DateTime<Utc>) -> Result<RequestId> {
         self.ticks += 1;
         let holder = self.holder.as_str();

@@ -5,7 +5,8 @@ use crate::sensor::SmartSensorConfig;
 
 /// The default options with the shard codes and shards of these settings.
 ///
-/// Whether sensors are switched on is asked when they register, not here: those that wait already are poked on.
+/// Whether sensors are switched on is asked when they register, not here: those that wait already are poked
+/// on.
 ///
 /// # Examples
 ///

@@ -21,19 +21,21 @@ const LONGEST_TEXT: usize = 2_048;
 
 /// Writes a line for each poke into the file where the log of the sensor's attempt belongs.
 ///
-/// Each line opens the file, appends to it and closes it: thousands of sensors hold no open file. Directories are made as
-/// needed. What goes wrong is counted ([`Self::failures`]) and passed over; the sensors go on. Clones share the count.
+/// Each line opens the file, appends to it and closes it: thousands of sensors hold no open file. Directories
+/// are made as needed. What goes wrong is counted ([`Self::failures`]) and passed over; the sensors go on.
+/// Clones share the count.
 ///
 /// # Paths
 ///
-/// A template is a relative path with `/` between its parts and these placeholders: `{namespace}`, `{workflow}`, `{run}`,
-/// `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out for tasks that are not mapped, so the last
-/// part, the file's name, must not name it. A log cannot lie
-/// outside the root, whatever names tasks have: bytes of names other than letters, digits and `_ - . + = @ : ,` are
-/// written as `%` and two hexadecimal digits (on Windows `:` too), `.` and `..` likewise, and of a part longer than 255 bytes
-/// the end is replaced by a hash of the whole. So different names have different paths where the file system minds upper and
-/// lower case, except in a part with several placeholders: `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give
-/// each placeholder a part of its own, with a text that tells the parts apart, as [`Self::AIRFLOW`] does.
+/// A template is a relative path with `/` between its parts and these placeholders: `{namespace}`,
+/// `{workflow}`, `{run}`, `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out
+/// for tasks that are not mapped, so the last part, the file's name, must not name it. A log cannot lie
+/// outside the root, whatever names tasks have: bytes of names other than letters, digits and `_ - . + = @ :
+/// ,` are written as `%` and two hexadecimal digits (on Windows `:` too), `.` and `..` likewise, and of a
+/// part longer than 255 bytes the end is replaced by a hash of the whole. So different names have different
+/// paths where the file system minds upper and lower case, except in a part with several placeholders:
+/// `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give each placeholder a part of its own,
+/// with a text that tells the parts apart, as [`Self::AIRFLOW`] does.
 ///
 /// # Examples
 ///
@@ -120,8 +122,8 @@ impl FileLog {
     ///
     /// # Errors
     ///
-    /// [`TemplateError`] if the template could lead outside the root, names what is not known, or does not name a file for
-    /// tasks that are not mapped.
+    /// [`TemplateError`] if the template could lead outside the root, names what is not known, or does not
+    /// name a file for tasks that are not mapped.
     pub fn new(root: impl Into<PathBuf>, template: &str) -> Result<Self, TemplateError> {
         let parts = template.split('/').map(pieces).collect::<Result<Vec<_>, _>>()?;
         if parts.last().is_some_and(|file| file.contains(&Piece::MapIndex)) {
@@ -213,8 +215,8 @@ fn safe(name: &str) -> String {
     text
 }
 
-/// A part of a path that is neither the directory itself nor the one above, and not too long. Its escapes are ASCII; text
-/// of the template may be more.
+/// A part of a path that is neither the directory itself nor the one above, and not too long. Its escapes are
+/// ASCII; text of the template may be more.
 fn bounded(name: String) -> String {
     match name.as_str() {
         "." => return "%2E".to_owned(),

@@ -1,8 +1,9 @@
 //! Services: what drives the pure core over a store.
 //!
-//! A service is a step, `tick(now) -> Report`. It keeps no time: a host calls it from a loop of its own, from a timer, from a test
-//! with a [`crate::clock::ManualClock`], or lets [`run_blocking`] do so on a thread that the host made. Each report says when the
-//! next step is due. Only the [`Poker`] has threads, for the host's pokes; they end with it.
+//! A service is a step, `tick(now) -> Report`. It keeps no time: a host calls it from a loop of its own, from
+//! a timer, from a test with a [`crate::clock::ManualClock`], or lets [`run_blocking`] do so on a thread that
+//! the host made. Each report says when the next step is due. Only the [`Poker`] has threads, for the host's
+//! pokes; they end with it.
 //!
 //! | service | one tick |
 //! |---|---|
@@ -13,8 +14,8 @@
 //!
 //! Programs on a tokio runtime find all of it awaited in the module `tokio` (feature `tokio`).
 //!
-//! What a host does with a task in between (start, renew, finish, register as a sensor) are the verbs in [`crate::ops`].
-//! Numbers for its metrics come from [`observer`].
+//! What a host does with a task in between (start, renew, finish, register as a sensor) are the verbs in
+//! [`crate::ops`]. Numbers for its metrics come from [`observer`].
 
 mod admitter;
 mod config;

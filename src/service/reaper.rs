@@ -16,7 +16,8 @@ use crate::time;
 
 /// How a [`Reaper`] works.
 ///
-/// Defaults: 1,000 leases a tick; a grace of 20 s; ended tasks are kept for ever, and so are events until they are acknowledged.
+/// Defaults: 1,000 leases a tick; a grace of 20 s; ended tasks are kept for ever, and so are events until
+/// they are acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReaperOptions {
@@ -37,7 +38,8 @@ impl Default for ReaperOptions {
 }
 
 impl ReaperOptions {
-    /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by [`Reaper::new`].
+    /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by
+    /// [`Reaper::new`].
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -46,9 +48,10 @@ impl ReaperOptions {
 
     /// Sets how long holders may still renew after the reaper was held up.
     ///
-    /// Choose it above the interval at which holders renew, which is a third of a lease as a rule. [`Duration::ZERO`] ends
-    /// what has expired at every tick, also at the first: for a program whose holders all renew before its reaper ticks,
-    /// for one that makes a reaper for each tick, and for one that jumps in virtual time.
+    /// Choose it above the interval at which holders renew, which is a third of a lease as a rule.
+    /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose holders
+    /// all renew before its reaper ticks, for one that makes a reaper for each tick, and for one that jumps
+    /// in virtual time.
     #[must_use]
     pub fn grace(mut self, length: Duration) -> Self {
         self.grace = length;
@@ -58,18 +61,19 @@ impl ReaperOptions {
     /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new task.
     ///
     /// Two things keep a task longer. While events of it are not acknowledged it stays
-    /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets [`Self::keep_events`]. And a task that
-    /// was a sensor stays for a minute at least, so that the pokers that share its target learn of its end; one that looks more
-    /// seldom reads all its sensors again.
+    /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
+    /// [`Self::keep_events`]. And a task that was a sensor stays for a minute at least, so that the pokers
+    /// that share its target learn of its end; one that looks more seldom reads all its sensors again.
     #[must_use]
     pub fn keep_ended(mut self, length: Duration) -> Self {
         self.keep_ended = Some(length);
         self
     }
 
-    /// Forgets events this long after they were noted, acknowledged or not. What a [`Delivery`](super::Delivery) has not delivered
-    /// by then it never delivers. Zero suits a host without use for events. They go in the order in which they were noted, so one
-    /// that was noted by a clock that ran ahead keeps those behind it until its instant has passed.
+    /// Forgets events this long after they were noted, acknowledged or not. What a
+    /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host without
+    /// use for events. They go in the order in which they were noted, so one that was noted by a clock that
+    /// ran ahead keeps those behind it until its instant has passed.
     #[must_use]
     pub fn keep_events(mut self, length: Duration) -> Self {
         self.keep_events = Some(length);
@@ -87,13 +91,15 @@ pub struct ReapReport {
     pub forgotten: usize,
     /// How many events it forgot that nobody had acknowledged ([`ReaperOptions::keep_events`]).
     pub events_forgotten: usize,
-    /// How many tasks it would have forgotten if their events were acknowledged: of those that the oldest events belong to,
-    /// as many events as the tick's limit. 0 if ended tasks are kept for ever.
+    /// How many tasks it would have forgotten if their events were acknowledged: of those that the oldest
+    /// events belong to, as many events as the tick's limit. 0 if ended tasks are kept for ever.
     pub kept_by_events: usize,
-    /// Until when expired leases are left alone, because the reaper just started or was held up; `None` if they are not.
+    /// Until when expired leases are left alone, because the reaper just started or was held up; `None` if
+    /// they are not.
     pub waits_until: Option<DateTime<Utc>>,
-    /// When the next tick is due: at the earliest expiry of the leases that are left, or when the wait is over, but within one
-    /// grace. The instant of this tick if it did as much as it was allowed to; `None` if there are no leases and no grace.
+    /// When the next tick is due: at the earliest expiry of the leases that are left, or when the wait is
+    /// over, but within one grace. The instant of this tick if it did as much as it was allowed to; `None` if
+    /// there are no leases and no grace.
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -103,25 +109,28 @@ pub struct ReapReport {
 ///
 /// # Grace
 ///
-/// What holds up a reaper may hold up the holders, too. So the first tick after a start ends no lease, and neither does one that
-/// finds that the reaper was held up: it comes late, more than a grace after the one before it, after ticks that failed, or it
-/// had to wait for the store. That includes a machine that was suspended and a clock that was set forward. Holders may then renew
-/// for one [grace](ReaperOptions::grace), counted from the instant at which the tick was let in; [`ReapReport::waits_until`]
-/// tells until when. A lease that expires after the wait is ended when it expires. Less than a twentieth of the grace does not
+/// What holds up a reaper may hold up the holders, too. So the first tick after a start ends no lease, and
+/// neither does one that finds that the reaper was held up: it comes late, more than a grace after the one
+/// before it, after ticks that failed, or it had to wait for the store. That includes a machine that was
+/// suspended and a clock that was set forward. Holders may then renew for one [grace](ReaperOptions::grace),
+/// counted from the instant at which the tick was let in; [`ReapReport::waits_until`] tells until when. A
+/// lease that expires after the wait is ended when it expires. Less than a twentieth of the grace does not
 /// count as late.
 ///
-/// Each reaper judges by its own ticks: one that was punctual goes on while another waits. A reaper asks to be called at least once
-/// a grace. A loop that calls it less often delays the end of a lease to the second tick after its expiry.
-/// A lease that had expired when a wait began is ended at the first tick after the wait, even if the machine slept through it.
+/// Each reaper judges by its own ticks: one that was punctual goes on while another waits. A reaper asks to
+/// be called at least once a grace. A loop that calls it less often delays the end of a lease to the second
+/// tick after its expiry. A lease that had expired when a wait began is ended at the first tick after the
+/// wait, even if the machine slept through it.
 ///
-/// A reaper remembers in memory alone. One that is made again for each tick, by a cron job for instance, waits at each of them and
-/// ends nothing: give it a grace of zero, or call [`Tx::reap`](crate::store::Tx::reap).
+/// A reaper remembers in memory alone. One that is made again for each tick, by a cron job for instance,
+/// waits at each of them and ends nothing: give it a grace of zero, or call
+/// [`Tx::reap`](crate::store::Tx::reap).
 ///
 /// # Rows of the host's own
 ///
-/// A tick commits on its own, and its report comes afterwards: if the process dies between the two, nobody reads it. A host that
-/// keeps rows of its own in step with its tasks calls [`Tx::reap`](crate::store::Tx::reap) in its own transaction
-/// instead, and changes them there.
+/// A tick commits on its own, and its report comes afterwards: if the process dies between the two, nobody
+/// reads it. A host that keeps rows of its own in step with its tasks calls
+/// [`Tx::reap`](crate::store::Tx::reap) in its own transaction instead, and changes them there.
 ///
 /// # Examples
 ///

@@ -25,13 +25,15 @@ pub trait Service {
     /// [`crate::Error`] if the store failed. The service goes on with its next tick.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Self::Report>;
 
-    /// The loop that takes the steps is woken by this handle: a service that has work between them may wake it.
+    /// The loop that takes the steps is woken by this handle: a service that has work between them may wake
+    /// it.
     fn woken_by(&mut self, handle: &LoopHandle) {
         let _ = handle;
     }
 
-    /// Nobody will read this report of the tick of that instant, for instance because the future that waited for it was
-    /// dropped: takes back what it would have handed to its reader. Most services hand over nothing.
+    /// Nobody will read this report of the tick of that instant, for instance because the future that waited
+    /// for it was dropped: takes back what it would have handed to its reader. Most services hand over
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -44,8 +46,8 @@ pub trait Service {
 
 /// What every report tells.
 pub trait Report: Debug {
-    /// When the next tick has something to do, as far as is known now; none if only others' writes can bring work. A past
-    /// instant asks for a tick at once.
+    /// When the next tick has something to do, as far as is known now; none if only others' writes can bring
+    /// work. A past instant asks for a tick at once.
     fn next_due(&self) -> Option<DateTime<Utc>>;
 }
 
@@ -137,8 +139,8 @@ impl LoopHandle {
         self.0.changed.wait_while_for(&mut state, idle, length);
     }
 
-    /// A future that is ready after [`Self::stop`], or after a wake that came since `seen` was read. It spawns nothing and
-    /// keeps no time, so it suits every async runtime.
+    /// A future that is ready after [`Self::stop`], or after a wake that came since `seen` was read. It
+    /// spawns nothing and keeps no time, so it suits every async runtime.
     ///
     /// # Examples
     ///
@@ -171,12 +173,14 @@ impl LoopHandle {
 
 /// Ticks a service until its handle is stopped or `each` breaks.
 ///
-/// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond; [`LoopHandle::wake`]
-/// ends the sleep. `each` sees every report and every error; after an error the loop goes on, unless `each` breaks, after
-/// 10 milliseconds, twice as long after each further error in a row, at most five seconds and at most `longest`: after a long
-/// failure of the store all loops are back within seconds.
+/// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond;
+/// [`LoopHandle::wake`] ends the sleep. `each` sees every report and every error; after an error the loop
+/// goes on, unless `each` breaks, after 10 milliseconds, twice as long after each further error in a row, at
+/// most five seconds and at most `longest`: after a long failure of the store all loops are back within
+/// seconds.
 ///
-/// It sleeps by the machine's time, whatever `clock` says: with a [`crate::clock::ManualClock`] call `tick` instead.
+/// It sleeps by the machine's time, whatever `clock` says: with a [`crate::clock::ManualClock`] call `tick`
+/// instead.
 ///
 /// # Examples
 ///

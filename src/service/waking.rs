@@ -4,10 +4,12 @@ use super::run::LoopHandle;
 use crate::error::Result;
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 
-/// Wakes a loop when a transaction committed that gave slots back, made tasks ready, or changed pools or limits.
+/// Wakes a loop when a transaction committed that gave slots back, made tasks ready, or changed pools or
+/// limits.
 ///
-/// Put it before the store that all parts of a process use, and the admitter's loop learns at once of what the others do;
-/// of what other processes do it learns at its next tick. On PostgreSQL, `PostgresStore::on_change` tells of those, too.
+/// Put it before the store that all parts of a process use, and the admitter's loop learns at once of what
+/// the others do; of what other processes do it learns at its next tick. On PostgreSQL,
+/// `PostgresStore::on_change` tells of those, too.
 ///
 /// # Examples
 ///

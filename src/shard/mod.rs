@@ -1,13 +1,14 @@
 //! Who polls what: fingerprints become shard codes, and each shard is a range of codes.
 //!
-//! A [`ShardCode`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000). [`range`] cuts the codes
-//! `[0, limit)` into n half-open ranges whose lengths differ by at most one, so every code is in exactly one of them. They are the
-//! ranges of AIP-17's smart sensors. Equal sensors have equal codes, and so one range, whose holder pokes once for all of them.
+//! A [`ShardCode`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000).
+//! [`range`] cuts the codes `[0, limit)` into n half-open ranges whose lengths differ by at most one, so
+//! every code is in exactly one of them. They are the ranges of AIP-17's smart sensors. Equal sensors have
+//! equal codes, and so one range, whose holder pokes once for all of them.
 //!
-//! A host sets two numbers: [`PokerOptions::shards`](crate::service::PokerOptions::shards), how many ranges there are, and
-//! [`PokerOptions::codes`](crate::service::PokerOptions::codes), the limit. Pokers lease the ranges, so only the ranges of a poker
-//! that comes or goes change hands. With another limit nearly all codes change: they are computed from the stored fingerprints,
-//! of which a code is only a cache.
+//! A host sets two numbers: [`PokerOptions::shards`](crate::service::PokerOptions::shards), how many ranges
+//! there are, and [`PokerOptions::codes`](crate::service::PokerOptions::codes), the limit. Pokers lease the
+//! ranges, so only the ranges of a poker that comes or goes change hands. With another limit nearly all codes
+//! change: they are computed from the stored fingerprints, of which a code is only a cache.
 
 use std::num::NonZeroU32;
 
@@ -133,9 +134,11 @@ impl TryFrom<(u32, u32)> for ShardRange {
     }
 }
 
-/// Returns the `index`-th of `n` ranges, counted from 0: the codes from `index * limit / n` up to below `(index + 1) * limit / n`.
+/// Returns the `index`-th of `n` ranges, counted from 0: the codes from `index * limit / n` up to below
+/// `(index + 1) * limit / n`.
 ///
-/// The lengths of the ranges differ by at most one. Where `n` exceeds the limit, some are empty; so is every range from `n` on.
+/// The lengths of the ranges differ by at most one. Where `n` exceeds the limit, some are empty; so is every
+/// range from `n` on.
 ///
 /// # Examples
 ///

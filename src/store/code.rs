@@ -1,4 +1,5 @@
-//! The numbers that stand for states and choices in tables, the same in every database. Once released they never change.
+//! The numbers that stand for states and choices in tables, the same in every database. Once released they
+//! never change.
 
 use crate::pool::Deferred;
 use crate::run::{RunStatus, StartMethod};
@@ -58,7 +59,8 @@ codes! {
     StartMethod { Manual = 0, Scheduled = 1, Triggered = 2 }
 }
 
-/// Scheduled, and waiting for an instant. A number of its own makes the index of ready tasks tell by the state alone.
+/// Scheduled, and waiting for an instant. A number of its own makes the index of ready tasks tell by the
+/// state alone.
 const LATER: i64 = 5;
 
 /// The number for a task in this state, with this due instant or none.

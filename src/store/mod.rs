@@ -1,8 +1,9 @@
 //! Storage: a store, its transactions, and the stores of the crate.
 //!
-//! Open a store ([`SqliteStore::open`], [`MemoryStore::new`], `PostgresStore::connect`), and use it by [`StoreExt::read`] and
-//! [`StoreExt::write`]. Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods are all that a host does with tasks, pools,
-//! limits, sensors and runs. The same [`Tx`] works in a transaction that the host owns.
+//! Open a store ([`SqliteStore::open`], [`MemoryStore::new`], `PostgresStore::connect`), and use it by
+//! [`StoreExt::read`] and [`StoreExt::write`]. Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods
+//! are all that a host does with tasks, pools, limits, sensors and runs. The same [`Tx`] works in a
+//! transaction that the host owns.
 //!
 //! A backend implements the traits in [`contract`].
 
@@ -62,8 +63,8 @@ pub struct StoreInfo {
     pub schema: u32,
     /// Whether what it committed survives the end of the process.
     pub durability: Durability,
-    /// How long a call waits for a connection of the store, and then again for other writers, before it returns
-    /// [`StoreErrorKind::Busy`]. `None`: without limit.
+    /// How long a call waits for a connection of the store, and then again for other writers, before it
+    /// returns [`StoreErrorKind::Busy`]. `None`: without limit.
     pub lock_timeout: Option<Duration>,
 }
 
@@ -100,13 +101,15 @@ pub trait Store: Debug + Send + Sync {
 
     /// Runs `body` in one transaction: commits if it answers `Ok`, rolls back if it answers `Err` or panics.
     ///
-    /// `body` runs once per call. It must not begin another transaction of the same store on its thread: the crate's stores
-    /// answer that with an error of kind `Backend`, where a store of the host's may wait for itself.
+    /// `body` runs once per call. It must not begin another transaction of the same store on its thread: the
+    /// crate's stores answer that with an error of kind `Backend`, where a store of the host's may wait for
+    /// itself.
     ///
     /// # Errors
     ///
-    /// What `body` answered, or the store's own failure. [`crate::error::StoreErrorKind::Indeterminate`] only if the
-    /// commit itself failed in a way that leaves its effect open. After an error the store goes on working.
+    /// What `body` answered, or the store's own failure. [`crate::error::StoreErrorKind::Indeterminate`] only
+    /// if the commit itself failed in a way that leaves its effect open. After an error the store goes on
+    /// working.
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 }
 
@@ -122,10 +125,10 @@ pub trait StoreExt {
     /// As [`Store::transact`].
     fn read<T>(&self, body: impl FnMut(&mut ReadTx<'_>) -> Result<T>) -> Result<T>;
 
-    /// Runs `body` in a transaction that writes; runs it again, up to [`CONFLICT_RETRIES`] times, when another
-    /// writer came between its decision and its commit, or when the database ended it for the sake of another transaction
-    /// (PostgreSQL's serialization failures and deadlocks). `body` must be free of other effects. Before each further run the
-    /// thread sleeps, 0.2 ms first, then longer, up to 10 ms.
+    /// Runs `body` in a transaction that writes; runs it again, up to [`CONFLICT_RETRIES`] times, when
+    /// another writer came between its decision and its commit, or when the database ended it for the sake of
+    /// another transaction (PostgreSQL's serialization failures and deadlocks). `body` must be free of other
+    /// effects. Before each further run the thread sleeps, 0.2 ms first, then longer, up to 10 ms.
     ///
     /// # Errors
     ///

@@ -16,9 +16,9 @@ thread_local! {
     static READS: Cell<Option<RunReads>> = const { Cell::new(None) };
 }
 
-/// Runs the body, and answers what its queries on this thread read of the active-run index of the crate's stores. Counting
-/// is off outside, and costs the stores in SQL a second statement per query inside. PostgreSQL counts the rows that it answers: it
-/// refuses others by itself.
+/// Runs the body, and answers what its queries on this thread read of the active-run index of the crate's
+/// stores. Counting is off outside, and costs the stores in SQL a second statement per query inside.
+/// PostgreSQL counts the rows that it answers: it refuses others by itself.
 pub fn count_run_reads<T>(body: impl FnOnce() -> T) -> (T, RunReads) {
     READS.set(Some(RunReads::default()));
     let answer = body();

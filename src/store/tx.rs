@@ -22,14 +22,17 @@ pub struct ReadTx<'a> {
     inner: Inner<'a>,
 }
 
-/// A transaction that writes: every verb that a host can use, and, by dereference, everything that [`ReadTx`] has.
+/// A transaction that writes: every verb that a host can use, and, by dereference, everything that [`ReadTx`]
+/// has.
 ///
-/// [`StoreExt::write`](super::StoreExt::write) hands it to its body. [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and
-/// [`postgres::tx`](super::postgres::tx) make it for a transaction that the host owns.
+/// [`StoreExt::write`](super::StoreExt::write) hands it to its body.
+/// [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and [`postgres::tx`](super::postgres::tx) make it
+/// for a transaction that the host owns.
 ///
-/// Verbs on items take many and return one value per item. Each is safe alone: no sequence of calls makes a counter wrong,
-/// unless a host commits its own transaction after an error. A method that returns an error may have done part of its
-/// work: roll back. [`StoreExt::write`](super::StoreExt::write) does so when its body returns the error.
+/// Verbs on items take many and return one value per item. Each is safe alone: no sequence of calls makes a
+/// counter wrong, unless a host commits its own transaction after an error. A method that returns an error
+/// may have done part of its work: roll back. [`StoreExt::write`](super::StoreExt::write) does so when its
+/// body returns the error.
 pub struct Tx<'a> {
     read: ReadTx<'a>,
     effects: Effects,
@@ -39,8 +42,8 @@ pub struct Tx<'a> {
 
 enum Inner<'a> {
     Borrowed(&'a mut (dyn StoreTx + 'a)),
-    /// Not boxed: a box of a trait object would borrow the host's transaction until it is dropped, so that the host could not
-    /// commit while its handle is in scope.
+    /// Not boxed: a box of a trait object would borrow the host's transaction until it is dropped, so that
+    /// the host could not commit while its handle is in scope.
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteBackend<'a>),
     #[cfg(feature = "postgres")]
@@ -48,11 +51,13 @@ enum Inner<'a> {
 }
 
 impl<'a> Tx<'a> {
-    /// Runs the body of a transaction on a backend's own. For authors of stores: see [`contract`](super::contract).
+    /// Runs the body of a transaction on a backend's own. For authors of stores: see
+    /// [`contract`](super::contract).
     ///
     /// # Errors
     ///
-    /// The body's, or [`Self::check_whole`]'s if the body ignored an error. The store rolls back after either.
+    /// The body's, or [`Self::check_whole`]'s if the body ignored an error. The store rolls back after
+    /// either.
     pub fn run<T>(
         backend: &'a mut (dyn StoreTx + 'a),
         body: impl FnOnce(&mut Self) -> Result<T>,
@@ -81,8 +86,8 @@ impl<'a> Tx<'a> {
         Self { read: ReadTx { inner }, effects: Effects::default(), broken: None }
     }
 
-    /// Runs a verb that writes several times. If the store fails in it, no further such verb runs, and [`Self::run`]
-    /// does not let the transaction be committed.
+    /// Runs a verb that writes several times. If the store fails in it, no further such verb runs, and
+    /// [`Self::run`] does not let the transaction be committed.
     pub(crate) fn whole<T>(&mut self, verb: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.check_whole()?;
         let before = self.effects.clone();
@@ -95,8 +100,9 @@ impl<'a> Tx<'a> {
         done
     }
 
-    /// Refuses a transaction in which the store failed halfway through a verb. [`Self::run`] asks this. Ask it before you
-    /// commit a transaction of your own in which you ignored an error, or in a store that wraps such a transaction.
+    /// Refuses a transaction in which the store failed halfway through a verb. [`Self::run`] asks this. Ask
+    /// it before you commit a transaction of your own in which you ignored an error, or in a store that wraps
+    /// such a transaction.
     ///
     /// # Errors
     ///
@@ -174,7 +180,8 @@ pub struct Effects {
     pub enqueued: usize,
     /// Whether tasks may have become ready, or capacity free: an admitter wants to look.
     pub wakes_admission: bool,
-    /// Conditional writes that found the row changed. A call whose lease was stale when it was read is not counted.
+    /// Conditional writes that found the row changed. A call whose lease was stale when it was read is not
+    /// counted.
     pub stale: Stale,
     moves: [usize; TaskState::ALL.len()],
 }

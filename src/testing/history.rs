@@ -1,11 +1,13 @@
 //! Checks, after the fact, what several processes did to one store.
 //!
-//! Each process writes down when it invoked an operation, when that returned, and what it answered. A process that was
-//! killed leaves an operation without a return: it may have taken effect or not, at any time since its invocation.
+//! Each process writes down when it invoked an operation, when that returned, and what it answered. A process
+//! that was killed leaves an operation without a return: it may have taken effect or not, at any time since
+//! its invocation.
 //!
-//! The check is *sound*: it reports only what cannot have happened in a correct store, whatever the order in which
-//! concurrent operations took effect. A lease counts as *surely held* from the return of the call that granted it to its
-//! expiry or the invocation of the first call that may have ended it, whichever comes first.
+//! The check is *sound*: it reports only what cannot have happened in a correct store, whatever the order in
+//! which concurrent operations took effect. A lease counts as *surely held* from the return of the call that
+//! granted it to its expiry or the invocation of the first call that may have ended it, whichever comes
+//! first.
 //!
 //! | rule | violated when |
 //! |---|---|
@@ -34,7 +36,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An instant of a clock that all processes share, in any unit. The stores' lease instants are of the same clock.
+/// An instant of a clock that all processes share, in any unit. The stores' lease instants are of the same
+/// clock.
 pub type Instant = u64;
 
 /// One granted lease.
@@ -226,7 +229,8 @@ impl History {
         Ok(leases)
     }
 
-    /// Applies renewals and ends in the order of their invocations, and checks that none was accepted too late.
+    /// Applies renewals and ends in the order of their invocations, and checks that none was accepted too
+    /// late.
     fn follow(&self, leases: &mut BTreeMap<LeaseId, Held<'_>>) -> Result<Summary, Violation> {
         let granted: BTreeMap<LeaseId, Instant> = leases.values().map(|held| (held.id, held.from)).collect();
         let mut events: Vec<&Event> = self.events.iter().collect();
@@ -290,7 +294,8 @@ impl History {
         Ok(())
     }
 
-    /// The most slots that a pool may have had at some instant in `since..=until`; none if it may have been unlimited.
+    /// The most slots that a pool may have had at some instant in `since..=until`; none if it may have been
+    /// unlimited.
     fn most(&self, pool: &str, since: Instant, until: Instant) -> Option<u32> {
         let sizes = self.sizes.get(pool).map_or(&[][..], Vec::as_slice);
         let overwritten = |size: &Size| {
@@ -306,7 +311,8 @@ impl History {
     }
 }
 
-/// A call under a lease was accepted: it must not surely have ended before, nor a later one of its task have begun.
+/// A call under a lease was accepted: it must not surely have ended before, nor a later one of its task have
+/// begun.
 fn check_accepted(
     held: &Held<'_>,
     event: &Event,

@@ -102,8 +102,8 @@ macro_rules! steps {
     };
 }
 
-/// Every verb of [`Tx`] that writes, and every other writing method of the contract, in an order in which each finds what it
-/// needs. Begins on an empty store; each writes something.
+/// Every verb of [`Tx`] that writes, and every other writing method of the contract, in an order in which
+/// each finds what it needs. Begins on an empty store; each writes something.
 ///
 /// # Examples
 ///

@@ -32,8 +32,8 @@ pub struct Sweep {
     pub calls: BTreeSet<&'static str>,
 }
 
-/// Lets every call of every operation of [`life`] fail once, by each of [`KINDS`], before and after its effect, on stores that
-/// `make` makes, and looks at everything afterwards:
+/// Lets every call of every operation of [`life`] fail once, by each of [`KINDS`], before and after its
+/// effect, on stores that `make` makes, and looks at everything afterwards:
 ///
 /// * an error is answered, of the kind that struck;
 /// * the state equals the one before the operation, or, if the commit took effect, the one after it;

@@ -9,12 +9,12 @@ use crate::id::SensorKind;
 use crate::sensor::Poked;
 use crate::service::{AsyncProbe, BoxFuture, OwnedPokeRequest, Poker};
 
-/// Looks whether what a kind of sensor waits for has come, without a thread of its own: [`Poke`](crate::service::Poke) as a
-/// future.
+/// Looks whether what a kind of sensor waits for has come, without a thread of its own:
+/// [`Poke`](crate::service::Poke) as a future.
 ///
-/// It runs as a task of the runtime that it was registered with ([`Poker::kind_async`]), and must not block it. At its deadline it is
-/// dropped and counts as [`Poked::Unreachable`]; so does a panic, which is caught. When the poker is dropped, or leaves, it is
-/// dropped at its next await, too.
+/// It runs as a task of the runtime that it was registered with ([`Poker::kind_async`]), and must not block
+/// it. At its deadline it is dropped and counts as [`Poked::Unreachable`]; so does a panic, which is caught.
+/// When the poker is dropped, or leaves, it is dropped at its next await, too.
 ///
 /// Functions from a request to a future are pokes.
 ///
@@ -58,7 +58,8 @@ where
     }
 }
 
-/// Looks for many targets of a kind in one future: [`PokeMany`](crate::service::PokeMany) without a thread of its own.
+/// Looks for many targets of a kind in one future: [`PokeMany`](crate::service::PokeMany) without a thread of
+/// its own.
 ///
 /// What holds for an [`AsyncPoke`] holds for it. Functions from requests to a future are such pokes.
 ///
@@ -78,8 +79,8 @@ where
 /// }
 /// ```
 pub trait AsyncPokeMany: Send + Sync {
-    /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts as
-    /// [`Poked::Unreachable`] for all of them.
+    /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts
+    /// as [`Poked::Unreachable`] for all of them.
     fn poke_many(&self, requests: Vec<OwnedPokeRequest>) -> impl Future<Output = Vec<Poked>> + Send;
 }
 
@@ -96,8 +97,9 @@ where
 impl Poker {
     /// Sets the poke of this kind. Its futures are tasks of this runtime.
     ///
-    /// At most 1,000 are in flight at once (Airflow: the triggerer's `default_capacity`), unless [`Poker::at_once`] says
-    /// otherwise. They need none of the poker's threads. Kinds of both sorts work side by side.
+    /// At most 1,000 are in flight at once (Airflow: the triggerer's `default_capacity`), unless
+    /// [`Poker::at_once`] says otherwise. They need none of the poker's threads. Kinds of both sorts work
+    /// side by side.
     ///
     /// # Examples
     ///
@@ -133,8 +135,8 @@ impl Poker {
         self.kind_of_futures(&kind, Arc::new(OnRuntime { runtime, look }), NonZeroUsize::MIN)
     }
 
-    /// Sets the poke of this kind, which is given at most `at_most` targets in one future. Its deadline is the smallest of its
-    /// groups; [`Poker::at_once`] counts futures, not targets.
+    /// Sets the poke of this kind, which is given at most `at_most` targets in one future. Its deadline is
+    /// the smallest of its groups; [`Poker::at_once`] counts futures, not targets.
     ///
     /// # Examples
     ///

@@ -10,17 +10,18 @@ use crate::clock::Clock;
 use crate::error::{Error, NoRuntime, Result};
 use crate::service::{LoopHandle, Report, Service, pause};
 
-/// Ticks a service until its handle is stopped or `each` breaks: [`run_blocking`](crate::service::run_blocking) as a future.
+/// Ticks a service until its handle is stopped or `each` breaks:
+/// [`run_blocking`](crate::service::run_blocking) as a future.
 ///
-/// Ticks are made on the runtime's threads for blocking work; between them it sleeps by the runtime's timer, as long as the
-/// blocking form would, and [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at once. `each` is called by the
-/// task that awaits it, so it must not block; it may spawn tasks.
+/// Ticks are made on the runtime's threads for blocking work; between them it sleeps by the runtime's timer,
+/// as long as the blocking form would, and [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at
+/// once. `each` is called by the task that awaits it, so it must not block; it may spawn tasks.
 ///
 /// # Cancellation
 ///
-/// The future may be dropped at any await, by `select!` for instance, and the service run again. A tick that it had begun
-/// ends; its report is the first that the next `run` gives to `each`. Nothing is awaited between the arrival of a
-/// report and `each`. Stopping the handle instead lets the tick end and be told of.
+/// The future may be dropped at any await, by `select!` for instance, and the service run again. A tick that
+/// it had begun ends; its report is the first that the next `run` gives to `each`. Nothing is awaited between
+/// the arrival of a report and `each`. Stopping the handle instead lets the tick end and be told of.
 ///
 /// # Errors
 ///

@@ -14,19 +14,20 @@ use crate::error::{NoRuntime, Result};
 use crate::ops::Admission;
 use crate::service::{Admitter, LoopHandle, Service};
 
-/// A service for tasks of a tokio runtime: its ticks are made on the runtime's threads for blocking work, one at a time.
+/// A service for tasks of a tokio runtime: its ticks are made on the runtime's threads for blocking work, one
+/// at a time.
 ///
 /// # What holds
 ///
-/// * *A tick that was begun ends, and its report is not lost.* When the future that waits for it is dropped, the next call of
-///   [`Self::tick`] (or [`Self::admit`], or [`run`](super::run())) answers with that tick's report, instead of making
-///   another. [`Self::undelivered`] asks for it alone.
-/// * *A report that nobody will read is taken back* ([`Service::undelivered`]): when the `AsyncService` is dropped, what an
-///   [`Admitter`] granted to nobody is given back, at once or when the tick that runs has ended. Should the store fail
-///   then, the leases expire.
-/// * *Dropping it does not block.* A service that was used last by a task of a runtime ends on that runtime's blocking
-///   threads: a [`Poker`](crate::service::Poker) waits for its threads there. To know when it has ended, call what ends it by
-///   [`Self::with`].
+/// * *A tick that was begun ends, and its report is not lost.* When the future that waits for it is dropped,
+///   the next call of [`Self::tick`] (or [`Self::admit`], or [`run`](super::run())) answers with that tick's
+///   report, instead of making another. [`Self::undelivered`] asks for it alone.
+/// * *A report that nobody will read is taken back* ([`Service::undelivered`]): when the `AsyncService` is
+///   dropped, what an [`Admitter`] granted to nobody is given back, at once or when the tick that runs has
+///   ended. Should the store fail then, the leases expire.
+/// * *Dropping it does not block.* A service that was used last by a task of a runtime ends on that runtime's
+///   blocking threads: a [`Poker`](crate::service::Poker) waits for its threads there. To know when it has
+///   ended, call what ends it by [`Self::with`].
 /// * *A panic of a tick* goes on in the caller; the service is as the tick left it.
 ///
 /// # Examples
@@ -64,7 +65,8 @@ enum Step {
     Ended(Result<(), JoinError>),
 }
 
-/// The service, and the report of its last tick until somebody takes it. Whoever lets go of it last takes the report back.
+/// The service, and the report of its last tick until somebody takes it. Whoever lets go of it last takes the
+/// report back.
 struct Desk<S: Service> {
     service: Mutex<S>,
     report: Mutex<Option<Told<S::Report>>>,
@@ -93,8 +95,9 @@ where
         Self { desk: Some(Arc::new(desk)), running: None, handle: None }
     }
 
-    /// Takes one step at this instant; or answers the report of the step before, if the future that waited for it was
-    /// dropped. That one is of its own instant: take another step before you sleep until it is due.
+    /// Takes one step at this instant; or answers the report of the step before, if the future that waited
+    /// for it was dropped. That one is of its own instant: take another step before you sleep until it is
+    /// due.
     ///
     /// # Errors
     ///
@@ -111,8 +114,8 @@ where
         }
     }
 
-    /// Does something else with the service, after the tick that runs: `poker.leave()`, for instance. What was begun is
-    /// done, whether or not somebody still waits for it; before that tick has ended, nothing is.
+    /// Does something else with the service, after the tick that runs: `poker.leave()`, for instance. What
+    /// was begun is done, whether or not somebody still waits for it; before that tick has ended, nothing is.
     ///
     /// # Errors
     ///
@@ -223,8 +226,8 @@ where
 pub type AsyncAdmitter = AsyncService<Admitter>;
 
 impl AsyncService<Admitter> {
-    /// Admits at most `free` tasks ([`Admitter::admit`]); or answers what the step before was granted, if the future that
-    /// waited for it was dropped: that step asked for as many as were free then.
+    /// Admits at most `free` tasks ([`Admitter::admit`]); or answers what the step before was granted, if the
+    /// future that waited for it was dropped: that step asked for as many as were free then.
     ///
     /// # Errors
     ///

@@ -13,18 +13,19 @@ use crate::store::{ReadTx, Store, StoreExt, StoreInfo, Tx, TxMode};
 /// How many calls of each mode are at work at once, unless the host says otherwise.
 const AT_ONCE: usize = 16;
 
-/// Any store, for tasks of a tokio runtime: each call is one transaction of [`StoreExt`], made on the runtime's threads for
-/// blocking work. Clones share the store and the limit of calls at once.
+/// Any store, for tasks of a tokio runtime: each call is one transaction of [`StoreExt`], made on the
+/// runtime's threads for blocking work. Clones share the store and the limit of calls at once.
 ///
 /// # How long a call waits
 ///
-/// Calls that read and calls that write have places of their own, so a read never waits for a writer that waits for the
-/// store's lock. A call that gets no place within the store's lock timeout ([`StoreInfo::lock_timeout`]) returns kind
-/// [`Busy`](StoreErrorKind::Busy), and its body was never run. With a place, it waits as long as the store lets it. A store
-/// without a lock timeout, such as one in memory, has no limit for places either.
+/// Calls that read and calls that write have places of their own, so a read never waits for a writer that
+/// waits for the store's lock. A call that gets no place within the store's lock timeout
+/// ([`StoreInfo::lock_timeout`]) returns kind [`Busy`](StoreErrorKind::Busy), and its body was never run.
+/// With a place, it waits as long as the store lets it. A store without a lock timeout, such as one in
+/// memory, has no limit for places either.
 ///
-/// The runtime needs a timer (`enable_time`) if the store has a lock timeout, and at least twice [`Self::at_once`] threads
-/// for blocking work (tokio's default is 512).
+/// The runtime needs a timer (`enable_time`) if the store has a lock timeout, and at least twice
+/// [`Self::at_once`] threads for blocking work (tokio's default is 512).
 ///
 /// A body owns what it uses. A future may be dropped at any await: see the [module](super).
 ///
@@ -62,9 +63,9 @@ impl AsyncStore {
         Self { store, reads: places(AT_ONCE), writes: places(AT_ONCE) }
     }
 
-    /// Sets how many calls that read, and how many that write, are at work at once, counting all clones. Each takes one of
-    /// the runtime's blocking threads. The others wait as futures, first come first served. Clones made before keep their
-    /// limit.
+    /// Sets how many calls that read, and how many that write, are at work at once, counting all clones. Each
+    /// takes one of the runtime's blocking threads. The others wait as futures, first come first served.
+    /// Clones made before keep their limit.
     #[must_use]
     pub fn at_once(mut self, calls: NonZeroUsize) -> Self {
         self.reads = places(calls.get());
@@ -86,8 +87,8 @@ impl AsyncStore {
     ///
     /// # Errors
     ///
-    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A panic of `body`
-    /// goes on in the caller.
+    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A
+    /// panic of `body` goes on in the caller.
     pub async fn read<T: Send + 'static>(
         &self,
         body: impl FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
@@ -99,8 +100,8 @@ impl AsyncStore {
     ///
     /// # Errors
     ///
-    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A panic of `body`
-    /// rolls back, and goes on in the caller.
+    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A
+    /// panic of `body` rolls back, and goes on in the caller.
     pub async fn write<T: Send + 'static>(
         &self,
         body: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
@@ -108,8 +109,8 @@ impl AsyncStore {
         self.call(TxMode::Write, move |store| store.write(body)).await
     }
 
-    /// Runs `work` on a blocking thread, once there is a place for a call of this mode. Work that was begun is done, whether
-    /// or not the future is still awaited.
+    /// Runs `work` on a blocking thread, once there is a place for a call of this mode. Work that was begun
+    /// is done, whether or not the future is still awaited.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         mode: TxMode,

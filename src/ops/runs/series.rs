@@ -12,13 +12,15 @@ use crate::store::ReadTx;
 const PAGE: usize = 10_000;
 
 impl ReadTx<'_> {
-    /// Active runs, starts, stops and time at work, per bucket of the query's window and per group. Every run is read once,
-    /// however many buckets it spans. The query's place and limit are not looked at; open runs are at work until `as_of`.
+    /// Counts active runs, starts, stops and time at work, per bucket of the query's window and per group.
+    /// Every run is read once, however many buckets it spans. The query's place and limit are not looked at;
+    /// open runs are at work until `as_of`.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`](crate::error::Invalid::Duration) and [`Invalid::Buckets`](crate::error::Invalid::Buckets) for a width
-    /// that does not suit the window, or for more groups than their cap takes; [`crate::Error::Store`] if the store fails.
+    /// [`Invalid::Duration`](crate::error::Invalid::Duration) and
+    /// [`Invalid::Buckets`](crate::error::Invalid::Buckets) for a width that does not suit the window, or for
+    /// more groups than their cap takes; [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///

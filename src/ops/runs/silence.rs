@@ -11,7 +11,8 @@ use crate::time;
 
 /// When a watched run counts as dead, and how it is closed then.
 ///
-/// Defaults: killed, at most 1,000 a call. There is no default for the time: take several intervals of your heartbeats.
+/// Defaults: killed, at most 1,000 a call. There is no default for the time: take several intervals of your
+/// heartbeats.
 ///
 /// # Examples
 ///
@@ -65,8 +66,8 @@ impl Silence {
 }
 
 impl Tx<'_> {
-    /// Closes watched runs that have been silent for too long, each at its last sign of life, and answers them as they were, the
-    /// longest silent first. Call again while it answers as many as its limit.
+    /// Closes watched runs that have been silent for too long, each at its last heartbeat, and returns them
+    /// as they were, the longest silent first. Call again while it returns as many as its limit.
     ///
     /// # Errors
     ///

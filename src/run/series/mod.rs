@@ -27,7 +27,8 @@ pub enum SeriesBy {
     Workflow,
 }
 
-/// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on; the last one is cut at `end`.
+/// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on; the last one is cut at
+/// `end`.
 ///
 /// Default: not told apart by anything.
 ///
@@ -55,8 +56,8 @@ impl SeriesSpec {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`] if the width is below a microsecond; [`Invalid::Buckets`] if there would be more than
-    /// [`MAX_BUCKETS`].
+    /// [`Invalid::Duration`] if the width is below a microsecond; [`Invalid::Buckets`] if there would be more
+    /// than [`MAX_BUCKETS`].
     pub fn new(begin: DateTime<Utc>, end: DateTime<Utc>, width: Duration) -> Result<Self, Invalid> {
         let (begin, end, width) = (time::micros(begin), time::micros(end), time::duration_micros(width));
         if width == 0 {
@@ -143,9 +144,10 @@ pub struct Group {
 
 /// Active runs, starts, stops and node-hours per bucket of time.
 ///
-/// Each run is given to it once and costs the same however many buckets it spans: sums of a bucket are kept as differences
-/// to the one before. A run is at work from [`RunRecord::running`] to its stop, or to the instant that the series was made as
-/// of, without the spans in which it was suspended; a pending, starting or rejected run without that instant is not at work.
+/// Each run is given to it once and costs the same however many buckets it spans: sums of a bucket are kept
+/// as differences to the one before. A run is at work from [`RunRecord::running`] to its stop, or to the
+/// instant that the series was made as of, without the spans in which it was suspended; a pending, starting
+/// or rejected run without that instant is not at work.
 ///
 /// # Examples
 ///
@@ -191,7 +193,8 @@ impl Series {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Buckets`] if its row would be one too many: all rows together have at most [`MAX_SERIES_BUCKETS`] buckets.
+    /// [`Invalid::Buckets`] if its row would be one too many: all rows together have at most
+    /// [`MAX_SERIES_BUCKETS`] buckets.
     pub fn add(&mut self, run: &RunRecord) -> Result<(), Invalid> {
         self.add_nodes(run, 1)
     }
@@ -239,7 +242,8 @@ impl Series {
         Ok(())
     }
 
-    /// The rows, by group; each has every bucket. Runs that were told apart by nothing, or were none, make one row.
+    /// The rows, by group; each has every bucket. Runs that were told apart by nothing, or were none, make
+    /// one row.
     pub fn finish(mut self) -> Vec<(Group, Vec<Bucket>)> {
         if self.spec.by == SeriesBy::Nothing {
             let all = Group { namespace: None, workflow: None };

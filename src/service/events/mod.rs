@@ -33,17 +33,21 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// What a callback answers. With an error the event stays, and is delivered again.
 pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 
-/// Delivers the events of sensors to a callback of the host's, such as [`Callbacks`], until it has taken them.
+/// Delivers the events of sensors to a callback of the host's, such as [`Callbacks`], until it has taken
+/// them.
 ///
 /// # What holds
 ///
-/// * *At least once.* An event is acknowledged after its callback took it. When the process dies in between, or the
-///   acknowledgement fails, it is delivered again: by its `seq`, which no other event of the store ever has, a callback can tell.
-/// * *In order, per task.* When a callback fails or panics, the later events of that task wait; those of other tasks do not.
+/// * *At least once.* An event is acknowledged after its callback took it. When the process dies in between,
+///   or the acknowledgement fails, it is delivered again: by its `seq`, which no other event of the store
+///   ever has, a callback can tell.
+/// * *In order, per task.* When a callback fails or panics, the later events of that task wait; those of
+///   other tasks do not.
 /// * *In bulk.* All events that a tick delivered are acknowledged in one transaction.
 ///
-/// One delivery at a time should work on a store: two would deliver each event twice. What a callback never takes stays
-/// until the host acknowledges it by hand ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
+/// One delivery at a time should work on a store: two would deliver each event twice. What a callback never
+/// takes stays until the host acknowledges it by hand
+/// ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
 /// ([`crate::service::ReaperOptions::keep_events`]).
 ///
 /// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
@@ -159,7 +163,8 @@ impl Delivery {
         }
     }
 
-    /// Sets how often it looks for new events: so late a callback may come, for one read of the store. Default: one second.
+    /// Sets how often it looks for new events: so late a callback may come, for one read of the store.
+    /// Default: one second.
     #[must_use]
     pub fn follow(mut self, interval: Duration) -> Self {
         self.follow = interval;

@@ -26,11 +26,13 @@ pub(super) const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 #[cfg(windows)]
 pub(super) const SHELL: [&str; 2] = ["cmd", "/C"];
 
-/// Runs its arguments in the process group of this shell, under a guard that kills the whole group, itself included, when
-/// standard input ends. We hold the other end of that pipe, so the system closes it when we die, however we die.
+/// Runs its arguments in the process group of this shell, under a guard that kills the whole group, itself
+/// included, when standard input ends. We hold the other end of that pipe, so the system closes it when we
+/// die, however we die.
 ///
-/// When the command ends, what it left behind in the background is asked to end, too. A byte on standard output says that
-/// all could be started: a shell that cannot fork ends with a code that a command may have, too.
+/// When the command ends, what it left behind in the background is asked to end, too. A byte on standard
+/// output says that all could be started: a shell that cannot fork ends with a code that a command may have,
+/// too.
 ///
 /// It sets no variable, so that none of the command's environment is changed.
 #[cfg(unix)]
@@ -126,7 +128,8 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Kills the process group that this child leads. The child itself was not waited for, so the number is still its own.
+/// Kills the process group that this child leads. The child itself was not waited for, so the number is still
+/// its own.
 #[cfg(unix)]
 fn kill_group(child: &Child) {
     let mut killer = Command::new(SHELL[0]);

@@ -76,7 +76,8 @@ impl CommandSucceeds {
         Self { argv, shell, dir: None, env, timeout: five_seconds(), fails_on }
     }
 
-    /// Runs a program with these arguments; the first is the program, which is searched in the command's `PATH`.
+    /// Runs a program with these arguments; the first is the program, which is searched in the command's
+    /// `PATH`.
     pub fn argv<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
         Self::of(words.into_iter().map(Into::into).collect(), None)
     }
@@ -100,7 +101,8 @@ impl CommandSucceeds {
         self
     }
 
-    /// Sets how long it may take. Keep it below the poke timeout, which gives up on the poke but cannot kill the command.
+    /// Sets how long it may take. Keep it below the poke timeout, which gives up on the poke but cannot kill
+    /// the command.
     #[must_use]
     pub fn timeout(mut self, length: Duration) -> Self {
         self.timeout = seconds::clip(length);

@@ -17,9 +17,10 @@ use crate::service::poker::PokeRequest;
 
 /// Waits until a file or directory is there: by its path, or by a pattern.
 ///
-/// In a pattern `*` stands for anything within a name, `?` for one character, `[a-z]` for one of these, `**` for directories
-/// of any depth; a name that begins with a dot must be named with its dot. Of several files the first by name that is old
-/// enough counts. Directories that cannot be read are passed over; for a path they are [`Poked::Unreachable`].
+/// In a pattern `*` stands for anything within a name, `?` for one character, `[a-z]` for one of these, `**`
+/// for directories of any depth; a name that begins with a dot must be named with its dot. Of several files
+/// the first by name that is old enough counts. Directories that cannot be read are passed over; for a path
+/// they are [`Poked::Unreachable`].
 ///
 /// It lands with JSON: the path that was found, and its size in bytes.
 ///

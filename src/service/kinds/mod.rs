@@ -9,14 +9,14 @@
 //! | [`TaskEnded`] `task_ended` | another task of the store has ended | that task's value |
 //! | [`RunEnded`] `run_ended` | a run of the active-run index has stopped | its status |
 //!
-//! Each is a plain struct that serialises to the poke context; [`Condition::sensor`] makes a sensor of it, [`builtin`]
-//! teaches a poker all of them. A context holds all that its poke needs, so that any process can make it: give absolute
-//! paths that mean the same on every machine with a poker. A context that makes no sense ends its sensors as failed,
-//! with a message that says what to correct.
+//! Each is a plain struct that serialises to the poke context; [`Condition::sensor`] makes a sensor of it,
+//! [`builtin`] teaches a poker all of them. A context holds all that its poke needs, so that any process can
+//! make it: give absolute paths that mean the same on every machine with a poker. A context that makes no
+//! sense ends its sensors as failed, with a message that says what to correct.
 //!
-//! A `command_succeeds` sensor runs what its context says, as the user of the poker's process. Where those who register
-//! sensors are not to be trusted with that, teach the poker single kinds instead, each under its name:
-//! `poker.kind(FileExists::kind()?, file_exists)`.
+//! A `command_succeeds` sensor runs what its context says, as the user of the poker's process. Where those
+//! who register sensors are not to be trusted with that, teach the poker single kinds instead, each under its
+//! name: `poker.kind(FileExists::kind()?, file_exists)`.
 //!
 //! # Examples
 //!
@@ -120,7 +120,8 @@ fn wrong<C: Condition>(problem: &str) -> Poked {
     ))
 }
 
-/// Teaches a poker all kinds of this module, under their names. `store` is where [`TaskEnded`] and [`RunEnded`] look.
+/// Teaches a poker all kinds of this module, under their names. `store` is where [`TaskEnded`] and
+/// [`RunEnded`] look.
 ///
 /// # Errors
 ///

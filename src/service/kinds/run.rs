@@ -14,8 +14,8 @@ use crate::store::{Store, StoreExt};
 
 /// Waits until a run of the active-run index has stopped. It lands with the run's status.
 ///
-/// Defaults: it lands on `completed`, and fails on `failed`, `killed` and `rejected`. A run that is not there, is open, or
-/// stopped with any other status is not yet; of a status that is in both sets it lands.
+/// Defaults: it lands on `completed`, and fails on `failed`, `killed` and `rejected`. A run that is not
+/// there, is open, or stopped with any other status is not yet; of a status that is in both sets it lands.
 ///
 /// # Examples
 ///

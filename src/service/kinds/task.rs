@@ -15,8 +15,9 @@ use crate::task::TaskState;
 
 /// Waits until another task of the store has ended. It lands with that task's value.
 ///
-/// Defaults: it lands on `success`, and fails on `failed` and `skipped`. A task that is not there, or in any other state, is
-/// not yet; of a state that is in both sets it lands. Note that an ended task that was forgotten is not there any more.
+/// Defaults: it lands on `success`, and fails on `failed` and `skipped`. A task that is not there, or in any
+/// other state, is not yet; of a state that is in both sets it lands. Note that an ended task that was
+/// forgotten is not there any more.
 ///
 /// # Examples
 ///

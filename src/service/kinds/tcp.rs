@@ -11,11 +11,13 @@ use crate::seconds;
 use crate::sensor::Poked;
 use crate::service::poker::PokeRequest;
 
-/// Waits until a TCP port accepts a connection, which is closed at once. It lands with the address that answered.
+/// Waits until a TCP port accepts a connection, which is closed at once. It lands with the address that
+/// answered.
 ///
-/// A connection that is refused, reset or takes too long is not yet. A name that does not resolve, or none of whose addresses
-/// can be tried, is [`Poked::Unreachable`]: there is no route, or this process may not connect or has too many open files. The
-/// time is for all addresses of the name together; resolving it comes on top, and has no limit but the poke's own.
+/// A connection that is refused, reset or takes too long is not yet. A name that does not resolve, or none of
+/// whose addresses can be tried, is [`Poked::Unreachable`]: there is no route, or this process may not
+/// connect or has too many open files. The time is for all addresses of the name together; resolving it comes
+/// on top, and has no limit but the poke's own.
 ///
 /// # Examples
 ///
@@ -110,8 +112,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// A port of the range of outgoing connections that nobody listens on. Linux gives listeners odd ones first, and
-    /// connections even ones.
+    /// A port of the range of outgoing connections that nobody listens on. Linux gives listeners odd ones
+    /// first, and connections even ones.
     fn closed_port() -> u16 {
         let given = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port() & !1;
         let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

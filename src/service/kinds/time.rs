@@ -8,7 +8,8 @@ use crate::sensor::Poked;
 use crate::service::poker::PokeRequest;
 use crate::time::truncate;
 
-/// Waits until an instant has come, by the poker's clock. It lands at the first poke after it, so up to an interval late.
+/// Waits until an instant has come, by the poker's clock. It lands at the first poke after it, so up to an
+/// interval late.
 ///
 /// # Examples
 ///

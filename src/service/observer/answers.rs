@@ -26,7 +26,8 @@ pub fn finished(observer: &dyn Observer, answers: &[Finished]) {
     count(observer, &FINISHED, "became", answers.iter().copied().map(became));
 }
 
-/// Tells of the answers to [`register`](crate::store::Tx::register) and its like, after the transaction was committed.
+/// Tells of the answers to [`register`](crate::store::Tx::register) and its like, after the transaction was
+/// committed.
 pub fn registered(observer: &dyn Observer, answers: &[Registered]) {
     let word = |answer: &Registered| match answer {
         Registered::Waiting(_) => "waiting",

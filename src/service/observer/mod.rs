@@ -1,26 +1,29 @@
 //! Numbers for a host's metrics.
 //!
-//! An [`Observer`] is told three things: a counter went up, a gauge stands at a value, a value was measured for a histogram. Each
-//! comes with its [`Metric`] (name, help, labels, buckets), so a host that exports metrics needs no list of its own.
-//! Services tell it when they are given one: [`Admitter::observed_by`](super::Admitter::observed_by),
+//! An [`Observer`] is told three things: a counter went up, a gauge stands at a value, a value was measured
+//! for a histogram. Each comes with its [`Metric`] (name, help, labels, buckets), so a host that exports
+//! metrics needs no list of its own. Services tell it when they are given one:
+//! [`Admitter::observed_by`](super::Admitter::observed_by),
 //! [`Reaper::observed_by`](super::Reaper::observed_by), [`Poker::observed_by`](super::Poker::observed_by),
-//! [`Delivery::observed_by`](super::Delivery::observed_by). An [`ObservedStore`] tells it of transactions and of what they did to
-//! tasks; [`finished`] and [`registered`] tell it of answers that only the caller sees.
+//! [`Delivery::observed_by`](super::Delivery::observed_by). An [`ObservedStore`] tells it of transactions and
+//! of what they did to tasks; [`finished`] and [`registered`] tell it of answers that only the caller sees.
 //!
 //! # Metrics
 //!
-//! All of them: [`metrics::ALL`]; each with its meaning and labels: [`metrics`]. Names and labels are part of the crate's
-//! interface. Values of labels are words of the crate's, except that of `kind`, which is the name of a kind of sensors: as many as
-//! the host defines.
+//! All of them: [`metrics::ALL`]; each with its meaning and labels: [`metrics`]. Names and labels are part of
+//! the crate's interface. Values of labels are words of the crate's, except that of `kind`, which is the name
+//! of a kind of sensors: as many as the host defines.
 //!
 //! # Rules
 //!
-//! * An observer is told after the fact: what a service did when its tick is over, what a transaction did when it is committed. It is
-//!   called on the thread of the tick or transaction, so it should be quick. It must not use the store that it observes.
-//! * An observer that panics changes nothing: the panic is caught, that one number is lost, and the next one is told as
-//!   before. (Where panics abort the program, they do so here, too.)
+//! * An observer is told after the fact: what a service did when its tick is over, what a transaction did
+//!   when it is committed. It is called on the thread of the tick or transaction, so it should be quick. It
+//!   must not use the store that it observes.
+//! * An observer that panics changes nothing: the panic is caught, that one number is lost, and the next one
+//!   is told as before. (Where panics abort the program, they do so here, too.)
 //! * Nothing is told of zero: a counter that did not move is not called. Gauges are told at each tick.
-//! * Two services of one kind in a process overwrite each other's gauges. Give each an observer that adds a label of its own.
+//! * Two services of one kind in a process overwrite each other's gauges. Give each an observer that adds a
+//!   label of its own.
 //! * Without an observer nothing is counted, and no memory is taken; with one, the crate itself takes none.
 //!
 //! With feature `tracing`, the same edges have spans and events: see [`spans`].

@@ -9,12 +9,13 @@
 //! | `stationmaster::delivery` | `deliver`, debug | | debug `delivered`, or warn if callbacks failed: `delivered`, `failed`, `waiting`, `took_s`; debug `callback failed`, per event: `task`, `seq`, `error` |
 //! | `stationmaster::store` | – | | trace `transaction`: `mode`, `result`, `took_s`; by [`ObservedStore`](super::ObservedStore) |
 //!
-//! A tick that fails says so in a warning of its target: `error`, `result` (as in [`metrics`](super::metrics)) and `took_s`. Nothing
-//! that happens per task or per poke is above debug. Durations are numbers of seconds. What a host's store, poke or callback logs
-//! during a tick or poke lies in its span; callbacks run in `deliver`.
+//! A tick that fails says so in a warning of its target: `error`, `result` (as in
+//! [`metrics`](super::metrics)) and `took_s`. Nothing that happens per task or per poke is above debug.
+//! Durations are numbers of seconds. What a host's store, poke or callback logs during a tick or poke lies in
+//! its span; callbacks run in `deliver`.
 //!
-//! A subscriber that panics is not contained, as an [`Observer`](super::Observer) is: the panic passes through the tick, and on a thread of
-//! the poker's its call counts as hung.
+//! A subscriber that panics is not contained, as an [`Observer`](super::Observer) is: the panic passes
+//! through the tick, and on a thread of the poker's its call counts as hung.
 
 use std::time::Duration;
 
@@ -82,7 +83,8 @@ spans! {
     fn deliver() => tracing::debug_span!(target: "stationmaster::delivery", "deliver");
 }
 
-/// An event that is a warning if something is wrong. Level and fields of an event are fixed where it stands, so there are two.
+/// An event that is a warning if something is wrong. Level and fields of an event are fixed where it stands,
+/// so there are two.
 #[cfg(feature = "tracing")]
 macro_rules! debug_or_warn {
     ($wrong:expr, $($rest:tt)+) => {

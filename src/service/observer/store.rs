@@ -11,10 +11,12 @@ use crate::error::Result;
 use crate::store::{Effects, Store, StoreInfo, Tx, TxMode};
 use crate::task::TaskState;
 
-/// Tells an observer of each transaction: how it ended, how long it took, and what it did to tasks, whoever asked for it.
+/// Tells an observer of each transaction: how it ended, how long it took, and what it did to tasks, whoever
+/// asked for it.
 ///
-/// What a transaction did is told when it is committed, not when it was rolled back or its end is unknown. What is done in
-/// transactions of the host's own, around the store, is not seen; nor is a transaction whose body panics.
+/// What a transaction did is told when it is committed, not when it was rolled back or its end is unknown.
+/// What is done in transactions of the host's own, around the store, is not seen; nor is a transaction whose
+/// body panics.
 ///
 /// # Examples
 ///

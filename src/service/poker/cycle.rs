@@ -107,8 +107,8 @@ impl Poker {
         handed
     }
 
-    /// Marks due groups as unreachable if too many calls of their kind are hung. Returns how many jobs of this tick it
-    /// took back for that.
+    /// Marks due groups as unreachable if too many calls of their kind are hung. Returns how many jobs of
+    /// this tick it took back for that.
     fn hold_back(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> usize {
         let (mut held_back, mut taken_back) = (Vec::new(), 0);
         let Some(crew) = &mut self.crew else { return 0 };

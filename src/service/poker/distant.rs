@@ -16,8 +16,8 @@ const FUTURES_AT_ONCE: usize = 1_000;
 /// A future of a type that nobody knows.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What an async poke is asked to look at: a [`PokeRequest`](crate::service::PokeRequest) that borrows nothing. Cheap to
-/// clone.
+/// What an async poke is asked to look at: a [`PokeRequest`](crate::service::PokeRequest) that borrows
+/// nothing. Cheap to clone.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OwnedPokeRequest {

@@ -81,8 +81,8 @@ impl Poker {
         self.groups.rest(group, now, self.rules());
     }
 
-    /// What one answer does. It says something to the members that were known when its poke began: `knew` is the last tick that
-    /// had read the store by then.
+    /// What one answer does. It says something to the members that were known when its poke began: `knew` is
+    /// the last tick that had read the store by then.
     fn answer(
         &mut self,
         group: GroupRef,
@@ -151,7 +151,8 @@ impl Poker {
         }
     }
 
-    /// Ends in the store what ended, if it is still this worker's. What the store does not take is tried again by the next tick.
+    /// Ends in the store what ended, if it is still this worker's. What the store does not take is tried
+    /// again by the next tick.
     pub(super) fn store_ends(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
         self.endings.retain(|lease, _| self.groups.knows(*lease));
         while !self.endings.is_empty() {

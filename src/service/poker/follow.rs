@@ -14,11 +14,11 @@ use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time;
 
 impl Poker {
-    /// Reads what changed in its shards, and all waiting sensors of those it just gained; of all, if a sensor was deleted
-    /// that changed since it last looked. Answers how many sensors it read.
+    /// Reads what changed in its shards, and all waiting sensors of those it just gained; of all, if a sensor
+    /// was deleted that changed since it last looked. Answers how many sensors it read.
     ///
-    /// Each page is a transaction of its own. What changes meanwhile lies after the cursor, which was read first, and is read
-    /// again by the next tick.
+    /// Each page is a transaction of its own. What changes meanwhile lies after the cursor, which was read
+    /// first, and is read again by the next tick.
     pub(super) fn follow(&mut self, now: DateTime<Utc>, gained: &Gained) -> Result<usize> {
         let kept = self.shards.keys().copied().filter(|shard| !gained.contains_key(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
@@ -79,9 +79,9 @@ impl Poker {
         }
     }
 
-    /// When the target of a sensor that was taken over counts as looked at: when its shard was given up, unless the sensor is so
-    /// young that its first look may be missing. So a restart does not poke all targets at once, and a due time that came
-    /// while nobody held the shard is not passed over.
+    /// When the target of a sensor that was taken over counts as looked at: when its shard was given up,
+    /// unless the sensor is so young that its first look may be missing. So a restart does not poke all
+    /// targets at once, and a due time that came while nobody held the shard is not passed over.
     fn looked_at_before(
         &self,
         sensor: &SensorRecord,

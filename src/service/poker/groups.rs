@@ -82,8 +82,8 @@ impl Groups {
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// The group is due at once, but not below the floor after its last look. If the sensor was taken over, or the target could not
-    /// be looked at last time, it waits for the next grid point.
+    /// The group is due at once, but not below the floor after its last look. If the sensor was taken over,
+    /// or the target could not be looked at last time, it waits for the next grid point.
     pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
         let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
         let lease = sensor.lease_ref();
@@ -240,8 +240,8 @@ impl Groups {
         }
     }
 
-    /// The next group that is due. Unless it hangs, it is asked from now on; either way [`Self::rest`] is to give it a new due time.
-    /// Groups whose due time has moved back are passed over.
+    /// The next group that is due. Unless it hangs, it is asked from now on; either way [`Self::rest`] is to
+    /// give it a new due time. Groups whose due time has moved back are passed over.
     pub(super) fn next_due(&mut self, now: DateTime<Utc>, rules: Rules) -> Option<GroupRef> {
         let limit = time::micros(now);
         loop {

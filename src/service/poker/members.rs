@@ -46,7 +46,8 @@ impl Members {
         self.slab.get(*self.by_no.get(&no)?)
     }
 
-    /// Puts a member at the end of the list that begins with `first`. Answers where the list begins now; none if there is no place.
+    /// Puts a member at the end of the list that begins with `first`. Answers where the list begins now; none
+    /// if there is no place.
     pub(super) fn push(&mut self, member: Member, first: u32) -> Option<u32> {
         let no = member.lease.no;
         let at = self.slab.insert(member)?;

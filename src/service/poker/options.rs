@@ -27,41 +27,47 @@ pub struct PokerOptions {
     pub codes: ShardLimit,
     /// Into how many shards the codes are split (Airflow: `shards`). At most so many workers share the work.
     pub shards: NonZeroU32,
-    /// The most shards that a worker holds; what nobody may hold is not poked ([`super::PokeReport::unclaimed`]).
+    /// The most shards that a worker holds; what nobody may hold is not poked
+    /// ([`super::PokeReport::unclaimed`]).
     ///
-    /// Without it a worker that is alone takes them all, and reads all their sensors into its memory: after the others died, and
-    /// at the first start of a fleet until the others have started. Choose it so that the workers that are left when some
-    /// fail can still hold all shards. Default: no limit.
+    /// Without it a worker that is alone takes them all, and reads all their sensors into its memory: after
+    /// the others died, and at the first start of a fleet until the others have started. Choose it so that
+    /// the workers that are left when some fail can still hold all shards. Default: no limit.
     pub most_shards: NonZeroU32,
-    /// How long a worker counts as alive and holds its shards without renewing. A third of it must be enough for
-    /// workers to come back after the store could not be reached: then what is still missing counts as dead.
+    /// How long a worker counts as alive and holds its shards without renewing. A third of it must be enough
+    /// for workers to come back after the store could not be reached: then what is still missing counts as
+    /// dead.
     pub lease: Duration,
     /// No group is poked more often than this.
     pub floor: Duration,
-    /// How many pokes are made at once, at most; 0 counts as 1. The threads are the poker's own, made when they are needed.
-    /// Async pokes (feature `tokio`) need none, and do not count.
+    /// How many pokes are made at once, at most; 0 counts as 1. The threads are the poker's own, made when
+    /// they are needed. Async pokes (feature `tokio`) need none, and do not count.
     pub threads: usize,
     /// How many sensors are read at once.
     pub page: usize,
     /// How long at most until a tick looks for new registrations.
     pub follow: Duration,
-    /// How long a tick waits for the answers to the pokes it began. It ends as soon as all are there; what comes later is taken
-    /// up by a later tick.
+    /// How long a tick waits for the answers to the pokes it began. It ends as soon as all are there; what
+    /// comes later is taken up by a later tick.
     pub patience: Duration,
-    /// How long a poke may take where the sensors do not say ([`crate::sensor::Settings::poke_timeout`]; Airflow:
-    /// `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::Poked::Unreachable`], and its thread as hung.
+    /// How long a poke may take where the sensors do not say ([`crate::sensor::Settings::poke_timeout`];
+    /// Airflow: `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::Poked::Unreachable`], and
+    /// its thread as hung.
     ///
     /// A sensor that times out waits this long, and no longer, for a poke that is under way.
     pub poke_timeout: Duration,
     /// The longest [`poke_timeout`](crate::sensor::Settings::poke_timeout) that a sensor may ask for; one
     /// that asks for more gets this.
     pub max_poke_timeout: Duration,
-    /// How many hung threads are replaced. Each one above this makes the poker work with a thread less until it returns.
+    /// How many hung threads are replaced. Each one above this makes the poker work with a thread less until
+    /// it returns.
     ///
-    /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them returns, and when this many hang, no
-    /// kind that has a hung call is: its targets count as [`crate::sensor::Poked::Unreachable`], and the threads are left to others.
+    /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them returns,
+    /// and when this many hang, no kind that has a hung call is: its targets count as
+    /// [`crate::sensor::Poked::Unreachable`], and the threads are left to others.
     pub max_hung: usize,
-    /// How long sensors bear a target that cannot be looked at, from the first such answer on (Airflow: 130 minutes).
+    /// How long sensors bear a target that cannot be looked at, from the first such answer on (Airflow: 130
+    /// minutes).
     pub retry_window: Duration,
     /// A target that cannot be looked at is tried after longer and longer pauses, at most this long
     /// ([`crate::sensor::backed_off`]). Zero: at its interval, as ever.

@@ -15,8 +15,9 @@ const MAX_MESSAGE_CHARS: usize = 16 * 1024;
 
 /// Looks whether what a kind of sensor waits for has come. The host writes one per kind.
 ///
-/// A poke runs on a thread of the poker. Give what it calls a timeout of its own: a poke that passes its deadline counts as
-/// [`Poked::Unreachable`], and its thread is lost until it returns. A panic is caught and counts as `Unreachable`, too.
+/// A poke runs on a thread of the poker. Give what it calls a timeout of its own: a poke that passes its
+/// deadline counts as [`Poked::Unreachable`], and its thread is lost until it returns. A panic is caught and
+/// counts as `Unreachable`, too.
 ///
 /// # Examples
 ///
@@ -70,8 +71,8 @@ impl<F: Fn(&PokeRequest<'_>) -> Poked + Send + Sync> Poke for F {
 /// }
 /// ```
 pub trait PokeMany: Send + Sync {
-    /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts as
-    /// [`Poked::Unreachable`] for all of them.
+    /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts
+    /// as [`Poked::Unreachable`] for all of them.
     fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked>;
 }
 
@@ -96,8 +97,8 @@ pub struct PokeRequest<'a> {
 }
 
 impl<'a> PokeRequest<'a> {
-    /// Asks for one sensor, at this instant: for hosts that call a [`Poke`] themselves, for instance because a task may not register
-    /// ([`Registered::host_pokes`](crate::ops::Registered::host_pokes)).
+    /// Asks for one sensor, at this instant: for hosts that call a [`Poke`] themselves, for instance because
+    /// a task may not register ([`Registered::host_pokes`](crate::ops::Registered::host_pokes)).
     ///
     /// # Examples
     ///
@@ -130,8 +131,9 @@ impl<'a> PokeRequest<'a> {
     }
 }
 
-/// Hears of every answer, once per sensor that shares it: for a log at the place where that task's log belongs. A panic of it is
-/// caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)). It is called by the tick, so what it does should be quick.
+/// Hears of every answer, once per sensor that shares it: for a log at the place where that task's log
+/// belongs. A panic of it is caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)).
+/// It is called by the tick, so what it does should be quick.
 pub trait PokeLog: Send + Sync {
     /// The sensor's target was poked, and the tick of this instant took up the answer.
     fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked);

@@ -13,11 +13,11 @@ use crate::service::run::Report;
 pub struct PokeReport {
     /// Shards that this worker holds.
     pub shards: u32,
-    /// Shards that nobody held when it last renewed: workers may still come back for them, or all have as many as they may
-    /// ([`most_shards`](super::PokerOptions::most_shards)). Their sensors are not poked.
+    /// Shards that nobody held when it last renewed: workers may still come back for them, or all have as
+    /// many as they may ([`most_shards`](super::PokerOptions::most_shards)). Their sensors are not poked.
     pub unclaimed: u32,
-    /// Until when another poker of its name counts as alive. While it does, this one holds nothing; it is due at this instant, and
-    /// takes over then unless the other has renewed. `None` if the name is its own.
+    /// Until when another poker of its name counts as alive. While it does, this one holds nothing; it is due
+    /// at this instant, and takes over then unless the other has renewed. `None` if the name is its own.
     pub name_taken_until: Option<DateTime<Utc>>,
     /// Sensors that it holds in memory.
     pub sensors: usize,
@@ -33,8 +33,8 @@ pub struct PokeReport {
     pub poked: usize,
     /// Pokes that were not needed, because sensors share them.
     pub saved: usize,
-    /// How often a target could not be looked at: panics, pokes past their deadline, due times at which its last poke still hung,
-    /// and those [held back](Self::held_back) are among them.
+    /// How often a target could not be looked at: panics, pokes past their deadline, due times at which its
+    /// last poke still hung, and those [held back](Self::held_back) are among them.
     pub unreachable: usize,
     /// Due times at which a target was not poked because too many pokes of its kind hang
     /// ([`max_hung`](super::PokerOptions::max_hung)).
@@ -58,15 +58,18 @@ pub struct PokeReport {
     pub backed_off: usize,
     /// How often the log panicked ([`PokeLog`](super::PokeLog)).
     pub log_panics: usize,
-    /// Groups that are due and wait for a thread, or for a place among the calls of their kind, now that the tick is over.
+    /// Groups that are due and wait for a thread, or for a place among the calls of their kind, now that the
+    /// tick is over.
     pub waiting: usize,
-    /// Groups whose poke was begun and has neither answered nor passed its deadline, now that the tick is over.
+    /// Groups whose poke was begun and has neither answered nor passed its deadline, now that the tick is
+    /// over.
     pub in_flight: usize,
-    /// Calls that passed their deadline and have not returned: each holds a thread; of async pokes, only those that block
-    /// their runtime.
+    /// Calls that passed their deadline and have not returned: each holds a thread; of async pokes, only
+    /// those that block their runtime.
     pub hung: usize,
     /// Threads that may poke: [`PokerOptions::threads`](super::PokerOptions::threads), less those hung beyond
-    /// [`max_hung`](super::PokerOptions::max_hung). At 0 only async kinds are poked; sensors of the others time out only.
+    /// [`max_hung`](super::PokerOptions::max_hung). At 0 only async kinds are poked; sensors of the others
+    /// time out only.
     pub threads: usize,
     /// How long the tick took.
     #[serde(rename = "duration_s", with = "crate::seconds")]

@@ -39,8 +39,9 @@ struct Holding {
 }
 
 impl Poker {
-    /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Returns the shards
-    /// whose sensors it does not have in memory yet, each with the instant from which on nobody looked after it.
+    /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Returns
+    /// the shards whose sensors it does not have in memory yet, each with the instant from which on nobody
+    /// looked after it.
     pub(super) fn hold_shards(&mut self, now: DateTime<Utc>) -> Result<Gained> {
         let held_before = self.shards.len();
         self.shards.retain(|_, until| now < *until);
@@ -132,9 +133,9 @@ impl Poker {
     }
 }
 
-/// Since when nobody has looked after a shard that is taken now: since it was released, or the lease of its dead holder ended. A
-/// shard that was left alone for longer than workers need to hand it on is taken up as if it had been looked after until
-/// now: after a pause of all workers not everything is poked at once.
+/// Since when nobody has looked after a shard that is taken now: since it was released, or the lease of its
+/// dead holder ended. A shard that was left alone for longer than workers need to hand it on is taken up as
+/// if it had been looked after until now: after a pause of all workers not everything is poked at once.
 fn left_alone_since(lease: &ShardLease, length: Duration, now: DateTime<Utc>) -> DateTime<Utc> {
     let handed_on = time::since(now, lease.expires_at) <= length / 2;
     if handed_on { lease.expires_at.min(now) } else { now }

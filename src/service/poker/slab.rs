@@ -6,7 +6,8 @@ use std::hash::Hash;
 /// Memory for this many values is not worth giving back.
 const FEW: usize = 1_024;
 
-/// Values kept at numbers that are given again once they are free. What a peak took is given back later: see [`Self::trim`].
+/// Values kept at numbers that are given again once they are free. What a peak took is given back later: see
+/// [`Self::trim`].
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Option<T>>,
@@ -51,9 +52,9 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops the free places at the end, and from now on gives the lowest ones first, so that the end becomes free with time:
-    /// a value cannot move, because others know it by its number. It looks at all places, once in as many removals as a quarter of
-    /// them: so a removal costs little on average.
+    /// Drops the free places at the end, and from now on gives the lowest ones first, so that the end becomes
+    /// free with time: a value cannot move, because others know it by its number. It looks at all places,
+    /// once in as many removals as a quarter of them: so a removal costs little on average.
     fn trim(&mut self) {
         while self.places.pop_if(|place| place.is_none()).is_some() {}
         let end = self.places.len();
@@ -75,7 +76,8 @@ impl<T> Slab<T> {
     }
 }
 
-/// Gives back what a map that was larger once does not need any more. Called after each removal, it costs little on average.
+/// Gives back what a map that was larger once does not need any more. Called after each removal, it costs
+/// little on average.
 pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 4 * map.len().max(FEW) {
         map.shrink_to(2 * map.len());

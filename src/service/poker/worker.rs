@@ -29,27 +29,34 @@ use crate::store::{Store, StoreExt};
 ///
 /// # One tick
 ///
-/// 1. *Shards.* At a third of the lease's length, and when the lease of another worker's shard ends, the worker renews its life
-///    and its shards, gives up what exceeds its quota and takes what is free ([`crate::sensor::claims`]). A worker that begins,
-///    or that did not renew in time, leaves to other workers for a third of a lease what they held: perhaps the store kept
-///    all of them from renewing, and they come back.
-/// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the shards it just
-///    took. When nothing changed it reads nothing else.
-/// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers, at most
-///    [`patience`](PokerOptions::patience); what comes later is taken up by a later tick, and no other group waits for it.
-/// 4. *Settle.* What landed, failed, timed out or was given up is ended in one transaction (of 10,000 at most), with an event per
-///    sensor. When nothing ended, nothing is written. A sensor that times out is looked at once more first.
+/// 1. *Shards.* At a third of the lease's length, and when the lease of another worker's shard ends, the
+///    worker renews its life and its shards, gives up what exceeds its quota and takes what is free
+///    ([`crate::sensor::claims`]). A worker that begins, or that did not renew in time, leaves to other
+///    workers for a third of a lease what they held: perhaps the store kept all of them from renewing, and
+///    they come back.
+/// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
+///    shards it just took. When nothing changed it reads nothing else.
+/// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers,
+///    at most [`patience`](PokerOptions::patience); what comes later is taken up by a later tick, and no
+///    other group waits for it.
+/// 4. *Settle.* What landed, failed, timed out or was given up is ended in one transaction (of 10,000 at
+///    most), with an event per sensor. When nothing ended, nothing is written. A sensor that times out is
+///    looked at once more first.
 ///
 /// # Pokes
 ///
-/// A group is poked when a sensor of it registers (not below the floor, and not while its target cannot be looked at), then on a grid of the smallest interval of its members
-/// ([`interval_at`](crate::sensor::interval_at), not below the floor) that is computed from fingerprint and interval alone
-/// ([`crate::sensor::next_poke`]), and when a member times out. So a restart needs no stored counter and pokes no more than usual.
+/// A group is poked when a sensor of it registers (not below the floor, and not while its target cannot be
+/// looked at), then on a grid of the smallest interval of its members
+/// ([`interval_at`](crate::sensor::interval_at), not below the floor) that is computed from fingerprint and
+/// interval alone ([`crate::sensor::next_poke`]), and when a member times out. So a restart needs no stored
+/// counter and pokes no more than usual.
 ///
-/// * *Threads* are the poker's own, made when there is work for them, at most [`threads`](PokerOptions::threads) that do not
-///   hang. Kinds take turns; a kind may have a limit of calls at once ([`Self::at_once`]), and does not hold up the others.
-/// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the same deadlines, fences
-///   and limits by kind; past its deadline a future is dropped, so that nothing hangs, unless it blocks its runtime.
+/// * *Threads* are the poker's own, made when there is work for them, at most
+///   [`threads`](PokerOptions::threads) that do not hang. Kinds take turns; a kind may have a limit of calls
+///   at once ([`Self::at_once`]), and does not hold up the others.
+/// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the
+///   same deadlines, fences and limits by kind; past its deadline a future is dropped, so that nothing hangs,
+///   unless it blocks its runtime.
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its
 ///   members, but no more than [`max_poke_timeout`](PokerOptions::max_poke_timeout); if none has one, that of
 ///   the options. It is also given up when all its sensors have timed out. Then it counts as
@@ -58,12 +65,13 @@ use crate::store::{Store, StoreExt};
 ///   hangs, its group is not poked again; each due time counts as unreachable. A hung call does not count
 ///   against [`Self::at_once`], but a kind with too many of them is not poked until one returns
 ///   ([`max_hung`](PokerOptions::max_hung)). Its late answer changes nothing.
-/// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered later, or again,
-///   waits for the next poke.
+/// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered
+///   later, or again, waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end: the rest stays due.
-/// * *A target that cannot be looked at* is poked after longer and longer pauses ([`crate::sensor::backed_off`]), until it can be. A
-///   sensor bears that for [`retry_window`](PokerOptions::retry_window), then its attempt fails
-///   ([`crate::sensor::give_up`]). This is kept in memory: after a takeover the time begins anew.
+/// * *A target that cannot be looked at* is poked after longer and longer pauses
+///   ([`crate::sensor::backed_off`]), until it can be. A sensor bears that for
+///   [`retry_window`](PokerOptions::retry_window), then its attempt fails ([`crate::sensor::give_up`]). This
+///   is kept in memory: after a takeover the time begins anew.
 ///
 /// # What holds
 ///
@@ -76,7 +84,8 @@ use crate::store::{Store, StoreExt};
 ///
 /// When the clock is set back, the worker begins anew, as after a restart.
 ///
-/// [`Self::leave`] and dropping the poker wait for pokes that run on threads, each until its deadline at most, and drop async ones.
+/// [`Self::leave`] and dropping the poker wait for pokes that run on threads, each until its deadline at
+/// most, and drop async ones.
 ///
 /// # Examples
 ///
@@ -172,9 +181,9 @@ impl fmt::Debug for Poker {
 }
 
 impl Poker {
-    /// Creates a worker of this name. Of two live ones of a name the second holds nothing, and says so in its reports
-    /// ([`PokeReport::name_taken_until`]). One that replaces another of its name takes over when the other has left
-    /// ([`Self::leave`]), otherwise when its lease ends.
+    /// Creates a worker of this name. Of two live ones of a name the second holds nothing, and says so in its
+    /// reports ([`PokeReport::name_taken_until`]). One that replaces another of its name takes over when the
+    /// other has left ([`Self::leave`]), otherwise when its lease ends.
     ///
     /// # Errors
     ///
@@ -219,8 +228,8 @@ impl Poker {
 
     /// Sets the poke of this kind.
     ///
-    /// All workers of a store should know the same kinds: sensors of a kind that the worker of their shard does not know are
-    /// not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
+    /// All workers of a store should know the same kinds: sensors of a kind that the worker of their shard
+    /// does not know are not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
         self.way(&kind, Way::Threads(Probe::One(Arc::new(poke))))
@@ -260,8 +269,8 @@ impl Poker {
         self
     }
 
-    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count. Without it, blocking
-    /// pokes are limited by their threads alone, and async ones to 1,000 of a kind.
+    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count.
+    /// Without it, blocking pokes are limited by their threads alone, and async ones to 1,000 of a kind.
     #[must_use]
     pub fn at_once(mut self, kind: SensorKind, calls: NonZeroUsize) -> Self {
         self.begin_anew();
@@ -279,9 +288,10 @@ impl Poker {
         self
     }
 
-    /// Waits for the pokes that run on threads, each until its deadline at most, drops async ones, and releases the shards, so that other workers take them
-    /// over at once. What the pokes answered counts. Threads that hang stay until their pokes return; if the poker ticks again, they
-    /// count against [`max_hung`](PokerOptions::max_hung) as before.
+    /// Waits for the pokes that run on threads, each until its deadline at most, drops async ones, and
+    /// releases the shards, so that other workers take them over at once. What the pokes answered counts.
+    /// Threads that hang stay until their pokes return; if the poker ticks again, they count against
+    /// [`max_hung`](PokerOptions::max_hung) as before.
     ///
     /// # Errors
     ///

@@ -1,28 +1,30 @@
 //! What a backend implements. Hosts never need this module: they use [`Tx`](super::Tx).
 //!
-//! A store keeps, finds and changes rows. It decides nothing: the pure modules decide what is admitted, retried or poked, and the
-//! store commits that by conditional writes. The name of such a method says what it is conditional on; its result says what
-//! really changed.
+//! A store keeps, finds and changes rows. It decides nothing: the pure modules decide what is admitted,
+//! retried or poked, and the store commits that by conditional writes. The name of such a method says what it
+//! is conditional on; its result says what really changed.
 //!
 //! # Writing a store
 //!
-//! Implement the four traits [`TaskTx`], [`PoolTx`], [`SensorTx`] and [`RunTx`] on a transaction type, and [`Store`](super::Store) on
-//! a handle. [`Store::transact`](super::Store::transact) begins a transaction, runs the body on it with
-//! [`Tx::run`](super::Tx::run), and commits. The contract is the conformance suite, `stationmaster::conformance`
-//! (feature `testing`): a store that passes it behaves as the crate's own do. In short:
+//! Implement the four traits [`TaskTx`], [`PoolTx`], [`SensorTx`] and [`RunTx`] on a transaction type, and
+//! [`Store`](super::Store) on a handle. [`Store::transact`](super::Store::transact) begins a transaction,
+//! runs the body on it with [`Tx::run`](super::Tx::run), and commits. The contract is the conformance suite,
+//! `stationmaster::conformance` (feature `testing`): a store that passes it behaves as the crate's own do. In
+//! short:
 //!
-//! * A transaction is all or nothing, isolated from others as if they ran one after another, and sees its own writes.
-//! * Every method takes many and returns one result per item, in the order of its arguments unless it says otherwise. An empty
-//!   argument gives an empty result. If a call names a row twice, the first changes it and the second finds it changed already;
-//!   of two full replacements (`put_…`) the last counts.
-//! * A method that returns an error has changed nothing, so a body may go on after it. A read transaction refuses every
-//!   method that writes (kind `ReadOnly`).
+//! * A transaction is all or nothing, isolated from others as if they ran one after another, and sees its own
+//!   writes.
+//! * Every method takes many and returns one result per item, in the order of its arguments unless it says
+//!   otherwise. An empty argument gives an empty result. If a call names a row twice, the first changes it
+//!   and the second finds it changed already; of two full replacements (`put_…`) the last counts.
+//! * A method that returns an error has changed nothing, so a body may go on after it. A read transaction
+//!   refuses every method that writes (kind `ReadOnly`).
 //! * Instants are truncated to the microsecond. The first number given to anything is 1.
 //! * Names come back byte for byte and sort by their bytes.
 //! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
 //!
-//! These methods are parts of operations. Called alone, some of them break the counters: [`TaskTx::move_if`] leaves it to its
-//! caller to give capacity back. That is why [`Tx`](super::Tx) does not hand them out.
+//! These methods are parts of operations. Called alone, some of them break the counters: [`TaskTx::move_if`]
+//! leaves it to its caller to give capacity back. That is why [`Tx`](super::Tx) does not hand them out.
 
 mod pool;
 mod run;

@@ -29,7 +29,8 @@ pub enum LimitDeletion {
 
 /// Pools and limits: their sizes and their counters.
 ///
-/// Slots are taken and tasks counted against limits where they are granted: [`crate::store::contract::TaskTx::grant_if_open`].
+/// Slots are taken and tasks counted against limits where they are granted:
+/// [`crate::store::contract::TaskTx::grant_if_open`].
 ///
 /// A store is born with the pool [`PoolName::DEFAULT`] of [`crate::pool::DEFAULT_POOL_SLOTS`] slots.
 pub trait PoolTx {
@@ -45,17 +46,19 @@ pub trait PoolTx {
     /// All pools, by name.
     fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>>;
 
-    /// Sums of slots by what the tasks of these pools are doing. Costs as much as there are leases, lanes and sensors.
+    /// Sums of slots by what the tasks of these pools are doing. Costs as much as there are leases, lanes and
+    /// sensors.
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>>;
 
-    /// Takes from the used slots of pools; one that does not exist is passed over. The names differ from each other.
+    /// Takes from the used slots of pools; one that does not exist is passed over. The names differ from each
+    /// other.
     fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()>;
 
     /// Defines or changes limits; what counts against them stays.
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
-    /// Takes the limits off these keys; tasks that carry them go on being counted. A key that no task carries and nothing
-    /// counts against is not known any more.
+    /// Takes the limits off these keys; tasks that carry them go on being counted. A key that no task carries
+    /// and nothing counts against is not known any more.
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>>;
 
     /// The limits of these keys, also those that only tasks made known.
@@ -64,6 +67,7 @@ pub trait PoolTx {
     /// All keys that a limit is defined for, by key.
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>>;
 
-    /// Takes from the used count of keys; one that is not known is passed over. The keys differ from each other.
+    /// Takes from the used count of keys; one that is not known is passed over. The keys differ from each
+    /// other.
     fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()>;
 }

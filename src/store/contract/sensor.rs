@@ -76,23 +76,24 @@ impl EventNote {
 
 /// Sensors, their events, workers and shards.
 pub trait SensorTx {
-    /// Registers sensors, replacing what their tasks registered before (generation one more), in state `Waiting`. Answers
-    /// them as they are stored; each is a change of its own, in this order. A task that does not exist is a caller's
-    /// error (kind `Backend`, nothing is changed); the tasks' states are the caller's to change.
+    /// Registers sensors, replacing what their tasks registered before (generation one more), in state
+    /// `Waiting`. Answers them as they are stored; each is a change of its own, in this order. A task that
+    /// does not exist is a caller's error (kind `Backend`, nothing is changed); the tasks' states are the
+    /// caller's to change.
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>>;
 
     /// The sensors of these tasks.
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
-    /// Sensors in the order of their last change. A writer's changes become visible with its commit, and never behind
-    /// one that was already visible.
+    /// Sensors in the order of their last change. A writer's changes become visible with its commit, and
+    /// never behind one that was already visible.
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>>;
 
     /// The number of the last change of any sensor, also of one that was deleted since; 0 if there was none.
     fn last_sensor_change(&mut self) -> StoreResult<u64>;
 
-    /// The highest number that the last change of a deleted sensor had; 0 if none was deleted. A follower that has not come
-    /// as far may have missed an end, and reads anew what waits.
+    /// The highest number that the last change of a deleted sensor had; 0 if none was deleted. A follower
+    /// that has not come as far may have missed an end, and reads anew what waits.
     fn last_forgotten_change(&mut self) -> StoreResult<u64>;
 
     /// Ends those that still wait under this epoch, and answers them as they are now; none for the others.
@@ -107,12 +108,12 @@ pub trait SensorTx {
     /// Forgets these events, and answers how many of them were there.
     fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize>;
 
-    /// Forgets those of the first `limit` events, by place, that were noted before this instant (`at < before`), as if they were
-    /// acknowledged, and returns how many.
+    /// Forgets those of the first `limit` events, by place, that were noted before this instant (`at <
+    /// before`), as if they were acknowledged, and returns how many.
     fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
-    /// Returns how many tasks that ended before this instant (`ended_at < before`) one of the first `limit` events, by place, keeps
-    /// from being forgotten.
+    /// Returns how many tasks that ended before this instant (`ended_at < before`) one of the first `limit`
+    /// events, by place, keeps from being forgotten.
     fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// Makes a worker known, or replaces what is known of it.
@@ -121,8 +122,8 @@ pub trait SensorTx {
     /// Forgets a worker, known or not, and releases its shards: no holder, epoch one more.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
 
-    /// Forgets at most `limit` workers that expired before this instant (`expires_at < before`), earliest first, then by name,
-    /// and answers how many. What they held stays theirs until its own leases expire.
+    /// Forgets at most `limit` workers that expired before this instant (`expires_at < before`), earliest
+    /// first, then by name, and answers how many. What they held stays theirs until its own leases expire.
     fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
 
     /// The workers alive at this instant (`expires_at > now`), by name.

@@ -50,8 +50,8 @@ impl StateSet {
 
 /// Takes a task out of one of the states `from`, if its epoch is still `task.epoch`.
 ///
-/// A move also clears the lease. `ready_at` becomes the later of `due` and `ended_at`; if neither is set, it stays
-/// unchanged.
+/// A move also clears the lease. `ready_at` becomes the later of `due` and `ended_at`; if neither is set, it
+/// stays unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Move {
@@ -75,12 +75,14 @@ pub struct Move {
     pub message: Option<String>,
     /// Replaces `value`, also when none.
     pub value: Option<String>,
-    /// True if it is the holder's own word on its attempt. [`TaskRecord::finished`] then becomes `to`, and `None` otherwise.
+    /// True if it is the holder's own word on its attempt. [`TaskRecord::finished`] then becomes `to`, and
+    /// `None` otherwise.
     pub finished: bool,
 }
 
 impl Move {
-    /// Moves the task to this state; it then waits for nothing, holds nothing and has neither message nor value.
+    /// Moves the task to this state; it then waits for nothing, holds nothing and has neither message nor
+    /// value.
     pub fn new(task: LeaseRef, from: StateSet, to: TaskState) -> Self {
         Self {
             task,
@@ -168,8 +170,9 @@ pub enum Discrepancy {
 
 /// Tasks, their lanes and their leases.
 pub trait TaskTx {
-    /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`; numbers rise with it. Makes the lanes
-    /// and the limit keys they carry known, without a maximum. Numbers of lanes rise, too, and are never given again.
+    /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`; numbers rise with it. Makes
+    /// the lanes and the limit keys they carry known, without a maximum. Numbers of lanes rise, too, and are
+    /// never given again.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
 
     /// The tasks of these keys.
@@ -178,40 +181,42 @@ pub trait TaskTx {
     /// The tasks of these numbers.
     fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
-    /// What an admission tick plans with, after overdue tasks were made ready. One call, whatever the number of pools,
-    /// lanes and tasks: a store across a network answers it in one round trip. Like that of [`Self::candidates`] and
-    /// [`Self::grant_if_open`] its cost does not depend on how many tasks wait.
+    /// What an admission tick plans with, after overdue tasks were made ready. One call, whatever the number
+    /// of pools, lanes and tasks: a store across a network answers it in one round trip. Like that of
+    /// [`Self::candidates`] and [`Self::grant_if_open`] its cost does not depend on how many tasks wait.
     ///
     /// It writes only if [`SurveyQuery::promote`] is set.
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
 
-    /// Ready tasks: those of each page in the order of [`crate::admission::OrderKey`], the pages one after another.
-    /// [`Candidate::ready_at`] is known where the page asks for it, and none otherwise.
+    /// Ready tasks: those of each page in the order of [`crate::admission::OrderKey`], the pages one after
+    /// another. [`Candidate::ready_at`] is known where the page asks for it, and none otherwise.
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
 
     /// Commits the plan of a tick, each part under its own condition, and answers what was found as planned:
     ///
-    /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, `held_slots` as its
-    ///    lane says, and `queued_at` as [`TaskRecord::recorded_at`] has it.
-    /// 2. Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited pool always has).
+    /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease,
+    ///    `held_slots` as its lane says, and `queued_at` as [`TaskRecord::recorded_at`] has it.
+    /// 2. Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited
+    ///    pool always has).
     /// 3. Adds to the used count of those known limit keys whose limit, if they have one, allows it.
-    /// 4. Notes what was granted under the name of the tick, in place of the tick it replaces, so that [`Self::survey`] can
-    ///    tell.
+    /// 4. Notes what was granted under the name of the tick, in place of the tick it replaces, so that
+    ///    [`Self::survey`] can tell.
     /// 5. Forgets old ticks, earliest first.
     ///
     /// What pools and limits are to take is not derived from the tasks.
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
-    /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as [`TaskRecord::recorded_at`] has it,
-    /// and the same for `first_started_at` if that is `None`.
+    /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as
+    /// [`TaskRecord::recorded_at`] has it, and the same for `first_started_at` if that is `None`.
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
 
-    /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers `Yes` twice.
+    /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers
+    /// `Yes` twice.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
 
-    /// Moves tasks, each under its own condition; a task that was moved by this call is not moved again by it. Pools and
-    /// limits are the caller's to change. A move to `Queued` or `Running` is a caller's error: the whole call is refused
-    /// (kind `Backend`).
+    /// Moves tasks, each under its own condition; a task that was moved by this call is not moved again by
+    /// it. Pools and limits are the caller's to change. A move to `Queued` or `Running` is a caller's error:
+    /// the whole call is refused (kind `Backend`).
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>>;
 
     /// At most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by number.
@@ -220,10 +225,11 @@ pub trait TaskTx {
     /// The earliest expiry of all leases.
     fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
 
-    /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their sensors, earliest
-    /// first, and returns how many. Tasks that were sensors stay unless they ended before `sensors_before`, too; tasks with events
-    /// that are not acknowledged stay in any case. Those that stay do not count. Their numbers are not given again. With the last task of a lane goes the lane, and with the last lane that names it a limit key that
-    /// has no maximum, unless something counts against it.
+    /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their
+    /// sensors, earliest first, and returns how many. Tasks that were sensors stay unless they ended before
+    /// `sensors_before`, too; tasks with events that are not acknowledged stay in any case. Those that stay
+    /// do not count. Their numbers are not given again. With the last task of a lane goes the lane, and with
+    /// the last lane that names it a limit key that has no maximum, unless something counts against it.
     fn forget_ended(
         &mut self,
         before: DateTime<Utc>,

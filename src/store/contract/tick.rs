@@ -13,11 +13,11 @@ use crate::task::TaskRecord;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SurveyQuery {
-    /// The name of the tick. If a tick of this name granted tasks before and is remembered, the survey tells which,
-    /// promotes nothing, and tells nothing else but [`Survey::next_due`].
+    /// The name of the tick. If a tick of this name granted tasks before and is remembered, the survey tells
+    /// which, promotes nothing, and tells nothing else but [`Survey::next_due`].
     pub request: Option<RequestId>,
-    /// The overdue tasks to make ready before it looks. `None` makes none ready: then the survey writes nothing, and a
-    /// transaction that reads may ask for it.
+    /// The overdue tasks to make ready before it looks. `None` makes none ready: then the survey writes
+    /// nothing, and a transaction that reads may ask for it.
     pub promote: Option<Promote>,
     /// The pools to tell of.
     pub pools: WhichPools,
@@ -76,13 +76,13 @@ pub enum WhichPools {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survey {
-    /// What a tick of the asked name granted before, in order of admission. `None` if there was none, if it granted
-    /// nothing, or if it is not remembered any more.
+    /// What a tick of the asked name granted before, in order of admission. `None` if there was none, if it
+    /// granted nothing, or if it is not remembered any more.
     pub granted: Option<Vec<LeaseRef>>,
     /// How many tasks were made ready.
     pub promoted: usize,
-    /// The earliest due instant of the tasks that still wait for one. Not after [`Promote::now`] if more tasks are overdue
-    /// than [`Promote::limit`] allowed.
+    /// The earliest due instant of the tasks that still wait for one. Not after [`Promote::now`] if more
+    /// tasks are overdue than [`Promote::limit`] allowed.
     pub next_due: Option<DateTime<Utc>>,
     /// The lanes that have ready tasks, by number.
     pub lanes: Vec<Lane>,
@@ -108,19 +108,19 @@ pub struct GrantBatch<'a> {
     pub pools: &'a [(PoolName, u64)],
     /// How many tasks to count against limit keys. The keys differ from each other.
     pub limits: &'a [(LimitKey, u64)],
-    /// The name under which to note at `now` what was granted. A tick noted under this name before is replaced. Nothing is
-    /// noted or replaced if nothing was granted.
+    /// The name under which to note at `now` what was granted. A tick noted under this name before is
+    /// replaced. Nothing is noted or replaced if nothing was granted.
     pub request: Option<&'a RequestId>,
-    /// The name of one more tick that the note replaces: the caller's last one, whose answer it has had. Without a note
-    /// nothing is replaced.
+    /// The name of one more tick that the note replaces: the caller's last one, whose answer it has had.
+    /// Without a note nothing is replaced.
     pub replaces: Option<&'a RequestId>,
     /// Ticks to forget, after this one was noted.
     pub forget: Option<Forget>,
 }
 
 impl<'a> GrantBatch<'a> {
-    /// Grants these tasks to this holder at `now` until `expires_at`. Takes no slots, counts against no limit, and notes
-    /// and forgets no tick.
+    /// Grants these tasks to this holder at `now` until `expires_at`. Takes no slots, counts against no
+    /// limit, and notes and forgets no tick.
     pub fn new(
         tasks: &'a [TaskNo],
         holder: &'a Holder,

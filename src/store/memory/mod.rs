@@ -1,9 +1,11 @@
-//! The memory store: the reference model of the contract, and a store for tests and for hosts that need no durability.
+//! The memory store: the reference model of the contract, and a store for tests and for hosts that need no
+//! durability.
 //!
-//! All rows live in one `State` behind one lock, which a transaction holds from its first to its last line. Every
-//! write is a *swap* of one row: it puts a row in place and answers with the write that undoes it, and the indexes
-//! and counters that follow from rows are kept by the swap itself. A transaction keeps these inverses and, if it does
-//! not commit, applies them from the last to the first. It therefore costs what it changes, never what is stored.
+//! All rows live in one `State` behind one lock, which a transaction holds from its first to its last line.
+//! Every write is a *swap* of one row: it puts a row in place and answers with the write that undoes it, and
+//! the indexes and counters that follow from rows are kept by the swap itself. A transaction keeps these
+//! inverses and, if it does not commit, applies them from the last to the first. It therefore costs what it
+//! changes, never what is stored.
 
 mod audit;
 mod by_number;
@@ -32,8 +34,8 @@ use crate::error::Result;
 
 /// Keeps everything in memory, and loses it with the process.
 ///
-/// Transactions run one after another, those that only read too. A transaction that is begun inside another one of the same
-/// store, on its thread, is refused.
+/// Transactions run one after another, those that only read too. A transaction that is begun inside another
+/// one of the same store, on its thread, is refused.
 ///
 /// # Examples
 ///

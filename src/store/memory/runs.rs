@@ -1,6 +1,7 @@
 //! Runs, and the fork-node index that tells which were active in a window.
 //!
-//! Each namespace has an index of its own; see [`crate::run::index`] for why the ranges read here hold every hit.
+//! Each namespace has an index of its own; see [`crate::run::index`] for why the ranges read here hold every
+//! hit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};

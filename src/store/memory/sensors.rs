@@ -64,7 +64,8 @@ fn is_asked_for(sensor: &SensorRecord, query: &SensorQuery) -> bool {
 }
 
 impl Transaction<'_> {
-    /// The number of a change that is being made. No two rows have the same, so that a page can end at any row.
+    /// The number of a change that is being made. No two rows have the same, so that a page can end at any
+    /// row.
     pub(super) fn next_sensor_change(&mut self) -> u64 {
         self.state.last.sensor_change += 1;
         self.state.last.sensor_change

@@ -112,8 +112,8 @@ impl Tasks {
         old
     }
 
-    /// Reads a little of these rows, none depending on another, so that the processor fetches many from memory at a time.
-    /// What is done with them one after another then finds them in its caches.
+    /// Reads a little of these rows, none depending on another, so that the processor fetches many from
+    /// memory at a time. What is done with them one after another then finds them in its caches.
     pub(super) fn fetch(&self, nos: &[TaskNo]) {
         let rows = nos.iter().filter_map(|no| self.rows.get(no));
         let some_of_each = rows.fold(0, |sum: usize, row| {
@@ -202,8 +202,8 @@ impl Tasks {
         leased.chain(&self.index.sensing).filter_map(|no| self.get(*no))
     }
 
-    /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first, each with the instant
-    /// at which it ended.
+    /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first, each
+    /// with the instant at which it ended.
     pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = (DateTime<Utc>, TaskNo)> {
         let ended = self.index.ended.iter().take_while(move |(at, _)| *at < micros(before));
         ended.map(|(at, no)| (from_micros(*at), *no))

@@ -4,8 +4,8 @@ use super::state::{Numbers, State, Write};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::TxMode;
 
-/// Writes through to the state, and undoes it all when it is dropped without a commit: after an error, and while a
-/// panic of its body unwinds.
+/// Writes through to the state, and undoes it all when it is dropped without a commit: after an error, and
+/// while a panic of its body unwinds.
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
     pub(super) state: &'a mut State,
@@ -20,7 +20,8 @@ impl<'a> Transaction<'a> {
         Self { state, mode, undo: Vec::new(), began }
     }
 
-    /// Keeps what was written, and answers with the rows that were replaced, to be dropped where no one waits.
+    /// Keeps what was written, and answers with the rows that were replaced, to be dropped where no one
+    /// waits.
     pub(super) fn commit(mut self) -> Vec<Write> {
         self.began = self.state.last;
         std::mem::take(&mut self.undo)

@@ -56,12 +56,13 @@ pub struct Connector {
 type Make = dyn Fn(Option<Arc<Ear>>) -> Boxed<Made> + Send + Sync;
 
 impl Connector {
-    /// Connects with this closure. Its futures run on the store's own thread, in a tokio runtime with I/O and time; so does
-    /// the connection that it returns beside the client.
+    /// Connects with this closure. Its futures run on the store's own thread, in a tokio runtime with I/O and
+    /// time; so does the connection that it returns beside the client.
     ///
-    /// Set TCP keepalives, as the example does. Without them the store still gives up a connection on which a call gets no
-    /// answer (see [`PostgresOptions::statement_timeout`](super::PostgresOptions::statement_timeout)), but each connection
-    /// costs one call that wait.
+    /// Set TCP keepalives, as the example does. Without them the store still gives up a connection on which a
+    /// call gets no answer (see
+    /// [`PostgresOptions::statement_timeout`](super::PostgresOptions::statement_timeout)), but each
+    /// connection costs one call that wait.
     pub fn new<Connect, Connecting, Stream, Tls, Failure>(connect: Connect) -> Self
     where
         Connect: Fn() -> Connecting + Send + Sync + 'static,
@@ -81,8 +82,8 @@ impl Connector {
         Self { make: Arc::new(make), ear: None }
     }
 
-    /// Connects without TLS to what a URL or a list of `key=value` names. Unless it says otherwise, a connection is given up
-    /// when the server's machine does not answer for half a minute.
+    /// Connects without TLS to what a URL or a list of `key=value` names. Unless it says otherwise, a
+    /// connection is given up when the server's machine does not answer for half a minute.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The thread that talks to the server. Callers send it orders and sleep until the answer comes, so that it does not matter
-//! whether they are inside a runtime of their own.
+//! The thread that talks to the server. Callers send it orders and sleep until the answer comes, so that it
+//! does not matter whether they are inside a runtime of their own.
 
 use std::fmt;
 use std::sync::Arc;

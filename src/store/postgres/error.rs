@@ -33,9 +33,10 @@ impl Failure {
         Self::Silent(StoreError::new(StoreErrorKind::Io, text))
     }
 
-    /// What the driver says of a statement that was sent with others this long ago, where the server ends each after `limit`.
-    /// The server tells by the same code that the limit ended one and that an operator did, and tells them apart only in
-    /// words of its own language. But what the limit ended has run for as long.
+    /// What the driver says of a statement that was sent with others this long ago, where the server ends
+    /// each after `limit`. The server tells by the same code that the limit ended one and that an operator
+    /// did, and tells them apart only in words of its own language. But what the limit ended has run for as
+    /// long.
     pub(super) fn of_limited(error: PgError, took: Duration, limit: Duration) -> Self {
         let is_limit = !limit.is_zero() && took >= limit;
         if error.code() != Some(&SqlState::QUERY_CANCELED) || is_limit {
@@ -45,8 +46,8 @@ impl Failure {
         Self::Refused(StoreError::new(StoreErrorKind::Busy, text).with_source(error))
     }
 
-    /// What the driver says of preparing a statement, or of beginning a transaction. All that may take long there is to wait
-    /// for another transaction's lock, whichever limit ends it.
+    /// What the driver says of preparing a statement, or of beginning a transaction. All that may take long
+    /// there is to wait for another transaction's lock, whichever limit ends it.
     pub(super) fn of_waiting(error: PgError) -> Self {
         if error.code() != Some(&SqlState::QUERY_CANCELED) {
             return Self::of(error);
@@ -145,7 +146,8 @@ pub(super) fn store_error(error: PgError) -> StoreError {
     StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
 }
 
-/// The error of a COMMIT, as [`Failure::of_limited`]. What the server refused is undone; of anything else it is not known.
+/// The error of a COMMIT, as [`Failure::of_limited`]. What the server refused is undone; of anything else it
+/// is not known.
 pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> Failure {
     if error.as_db_error().is_none() || is_fatal(&error) {
         return Failure::Lost(open_commit(text(&error)).with_source(error));
@@ -195,8 +197,8 @@ pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
     }
 }
 
-/// True if a server that can only be read may have answered so to the BEGIN of a transaction that writes. A standby refuses
-/// `READ WRITE` and `SERIALIZABLE` as features that it does not have.
+/// True if a server that can only be read may have answered so to the BEGIN of a transaction that writes. A
+/// standby refuses `READ WRITE` and `SERIALIZABLE` as features that it does not have.
 pub(super) fn is_of_standby(error: &StoreError) -> bool {
     let code = error.source().and_then(|source| source.downcast_ref::<PgError>()).and_then(PgError::code);
     error.kind() == StoreErrorKind::ReadOnly || code == Some(&SqlState::FEATURE_NOT_SUPPORTED)

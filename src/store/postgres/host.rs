@@ -51,25 +51,27 @@ impl Wire for Bridge {
     }
 }
 
-/// Works in a transaction that the host began and will commit or roll back: its rows and the store's become visible
-/// together.
+/// Works in a transaction that the host began and will commit or roll back: its rows and the store's become
+/// visible together.
 ///
-/// `client` is a [`tokio_postgres::Transaction`], or a client on which the host sent `BEGIN`. The tables must be there: see
-/// [`super::migrate`]. `body` runs on a thread of its own, and what it asks is sent by the future; it may block that thread, and
-/// cannot block the host's. Nothing is set on the host's connection.
+/// `client` is a [`tokio_postgres::Transaction`], or a client on which the host sent `BEGIN`. The tables must
+/// be there: see [`super::migrate`]. `body` runs on a thread of its own, and what it asks is sent by the
+/// future; it may block that thread, and cannot block the host's. Nothing is set on the host's connection.
 ///
-/// Those who listen are told when the host commits, by a `NOTIFY` in the transaction. The server refuses to prepare such a
-/// transaction for a two-phase commit: see [`attach`] and [`PostgresTx::without_notify`].
+/// Those who listen are told when the host commits, by a `NOTIFY` in the transaction. The server refuses to
+/// prepare such a transaction for a two-phase commit: see [`attach`] and [`PostgresTx::without_notify`].
 ///
-/// It takes the writers' turn first, so that until the host's transaction ends no other one writes: commit soon.
+/// It takes the writers' turn first, so that until the host's transaction ends no other one writes: commit
+/// soon.
 ///
 /// # Errors
 ///
-/// What `body` answered, or the store's own failure. **The host rolls back after any error**: the server refuses everything
-/// else in the transaction anyway. An error that [`is_retryable`](crate::Error::is_retryable) says that another
-/// writer was first: begin the transaction again. At `REPEATABLE READ` and above that is so whenever the transaction
-/// had read anything before another writer committed; call this first, right after `BEGIN`, and it does not happen.
-/// If the future is dropped, `body` ends with an error, and the host rolls back.
+/// What `body` answered, or the store's own failure. **The host rolls back after any error**: the server
+/// refuses everything else in the transaction anyway. An error that
+/// [`is_retryable`](crate::Error::is_retryable) says that another writer was first: begin the transaction
+/// again. At `REPEATABLE READ` and above that is so whenever the transaction had read anything before another
+/// writer committed; call this first, right after `BEGIN`, and it does not happen. If the future is dropped,
+/// `body` ends with an error, and the host rolls back.
 ///
 /// # Panics
 ///
@@ -126,8 +128,9 @@ where
     }
 }
 
-/// As [`tx()`], for a host that has a thread of its own for the body: answers a transaction to be used there, and a future to be
-/// awaited meanwhile, which talks to the server. The future ends when the transaction is dropped.
+/// As [`tx()`], for a host that has a thread of its own for the body: answers a transaction to be used there,
+/// and a future to be awaited meanwhile, which talks to the server. The future ends when the transaction is
+/// dropped.
 ///
 /// The writers' turn is taken with the first thing that is asked.
 ///
@@ -177,8 +180,8 @@ impl PostgresTx {
         Tx::of_postgres(self.inside)
     }
 
-    /// Sends no `NOTIFY`, so that the host can prepare the transaction for a two-phase commit, which the server refuses
-    /// to one that notifies. Those who listen learn of it at their next tick.
+    /// Sends no `NOTIFY`, so that the host can prepare the transaction for a two-phase commit, which the
+    /// server refuses to one that notifies. Those who listen learn of it at their next tick.
     #[must_use]
     pub fn without_notify(self) -> Self {
         Self { inside: self.inside.without_notify() }
@@ -218,7 +221,8 @@ async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batc
     Ok(answers.map_err(Failure::of)?.into_iter().flatten().collect())
 }
 
-/// Two messages: in one, the server would take them for a transaction of their own if the host had begun none.
+/// Two messages: in one, the server would take them for a transaction of their own if the host had begun
+/// none.
 async fn take_turn<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema) -> Result<(), StoreError> {
     let (lock, ticket) = (schema.apply(turn::LOCK), schema.apply(turn::TICKET));
     let turn: Vec<Sent<'_, ()>> =

@@ -1,4 +1,5 @@
-//! One connection as the driver keeps it: made when it is needed, settled after every transaction, made anew when it is lost.
+//! One connection as the driver keeps it: made when it is needed, settled after every transaction, made anew
+//! when it is lost.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -61,7 +62,8 @@ struct Connection {
     standby_since: Option<Instant>,
 }
 
-/// For how long reads stay at a standby before they connect again: by then the address may lead to the primary.
+/// For how long reads stay at a standby before they connect again: by then the address may lead to the
+/// primary.
 const STANDBY: Duration = Duration::from_secs(10);
 
 /// What a connection must lead to.
@@ -73,8 +75,8 @@ enum Role {
     Primary,
 }
 
-/// What moves the bytes of a connection. Dropping it closes the connection at once: left alone, it would wait for the answer
-/// to what was asked last, which on a dead connection never comes.
+/// What moves the bytes of a connection. Dropping it closes the connection at once: left alone, it would wait
+/// for the answer to what was asked last, which on a dead connection never comes.
 struct Driving(JoinHandle<()>);
 
 impl Driving {
@@ -184,8 +186,9 @@ impl Link {
         }
     }
 
-    /// A connection that was lost while nobody used it is made again: nothing of the transaction can have been done. So is one
-    /// that would write to a server which can only be read. One that fell silent has cost the caller as long as a call may take.
+    /// A connection that was lost while nobody used it is made again: nothing of the transaction can have
+    /// been done. So is one that would write to a server which can only be read. One that fell silent has
+    /// cost the caller as long as a call may take.
     async fn begin(&mut self, batch: &[Statement], touch: Touch) -> Done {
         let role = match self.mode {
             TxMode::Read => Role::Any,
@@ -257,7 +260,8 @@ impl Link {
         Ok(Vec::new())
     }
 
-    /// Sees to it that there is a connection to tables of this version. One that is there is taken whatever it leads to.
+    /// Sees to it that there is a connection to tables of this version. One that is there is taken whatever
+    /// it leads to.
     async fn connect(&mut self, role: Role) -> Result<(), Failure> {
         if self.connection.as_ref().is_some_and(|connection| !connection.client.is_closed()) {
             return Ok(());
@@ -312,8 +316,8 @@ impl Link {
         listens
     }
 
-    /// Waits until the connection is lost. Nothing is sent on one that listens, so one that died in silence would never be
-    /// noticed: now and then the server is asked for nothing.
+    /// Waits until the connection is lost. Nothing is sent on one that listens, so one that died in silence
+    /// would never be noticed: now and then the server is asked for nothing.
     pub(super) async fn lost(&mut self) {
         let Some(Connection { client, mut driving, .. }) = self.connection.take() else { return };
         while timeout(self.options.quiet(), driving.ended()).await.is_err() {
@@ -368,7 +372,8 @@ impl Link {
         Ok(Connection { client, route, begin, prepared: HashMap::new(), driving, standby_since })
     }
 
-    /// Does what settles a new connection, until the deadline, or for as long as the server may take for a statement.
+    /// Does what settles a new connection, until the deadline, or for as long as the server may take for a
+    /// statement.
     async fn answered<T>(
         &self,
         deadline: Option<Instant>,
@@ -441,8 +446,9 @@ struct Begin<'t> {
 type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
 
 impl Connection {
-    /// Sends nothing ahead that must not be done outside of the transaction: no setting of the session refuses a write that
-    /// follows a failed BEGIN. The clock is read before, because the pooler may take the end of its answer for the end of all.
+    /// Sends nothing ahead that must not be done outside of the transaction: no setting of the session
+    /// refuses a write that follows a failed BEGIN. The clock is read before, because the pooler may take the
+    /// end of its answer for the end of all.
     async fn begin_behind_pooler(
         &mut self,
         options: &PostgresOptions,

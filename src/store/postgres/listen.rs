@@ -138,7 +138,8 @@ impl Drop for Ends {
 
 /// Keeps a callback called: see [`super::PostgresStore::on_change`].
 ///
-/// It ends when this is dropped, or the store. Dropping it waits for a call that goes on, unless it is dropped by that call.
+/// It ends when this is dropped, or the store. Dropping it waits for a call that goes on, unless it is
+/// dropped by that call.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening {
     ear: Arc<Ear>,
@@ -163,7 +164,8 @@ impl Drop for Listening {
     }
 }
 
-/// Listens with a connection on this runtime, and calls on a thread of its own. Answers when the server has the LISTEN.
+/// Listens with a connection on this runtime, and calls on a thread of its own. Answers when the server has
+/// the LISTEN.
 pub(super) fn listen(
     runtime: &Handle,
     connector: &Connector,

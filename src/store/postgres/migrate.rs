@@ -1,6 +1,7 @@
 //! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
 //!
-//! A migration that was released is never changed: its checksum is in the ledger of every database it was applied to.
+//! A migration that was released is never changed: its checksum is in the ledger of every database it was
+//! applied to.
 
 use std::collections::BTreeSet;
 
@@ -169,13 +170,13 @@ pub(super) async fn check<C: GenericClient + Sync>(client: &C, schema: &Schema) 
     }
 }
 
-/// Creates or brings up to date the store's schema and tables, in a transaction of its own. Whoever does the same at
-/// the same time waits.
+/// Creates or brings up to date the store's schema and tables, in a transaction of its own. Whoever does the
+/// same at the same time waits.
 ///
 /// # Errors
 ///
-/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something else, and
-/// whatever the server answers. Nothing was changed.
+/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something
+/// else, and whatever the server answers. Nothing was changed.
 ///
 /// # Examples
 ///
@@ -220,9 +221,11 @@ fn lock_number(schema: &Schema) -> i64 {
     digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations themselves.
+/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations
+/// themselves.
 ///
-/// Apply it in one transaction, once. Later versions of the crate bring older tables up to date with [`migrate`].
+/// Apply it in one transaction, once. Later versions of the crate bring older tables up to date with
+/// [`migrate`].
 ///
 /// # Examples
 ///

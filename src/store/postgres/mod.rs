@@ -2,23 +2,27 @@
 //!
 //! # Two ways to use it
 //!
-//! * [`PostgresStore`] keeps its own connections: one that writes, a few that read. It sets timeouts and the like on those only.
-//! * [`tx()`] does the same work inside a transaction that the host owns, so that rows of the host and of the store commit
-//!   together or not at all. It begins nothing, commits nothing and sets nothing.
+//! * [`PostgresStore`] keeps its own connections: one that writes, a few that read. It sets timeouts and the
+//!   like on those only.
+//! * [`tx()`] does the same work inside a transaction that the host owns, so that rows of the host and of the
+//!   store commit together or not at all. It begins nothing, commits nothing and sets nothing.
 //!
-//! How to get a server, options, grants, isolation, poolers and clocks: `docs/postgresql.md` in the repository.
+//! How to get a server, options, grants, isolation, poolers and clocks: `docs/postgresql.md` in the
+//! repository.
 //!
 //! # What is promised
 //!
-//! * Writers of one schema take turns, in the order in which they ask; a transaction that writes sees what the one before it
-//!   committed, at every isolation level. Readers see one state and wait for nobody.
-//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on working; a connection
-//!   that was lost is made anew by the next call.
-//! * A commit whose answer was lost is [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other
-//!   error has changed nothing. Serialization failures and deadlocks are
+//! * Writers of one schema take turns, in the order in which they ask; a transaction that writes sees what
+//!   the one before it committed, at every isolation level. Readers see one state and wait for nobody.
+//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on
+//!   working; a connection that was lost is made anew by the next call.
+//! * A commit whose answer was lost is
+//!   [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other error has
+//!   changed nothing. Serialization failures and deadlocks are
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
-//! * Each call of the store but [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever the number of tasks (an enqueue takes one for each 10,000); a
-//!   transaction begins with its first call, and what writes has one more to commit.
+//! * Each call of the store but [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever
+//!   the number of tasks (an enqueue takes one for each 10,000); a transaction begins with its first call,
+//!   and what writes has one more to commit.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Tables of a newer version of the crate or of somebody else's are refused and left untouched.
@@ -66,7 +70,8 @@ pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
 pub use options::{Isolation, Migrations, Notify, PostgresOptions, SynchronousCommit};
 pub use time::PostgresClock;
-/// The driver, in the version the crate was built with: for hosts that connect, or hand in their own transactions.
+/// The driver, in the version the crate was built with: for hosts that connect, or hand in their own
+/// transactions.
 pub use tokio_postgres;
 
 use crate::error::{Error, Result, StoreError};
@@ -82,8 +87,8 @@ pub(super) use tx::PostgresBackend;
 ///
 /// Loops that are to learn at once of what other machines did are woken by [`Self::on_change`].
 ///
-/// It may be made, used and dropped inside and outside of tokio runtimes; dropping it takes as long as the server takes to say
-/// good-bye, and at most a second.
+/// It may be made, used and dropped inside and outside of tokio runtimes; dropping it takes as long as the
+/// server takes to say good-bye, and at most a second.
 #[derive(Debug)]
 pub struct PostgresStore {
     writer: Lines,
@@ -98,13 +103,15 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects without TLS to what a URL or a list of `key=value` names, and creates the tables or brings them up to
-    /// date, if need be. The options of `libpq` are understood, as far as [`tokio_postgres::Config`] does.
+    /// Connects without TLS to what a URL or a list of `key=value` names, and creates the tables or brings
+    /// them up to date, if need be. The options of `libpq` are understood, as far as
+    /// [`tokio_postgres::Config`] does.
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be connected to, `Schema` for newer or foreign tables (left untouched), `Backend` for a
-    /// text that names no server, a refused password, or a role that may not do what is needed.
+    /// By kind: `Io` if the server cannot be connected to, `Schema` for newer or foreign tables (left
+    /// untouched), `Backend` for a text that names no server, a refused password, or a role that may not do
+    /// what is needed.
     ///
     /// # Examples
     ///
@@ -141,27 +148,31 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// The database's clock. Hosts of many machines give it to their services, so that leases are decided by one clock.
+    /// The database's clock. Hosts of many machines give it to their services, so that leases are decided by
+    /// one clock.
     pub fn clock(&self) -> PostgresClock {
         PostgresClock(Arc::clone(&self.time))
     }
 
-    /// Calls `callback` whenever a transaction committed, here or on another machine, that may have brought work: tasks became
-    /// ready, slots came back, sensors were registered or ended, events were noted. It is a wake-up, never the truth: look at the
-    /// store to see what is so, and go on looking from time to time without it, as a loop does after its `longest`.
+    /// Calls `callback` whenever a transaction committed, here or on another machine, that may have brought
+    /// work: tasks became ready, slots came back, sensors were registered or ended, events were noted. It is
+    /// a wake-up, never the truth: look at the store to see what is so, and go on looking from time to time
+    /// without it, as a loop does after its `longest`.
     ///
-    /// Returns when the server listens; what commits from then on is told. It takes a connection of its own, which is made anew
-    /// when it was lost; since changes may have been missed, the callback is then called once with everything. Changes that come
-    /// while the callback runs are told by one call after it. A call may be in vain. Renewals, heartbeats, polls and ticks that only
-    /// grant cause none, nor do stores that are opened with [`Notify::Off`].
+    /// Returns when the server listens; what commits from then on is told. It takes a connection of its own,
+    /// which is made anew when it was lost; since changes may have been missed, the callback is then called
+    /// once with everything. Changes that come while the callback runs are told by one call after it. A call
+    /// may be in vain. Renewals, heartbeats, polls and ticks that only grant cause none, nor do stores that
+    /// are opened with [`Notify::Off`].
     ///
-    /// The callback is called on a thread of its own, one call at a time. It should be short, since nothing is told meanwhile; it
-    /// holds up nothing else. After a panic in it, the next change is told as if there had been none.
+    /// The callback is called on a thread of its own, one call at a time. It should be short, since nothing
+    /// is told meanwhile; it holds up nothing else. After a panic in it, the next change is told as if there
+    /// had been none.
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be connected to; `Backend` if there is a pooler in between, which may lose
-    /// notifications: open a store that connects directly for that.
+    /// By kind: `Io` if the server cannot be connected to; `Backend` if there is a pooler in between, which
+    /// may lose notifications: open a store that connects directly for that.
     ///
     /// # Examples
     ///

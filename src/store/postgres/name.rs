@@ -17,8 +17,9 @@ const CHANNEL: &str = "stationmaster_";
 
 /// The name of the schema that the store's tables are in.
 ///
-/// Default: `stationmaster`. It is quoted wherever it is used, and every name of a table is qualified with it; `search_path` means
-/// nothing to the store. Cheap to clone; make it once and keep it, since it remembers the statements it was put into.
+/// Default: `stationmaster`. It is quoted wherever it is used, and every name of a table is qualified with
+/// it; `search_path` means nothing to the store. Cheap to clone; make it once and keep it, since it remembers
+/// the statements it was put into.
 ///
 /// # Examples
 ///
@@ -58,7 +59,8 @@ impl Schema {
         &self.text
     }
 
-    /// The channel for notifications, of at most 63 bytes: `stationmaster_` and the schema, or a digest of a long one.
+    /// The channel for notifications, of at most 63 bytes: `stationmaster_` and the schema, or a digest of a
+    /// long one.
     pub(super) fn channel(&self) -> String {
         let name = match self.text.len() <= 63 - CHANNEL.len() {
             true => self.text.to_string(),

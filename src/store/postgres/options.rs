@@ -6,7 +6,8 @@ use super::name::Schema;
 use super::route::Route;
 use crate::store::{Durability, TxMode};
 
-/// The isolation level of transactions that write. The store answers the same at each of them: its writers take turns.
+/// The isolation level of transactions that write. The store answers the same at each of them: its writers
+/// take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Isolation {
@@ -33,11 +34,13 @@ impl Isolation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SynchronousCommit {
-    /// Before the call returns: commits survive the loss of power. What the server is set to, and `on` if that is `off`.
+    /// Before the call returns: commits survive the loss of power. What the server is set to, and `on` if
+    /// that is `off`.
     #[default]
     On,
-    /// Soon after (`off`): commits survive the end of the host's process, but the last ones may be lost when the server
-    /// crashes, and then a task that was admitted by them runs twice. Many times faster for small transactions.
+    /// Soon after (`off`): commits survive the end of the host's process, but the last ones may be lost when
+    /// the server crashes, and then a task that was admitted by them runs twice. Many times faster for small
+    /// transactions.
     Off,
 }
 
@@ -48,8 +51,8 @@ pub enum Migrations {
     /// Creates the tables, or brings them up to date, if need be.
     #[default]
     Apply,
-    /// Tables that are missing or older are refused (kind `Schema`): the host applies [`super::migrations_sql`] or calls
-    /// [`super::migrate`] with a role that may.
+    /// Tables that are missing or older are refused (kind `Schema`): the host applies
+    /// [`super::migrations_sql`] or calls [`super::migrate`] with a role that may.
     Check,
 }
 
@@ -57,8 +60,8 @@ pub enum Migrations {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Notify {
-    /// A transaction that may bring work to another process sends a `NOTIFY`. The server lets such commits, of all its
-    /// databases, take turns.
+    /// A transaction that may bring work to another process sends a `NOTIFY`. The server lets such commits,
+    /// of all its databases, take turns.
     #[default]
     On,
     /// None does: others see at their next tick what changed.
@@ -67,9 +70,10 @@ pub enum Notify {
 
 /// How a [`super::PostgresStore`] is opened. Durations of zero switch a limit off.
 ///
-/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`SynchronousCommit::On`], [`Migrations::Apply`],
-/// [`Notify::On`], 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement, 60 s for an idle
-/// transaction. All of it is set on the store's own connections only, and behind a pooler in its own transactions only.
+/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`SynchronousCommit::On`],
+/// [`Migrations::Apply`], [`Notify::On`], 2 readers, 10 s to connect and to wait for another writer, 30 s for
+/// a statement, 60 s for an idle transaction. All of it is set on the store's own connections only, and
+/// behind a pooler in its own transactions only.
 ///
 /// # Examples
 ///
@@ -93,20 +97,20 @@ pub struct PostgresOptions {
     pub migrations: Migrations,
     /// Whether commits wake those who listen.
     pub notify: Notify,
-    /// How many transactions of this store may read at a time, each on a connection of its own; at least 1. One more
-    /// connection writes.
+    /// How many transactions of this store may read at a time, each on a connection of its own; at least 1.
+    /// One more connection writes.
     pub readers: u32,
     /// How long a call tries to connect before it answers an error of kind `Io`.
     pub connect_timeout: Duration,
-    /// How long a call waits for a connection of the store that is free, and then again for another writer, before it returns
-    /// [`crate::error::StoreErrorKind::Busy`].
+    /// How long a call waits for a connection of the store that is free, and then again for another writer,
+    /// before it returns [`crate::error::StoreErrorKind::Busy`].
     pub lock_timeout: Duration,
-    /// How long the server works on a statement before it gives up. When the client has heard nothing for this long, the
-    /// lock timeout and 5 s more, it gives the connection up: the server is gone, or something in between has forgotten the
-    /// connection. With zero it waits for ever.
+    /// How long the server works on a statement before it gives up. When the client has heard nothing for
+    /// this long, the lock timeout and 5 s more, it gives the connection up: the server is gone, or something
+    /// in between has forgotten the connection. With zero it waits for ever.
     pub statement_timeout: Duration,
-    /// How long a transaction may be open without asking anything before the server ends it: what bounds how long a host
-    /// that is stopped in the middle of one holds up all others.
+    /// How long a transaction may be open without asking anything before the server ends it: what bounds how
+    /// long a host that is stopped in the middle of one holds up all others.
     pub idle_in_transaction_timeout: Duration,
 }
 
@@ -204,8 +208,8 @@ impl PostgresOptions {
         }
     }
 
-    /// Returns what begins a transaction. One that writes takes its turn before it looks: the lock is asked for before any
-    /// snapshot is taken, so at every level it sees what the writer before it committed.
+    /// Returns what begins a transaction. One that writes takes its turn before it looks: the lock is asked
+    /// for before any snapshot is taken, so at every level it sees what the writer before it committed.
     ///
     /// Behind a pooler the settings are made here, and end with the transaction.
     pub(super) fn begin(&self, mode: TxMode, route: Route) -> String {
@@ -228,8 +232,8 @@ impl PostgresOptions {
         self.schema.apply(&begin)
     }
 
-    /// Returns what is set on a connection that leads to a server process of its own. Between transactions it refuses to write:
-    /// so a statement that was sent along with a BEGIN that failed does nothing.
+    /// Returns what is set on a connection that leads to a server process of its own. Between transactions it
+    /// refuses to write: so a statement that was sent along with a BEGIN that failed does nothing.
     pub(super) fn session(&self) -> String {
         let (settings, durable) = (self.settings("SET"), self.durable("false"));
         format!("{settings}{durable}SET default_transaction_read_only = on;")
@@ -281,8 +285,8 @@ impl PostgresOptions {
     }
 }
 
-/// Plans are made once per connection, perhaps while a table is empty, and must be right when it is long: through an index,
-/// without a sort. Compiling them would cost more than they do.
+/// Plans are made once per connection, perhaps while a table is empty, and must be right when it is long:
+/// through an index, without a sort. Compiling them would cost more than they do.
 pub(super) const PLANNER: [&str; 7] = [
     "enable_seqscan = off",
     "enable_bitmapscan = off",
@@ -293,7 +297,8 @@ pub(super) const PLANNER: [&str; 7] = [
     "plan_cache_mode = force_generic_plan",
 ];
 
-/// How much longer than the server the client waits; also how long it waits for the answer to a question that costs nothing.
+/// How much longer than the server the client waits; also how long it waits for the answer to a question that
+/// costs nothing.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// Together with [`GRACE`], no longer than the patience with a statement.

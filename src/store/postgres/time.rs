@@ -15,7 +15,8 @@ const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::big
 /// After this long the difference of the clocks is measured again, with the next transaction.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// In microseconds. A step back up to this is waited out, a larger one is followed; so much may the machine's clocks move apart.
+/// In microseconds. A step back up to this is waited out, a larger one is followed; so much may the machine's
+/// clocks move apart.
 const SMALL: i64 = 1_000_000;
 
 /// A moment, by both of the machine's clocks.
@@ -44,8 +45,9 @@ impl Moment {
         Self { steady: self.steady + length, wall: self.wall.saturating_add(duration_micros(length)) }
     }
 
-    /// Where the clocks moved apart, the machine was suspended or its wall clock was set: the longer time is right after a
-    /// suspension, and after a wall clock was set back. After one was set forward it is wrong, until the next reading.
+    /// Where the clocks moved apart, the machine was suspended or its wall clock was set: the longer time is
+    /// right after a suspension, and after a wall clock was set back. After one was set forward it is wrong,
+    /// until the next reading.
     fn since(self, earlier: Self) -> Passed {
         let steady = duration_micros(self.steady.saturating_duration_since(earlier.steady));
         let wall = self.wall.saturating_sub(earlier.wall);
@@ -64,8 +66,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// The answer is taken to be of the moment half way between question and answer. `None` if the machine was suspended in
-    /// between: then it may be of any moment.
+    /// The answer is taken to be of the moment half way between question and answer. `None` if the machine
+    /// was suspended in between: then it may be of any moment.
     fn new(asked: Moment, answered: Moment, micros: i64) -> Option<Self> {
         answered.since(asked).agreed.then(|| {
             let half = answered.steady.saturating_duration_since(asked.steady) / 2;
@@ -125,8 +127,8 @@ impl Timekeeper {
         Ok(())
     }
 
-    /// An answer that took long tells little: what it does not contradict, and is known better, stays. After the machine's
-    /// clocks moved apart nothing is known any more.
+    /// An answer that took long tells little: what it does not contradict, and is known better, stays. After
+    /// the machine's clocks moved apart nothing is known any more.
     fn note(&self, reading: Reading) {
         let mut kept = self.0.lock();
         let Some(before) = kept.reading.replace(reading) else {
@@ -161,14 +163,14 @@ impl Timekeeper {
 
 /// The database's clock: [`super::PostgresStore::clock`].
 ///
-/// It is read when the store connects and then, at most every ten seconds, along with a transaction. Each reading is off by at
-/// most half the time that its answer took. Between readings the machine's monotonic clock counts on. It does not go back,
-/// unless the database's clock was set back by more than a second.
+/// It is read when the store connects and then, at most every ten seconds, along with a transaction. Each
+/// reading is off by at most half the time that its answer took. Between readings the machine's monotonic
+/// clock counts on. It does not go back, unless the database's clock was set back by more than a second.
 ///
-/// When the machine's monotonic and wall clocks move apart by more than a second, the machine was suspended or its wall clock
-/// was set. The next transaction then reads the database's clock again, and until then the longer of both times counts. So
-/// the clock is right at once after a suspension; after the machine's wall clock was set forward by more than a second it is
-/// ahead by as much until that transaction.
+/// When the machine's monotonic and wall clocks move apart by more than a second, the machine was suspended
+/// or its wall clock was set. The next transaction then reads the database's clock again, and until then the
+/// longer of both times counts. So the clock is right at once after a suspension; after the machine's wall
+/// clock was set forward by more than a second it is ahead by as much until that transaction.
 #[derive(Debug, Clone)]
 pub struct PostgresClock(pub(super) Arc<Timekeeper>);
 

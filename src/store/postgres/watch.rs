@@ -10,7 +10,8 @@ use super::wire::Statement;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RoundTrip {
-    /// The statements in their order. What begins a transaction goes with the first, and is not listed; a commit is alone.
+    /// The statements in their order. What begins a transaction goes with the first, and is not listed; a
+    /// commit is alone.
     pub statements: Vec<SentStatement>,
 }
 
@@ -24,7 +25,8 @@ pub struct SentStatement {
     pub types: Vec<String>,
 }
 
-/// What a store sets on its connections so that the server plans its statements as it should, as `SET` takes it.
+/// What a store sets on its connections so that the server plans its statements as it should, as `SET` takes
+/// it.
 pub fn planner_settings() -> &'static [&'static str] {
     &PLANNER
 }
@@ -33,8 +35,9 @@ thread_local! {
     static SENT: RefCell<Option<Vec<RoundTrip>>> = const { RefCell::new(None) };
 }
 
-/// Runs the body, and answers what stores of the crate's that it used on this thread sent to PostgreSQL on connections of their
-/// own. Left out is what happens once per connection (connecting, preparing statements) and roll-backs, which nobody waits for.
+/// Runs the body, and answers what stores of the crate's that it used on this thread sent to PostgreSQL on
+/// connections of their own. Left out is what happens once per connection (connecting, preparing statements)
+/// and roll-backs, which nobody waits for.
 pub fn watch_round_trips<T>(body: impl FnOnce() -> T) -> (T, Vec<RoundTrip>) {
     SENT.set(Some(Vec::new()));
     let answer = body();

@@ -6,8 +6,8 @@ use tokio_postgres::types::{ToSql, Type};
 use super::error::Failure;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The most bytes of values that are sent with one statement. The server takes a little less than 1 GiB in a message, and
-/// ends the connection of who sends more.
+/// The most bytes of values that are sent with one statement. The server takes a little less than 1 GiB in a
+/// message, and ends the connection of who sends more.
 const MOST_BYTES: usize = (1 << 30) - (1 << 16);
 
 /// A value for a statement, with the type that the statement takes it as.
@@ -122,7 +122,8 @@ pub(super) enum Touch {
 
 /// Takes statements to the server, inside the transaction that it stands for.
 pub(super) trait Wire: Send {
-    /// Runs the statements in one round trip, one after another, and answers each. After an error the transaction is lost.
+    /// Runs the statements in one round trip, one after another, and answers each. After an error the
+    /// transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
 }
 

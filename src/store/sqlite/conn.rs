@@ -84,8 +84,8 @@ impl Line {
         Ok(Self { place, role: Role::Writer, options, conn, log })
     }
 
-    /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection that is not in a
-    /// transaction.
+    /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection that is
+    /// not in a transaction.
     pub(super) fn transact(
         &self,
         access: Access,
@@ -233,12 +233,13 @@ fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
 
 /// Creates or brings up to date the store's tables in a connection of the host's.
 ///
-/// Opens and commits a transaction of its own; inside one of the host's, it takes part in that. Touches no pragma.
+/// Opens and commits a transaction of its own; inside one of the host's, it takes part in that. Touches no
+/// pragma.
 ///
 /// # Errors
 ///
-/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something else, and
-/// whatever SQLite answers. Nothing was changed.
+/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something
+/// else, and whatever SQLite answers. Nothing was changed.
 ///
 /// # Examples
 ///

@@ -85,8 +85,9 @@ pub fn store_error(error: rusqlite::Error) -> StoreError {
 
 /// What an error of COMMIT means, for hosts whose transactions the store took part in.
 ///
-/// A full medium is known to have stopped the commit before its last frame, and other connections before its first. Of any other error it
-/// is not known whether it came before or after the commit took effect: [`StoreErrorKind::Indeterminate`].
+/// A full medium is known to have stopped the commit before its last frame, and other connections before its
+/// first. Of any other error it is not known whether it came before or after the commit took effect:
+/// [`StoreErrorKind::Indeterminate`].
 pub fn commit_error(error: rusqlite::Error) -> StoreError {
     if matches!(classify(&error).0, StoreErrorKind::Full | StoreErrorKind::Busy) {
         return store_error(error);

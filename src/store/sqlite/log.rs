@@ -1,10 +1,11 @@
 //! Keeps the write-ahead log bounded.
 //!
-//! SQLite starts the log over when a writer finds nobody reading from it. Under readers that overlap that never happens,
-//! and each commit makes the log longer. A checkpoint of the kind TRUNCATE brings such a moment about: it keeps writers
-//! out, moves the rest of the log into the database, and waits for those who still read from the log. Whoever begins to
-//! read meanwhile reads from the database alone. It also empties the file: otherwise a connection of the host's that writes
-//! next would leave it as long as it was, and each look would find it too long.
+//! SQLite starts the log over when a writer finds nobody reading from it. Under readers that overlap that
+//! never happens, and each commit makes the log longer. A checkpoint of the kind TRUNCATE brings such a
+//! moment about: it keeps writers out, moves the rest of the log into the database, and waits for those who
+//! still read from the log. Whoever begins to read meanwhile reads from the database alone. It also empties
+//! the file: otherwise a connection of the host's that writes next would leave it as long as it was, and each
+//! look would find it too long.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -74,9 +75,10 @@ impl Log {
 
     /// Asks for the checkpoint again and again, each time with twice the patience of the time before.
     ///
-    /// One long wait would not do. SQLite reads once which place in the shared index is held by readers of an old state, and
-    /// then waits for that place; meanwhile new readers may have taken it for the newest state, and as long as they overlap
-    /// it never becomes free. The next attempt sees that nobody reads an old state any more.
+    /// One long wait would not do. SQLite reads once which place in the shared index is held by readers of an
+    /// old state, and then waits for that place; meanwhile new readers may have taken it for the newest
+    /// state, and as long as they overlap it never becomes free. The next attempt sees that nobody reads an
+    /// old state any more.
     fn start_over(&self, conn: &mut Connection, patience: Duration) -> rusqlite::Result<Attempt> {
         conn.busy_handler(Some(is_patient as fn(i32) -> bool))?;
         let (mut round, mut spent) = (patience / 16, Duration::ZERO);
@@ -116,13 +118,13 @@ enum Attempt {
     Collided,
 }
 
-/// SQLite's own busy handler sleeps for longer and longer. Beside a busy writer it would hardly ever find the moment
-/// between two transactions.
+/// SQLite's own busy handler sleeps for longer and longer. Beside a busy writer it would hardly ever find the
+/// moment between two transactions.
 const NAP: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// How a busy handler, which is a plain function, learns when to give up. Only what is spent waiting counts: what the
-    /// checkpoint writes between two waits may take long on a slow disk.
+    /// How a busy handler, which is a plain function, learns when to give up. Only what is spent waiting
+    /// counts: what the checkpoint writes between two waits may take long on a slow disk.
     static PATIENCE_LEFT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

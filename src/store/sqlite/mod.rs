@@ -2,43 +2,49 @@
 //!
 //! # Two ways to use it
 //!
-//! * [`SqliteStore`] opens a file and keeps its own connections: one that writes, one that reads. It sets pragmas on
-//!   those only: write-ahead logging, `synchronous`, a busy timeout.
-//! * [`SqliteTx::attach`] does the same work inside a transaction that the host owns, so that rows of the host and of the
-//!   store commit together or not at all. It begins nothing, commits nothing and touches no pragma.
+//! * [`SqliteStore`] opens a file and keeps its own connections: one that writes, one that reads. It sets
+//!   pragmas on those only: write-ahead logging, `synchronous`, a busy timeout.
+//! * [`SqliteTx::attach`] does the same work inside a transaction that the host owns, so that rows of the
+//!   host and of the store commit together or not at all. It begins nothing, commits nothing and touches no
+//!   pragma.
 //!
 //! A host whose driver is not `rusqlite` inserts into views: `docs/sql.md`.
 //!
-//! Both work beside the host's tables: every table and index begins with the [`Prefix`], and the record of migrations
-//! is a table like the others; `user_version` stays the host's.
+//! Both work beside the host's tables: every table and index begins with the [`Prefix`], and the record of
+//! migrations is a table like the others; `user_version` stays the host's.
 //!
 //! # What is promised
 //!
-//! * A write transaction begins with `BEGIN IMMEDIATE`: it never reads what another writer then changes, and waits up to
-//!   the busy timeout for its turn. A long read stops no writer, but makes the log grow: `docs/sql.md`.
-//! * Under reads that overlap the log stays near 128 MiB, if each of them is short. Starting it over keeps writers out
-//!   for at most half a second or the busy timeout, beside the time it takes to write to the disk. After an attempt that
-//!   a read outlasted, the next one of this store comes a minute later.
-//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on working; a
-//!   connection that cannot be rolled back is closed and opened anew.
+//! * A write transaction begins with `BEGIN IMMEDIATE`: it never reads what another writer then changes, and
+//!   waits up to the busy timeout for its turn. A long read stops no writer, but makes the log grow:
+//!   `docs/sql.md`.
+//! * Under reads that overlap the log stays near 128 MiB, if each of them is short. Starting it over keeps
+//!   writers out for at most half a second or the busy timeout, beside the time it takes to write to the
+//!   disk. After an attempt that a read outlasted, the next one of this store comes a minute later.
+//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on
+//!   working; a connection that cannot be rolled back is closed and opened anew.
 //! * A commit that fails although it may have taken effect is answered with
 //!   [`StoreErrorKind::Indeterminate`], any other with its cause.
-//! * A file that is no SQLite database, was written by a newer version of the crate, or has tables of the same prefix
-//!   from somewhere else is refused and left untouched, byte for byte. A database of somebody else's without such tables
-//!   is fine: the store's are added beside them, and write-ahead logging is turned on.
-//! * Opening a store leaves the file locks of the process's other connections in place, even if it is refused. A host
-//!   that opens the file in any other way than through SQLite drops those locks and loses commits: `docs/sql.md`.
-//! * A transaction begun inside another one on the same thread is refused at once, unless one of them reads and the other
-//!   writes and the database is a file: those have connections of their own.
+//! * A file that is no SQLite database, was written by a newer version of the crate, or has tables of the
+//!   same prefix from somewhere else is refused and left untouched, byte for byte. A database of somebody
+//!   else's without such tables is fine: the store's are added beside them, and write-ahead logging is turned
+//!   on.
+//! * Opening a store leaves the file locks of the process's other connections in place, even if it is
+//!   refused. A host that opens the file in any other way than through SQLite drops those locks and loses
+//!   commits: `docs/sql.md`.
+//! * A transaction begun inside another one on the same thread is refused at once, unless one of them reads
+//!   and the other writes and the database is a file: those have connections of their own.
 //! * The cost of a call does not depend on how many tasks wait: every statement but those of
-//!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts nothing. (Where a host keeps statistics
-//!   by `ANALYZE`, SQLite 3.46, which comes with rusqlite 0.32, sorts the ready tasks of a lane; 3.49 and later do not.)
+//!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts nothing. (Where a host
+//!   keeps statistics by `ANALYZE`, SQLite 3.46, which comes with rusqlite 0.32, sorts the ready tasks of a
+//!   lane; 3.49 and later do not.)
 //!
 //! # Versions of SQLite and of its driver
 //!
-//! Any `rusqlite` from 0.32 to 0.41: cargo takes the one that the rest of the graph allows, since only one crate may link SQLite. Beside
-//! sqlx 0.8 that is 0.32, beside sqlx 0.9 0.39, beside diesel 2.3 0.40. Without the feature `bundled` SQLite is what another crate brings or
-//! the system has, 3.38 or newer; the newer drivers ask for newer ones (0.41 does not link with 3.40).
+//! Any `rusqlite` from 0.32 to 0.41: cargo takes the one that the rest of the graph allows, since only one
+//! crate may link SQLite. Beside sqlx 0.8 that is 0.32, beside sqlx 0.9 0.39, beside diesel 2.3 0.40. Without
+//! the feature `bundled` SQLite is what another crate brings or the system has, 3.38 or newer; the newer
+//! drivers ask for newer ones (0.41 does not link with 3.40).
 //!
 //! # Examples
 //!
@@ -90,8 +96,8 @@ use tx::Access;
 /// Keeps everything in a SQLite database. See the [module](self).
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// None in memory, where the writer reads too. Before the writer, so that it is closed first and the last to close
-    /// can empty the log.
+    /// None in memory, where the writer reads too. Before the writer, so that it is closed first and the last
+    /// to close can empty the log.
     reader: Option<Line>,
     writer: Line,
     options: SqliteOptions,
@@ -102,9 +108,9 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Schema` for a newer or foreign schema, `Corrupt` for what is no SQLite database (both left untouched),
-    /// `Io` if the folder is not there, `ReadOnly` if tables would have to be written and cannot, `Busy` if another
-    /// process held the file for longer than the busy timeout.
+    /// By kind: `Schema` for a newer or foreign schema, `Corrupt` for what is no SQLite database (both left
+    /// untouched), `Io` if the folder is not there, `ReadOnly` if tables would have to be written and cannot,
+    /// `Busy` if another process held the file for longer than the busy timeout.
     ///
     /// # Examples
     ///

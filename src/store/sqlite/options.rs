@@ -12,8 +12,8 @@ pub enum Synchronous {
     /// Before the call returns: commits survive the loss of power.
     #[default]
     Full,
-    /// At the next checkpoint: commits survive the end of the process, but the last ones may be lost with the power,
-    /// and then a task that was admitted by them runs twice. Many times faster for small transactions.
+    /// At the next checkpoint: commits survive the end of the process, but the last ones may be lost with the
+    /// power, and then a task that was admitted by them runs twice. Many times faster for small transactions.
     Normal,
 }
 
@@ -54,8 +54,8 @@ impl Synchronous {
 pub struct SqliteOptions {
     /// What the names of all tables and indexes begin with.
     pub prefix: Prefix,
-    /// How long a call waits for another writer before it answers [`crate::error::StoreErrorKind::Busy`]. At most 24
-    /// days.
+    /// How long a call waits for another writer before it answers [`crate::error::StoreErrorKind::Busy`]. At
+    /// most 24 days.
     pub busy_timeout: Duration,
     /// When a commit is on the medium.
     pub synchronous: Synchronous,

@@ -11,9 +11,11 @@ use crate::error::Invalid;
 /// The prefix that the SQL of the crate is written with.
 const WRITTEN: &str = "sm_";
 
-/// What the names of the store's tables and indexes begin with, so that they can live in a database beside others.
+/// What the names of the store's tables and indexes begin with, so that they can live in a database beside
+/// others.
 ///
-/// Default: `sm_`. Cheap to clone; make it once and keep it, since it remembers the statements it was put into.
+/// Default: `sm_`. Cheap to clone; make it once and keep it, since it remembers the statements it was put
+/// into.
 ///
 /// # Examples
 ///
@@ -33,7 +35,8 @@ pub struct Prefix {
 type Replaced = HashMap<(usize, usize), Arc<str>>;
 
 impl Prefix {
-    /// Checks and takes a prefix: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with `sqlite_`.
+    /// Checks and takes a prefix: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with
+    /// `sqlite_`.
     ///
     /// # Errors
     ///

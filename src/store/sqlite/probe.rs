@@ -1,12 +1,13 @@
 //! A look at a file before it is opened for writing: what is not ours stays as it is, byte for byte.
 //!
-//! Only SQLite may open the file. Closing any descriptor of a file drops every lock that the process holds on it, those
-//! of its other connections included. SQLite puts off such a close while one of them needs its locks; `File` does not.
+//! Only SQLite may open the file. Closing any descriptor of a file drops every lock that the process holds on
+//! it, those of its other connections included. SQLite puts off such a close while one of them needs its
+//! locks; `File` does not.
 //!
-//! Even a read-only connection leaves files beside a database in WAL mode. So the file is first read as immutable, which
-//! takes no lock and makes no file. That read can collide with a writer. It is believed only if the file stayed the same
-//! meanwhile and has no log and no journal; otherwise the file is read again, with locks. Either way the connection
-//! that stays looks again.
+//! Even a read-only connection leaves files beside a database in WAL mode. So the file is first read as
+//! immutable, which takes no lock and makes no file. That read can collide with a writer. It is believed only
+//! if the file stayed the same meanwhile and has no log and no journal; otherwise the file is read again,
+//! with locks. Either way the connection that stays looks again.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

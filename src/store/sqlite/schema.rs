@@ -1,7 +1,7 @@
 //! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
 //!
-//! The ledger is a table of the store's own; `user_version` belongs to the host. A migration that was released is never
-//! changed: its checksum is in the ledger of every database it was applied to.
+//! The ledger is a table of the store's own; `user_version` belongs to the host. A migration that was
+//! released is never changed: its checksum is in the ledger of every database it was applied to.
 
 use std::collections::BTreeSet;
 
@@ -162,10 +162,11 @@ pub(super) fn migrate_inside(conn: &Connection, prefix: &Prefix) -> Outcome<()> 
     Ok(())
 }
 
-/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations themselves.
+/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations
+/// themselves.
 ///
-/// Apply it in one transaction, once. What later versions of the crate add is [`migrations_sql_from`], or done by
-/// [`super::migrate`].
+/// Apply it in one transaction, once. What later versions of the crate add is [`migrations_sql_from`], or
+/// done by [`super::migrate`].
 ///
 /// # Examples
 ///
@@ -179,10 +180,11 @@ pub fn migrations_sql(prefix: &Prefix) -> String {
     migrations_sql_from(prefix, 0)
 }
 
-/// The SQL that brings a schema of this version up to date; version 0 is none. Empty if there is nothing to do.
+/// The SQL that brings a schema of this version up to date; version 0 is none. Empty if there is nothing to
+/// do.
 ///
-/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that this version of the crate needs: a host keeps one file per
-/// step, and makes the next one when that number rises.
+/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that this version of the crate
+/// needs: a host keeps one file per step, and makes the next one when that number rises.
 ///
 /// # Examples
 ///

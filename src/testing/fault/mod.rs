@@ -15,8 +15,8 @@ use tx::FaultTx;
 pub enum When {
     /// Nothing was done. After a call in a transaction, its body may go on.
     Before,
-    /// It was done, and the answer is lost. After a call in a transaction, every further one is refused and the transaction is rolled
-    /// back, as by a store whose statement failed half-way.
+    /// It was done, and the answer is lost. After a call in a transaction, every further one is refused and
+    /// the transaction is rolled back, as by a store whose statement failed half-way.
     After,
 }
 
@@ -24,7 +24,8 @@ pub enum When {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Fault {
-    /// The first call is 1. Calls are: the begin of each transaction, each method of the four traits, each commit.
+    /// The first call is 1. Calls are: the begin of each transaction, each method of the four traits, each
+    /// commit.
     pub at: u64,
     /// On which side of the call's effect.
     pub when: When,
@@ -59,8 +60,9 @@ impl Struck {
 
 /// Passes every call on to another store, and fails one of them.
 ///
-/// For tests of hosts: what becomes of a program whose store fails at *this* call? Raise the number until a run passes untouched, and
-/// every call has failed once. [`super::sweep_faults`] does so with all operations that write.
+/// For tests of hosts: what becomes of a program whose store fails at *this* call? Raise the number until a
+/// run passes untouched, and every call has failed once. [`super::sweep_faults`] does so with all operations
+/// that write.
 ///
 /// # Examples
 ///
@@ -115,7 +117,8 @@ impl FaultStore {
         state.struck.take()
     }
 
-    /// Refuses so many transactions of this mode, before they begin, with [`StoreErrorKind::Io`]; with 0 none any more.
+    /// Refuses so many transactions of this mode, before they begin, with [`StoreErrorKind::Io`]; with 0 none
+    /// any more.
     pub fn refuse(&self, mode: TxMode, times: u32) {
         self.state.lock().refused = Some((mode, times));
     }

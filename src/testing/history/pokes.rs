@@ -1,7 +1,7 @@
 //! Checks what several pokers did to the sensors of one store.
 //!
-//! Each process writes down what it registered and which pokes it made; the events that the store keeps tell how sensors
-//! ended. As in the [history of leases](super), only what cannot have happened is reported.
+//! Each process writes down what it registered and which pokes it made; the events that the store keeps tell
+//! how sensors ended. As in the [history of leases](super), only what cannot have happened is reported.
 //!
 //! | rule | violated when |
 //! |---|---|
@@ -175,7 +175,8 @@ impl PokeHistory {
         self.records.push(record);
     }
 
-    /// Looks for what cannot have happened. The history must be whole: all ends, and no sensor that was cancelled.
+    /// Looks for what cannot have happened. The history must be whole: all ends, and no sensor that was
+    /// cancelled.
     ///
     /// # Errors
     ///

@@ -216,8 +216,8 @@ impl KindQueue {
         !self.jobs.is_empty() && self.running < self.at_once && !self.is_held_back(hanging)
     }
 
-    /// A kind has its share of the hung threads that are replaced; when none more is replaced, the threads that are left are for
-    /// kinds that do not hang.
+    /// A kind has its share of the hung threads that are replaced; when none more is replaced, the threads
+    /// that are left are for kinds that do not hang.
     fn is_held_back(&self, Hanging { hung, max_hung }: Hanging) -> bool {
         self.hung > 0 && (self.hung >= (max_hung / 2).max(1) || hung >= max_hung)
     }

@@ -161,8 +161,8 @@ impl Desk {
         }
     }
 
-    /// Lays down the answers to the last call, and takes up the jobs of the next. False if there is none, or if the place was
-    /// taken: then the answers stay in `answers`.
+    /// Lays down the answers to the last call, and takes up the jobs of the next. False if there is none, or
+    /// if the place was taken: then the answers stay in `answers`.
     fn next(
         &self,
         shared: &Shared,

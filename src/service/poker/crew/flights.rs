@@ -1,10 +1,10 @@
 //! Pokes that are futures.
 //!
-//! Each call is a task of the host's runtime, in a list on the board. When it is ready it lays its answers down there, tells
-//! the tick, and launches what is queued, as a thread would take its next work. The tick takes calls past their deadline
-//! from the list, answers for them and drops their futures. One that is being polled at that instant is dropped by its task
-//! after that; until then it counts as hung. So a future answers once: by itself, by the tick, or, when its runtime dropped
-//! the task, by the task's end.
+//! Each call is a task of the host's runtime, in a list on the board. When it is ready it lays its answers
+//! down there, tells the tick, and launches what is queued, as a thread would take its next work. The tick
+//! takes calls past their deadline from the list, answers for them and drops their futures. One that is being
+//! polled at that instant is dropped by its task after that; until then it counts as hung. So a future
+//! answers once: by itself, by the tick, or, when its runtime dropped the task, by the task's end.
 //!
 //! No code of the host's runs under the board's lock.
 

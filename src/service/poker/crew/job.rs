@@ -18,8 +18,8 @@ pub(in crate::service::poker) struct Job {
     pub(in crate::service::poker) now: DateTime<Utc>,
     /// How long the poke may take.
     pub(in crate::service::poker) timeout: Duration,
-    /// Until when its answer is of use, in microseconds: until the last of its sensors has timed out, and had the usual
-    /// time for its last look.
+    /// Until when its answer is of use, in microseconds: until the last of its sensors has timed out, and had
+    /// the usual time for its last look.
     pub(in crate::service::poker) of_use_until: i64,
     /// The number of the tick that asks.
     pub(in crate::service::poker) tick: u64,

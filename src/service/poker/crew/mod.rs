@@ -1,9 +1,10 @@
 //! The threads that poke, and the pokes that need none.
 //!
-//! The poker hands out jobs; threads take them from queues by kind, a few at once where pokes are quick, and lay their answers
-//! on a desk each. The tick collects from the desks. A call that passes its deadline loses its desk to the tick: its jobs are
-//! answered for it, what else lay there goes back to the queue, and another thread takes its place. What the call answers when
-//! it returns after all is dropped, and the thread ends. Pokes that are futures fly instead: see [`flights`].
+//! The poker hands out jobs; threads take them from queues by kind, a few at once where pokes are quick, and
+//! lay their answers on a desk each. The tick collects from the desks. A call that passes its deadline loses
+//! its desk to the tick: its jobs are answered for it, what else lay there goes back to the queue, and
+//! another thread takes its place. What the call answers when it returns after all is dropped, and the thread
+//! ends. Pokes that are futures fly instead: see [`flights`].
 
 mod board;
 mod desk;
@@ -253,8 +254,8 @@ impl Crew {
         withdrawn
     }
 
-    /// Takes back the jobs of a kind that no thread has begun, if so many of its calls hang that none more is begun; none if it is not
-    /// held back.
+    /// Takes back the jobs of a kind that no thread has begun, if so many of its calls hang that none more is
+    /// begun; none if it is not held back.
     pub(super) fn hold_back(&mut self, kind: usize) -> Option<Vec<Job>> {
         let mut board = self.shared.board.lock();
         let held_back = board.is_held_back(kind);
@@ -270,7 +271,8 @@ impl Crew {
         former
     }
 
-    /// Begins no more pokes, drops those that are futures, and waits for those on threads, each until its deadline at most.
+    /// Begins no more pokes, drops those that are futures, and waits for those on threads, each until its
+    /// deadline at most.
     fn close(&mut self, haul: &mut Haul) {
         self.begin_until(None);
         {

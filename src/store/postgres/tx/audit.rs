@@ -1,5 +1,5 @@
-//! The audit: every counter against what it counts. Reads all tasks, a page at a time: however many there are, no statement
-//! takes long, and so none ends at the limit of time for a statement.
+//! The audit: every counter against what it counts. Reads all tasks, a page at a time: however many there
+//! are, no statement takes long, and so none ends at the limit of time for a statement.
 
 use std::collections::{BTreeMap, BTreeSet};
 

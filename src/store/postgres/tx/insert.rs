@@ -17,8 +17,8 @@ use crate::store::code::{Code, lease_loss, task_state};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::micros;
 
-/// The most tasks that one statement inserts: it must end within the server's limit for statements, however many tasks a
-/// caller enqueues, and takes about 0.15 s for them.
+/// The most tasks that one statement inserts: it must end within the server's limit for statements, however
+/// many tasks a caller enqueues, and takes about 0.15 s for them.
 const PIECE: usize = 10_000;
 
 /// One more task does not go into a statement whose payloads are longer than this together.
@@ -26,8 +26,8 @@ const PIECE_BYTES: usize = 16 << 20;
 
 /// The keys differ from each other, and so do the lanes; `lane_at` is the place of a task's lane among them.
 ///
-/// Numbers rise with the places of what is new: of tasks, and of lanes by the first new task in them. All of it is decided on
-/// what was there before, which every part of the statement sees.
+/// Numbers rise with the places of what is new: of tasks, and of lanes by the first new task in them. All of
+/// it is decided on what was there before, which every part of the statement sees.
 pub(super) const INSERT: &str = concat!(
     "WITH given AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
        $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], \

@@ -34,9 +34,11 @@ pub(super) enum Access {
 
 /// The store's operations inside a transaction.
 ///
-/// A [`super::PostgresStore`] makes it for its own transactions; [`super::attach`] makes it for one of the host's.
+/// A [`super::PostgresStore`] makes it for its own transactions; [`super::attach`] makes it for one of the
+/// host's.
 ///
-/// After an operation failed at the server or read what it cannot, every further one is refused: roll the transaction back.
+/// After an operation failed at the server or read what it cannot, every further one is refused: roll the
+/// transaction back.
 pub(in crate::store) struct PostgresBackend<'w> {
     db: Db<'w>,
     access: Access,
@@ -117,8 +119,8 @@ impl<'w> PostgresBackend<'w> {
         self
     }
 
-    /// Sends no `NOTIFY` with what is asked from now on: for a host that prepares its transaction for a two-phase commit, which
-    /// the server refuses after one. Others then see at their next tick what changed.
+    /// Sends no `NOTIFY` with what is asked from now on: for a host that prepares its transaction for a
+    /// two-phase commit, which the server refuses after one. Others then see at their next tick what changed.
     #[must_use]
     pub(super) fn without_notify(mut self) -> Self {
         self.db.telling.channel = None;

@@ -1,4 +1,5 @@
-//! How PostgreSQL answers the statements that run all the time: through an index, and without sorting a table.
+//! How PostgreSQL answers the statements that run all the time: through an index, and without sorting a
+//! table.
 
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
@@ -75,8 +76,9 @@ const HOT: &[(&str, &str)] = &[
     ("page of places, filtered", run::sql::PAGE_PLACES.wanted),
 ];
 
-/// Sort what was asked, and nothing else: the tasks that are inserted or moved by one call. A page of active runs sorts the places
-/// of those that started before its window, which have no order, and keeps as many of them as the page has room for.
+/// Sort what was asked, and nothing else: the tasks that are inserted or moved by one call. A page of active
+/// runs sorts the places of those that started before its window, which have no order, and keeps as many of
+/// them as the page has room for.
 const SORT_WHAT_WAS_ASKED: &[&str] =
     &["insert", "move", "page", "page, filtered", "page of places", "page of places, filtered"];
 
@@ -122,7 +124,8 @@ fn complaint(name: &str, step: &str) -> Option<String> {
     (scans || sorts || step.starts_with("Incremental Sort")).then(|| format!("{name}: {step}"))
 }
 
-/// Indexes that hold only what is asked for, or that of a table which is read whole; no condition is needed there.
+/// Indexes that hold only what is asked for, or that of a table which is read whole; no condition is needed
+/// there.
 const READ_WHOLE: &[&str] = &[
     "task_due",
     "task_lease",
@@ -261,8 +264,8 @@ fn active_runs_are_read_by_ranges_alone() {
     });
 }
 
-/// How many rows of this table the steps of a plan read, those they refused included, and how often it was searched. The server
-/// tells the rows of a search on the average, rounded.
+/// How many rows of this table the steps of a plan read, those they refused included, and how often it was
+/// searched. The server tells the rows of a search on the average, rounded.
 fn rows_read(step: &serde_json::Value, table: &str) -> (i64, i64) {
     let number = |field: &str| step[field].as_i64().unwrap_or(0);
     let loops = if step["Relation Name"] == table { number("Actual Loops") } else { 0 };

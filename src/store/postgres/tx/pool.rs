@@ -112,7 +112,8 @@ fn last_of_each<T>(given: &[T], name: impl Fn(&T) -> &str) -> Vec<&T> {
         .collect()
 }
 
-/// A statement on names and by how much each changes. More than any counter can hold is never open, and never was taken.
+/// A statement on names and by how much each changes. More than any counter can hold is never open, and never
+/// was taken.
 pub(super) fn changes<T: AsRef<str>>(sql: &'static str, changes: &[(T, u64)]) -> Statement {
     let (names, by): (Vec<String>, Vec<i64>) = changes
         .iter()

@@ -7,8 +7,8 @@ use super::super::wire::ask;
 use super::{Db, clamp};
 use crate::time::micros;
 
-/// Deletes ended tasks and their sensors; with the last task of a lane the lane, and with the last lane that names it a limit
-/// key that nothing else keeps.
+/// Deletes ended tasks and their sensors; with the last task of a lane the lane, and with the last lane that
+/// names it a limit key that nothing else keeps.
 pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
        SELECT no, lane FROM sm.task WHERE state >= 6 AND events = 0 AND ended_at < $1::bigint \
          AND (ended_at < $2::bigint OR (SELECT sensor.no FROM sm.sensor WHERE sensor.no = task.no) IS NULL) \

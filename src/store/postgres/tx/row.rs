@@ -207,7 +207,8 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
 }
 
 impl Db<'_> {
-    /// The lane with its number in one column and its key from another on. Read once: the key of a number does not change.
+    /// The lane with its number in one column and its key from another on. Read once: the key of a number
+    /// does not change.
     pub(super) fn lane(&mut self, row: &Row, no: usize, key: usize) -> Outcome<LaneKey> {
         let no: i64 = value(row, no)?;
         if let Some(key) = self.lanes.get(&no) {

@@ -42,8 +42,8 @@ macro_rules! task_of_sensor {
     };
 }
 
-/// 15 says which registration of its task in this call each is, from 1 on, 16 is 1 if it is the last of them, 17 how many there
-/// are in all. Changes nothing unless all tasks are there; answers for those that are.
+/// 15 says which registration of its task in this call each is, from 1 on, 16 is 1 if it is the last of them,
+/// 17 how many there are in all. Changes nothing unless all tasks are there; answers for those that are.
 pub(super) const PUT: &str = "WITH found AS MATERIALIZED ( \
        SELECT given.*, task.namespace, task.workflow, task.run, task.task, task.map_index, task.attempt, \
          coalesce(sensor.generation, 0) + given.nth AS generation, counter.value + given.place AS changed \
@@ -82,8 +82,9 @@ pub(super) const OF_KEYS: &str = concat!(
      CROSS JOIN LATERAL (SELECT * FROM sm.sensor WHERE sensor.no = task.no OFFSET 0) sensor"
 );
 
-/// 1 the place to go on after, 2 how many. 3 is how many codes there are, 4 the remainder of 2 to the 64th by that; 5 and 6
-/// are the ranges of codes, none of them for all: a code is computed on the fingerprint without its sign.
+/// 1 the place to go on after, 2 how many. 3 is how many codes there are, 4 the remainder of 2 to the 64th by
+/// that; 5 and 6 are the ranges of codes, none of them for all: a code is computed on the fingerprint without
+/// its sign.
 macro_rules! changed {
     ($state:literal) => {
         concat!(

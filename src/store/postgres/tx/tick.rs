@@ -13,10 +13,11 @@ use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPool
 use crate::time::{from_micros, micros};
 
 pub(super) const REQUEST: &str = "SELECT nos, epochs FROM sm.request WHERE id = $1::text";
-/// Does nothing for a tick that was noted. A tick for which nothing is due writes nothing, not even that it writes.
+/// Does nothing for a tick that was noted. A tick for which nothing is due writes nothing, not even that it
+/// writes.
 ///
-/// `= ANY` instead of a join: a host's transaction leaves the planner as it is, and a join it may merge, which reads the
-/// whole index of numbers.
+/// `= ANY` instead of a join: a host's transaction leaves the planner as it is, and a join it may merge,
+/// which reads the whole index of numbers.
 pub(super) const PROMOTE: &str = "WITH due AS MATERIALIZED ( \
        SELECT no, lane FROM sm.task WHERE due IS NOT NULL AND due <= $1::bigint \
          AND NOT EXISTS (SELECT FROM sm.request WHERE id = $2::text) \
@@ -62,8 +63,8 @@ pub(super) const GRANT: &str = concat!(
     row::task_columns!(),
     ", place FROM granted task CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
 );
-/// Both kinds of ticks to forget are the earliest ones, up to the same number, so the larger set contains the other. If
-/// what is beyond the number is older than the instant, it is in the first.
+/// Both kinds of ticks to forget are the earliest ones, up to the same number, so the larger set contains the
+/// other. If what is beyond the number is older than the instant, it is in the first.
 pub(super) const FORGET_REQUESTS: &str = "WITH beyond AS MATERIALIZED ( \
        SELECT at, id FROM sm.request WHERE at >= $1::bigint AND $3::bigint IS NOT NULL \
        ORDER BY at DESC, id DESC OFFSET $3::bigint LIMIT 1), \

@@ -44,8 +44,8 @@ impl Access {
 
 /// The store's operations inside a transaction.
 ///
-/// After an operation failed in a way that may have left half of it done, every further one is refused: roll the
-/// transaction back.
+/// After an operation failed in a way that may have left half of it done, every further one is refused: roll
+/// the transaction back.
 #[derive(Debug)]
 pub(in crate::store) struct SqliteBackend<'c> {
     db: Db<'c>,

@@ -190,7 +190,8 @@ fn what_can_be_forgotten_is_read_from_an_index_of_only_that() {
     assert!(index.ends_with("WHERE state >= 6 AND events = 0"), "{index}");
 }
 
-/// What a window reads is bounded by indexes on every side: there is no row to be read and refused but by the rule.
+/// What a window reads is bounded by indexes on every side: there is no row to be read and refused but by the
+/// rule.
 #[test]
 fn active_runs_are_read_by_ranges_alone() {
     let conn = Connection::open_in_memory().unwrap();

@@ -25,7 +25,8 @@ macro_rules! task_columns {
 }
 pub(super) use task_columns;
 
-/// [`TaskRecord::recorded_at`] of a task that waits for no instant, at the instant `$now`. `max` of a NULL is NULL.
+/// [`TaskRecord::recorded_at`] of a task that waits for no instant, at the instant `$now`. `max` of a NULL is
+/// NULL.
 macro_rules! recorded_at {
     ($now:literal) => {
         concat!(

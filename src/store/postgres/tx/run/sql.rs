@@ -1,8 +1,8 @@
 //! The statements on runs. Each answers for all asked namespaces at once.
 //!
-//! The numbers of parameters are the same in all that find active runs: 1 the names of the namespaces, none of them for all;
-//! 2 and 3 the window; 4 to 6 the start, the namespace and the id of the place that the answer goes on after; 7 how many; 8 and
-//! 9 the statuses and the workflows, none of them for any.
+//! The numbers of parameters are the same in all that find active runs: 1 the names of the namespaces, none
+//! of them for all; 2 and 3 the window; 4 to 6 the start, the namespace and the id of the place that the
+//! answer goes on after; 7 how many; 8 and 9 the statuses and the workflows, none of them for any.
 
 /// The columns of a run, without its namespace.
 macro_rules! record {
@@ -12,8 +12,8 @@ macro_rules! record {
     };
 }
 
-/// The namespaces, by number, and where the runs go on that start at the place's instant: it has a number in the order of
-/// starts, names and ids. No id is as long as the highest of these.
+/// The namespaces, by number, and where the runs go on that start at the place's instant: it has a number in
+/// the order of starts, names and ids. No id is as long as the highest of these.
 macro_rules! asked {
     () => {
         "asked AS MATERIALIZED (SELECT named.no, named.name, \
@@ -25,15 +25,16 @@ macro_rules! asked {
     };
 }
 
-/// The one fork of the window's first instant on a level: the bits of the instant above the level's, and that one.
+/// The one fork of the window's first instant on a level: the bits of the instant above the level's, and that
+/// one.
 macro_rules! fork {
     () => {
         "(($2::bigint & level.mask) | level.bit)"
     };
 }
 
-/// The levels on which runs reach from before the instant to after it. No run reaches as far as the level's bit, so a
-/// level whose multiples the instant is one of has no fork, and falls out here.
+/// The levels on which runs reach from before the instant to after it. No run reaches as far as the level's
+/// bit, so a level whose multiples the instant is one of has no fork, and falls out here.
 macro_rules! reached {
     (left) => {
         concat!(
@@ -55,8 +56,9 @@ macro_rules! reached {
     };
 }
 
-/// What is active in the window and stands after the place: what starts in it, then what started before it. But for a
-/// filter, and for runs that stop before they start, no row is read that is not answered; places are read from the indexes alone.
+/// What is active in the window and stands after the place: what starts in it, then what started before it.
+/// But for a filter, and for runs that stop before they start, no row is read that is not answered; places
+/// are read from the indexes alone.
 macro_rules! active {
     ($columns:expr, $filter:expr, $page:expr) => {
         concat!(
@@ -74,7 +76,8 @@ macro_rules! active {
     };
 }
 
-/// What started before the window and is active in it. Each part comes in the order of the index that it is to be read from.
+/// What started before the window and is active in it. Each part comes in the order of the index that it is
+/// to be read from.
 macro_rules! surrounding {
     ($columns:expr, $filter:expr) => {
         concat!(
@@ -121,8 +124,8 @@ macro_rules! wanted {
     };
 }
 
-/// The first places of the answer: of each namespace so many of what starts in the window, and all of what surrounds its
-/// first instant, which has no order.
+/// The first places of the answer: of each namespace so many of what starts in the window, and all of what
+/// surrounds its first instant, which has no order.
 macro_rules! first {
     ($filter:expr) => {
         concat!(
@@ -240,8 +243,9 @@ pub(in super::super) const LEVELS: &str = concat!(
     raise_levels!()
 );
 
-/// 1 to 4 namespaces, ids, stops and statuses, no run twice. Files each run as [`crate::run::index::node`] does: `x` has the
-/// bits in which the number before the start and the stop differ, and then all bits below the highest of them, too.
+/// 1 to 4 namespaces, ids, stops and statuses, no run twice. Files each run as [`crate::run::index::node`]
+/// does: `x` has the bits in which the number before the start and the stop differ, and then all bits below
+/// the highest of them, too.
 pub(in super::super) const CLOSE: &str = concat!(
     "WITH open AS MATERIALIZED ( \
        SELECT place, given.status, run.ns, run.start, run.id, greatest(given.stop, run.start) AS stop \

@@ -85,8 +85,8 @@ impl<'q> Question<'q> {
         if self.names.is_some() { statements.named } else { statements.all }
     }
 
-    /// Whether the query wants the run in this row. Only what starts in the window can fail the rule, and only if it stops
-    /// before it starts.
+    /// Whether the query wants the run in this row. Only what starts in the window can fail the rule, and
+    /// only if it stops before it starts.
     fn wants(&self, row: &Row<'_>) -> Outcome<bool> {
         if row.get::<_, Option<i64>>(3)?.is_some_and(|stop| stop < self.begin) {
             return Ok(false);
@@ -175,8 +175,8 @@ impl Db<'_> {
         Ok(found)
     }
 
-    /// What started before the window and stands after the query's place: the places first, then as many records as
-    /// there is room for.
+    /// What started before the window and stands after the query's place: the places first, then as many
+    /// records as there is room for.
     fn surrounding<A: Answer>(&mut self, question: &Question<'_>, limit: usize) -> Outcome<Vec<A>> {
         self.count_seeks(question)?;
         let any = question.query.asks_for_any();
@@ -199,8 +199,8 @@ impl Db<'_> {
         A::at(self, places)
     }
 
-    /// Adds up to `want` runs that start in the window after a place, less those that are not asked for; answers where to
-    /// go on, if there may be more.
+    /// Adds up to `want` runs that start in the window after a place, less those that are not asked for;
+    /// answers where to go on, if there may be more.
     fn started<A: Answer>(
         &mut self,
         question: &Question<'_>,

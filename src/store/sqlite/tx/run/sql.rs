@@ -1,7 +1,7 @@
 //! The statements that find runs. Each answers for all asked namespaces at once.
 //!
-//! The numbers of parameters are the same in all of them: 1 the names of the namespaces as a JSON array, or NULL for all;
-//! 2 and 3 the window.
+//! The numbers of parameters are the same in all of them: 1 the names of the namespaces as a JSON array, or
+//! NULL for all; 2 and 3 the window.
 
 /// The columns of a run, the namespace's name first.
 macro_rules! record {
@@ -17,15 +17,16 @@ macro_rules! asked {
     };
 }
 
-/// The one fork of the window's first instant on a level: the bits of the instant above the level's, and that one.
+/// The one fork of the window's first instant on a level: the bits of the instant above the level's, and that
+/// one.
 macro_rules! fork {
     () => {
         "(?2 & mask | bit)"
     };
 }
 
-/// Whether runs reach from before the instant to after it there. No run reaches as far as the level's bit, so a level whose
-/// multiples the instant is one of has no fork, and falls out here.
+/// Whether runs reach from before the instant to after it there. No run reaches as far as the level's bit, so
+/// a level whose multiples the instant is one of has no fork, and falls out here.
 macro_rules! reached {
     (left) => {
         concat!("sm_level.ns = asked.no AND ?2 - ", fork!(), " BETWEEN 1 AND after")
@@ -35,8 +36,8 @@ macro_rules! reached {
     };
 }
 
-/// What started before the window and is active in it. No row is read that is not answered; the places are read from
-/// the indexes alone.
+/// What started before the window and is active in it. No row is read that is not answered; the places are
+/// read from the indexes alone.
 macro_rules! surrounding {
     ($columns:expr) => {
         concat!(
@@ -104,8 +105,8 @@ macro_rules! next {
     };
 }
 
-/// The first 6 runs that start in the window after a place: 2 its start, 4 its namespace, 5 its id. The namespaces' next
-/// runs wait in a queue; the earliest is taken and the one after it put in.
+/// The first 6 runs that start in the window after a place: 2 its start, 4 its namespace, 5 its id. The
+/// namespaces' next runs wait in a queue; the earliest is taken and the one after it put in.
 macro_rules! page {
     ($named:literal, $columns:expr) => {
         concat!(

@@ -49,8 +49,8 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a run that stops before it starts, unless it is to be
-    /// kept: nothing was recorded then. [`crate::Error::Store`] if the store fails.
+    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a run that stops before it starts,
+    /// unless it is to be kept: nothing was recorded then. [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -75,7 +75,8 @@ impl Tx<'_> {
 }
 
 impl Tx<'_> {
-    /// Notes heartbeats of runs that are there and open, whatever their status. A run keeps the latest of its own and these.
+    /// Notes heartbeats of runs that are there and open, whatever their status. A run keeps the latest of its
+    /// own and these.
     ///
     /// Returns `No` for a run that is not there or closed: stop working on it.
     ///
@@ -88,7 +89,8 @@ impl Tx<'_> {
 
     /// Closes runs that are there and open. A stop before the start is stored as the start.
     ///
-    /// Returns `No` for a run that is not there or closed: nothing of it was changed. [`Self::stop_runs`] corrects closed runs.
+    /// Returns `No` for a run that is not there or closed: nothing of it was changed. [`Self::stop_runs`]
+    /// corrects closed runs.
     ///
     /// # Errors
     ///
@@ -97,12 +99,13 @@ impl Tx<'_> {
         Ok(self.raw().close_runs_if_open(closes)?)
     }
 
-    /// Ends runs, and corrects the stop and status of those that ended before. Of equal keys in one call the last counts.
+    /// Ends runs, and corrects the stop and status of those that ended before. Of equal keys in one call the
+    /// last counts.
     ///
     /// # Errors
     ///
-    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a stop before its run's start, unless it is to be kept:
-    /// nothing was ended then. [`crate::Error::Store`] if the store fails.
+    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a stop before its run's start, unless
+    /// it is to be kept: nothing was ended then. [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
