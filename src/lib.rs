@@ -99,37 +99,32 @@
 #![warn(unreachable_pub)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-pub mod admission;
-pub mod backoff;
-pub mod bounds;
-pub mod canonical;
-pub mod clock;
-#[cfg(feature = "testing")]
-pub mod conformance;
-pub mod error;
-pub mod fingerprint;
+mod base;
+mod core;
 #[cfg(any(doc, doctest))]
 pub mod guide;
-pub mod id;
-pub mod lease;
 pub mod ops;
-pub mod pool;
-pub mod run;
-pub mod seconds;
-pub mod sensor;
 pub mod service;
-pub mod shard;
 pub mod store;
-pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod time;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 
+pub use self::base::{bounds, clock, error, id, time};
+pub use self::core::{
+    admission, backoff, canonical, fingerprint, lease, pool, run, seconds, sensor, shard, task,
+};
+#[cfg(feature = "testing")]
+pub use self::testing::conformance;
+
+#[doc(no_inline)]
 pub use error::{Error, Result};
+#[doc(no_inline)]
 pub use id::TaskKey;
+#[doc(no_inline)]
 pub use lease::{LeaseRef, TaskNo};
+#[doc(no_inline)]
 pub use task::{NewTask, TaskRecord, TaskState};
 
 #[cfg(doctest)]

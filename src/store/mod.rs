@@ -7,18 +7,16 @@
 //!
 //! A backend implements the traits in [`contract`].
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod code;
 pub mod contract;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod filing;
 mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
+pub(crate) mod read_counter;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
-pub(crate) mod tally;
 mod tx;
 
 use std::fmt::Debug;

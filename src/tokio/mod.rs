@@ -100,5 +100,6 @@ pub use run::run;
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;
 
+#[doc(no_inline)]
 pub use crate::error::NoRuntime;
 pub use crate::service::OwnedPokeRequest;

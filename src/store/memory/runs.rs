@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use chrono::{DateTime, Utc};
 
-use super::super::tally;
+use super::super::read_counter;
 #[cfg(test)]
 use super::state::Write;
 use crate::id::{Namespace, RunId};
@@ -45,10 +45,10 @@ impl NamespaceRuns {
 
     /// The runs that started before the window and are active in it, in no order.
     fn surrounding(&self, begin: Point) -> impl Iterator<Item = &RunRecord> {
-        if tally::is_on() {
-            tally::seeks(self.index.seeks(begin));
+        if read_counter::is_on() {
+            read_counter::seeks(self.index.seeks(begin));
         }
-        self.index.surrounding(begin).inspect(|_| tally::rows(1)).filter_map(|id| self.row(id))
+        self.index.surrounding(begin).inspect(|_| read_counter::rows(1)).filter_map(|id| self.row(id))
     }
 
     /// The runs that start in the window after a place, by start and id.
@@ -66,7 +66,7 @@ impl NamespaceRuns {
             },
             _ => (begin, None),
         };
-        let started = self.index.started(from, after, end).inspect(|_| tally::rows(1));
+        let started = self.index.started(from, after, end).inspect(|_| read_counter::rows(1));
         started
             .filter(move |(_, _, stop)| stop.is_none_or(|stop| stop >= begin))
             .map(|(start, id, _)| (start, id))

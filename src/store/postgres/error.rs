@@ -8,7 +8,7 @@ use tokio_postgres::error::{Severity, SqlState};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::IdError;
-use crate::store::code::UnknownCode;
+use crate::store::sql::codes::UnknownCode;
 
 /// Why statements were not answered.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use rusqlite::types::FromSqlError;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::IdError;
-use crate::store::code::UnknownCode;
+use crate::store::sql::codes::UnknownCode;
 
 /// What goes wrong inside an operation.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::admission::LaneKey;
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
 use crate::store::Discrepancy;
-use crate::store::code::from_task_state;
+use crate::store::sql::codes::from_task_state;
 
 /// How many tasks or events are read by one statement.
 const PAGE: i64 = 5_000;

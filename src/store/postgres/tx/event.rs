@@ -8,8 +8,8 @@ use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::lease::TaskNo;
 use crate::sensor::{Ending, SensorEvent};
-use crate::store::code::Code;
 use crate::store::contract::EventNote;
+use crate::store::sql::codes::Code;
 use crate::time::micros;
 
 /// Counts the events that are `gone` no more with their tasks.

@@ -13,7 +13,7 @@ use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
 use crate::lease::TaskNo;
 use crate::store::Inserted;
-use crate::store::code::{Code, lease_loss, task_state};
+use crate::store::sql::codes::{Code, lease_loss, task_state};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::micros;
 

@@ -11,8 +11,8 @@ use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::Moved;
-use crate::store::code::{Code, mask, task_state};
 use crate::store::contract::Move;
+use crate::store::sql::codes::{Code, mask, task_state};
 use crate::task::TaskRecord;
 use crate::time::{from_micros, micros};
 

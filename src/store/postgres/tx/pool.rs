@@ -13,8 +13,8 @@ use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats, Slots};
-use crate::store::code::Code;
 use crate::store::contract::PoolTx;
+use crate::store::sql::codes::Code;
 use crate::store::{LimitDeletion, PoolDeletion};
 
 const PUT_POOLS: &str = "INSERT INTO sm.pool AS pool (name, slots, deferred, description) \

@@ -14,7 +14,7 @@ use crate::admission::LaneKey;
 use crate::backoff::RetryPolicy;
 use crate::id::{Holder, IdError, Namespace, PoolName, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::lease::{Lease, TaskNo};
-use crate::store::code::{Code, from_task_state};
+use crate::store::sql::codes::{Code, from_task_state};
 use crate::task::{LeaseLoss, TaskRecord, TaskState};
 use crate::time;
 

@@ -17,10 +17,10 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
 use crate::store::Moved;
-use crate::store::code::Code;
 use crate::store::contract::{
     EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
+use crate::store::sql::codes::Code;
 use crate::time::{duration_micros, micros, truncate};
 
 /// The columns of [`sensor`], the task's key last.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::error::Outcome;
-use super::code::from_task_state;
+use super::codes::from_task_state;
 use super::{Db, row};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Row};
 
 use super::super::error::Outcome;
-use super::code::Code;
+use super::codes::Code;
 use super::{Db, clamp, row};
 use crate::lease::TaskNo;
 use crate::sensor::{Ending, SensorEvent};

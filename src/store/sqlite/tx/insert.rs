@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::Outcome;
-use super::code::{Code, lease_loss, task_state};
+use super::codes::{Code, lease_loss, task_state};
 use super::lane::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, row};

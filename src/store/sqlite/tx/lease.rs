@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
-use super::code::{Code, mask, task_state};
+use super::codes::{Code, mask, task_state};
 use super::lane::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};

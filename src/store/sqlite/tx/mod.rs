@@ -23,7 +23,7 @@ use super::error::{Fault, Outcome};
 use super::prefix::Prefix;
 use crate::admission::LaneKey;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
-use crate::store::code;
+use crate::store::sql::codes;
 
 /// What a transaction may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

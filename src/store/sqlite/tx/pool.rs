@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{CachedStatement, OptionalExtension};
 
 use super::super::error::Outcome;
-use super::code::Code;
+use super::codes::Code;
 use super::lane::DELETE_CAP;
 use super::{Db, SqliteBackend, row};
 use crate::admission::limits::{LimitRecord, LimitSpec};

@@ -8,7 +8,7 @@ use rusqlite::Row;
 
 use super::super::error::{Fault, Outcome};
 use super::Db;
-use super::code::{Code, from_task_state};
+use super::codes::{Code, from_task_state};
 use crate::backoff::RetryPolicy;
 use crate::id::{Holder, IdError, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::lease::{Lease, TaskNo};

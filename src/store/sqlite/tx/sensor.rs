@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Row, Statement, params};
 
 use super::super::error::{Fault, Outcome};
-use super::code::Code;
+use super::codes::Code;
 use super::row::{Names, map_index_value};
 use super::{Db, SqliteBackend, clamp, row};
 use crate::canonical::PokeContext;

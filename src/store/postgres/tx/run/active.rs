@@ -11,8 +11,8 @@ use super::read;
 use super::sql::{self, Both};
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
-use crate::store::code::Code;
-use crate::store::tally;
+use crate::store::read_counter;
+use crate::store::sql::codes::Code;
 use crate::time::micros;
 
 /// What a query answers for each run.
@@ -81,13 +81,13 @@ impl Db<'_> {
         if query.is_empty() || query.limit == Some(0) {
             return Ok(Vec::new());
         }
-        if tally::is_on() {
+        if read_counter::is_on() {
             let rows = self.one(question(query, &Both { any: sql::SEEKS, wanted: sql::SEEKS }))?;
-            tally::seeks(row::whole(first(&rows)?, 0)?);
+            read_counter::seeks(row::whole(first(&rows)?, 0)?);
         }
         let statements = if query.limit.is_some() { &A::PAGE } else { &A::ALL };
         let rows = self.one(question(query, statements))?;
-        tally::rows(rows.len());
+        read_counter::rows(rows.len());
         let mut found = Vec::with_capacity(rows.len());
         let mut last: Option<Namespace> = None;
         for row in &rows {

@@ -16,9 +16,9 @@ use crate::error::StoreResult;
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::Moved;
-use crate::store::code::Code;
 use crate::store::contract::RunTx;
-use crate::store::filing::{Before, bits_above, level, node, read_suspensions, suspensions};
+use crate::store::sql::codes::Code;
+use crate::store::sql::run_columns::{Before, bits_above, level, node, read_suspensions, suspensions};
 use crate::time::{micros, truncate};
 
 /// A run of this namespace, in the columns of the statements in [`sql`], which begin behind the first.

@@ -10,7 +10,7 @@ use super::read;
 use super::sql::{self, Both};
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
-use crate::store::tally;
+use crate::store::read_counter;
 use crate::time::micros;
 
 /// The fewest runs that a page with filters looks at in one statement.
@@ -119,7 +119,7 @@ fn each(
         take(row, &namespace)?;
         last = Some(namespace);
     }
-    tally::rows(count);
+    read_counter::rows(count);
     Ok(count)
 }
 
@@ -149,10 +149,10 @@ impl Db<'_> {
     }
 
     fn count_seeks(&self, question: &Question<'_>) -> Outcome<()> {
-        if tally::is_on() {
+        if read_counter::is_on() {
             let mut statement = self.prepare(question.choose(&sql::SEEKS))?;
             let seeks: i64 = statement.query_row((&question.names, question.begin), |row| row.get(0))?;
-            tally::seeks(usize::try_from(seeks).unwrap_or(usize::MAX));
+            read_counter::seeks(usize::try_from(seeks).unwrap_or(usize::MAX));
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Db<'_> {
                 last = Some(RunPlace::read(row, namespace)?);
             }
         }
-        tally::rows(count);
+        read_counter::rows(count);
         A::sort(&mut found[before..]);
         Ok(last)
     }

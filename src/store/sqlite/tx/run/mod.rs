@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{CachedStatement, OptionalExtension, Row, params};
 
 use super::super::error::Outcome;
-use super::code::Code;
+use super::codes::Code;
 use super::lease::moved;
 use super::{Db, SqliteBackend, clamp, row};
 use crate::error::StoreResult;
@@ -17,7 +17,7 @@ use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::Moved;
 use crate::store::contract::RunTx;
-use crate::store::filing::{Before, bits_above, level, node, read_suspensions, suspensions};
+use crate::store::sql::run_columns::{Before, bits_above, level, node, read_suspensions, suspensions};
 use crate::time::{from_micros, micros, truncate};
 
 pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";

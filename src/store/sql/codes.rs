@@ -29,13 +29,13 @@ macro_rules! codes {
 /// A number in a table that stands for nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("{code} is no {of}")]
-pub(super) struct UnknownCode {
+pub(in crate::store) struct UnknownCode {
     code: i64,
     of: &'static str,
 }
 
 /// A choice that is stored as a number.
-pub(super) trait Code: Sized {
+pub(in crate::store) trait Code: Sized {
     fn code(self) -> i64;
     fn from_code(code: i64) -> Result<Self, UnknownCode>;
 }
@@ -64,7 +64,7 @@ codes! {
 const LATER: i64 = 5;
 
 /// The number for a task in this state, with this due instant or none.
-pub(super) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
+pub(in crate::store) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
     match (state, due) {
         (TaskState::Scheduled, Some(_)) => LATER,
         _ => state.code(),
@@ -72,18 +72,18 @@ pub(super) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
 }
 
 /// The state of a task with this number.
-pub(super) fn from_task_state(code: i64) -> Result<TaskState, UnknownCode> {
+pub(in crate::store) fn from_task_state(code: i64) -> Result<TaskState, UnknownCode> {
     if code == LATER { Ok(TaskState::Scheduled) } else { TaskState::from_code(code) }
 }
 
 /// The states as bits, the lowest for code 0.
-pub(super) fn mask(states: StateSet) -> i64 {
+pub(in crate::store) fn mask(states: StateSet) -> i64 {
     let later = if states.contains(TaskState::Scheduled) { 1 << LATER } else { 0 };
     states.iter().fold(later, |mask, state| mask | 1 << state.code())
 }
 
 /// None is to fail; a number, how often to requeue.
-pub(super) fn lease_loss(loss: LeaseLoss) -> Option<i64> {
+pub(in crate::store) fn lease_loss(loss: LeaseLoss) -> Option<i64> {
     match loss {
         LeaseLoss::Fail => None,
         LeaseLoss::Requeue { at_most } => Some(at_most.into()),

@@ -12,31 +12,31 @@ fn signed(point: Point) -> i64 {
 }
 
 /// Where a run is filed; none while it is open.
-pub(super) fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
+pub(in crate::store) fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
     stop.map(|stop| signed(index::node(index::point(start), index::point(stop))))
 }
 
 /// The lowest set bit of a node; none for 0, the instant of 1970.
-pub(super) fn level(node: i64) -> i64 {
+pub(in crate::store) fn level(node: i64) -> i64 {
     node & node.wrapping_neg()
 }
 
 /// The bits above a level's; none if the level has none.
-pub(super) fn bits_above(bit: i64) -> i64 {
+pub(in crate::store) fn bits_above(bit: i64) -> i64 {
     if bit == 0 { 0 } else { !(bit | bit.wrapping_sub(1)) }
 }
 
 /// Where closed runs are filed that both started and stopped before an instant.
 #[derive(Debug, Default)]
-pub(super) struct Before {
+pub(in crate::store) struct Before {
     /// Under nodes between these, both included: all of them.
-    pub(super) spans: Vec<(i64, i64)>,
+    pub(in crate::store) spans: Vec<(i64, i64)>,
     /// Under these nodes: those that stopped before the instant.
-    pub(super) nodes: Vec<i64>,
+    pub(in crate::store) nodes: Vec<i64>,
 }
 
 impl Before {
-    pub(super) fn instant(before: DateTime<Utc>) -> Self {
+    pub(in crate::store) fn instant(before: DateTime<Utc>) -> Self {
         let point = index::point(before);
         let forks = index::forks(point).left;
         let highs = std::iter::once(point).chain(forks.iter().copied());
@@ -49,7 +49,7 @@ impl Before {
 }
 
 /// The suspensions of a run as one text: a JSON array of [from, to or null]. None if there are none.
-pub(super) fn suspensions(spans: &[Suspension]) -> serde_json::Result<Option<String>> {
+pub(in crate::store) fn suspensions(spans: &[Suspension]) -> serde_json::Result<Option<String>> {
     if spans.is_empty() {
         return Ok(None);
     }
@@ -58,7 +58,7 @@ pub(super) fn suspensions(spans: &[Suspension]) -> serde_json::Result<Option<Str
     serde_json::to_string(&pairs).map(Some)
 }
 
-pub(super) fn read_suspensions(text: Option<&str>) -> serde_json::Result<Vec<Suspension>> {
+pub(in crate::store) fn read_suspensions(text: Option<&str>) -> serde_json::Result<Vec<Suspension>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let pairs: Vec<(i64, Option<i64>)> = serde_json::from_str(text)?;
     Ok(pairs.into_iter().map(|(from, to)| Suspension::new(from_micros(from), to.map(from_micros))).collect())

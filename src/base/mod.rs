@@ -1,0 +1,7 @@
+//! The vocabulary: validated names, instants, clocks, errors and the limits of input.
+
+pub mod bounds;
+pub mod clock;
+pub mod error;
+pub mod id;
+pub mod time;

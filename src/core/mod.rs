@@ -1,0 +1,13 @@
+//! The pure core: values in, values out. `now` is an argument; nothing here knows a clock, a thread, a store or a file.
+
+pub mod admission;
+pub mod backoff;
+pub mod canonical;
+pub mod fingerprint;
+pub mod lease;
+pub mod pool;
+pub mod run;
+pub mod seconds;
+pub mod sensor;
+pub mod shard;
+pub mod task;

@@ -1,0 +1,4 @@
+//! What the two SQL stores share.
+
+pub(super) mod codes;
+pub(super) mod run_columns;
