@@ -1,4 +1,4 @@
-//! A world in a store: set up by the life-cycle operations, ticked by `admit`.
+//! A world in a store: set up by the verbs of a host, ticked by `admit`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

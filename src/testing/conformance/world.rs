@@ -206,7 +206,7 @@ pub(super) fn admit_if_room(
     if whole { Ok(granted.tasks) } else { Err(StoreError::conflict("no room")) }
 }
 
-/// Moves tasks, each named once, and gives back what they held, as the life-cycle operations do.
+/// Moves tasks, each named once, and gives back what they held, as the verbs do.
 pub(super) fn shift(tx: &mut dyn StoreTx, moves: &[Move]) -> StoreResult<Vec<Moved>> {
     let nos: Vec<TaskNo> = moves.iter().map(|wanted| wanted.task.no).collect();
     let before = tx.tasks_by_no(&nos)?;
