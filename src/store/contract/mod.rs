@@ -23,8 +23,8 @@
 //! * Names come back byte for byte and sort by their bytes.
 //! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
 //!
-//! These methods are parts of operations. Called alone, some of them break the counters: [`TaskTx::move_if`]
-//! leaves it to its caller to give capacity back. That is why [`Tx`](super::Tx) does not hand them out.
+//! These methods are parts of operations. Called alone, some of them break what the operations promise: a
+//! sensor without a sensing task, a pool above its size. That is why [`Tx`](super::Tx) does not hand them out.
 
 mod pool;
 mod run;

@@ -85,12 +85,10 @@ impl PoolTx for FaultTx<'_> {
         fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
         fn all_pools() -> Vec<PoolRecord>;
         fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
-        fn give_slots_back(pools: &[(PoolName, u64)]) -> ();
         fn put_limits(limits: &[LimitSpec]) -> ();
         fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
-        fn give_limits_back(limits: &[(LimitKey, u64)]) -> ();
     }
 }
 

@@ -42,8 +42,7 @@ pub(crate) enum Fault {
     CandidatesIgnoreTheOrder,
     GrantWithoutTheReadiness,
     GrantsInOrderOfNumbers,
-    TakesSlotsWithoutTheCondition,
-    TakesLimitsWithoutTheCondition,
+    MovesKeepTheirSlots,
     RenewsUnderAnyEpoch,
     RenewsOnlyWhatIsNotExpired,
     StartsUnderAnyEpoch,
@@ -67,7 +66,8 @@ pub(crate) enum Fault {
     KeepsOneRequestTooMany,
     CountsNoRequests,
     ForgetsBeforeItNotes,
-    AnswersThatAllWasOpen,
+    SaysThatThereWasRoom,
+    SaysThatThereWasNoRoom,
     ExpiresOneTooLate,
     ForgetsOneTooMany,
     ForgetsSensorsWithTheRest,
@@ -232,6 +232,9 @@ impl TaskTx for BentTx<'_> {
                 wanted.task = fresh;
             }
         }
+        if self.fault == Fault::MovesKeepTheirSlots {
+            moves.iter_mut().for_each(|wanted| wanted.keeps_slots = true);
+        }
         if self.fault == Fault::MovesTellNoFinish {
             moves.iter_mut().for_each(|wanted| wanted.finished = false);
         }
@@ -268,26 +271,20 @@ impl PoolTx for BentTx<'_> {
         fn put_pools(pools: &[PoolSpec]) -> ();
         fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
         fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
-        fn give_slots_back(pools: &[(PoolName, u64)]) -> ();
         fn put_limits(limits: &[LimitSpec]) -> ();
         fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
-        fn give_limits_back(limits: &[(LimitKey, u64)]) -> ();
     }
 
     fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
-        let busy = self.tx.pools(pools)?;
+        let mut deleted = self.tx.delete_pools_if_unused(pools)?;
         if self.fault == Fault::DeletesBusyPools {
-            let used = busy
-                .iter()
-                .flatten()
-                .filter_map(|pool| Some((pool.spec.name.clone(), u64::try_from(pool.used).ok()?)));
-            let mut used: Vec<_> = used.collect();
-            used.dedup();
-            self.tx.give_slots_back(&used)?;
+            for answer in deleted.iter_mut().filter(|answer| matches!(answer, PoolDeletion::InUse(_))) {
+                *answer = PoolDeletion::Deleted;
+            }
         }
-        self.tx.delete_pools_if_unused(pools)
+        Ok(deleted)
     }
 
     fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>> {

@@ -27,24 +27,37 @@ pub(super) const START: &str = concat!(
 pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = $3::bigint \
      FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
      WHERE task.no = given.no AND task.epoch = given.epoch AND holder IS NOT NULL RETURNING task.no, task.epoch";
-/// Of several moves of one task the first counts that its state allows.
-pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (given.no) given.*, task.lane, task.was \
+/// Of several moves of one task the first counts that its state allows. What a task held goes back to its
+/// pool, unless it keeps it; a lease that ends no longer counts against limits.
+pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (given.no) given.*, task.lane, task.was, task.held \
        FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
          $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[]) \
-       WITH ORDINALITY given (no, epoch, allowed, state, due, held_slots, forgive, lost, ended_at, finished, message, value, place) \
-       CROSS JOIN LATERAL (SELECT lane, state AS was FROM sm.task WHERE task.no = given.no AND task.epoch = given.epoch \
+       WITH ORDINALITY given (no, epoch, allowed, state, due, keeps, forgive, lost, ended_at, finished, message, value, place) \
+       CROSS JOIN LATERAL (SELECT lane, state AS was, held_slots AS held FROM sm.task \
+         WHERE task.no = given.no AND task.epoch = given.epoch \
          AND (given.allowed >> state::int) & 1 = 1 OFFSET 0) task \
        ORDER BY given.no, place), \
-     moved AS (UPDATE sm.task SET state = hit.state, due = hit.due, held_slots = hit.held_slots, \
+     moved AS (UPDATE sm.task SET state = hit.state, due = hit.due, held_slots = hit.held * hit.keeps, \
          ready_at = coalesce(greatest(hit.due, hit.ended_at), task.ready_at), \
          forgiven = least(task.forgiven + hit.forgive, 4294967295), lost = coalesce(hit.lost, task.lost), \
          ended_at = coalesce(hit.ended_at, task.ended_at), message = hit.message, value = hit.value, \
          finished = hit.finished, holder = NULL, expires_at = NULL \
        FROM hit WHERE task.no = hit.no), \
-     counted AS (UPDATE sm.lane SET ready = lane.ready + changed.more \
-       FROM (SELECT lane, (count(*) FILTER (WHERE state = 0)) - (count(*) FILTER (WHERE was = 0)) AS more \
-             FROM hit GROUP BY lane) changed \
-       WHERE lane.no = changed.lane AND changed.more <> 0) \
+     changed AS MATERIALIZED (SELECT sums.*, lane.pool, lane.limits \
+       FROM (SELECT lane, (count(*) FILTER (WHERE state = 0)) - (count(*) FILTER (WHERE was = 0)) AS ready, \
+               sum(held * (1 - keeps)) AS slots, count(*) FILTER (WHERE was IN (1, 2)) AS leases \
+             FROM hit GROUP BY lane) sums \
+       CROSS JOIN LATERAL (SELECT pool, limits FROM sm.lane WHERE lane.no = sums.lane OFFSET 0) lane), \
+     counted AS (UPDATE sm.lane SET ready = lane.ready + changed.ready \
+       FROM changed WHERE lane.no = changed.lane AND changed.ready <> 0), \
+     freed AS (UPDATE sm.pool SET used = used - back.slots \
+       FROM (SELECT pool, sum(slots)::bigint AS slots FROM changed WHERE slots > 0 GROUP BY pool) back \
+       WHERE pool.name = back.pool), \
+     released AS (UPDATE sm.cap SET used = used - back.leases \
+       FROM (SELECT carried.key, sum(leases)::bigint AS leases FROM changed \
+             CROSS JOIN LATERAL json_array_elements_text(changed.limits::json) carried (key) \
+             WHERE leases > 0 GROUP BY carried.key) back \
+       WHERE cap.key = back.key) \
      SELECT place FROM hit";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",
@@ -115,7 +128,7 @@ impl Db<'_> {
             each(|change| mask(change.from)),
             each(|change| task_state(change.to, change.due)),
             instants(|change| change.due),
-            each(|change| change.held_slots.into()),
+            each(|change| change.keeps_slots.into()),
             each(|change| change.forgive.into()),
             moves.iter().map(|change| change.lost.map(i64::from)).collect::<Vec<Option<i64>>>(),
             instants(|change| change.ended_at),
