@@ -35,7 +35,7 @@ mod tick;
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
-pub use task::{Discrepancy, Inserted, Move, Moved, StateSet, TaskTx};
+pub use task::{Discrepancy, Inserted, Move, Moved, Started, StateSet, TaskTx};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 
 /// Everything a backend's transaction can do.

@@ -111,6 +111,22 @@ pub enum Moved {
     No,
 }
 
+/// A task that was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Started {
+    /// Whether its attempts are recorded as runs ([`TaskRecord::attempt_runs`]), so that its caller need not
+    /// read the task to find out.
+    pub records_run: bool,
+}
+
+impl Started {
+    /// Describes a task that was started, whose attempts are recorded as runs or not.
+    pub fn new(records_run: bool) -> Self {
+        Self { records_run }
+    }
+}
+
 /// A counter that is not the sum it stands for. A store never has one; [`TaskTx::audit`] looks for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -209,8 +225,13 @@ pub trait TaskTx {
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
     /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as
-    /// [`TaskRecord::recorded_at`] has it, and the same for `first_started_at` if that is `None`.
-    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
+    /// [`TaskRecord::recorded_at`] has it, and the same for `first_started_at` if that is `None`. Returns
+    /// `None` for the others.
+    fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Option<Started>>>;
 
     /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers
     /// `Yes` twice.

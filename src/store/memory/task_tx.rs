@@ -14,10 +14,10 @@ use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskNo};
 use crate::store::contract::{
-    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Survey, SurveyQuery, TaskTx, WhichPools,
+    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Started, Survey, SurveyQuery, TaskTx, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted, Moved};
-use crate::task::{TaskInsert, TaskRecord, TaskState};
+use crate::task::{AttemptRuns, TaskInsert, TaskRecord, TaskState};
 use crate::time::truncate;
 
 fn answer(changed: Option<&TaskRecord>) -> Moved {
@@ -190,7 +190,11 @@ impl TaskTx for Transaction<'_> {
         Ok(Granted::new(tasks, had_room, forgotten))
     }
 
-    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Option<Started>>> {
         self.writable()?;
         let now = truncate(now);
         let start = |lease: &LeaseRef| {
@@ -201,7 +205,7 @@ impl TaskTx for Transaction<'_> {
                 task.started_at = Some(at);
                 task.first_started_at.get_or_insert(at);
             });
-            answer(started)
+            started.map(|task| Started::new(task.attempt_runs == AttemptRuns::Record))
         };
         Ok(leases.iter().map(start).collect())
     }
@@ -291,7 +295,7 @@ mod tests {
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
     use crate::lease::{LeaseRef, TaskNo};
-    use crate::store::contract::{Forget, GrantBatch, Move, StateSet, SurveyQuery};
+    use crate::store::contract::{Forget, GrantBatch, Move, Started, StateSet, SurveyQuery};
     use crate::store::{Inserted, MemoryStore, Moved};
     use crate::task::{TaskInsert, TaskState};
     use crate::testing::RawStoreExt;
@@ -329,7 +333,8 @@ mod tests {
             let granted = tx.grant_if_open(&batch)?.tasks;
             assert_eq!(granted.iter().map(|task| task.no.0).collect::<Vec<_>>(), [2, 1]);
             let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskNo(2), 0));
-            assert_eq!(tx.start_if_queued(&[stale, lease, lease], now)?, [Moved::No, Moved::Yes, Moved::No]);
+            let started = tx.start_if_queued(&[stale, lease, lease], now)?;
+            assert_eq!(started, [None, Some(Started::new(false)), None]);
             assert_eq!(
                 tx.renew_if_leased(&[lease, stale, lease], from_micros(30))?,
                 [Moved::Yes, Moved::No, Moved::Yes]

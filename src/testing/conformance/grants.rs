@@ -142,9 +142,9 @@ fn a_queued_task_starts_once(store: &dyn Store) {
     expected.started_at = Some(at(33));
     expected.first_started_at = Some(at(33));
     let twice = [leases[0], leases[0]];
-    assert_eq!(world.write(|tx| tx.start_if_queued(&twice, at(33))), [Moved::Yes, Moved::No]);
+    assert_eq!(world.start(&twice, at(33)), [true, false]);
     assert_eq!(world.task(nos[0]), expected);
-    assert_eq!(world.write(|tx| tx.start_if_queued(&leases, at(44))), [Moved::No, Moved::Yes]);
+    assert_eq!(world.start(&leases, at(44)), [false, true]);
     assert_eq!(world.task(nos[0]), expected, "a second start changes nothing");
 }
 
@@ -162,9 +162,9 @@ fn a_start_needs_the_epoch(store: &dyn Store) {
         LeaseRef::new(nos[1], 0),
         LeaseRef::new(TaskNo(i64::MAX), 1),
     ];
-    assert_eq!(world.write(|tx| tx.start_if_queued(&wrong, at(40))), [Moved::No; 5]);
+    assert_eq!(world.start(&wrong, at(40)), [false; 5]);
     assert_eq!(world.read(|tx| tx.tasks_by_no(&nos)), before);
-    assert_eq!(world.write(|tx| tx.start_if_queued(&[again], at(40))), [Moved::Yes]);
+    assert_eq!(world.start(&[again], at(40)), [true]);
 }
 
 fn the_first_start_is_kept(store: &dyn Store) {
@@ -173,7 +173,7 @@ fn the_first_start_is_kept(store: &dyn Store) {
     let lease = world.run(&[no])[0];
     world.shift(&[to(lease, TaskState::Scheduled)]);
     let lease = world.admit(&[no])[0].lease_ref();
-    world.write(|tx| tx.start_if_queued(&[lease], at(90)));
+    world.start(&[lease], at(90));
     let task = world.task(no);
     assert_eq!((task.first_started_at, task.started_at), (Some(at(20)), Some(at(90))));
 }

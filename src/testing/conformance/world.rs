@@ -126,9 +126,14 @@ impl World<'_> {
     /// Admits tasks and starts them at instant 20.
     pub(super) fn run(self, tasks: &[TaskNo]) -> Vec<LeaseRef> {
         let leases: Vec<LeaseRef> = self.admit(tasks).iter().map(TaskRecord::lease_ref).collect();
-        let started = self.write(|tx| tx.start_if_queued(&leases, at(20)));
-        assert!(started.iter().all(|moved| *moved == Moved::Yes), "granted tasks start");
+        assert!(self.start(&leases, at(20)).into_iter().all(|started| started), "granted tasks start");
         leases
+    }
+
+    /// Starts tasks, and returns which of them started.
+    pub(super) fn start(self, leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<bool> {
+        let started = self.write(|tx| tx.start_if_queued(leases, now));
+        started.iter().map(Option::is_some).collect()
     }
 
     /// Admits tasks if there is room for all of them, and changes nothing otherwise. Returns whether there

@@ -13,7 +13,7 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
     EventNote, GrantBatch, Granted, Move, PoolTx, RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite,
-    StoreTx, Survey, SurveyQuery, TaskTx, Worker,
+    Started, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
 };
 use crate::store::{Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion};
 use crate::task::{TaskInsert, TaskRecord};
@@ -68,7 +68,7 @@ impl TaskTx for FaultTx<'_> {
         fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
-        fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Moved>;
+        fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Option<Started>>;
         fn renew_if_leased(leases: &[LeaseRef], expires_at: DateTime<Utc>) -> Vec<Moved>;
         fn move_if(moves: &[Move]) -> Vec<Moved>;
         fn expired(now: DateTime<Utc>, limit: usize) -> Vec<TaskRecord>;

@@ -23,8 +23,8 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use stationmaster::shard::ShardLimit;
 use stationmaster::store::contract::{
-    EventNote, GrantBatch, Granted, Move, PoolTx, SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet,
-    StoreTx, Survey, SurveyQuery, TaskTx, WhichSensors, Worker,
+    EventNote, GrantBatch, Granted, Move, PoolTx, SensorQuery, SensorTx, ShardLease, ShardWrite, Started,
+    StateSet, StoreTx, Survey, SurveyQuery, TaskTx, WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion, Store, StoreInfo, Tx, TxMode,
@@ -187,7 +187,11 @@ impl TaskTx for BentTx<'_> {
         ticks::grant(self, batch)
     }
 
-    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Option<Started>>> {
         if self.fault == Fault::StartsUnderAnyEpoch {
             let fresh = self.refreshed(leases)?;
             return self.tx.start_if_queued(&fresh, now);

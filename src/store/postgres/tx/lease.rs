@@ -1,8 +1,9 @@
 //! What becomes of a task once it was granted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
+use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
@@ -11,9 +12,9 @@ use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::Moved;
-use crate::store::contract::Move;
+use crate::store::contract::{Move, Started};
 use crate::store::sql::codes::{Code, mask, task_state};
-use crate::task::TaskRecord;
+use crate::task::{AttemptRuns, TaskRecord};
 use crate::time::{from_micros, micros};
 
 pub(super) const START: &str = concat!(
@@ -22,7 +23,8 @@ pub(super) const START: &str = concat!(
     ", first_started_at = coalesce(first_started_at, ",
     row::recorded_at!("$3::bigint"),
     ") FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
-     WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 RETURNING task.no, task.epoch"
+     WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 \
+     RETURNING task.no, task.epoch, task.attempt_runs"
 );
 pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = $3::bigint \
      FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
@@ -70,10 +72,17 @@ pub(super) const NEXT_EXPIRY: &str =
     "SELECT expires_at FROM sm.task WHERE expires_at IS NOT NULL ORDER BY expires_at, no LIMIT 1";
 
 impl Db<'_> {
-    pub(super) fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> Outcome<Vec<Moved>> {
-        let mut started = self.touch(START, leases, now)?;
-        let told = leases.iter().map(|lease| moved(started.remove(&(lease.no.0, lease.epoch))));
-        Ok(told.collect())
+    pub(super) fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> Outcome<Vec<Option<Started>>> {
+        let mut started = HashMap::with_capacity(leases.len());
+        for row in self.touch(START, leases, now)? {
+            let lease: (i64, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
+            started.insert(lease, Started::new(row::code::<AttemptRuns>(&row, 2)? == AttemptRuns::Record));
+        }
+        Ok(leases.iter().map(|lease| started.remove(&(lease.no.0, lease.epoch))).collect())
     }
 
     pub(super) fn renew_if_leased(
@@ -81,24 +90,19 @@ impl Db<'_> {
         leases: &[LeaseRef],
         expires_at: DateTime<Utc>,
     ) -> Outcome<Vec<Moved>> {
-        let renewed = self.touch(RENEW, leases, expires_at)?;
-        let told = leases.iter().map(|lease| moved(renewed.contains(&(lease.no.0, lease.epoch))));
-        Ok(told.collect())
+        let rows = self.touch(RENEW, leases, expires_at)?;
+        let renewed: HashSet<(i64, i64)> =
+            rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect::<Outcome<_>>()?;
+        Ok(leases.iter().map(|lease| moved(renewed.contains(&(lease.no.0, lease.epoch)))).collect())
     }
 
-    fn touch(
-        &mut self,
-        sql: &'static str,
-        leases: &[LeaseRef],
-        at: DateTime<Utc>,
-    ) -> Outcome<HashSet<(i64, i64)>> {
+    fn touch(&mut self, sql: &'static str, leases: &[LeaseRef], at: DateTime<Utc>) -> Outcome<Vec<Row>> {
         if leases.is_empty() {
-            return Ok(HashSet::new());
+            return Ok(Vec::new());
         }
         let (nos, epochs): (Vec<i64>, Vec<i64>) =
             leases.iter().map(|lease| (lease.no.0, lease.epoch)).unzip();
-        let rows = self.one(ask!(sql, nos, epochs, micros(at)))?;
-        rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect()
+        self.one(ask!(sql, nos, epochs, micros(at)))
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<Moved>> {

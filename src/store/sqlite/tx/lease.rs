@@ -12,8 +12,8 @@ use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::Moved;
-use crate::store::contract::Move;
-use crate::task::{TaskRecord, TaskState};
+use crate::store::contract::{Move, Started};
+use crate::task::{AttemptRuns, TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 
 pub(super) const START: &str = concat!(
@@ -21,7 +21,7 @@ pub(super) const START: &str = concat!(
     row::recorded_at!("?3"),
     ", first_started_at = coalesce(first_started_at, ",
     row::recorded_at!("?3"),
-    ") WHERE no = ?1 AND epoch = ?2 AND state = 1"
+    ") WHERE no = ?1 AND epoch = ?2 AND state = 1 RETURNING attempt_runs"
 );
 pub(super) const RENEW: &str =
     "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
@@ -59,8 +59,19 @@ pub(super) fn moved(rows: usize) -> Moved {
 }
 
 impl Db<'_> {
-    pub(super) fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> Outcome<Vec<Moved>> {
-        self.touch(START, leases, now)
+    pub(super) fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> Outcome<Vec<Option<Started>>> {
+        let mut statement = self.prepare(START)?;
+        let now = micros(now);
+        let mut start = |lease: &LeaseRef| {
+            let mut rows = statement.query((lease.no.0, lease.epoch, now))?;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            Ok(Some(Started::new(row::code::<AttemptRuns>(row, 0)? == AttemptRuns::Record)))
+        };
+        leases.iter().map(&mut start).collect()
     }
 
     pub(super) fn renew_if_leased(
@@ -68,12 +79,8 @@ impl Db<'_> {
         leases: &[LeaseRef],
         expires_at: DateTime<Utc>,
     ) -> Outcome<Vec<Moved>> {
-        self.touch(RENEW, leases, expires_at)
-    }
-
-    fn touch(&self, sql: &'static str, leases: &[LeaseRef], at: DateTime<Utc>) -> Outcome<Vec<Moved>> {
-        let mut statement = self.prepare(sql)?;
-        let at = micros(at);
+        let mut statement = self.prepare(RENEW)?;
+        let at = micros(expires_at);
         leases.iter().map(|lease| Ok(moved(statement.execute((lease.no.0, lease.epoch, at))?))).collect()
     }
 
