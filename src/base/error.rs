@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 
+use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
 use crate::id::{Holder, IdError, RequestId, TaskKey};
 
@@ -267,11 +268,9 @@ impl StoreError {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same with the driver's error behind it.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
-        self
+    setters! {
+        /// The same with the driver's error behind it.
+        with_source(source: impl Into<Box<dyn StdError + Send + Sync>>) { source = Some(source.into()) }
     }
 
     /// A conditional write found another state than the one it was decided on.
