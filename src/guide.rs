@@ -393,8 +393,8 @@
 //!
 //! # Metrics
 //!
-//! Give services and store an observer; each metric brings its name, help, labels and buckets. More: [`service::observer`](crate::service::observer), which
-//! also names the spans of feature `tracing`, and `examples/prometheus`.
+//! Give services and store an observer; each metric brings its name, help, labels and buckets. More: [`service::metrics`](crate::service::metrics),
+//! [`service::spans`](crate::service::spans) for feature `tracing`, and `examples/prometheus`.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -406,7 +406,7 @@
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::service::Observer;
-//! use stationmaster::service::observer::Metric;
+//! use stationmaster::service::metrics::Metric;
 //!
 //! struct Print;
 //! impl Observer for Print {

@@ -1,4 +1,4 @@
-//! With feature `tracing` the services' edges have the spans and events that `service::observer::spans` describes.
+//! With feature `tracing` the services' edges have the spans and events that `service::spans` describes.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

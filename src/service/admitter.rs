@@ -6,9 +6,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::incarnation;
-use super::observer::{Observer, Tick, Watch};
+use super::observer::metrics::{ADMISSION_CONFLICTS, DEFERRED, GRANTED, PROMOTED, WAIT_SECONDS};
+use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use super::run::{Report, Service};
-use crate::admission::Policy;
+use crate::admission::{Policy, ReasonKind};
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
 use crate::ops::{Admission, AdmitOrder, Finish};
@@ -107,7 +108,7 @@ pub struct Admitter {
     store: Arc<dyn Store>,
     holder: Holder,
     options: AdmitterOptions,
-    watch: Watch,
+    emitter: Emitter,
     /// Random: tells it from others of its name, wherever they run.
     incarnation: u64,
     ticks: u64,
@@ -126,13 +127,13 @@ impl Admitter {
             return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
         }
         let incarnation = incarnation::draw();
-        Ok(Self { store, holder, options, watch: Watch::default(), incarnation, ticks: 0, last: None })
+        Ok(Self { store, holder, options, emitter: Emitter::default(), incarnation, ticks: 0, last: None })
     }
 
     /// Tells this observer what it counts and measures.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
+        self.emitter = observer.into();
         self
     }
 
@@ -147,9 +148,11 @@ impl Admitter {
     pub fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
         let now = time::truncate(now);
         let budget = self.options.budget.min(free);
-        let (tick, mut runs) = (Tick::admitter(&self.holder, budget), 0);
+        let (tick, mut runs) = (Tick::begin("admitter", spans::admit(&self.holder, budget)), 0);
         let answer = self.admit_within(budget, now, &mut runs);
-        self.watch.admitted(tick, now, runs.saturating_sub(1), &answer);
+        let conflicts = runs.saturating_sub(1);
+        let report = Admitted { admission: answer.as_ref().ok(), now, conflicts };
+        self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
         answer
     }
 
@@ -231,6 +234,44 @@ impl Service for Admitter {
 impl Report for Admission {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+/// An admission, with what its numbers need besides.
+struct Admitted<'a> {
+    /// `None` if it failed.
+    admission: Option<&'a Admission>,
+    now: DateTime<Utc>,
+    /// How often it was decided again because another writer came between.
+    conflicts: usize,
+}
+
+impl Reported for Admitted<'_> {
+    fn emit(&self, to: &Emitter) {
+        to.counter(&ADMISSION_CONFLICTS, &[], self.conflicts);
+        let Some(Admission { granted, deferrals, promoted, .. }) = self.admission else { return };
+        to.counter(&GRANTED, &[], granted.len());
+        to.counter(&PROMOTED, &[], *promoted);
+        for task in granted {
+            to.seconds(&WAIT_SECONDS, &[], time::since(self.now, task.ready_at));
+        }
+        for kind in ReasonKind::ALL {
+            let of_kind = deferrals.iter().filter(|deferral| deferral.reason.kind() == kind);
+            to.gauge(&DEFERRED, &[("reason", kind.as_str())], of_kind.map(|deferral| deferral.tasks).sum());
+        }
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let Some(Admission { granted, deferrals, promoted, .. }) = self.admission else { return };
+        tracing::debug!(target: "stationmaster::admitter",
+            granted = granted.len(), promoted, deferred = deferrals.iter().map(|deferral| deferral.tasks).sum::<u64>(),
+            conflicts = self.conflicts, took_s, "admitted");
+        for task in granted {
+            tracing::trace!(target: "stationmaster::admitter",
+                task = %task.key, attempt = task.attempt, epoch = task.epoch,
+                waited_s = time::since(self.now, task.ready_at).as_secs_f64(), "granted");
+        }
     }
 }
 

@@ -15,7 +15,8 @@
 //! Programs on a tokio runtime find all of it awaited in the module `tokio` (feature `tokio`).
 //!
 //! What a host does with a task in between (start, renew, finish, register as a sensor) are the verbs in
-//! [`crate::ops`]. Numbers for its metrics come from [`observer`].
+//! [`crate::ops`]. Numbers for its metrics reach an [`Observer`]: see
+//! [`metrics`].
 
 mod admitter;
 mod config;
@@ -23,7 +24,7 @@ mod events;
 mod file_log;
 mod incarnation;
 pub mod kinds;
-pub mod observer;
+mod observer;
 mod poker;
 mod reaper;
 mod retention;
@@ -34,7 +35,7 @@ mod woken;
 pub use admitter::{Admitter, AdmitterOptions};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::{FileLog, LogFailures, TemplateError};
-pub use observer::{ObservedStore, Observer};
+pub use observer::{ObservedStore, Observer, metrics, spans};
 #[cfg(feature = "tokio")]
 pub use poker::OwnedPokeRequest;
 #[cfg(feature = "tokio")]

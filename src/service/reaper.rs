@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-use super::observer::{Observer, Tick, Watch};
+use super::observer::metrics::{EVENTS_FORGOTTEN, FORGOTTEN, KEPT_BY_EVENTS, REAPED};
+#[cfg(feature = "tracing")]
+use super::observer::spans::debug_or_warn;
+use super::observer::{Emitter, Observer, Reported, Tick, became, spans};
 use super::retention::{Forgotten, forget};
 use super::run::{Report, Service};
 use crate::error::{Invalid, Result};
@@ -161,7 +164,7 @@ pub struct Reaper {
     store: Arc<dyn Store>,
     options: ReaperOptions,
     grace: Grace,
-    watch: Watch,
+    emitter: Emitter,
 }
 
 impl Reaper {
@@ -175,13 +178,13 @@ impl Reaper {
             return Err(Invalid::Zero { what: "a reaper's limit" }.into());
         }
         let grace = Grace::new(options.grace);
-        Ok(Self { store, options, grace, watch: Watch::default() })
+        Ok(Self { store, options, grace, emitter: Emitter::default() })
     }
 
     /// Tells this observer what it counts and measures.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
+        self.emitter = observer.into();
         self
     }
 }
@@ -191,7 +194,7 @@ impl Service for Reaper {
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<ReapReport> {
         let now = time::truncate(now);
-        let (options, tick, called) = (&self.options, Tick::reaper(), Instant::now());
+        let (options, tick, called) = (&self.options, Tick::begin("reaper", spans::reap()), Instant::now());
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
             let first_expiry = tx.next_expiry()?;
@@ -214,7 +217,7 @@ impl Service for Reaper {
             Ok(_) => self.grace = grace,
             Err(_) => self.grace.failed(now),
         }
-        self.watch.reaped(tick, &answer);
+        self.emitter.ticked(&tick, answer.as_ref().ok(), answer.as_ref().err());
         answer
     }
 }
@@ -222,5 +225,36 @@ impl Service for Reaper {
 impl Report for ReapReport {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+impl ReapReport {
+    /// Returns how many of the tasks became this.
+    fn became(&self, word: &str) -> usize {
+        self.reaped.iter().filter(|reaped| became(reaped.became) == word).count()
+    }
+}
+
+impl Reported for ReapReport {
+    fn emit(&self, to: &Emitter) {
+        for word in ["ready", "retry", "failed"] {
+            to.counter(&REAPED, &[("became", word)], self.became(word));
+        }
+        to.counter(&FORGOTTEN, &[], self.forgotten);
+        to.counter(&EVENTS_FORGOTTEN, &[], self.events_forgotten);
+        to.gauge(&KEPT_BY_EVENTS, &[], self.kept_by_events as u64);
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let expired = self.reaped.len();
+        debug_or_warn!(expired > 0, target: "stationmaster::reaper",
+            expired, ready = self.became("ready"), retry = self.became("retry"), failed = self.became("failed"),
+            forgotten = self.forgotten, took_s, "reaped");
+        for reaped in &self.reaped {
+            let holder = reaped.task.lease.as_ref().map(|lease| lease.holder.as_str());
+            tracing::debug!(target: "stationmaster::reaper",
+                task = %reaped.task.key, holder, became = became(reaped.became), "lease expired");
+        }
     }
 }

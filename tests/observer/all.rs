@@ -12,12 +12,10 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::{Finish, Mark};
 use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
-use stationmaster::service::observer::{
-    Metric, MetricKind, ObservedStore, Observer, finished, metrics, registered,
-};
+use stationmaster::service::metrics::{self, Metric, MetricKind, finished, registered};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
-    Service,
+    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, PokerOptions,
+    Reaper, ReaperOptions, Service,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;

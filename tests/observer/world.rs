@@ -13,9 +13,10 @@ use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::{Finish, Finished, Mark, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, OnMissed, Poked, SensorEvent, Settings};
-use stationmaster::service::observer::{ObservedStore, Observer, finished, registered};
+use stationmaster::service::metrics::{finished, registered};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
+    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
+    ReaperOptions, Service,
 };
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;

@@ -13,7 +13,10 @@ use chrono::{DateTime, Utc};
 
 pub use callbacks::Callbacks;
 
-use super::observer::{Observer, Tick, Watch};
+use super::observer::metrics::EVENTS;
+#[cfg(feature = "tracing")]
+use super::observer::spans::debug_or_warn;
+use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use super::run::{Report, Service};
 use crate::error::Result;
 use crate::id::TaskKey;
@@ -109,7 +112,7 @@ pub struct Delivery {
     again_at: Option<DateTime<Utc>>,
     /// The pause before that.
     pause: Duration,
-    watch: Watch,
+    emitter: Emitter,
 }
 
 /// The numbers of one tick of a [`Delivery`].
@@ -130,6 +133,22 @@ pub struct DeliveryReport {
 impl Report for DeliveryReport {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+impl Reported for DeliveryReport {
+    fn emit(&self, to: &Emitter) {
+        to.counter(&EVENTS, &[("result", "delivered")], self.delivered);
+        to.counter(&EVENTS, &[("result", "failed")], self.failed.len());
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let (delivered, failed, waiting) = (self.delivered, self.failed.len(), self.waiting);
+        debug_or_warn!(failed > 0, target: "stationmaster::delivery", delivered, failed, waiting, took_s, "delivered");
+        for (event, error) in &self.failed {
+            tracing::debug!(target: "stationmaster::delivery", task = %event.task, seq = event.seq, error, "callback failed");
+        }
     }
 }
 
@@ -159,7 +178,7 @@ impl Delivery {
             waited: HashSet::new(),
             again_at: None,
             pause: PAUSES.0,
-            watch: Watch::default(),
+            emitter: Emitter::default(),
         }
     }
 
@@ -174,7 +193,7 @@ impl Delivery {
     /// Tells this observer what it counts and measures.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
+        self.emitter = observer.into();
         self
     }
 
@@ -274,9 +293,9 @@ impl Service for Delivery {
     type Report = DeliveryReport;
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
-        let tick = Tick::delivery();
+        let tick = Tick::begin("delivery", spans::deliver());
         let answer = self.go_on(now);
-        self.watch.delivered(tick, &answer);
+        self.emitter.ticked(&tick, answer.as_ref().ok(), answer.as_ref().err());
         answer
     }
 }

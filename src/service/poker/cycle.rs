@@ -11,7 +11,7 @@ use super::options::PokerOptions;
 use super::report::PokeReport;
 use super::worker::{Pending, Poker};
 use crate::error::Result;
-use crate::service::observer::Tick;
+use crate::service::observer::{Tick, spans};
 use crate::service::run::{LoopHandle, Service};
 use crate::time;
 
@@ -281,9 +281,13 @@ impl Service for Poker {
     type Report = PokeReport;
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<PokeReport> {
-        let (tick, mut report) = (Tick::poker(&self.name), PokeReport::default());
+        let (tick, mut report) = (Tick::begin("poker", spans::cycle(&self.name)), PokeReport::default());
         let answer = self.cycle(now, &mut report);
-        self.watch.poked(tick, &report, &mut self.tally, &answer);
+        self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
+        self.counts.emit(&self.emitter);
+        if answer.is_ok() {
+            report.emit_gauges(&self.emitter);
+        }
         answer.map(|()| report)
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::counts::PokeCounts;
 use super::crew::{Crew, Former, Haul};
 use super::distant::Way;
 use super::group::GroupRef;
@@ -21,7 +22,7 @@ use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::{Comeback, Ending};
 use crate::service::incarnation;
-use crate::service::observer::{Observer, PokeTally, Watch};
+use crate::service::observer::{Emitter, Observer, Reported};
 use crate::service::run::LoopHandle;
 use crate::store::{Store, StoreExt};
 
@@ -157,9 +158,9 @@ pub struct Poker {
     pub(super) handle: Option<LoopHandle>,
     /// Due groups that wait for a place in the crew's queue, by kind.
     pub(super) pending: Vec<Pending>,
-    pub(super) watch: Watch,
+    pub(super) emitter: Emitter,
     /// Outcomes that were not reported to the observer yet.
-    pub(super) tally: PokeTally,
+    pub(super) counts: PokeCounts,
 }
 
 /// The due groups of a kind that this worker can poke.
@@ -214,15 +215,15 @@ impl Poker {
             former: Former::default(),
             handle: None,
             pending: Vec::new(),
-            watch: Watch::default(),
-            tally: PokeTally::default(),
+            emitter: Emitter::default(),
+            counts: PokeCounts::default(),
         })
     }
 
     /// Tells this observer what it counts and measures.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
+        self.emitter = observer.into();
         self
     }
 
@@ -318,7 +319,8 @@ impl Poker {
         self.former = crew.disband(&mut haul);
         self.take_up(&mut haul, now, &mut report);
         let settled = self.store_ends(now, &mut report);
-        self.watch.poke_answers(&report, &mut self.tally);
+        self.counts.emit(&self.emitter);
+        report.emit(&self.emitter);
         settled
     }
 
