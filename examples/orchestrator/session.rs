@@ -17,6 +17,7 @@ use stationmaster::service::{
 use stationmaster::store::{Store, StoreExt};
 
 use crate::held::Held;
+use crate::kinds;
 use crate::run::Run;
 use crate::scheduler::{LEASE, Peaks, Scheduler};
 use crate::screen::Screen;
@@ -54,7 +55,8 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
 
     let options = PokerOptions::default().lease(LEASE).floor(Duration::from_millis(100));
     let poker = Poker::new(Arc::clone(store), holder.clone(), options)?;
-    let mut poker = builtin(poker, Arc::clone(store))?.log(run.places.logs.clone());
+    let poker = kinds::teach(builtin(poker, Arc::clone(store))?)?;
+    let mut poker = poker.log(run.places.logs.clone());
     let team = Workers {
         store: store.as_ref(),
         run,
