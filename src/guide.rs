@@ -201,7 +201,7 @@
 //!     tx.start(now, &[lease])?;
 //!     tx.register(now, &[sensor.clone()]) // its slots are free now
 //! })?;
-//! let options = PokerOptions::default().patience(Duration::from_secs(10));
+//! let options = PokerOptions::default().wait_for_answers(Duration::from_secs(10));
 //! let mut poker = builtin(Poker::new(store.clone(), "poker-1".try_into()?, options)?, store)?;
 //! assert_eq!(poker.tick(now)?.landed, 1);
 //! # Ok::<(), stationmaster::Error>(())

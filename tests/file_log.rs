@@ -47,7 +47,7 @@ fn poker(store: &Arc<dyn Store>, log: &FileLog) -> Poker {
     Poker::new(
         store.clone(),
         "p".try_into().unwrap(),
-        PokerOptions::default().patience(Duration::from_secs(60)),
+        PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
     )
     .unwrap()
     .kind("table".try_into().unwrap(), poke)

@@ -53,7 +53,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
     let (queue, tasks) = mpsc::channel();
     let tasks = Mutex::new(tasks);
 
-    let options = PokerOptions::default().lease(LEASE).floor(Duration::from_millis(100));
+    let options = PokerOptions::default().lease(LEASE).min_interval(Duration::from_millis(100));
     let poker = Poker::new(Arc::clone(store), holder.clone(), options)?;
     let poker = kinds::teach(builtin(poker, Arc::clone(store))?)?;
     let mut poker = poker.log(run.places.logs.clone());

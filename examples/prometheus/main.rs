@@ -82,7 +82,8 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let sensor = |lease: &_| NewSensor::new(*lease, kind.clone(), context.clone(), settings);
     let sensors: Vec<NewSensor> = leases[4..].iter().map(sensor).collect();
     metrics::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
-    let poker = Poker::new(store, "poker-1".try_into()?, PokerOptions::default().patience(Duration::MAX))?;
+    let poker =
+        Poker::new(store, "poker-1".try_into()?, PokerOptions::default().wait_for_answers(Duration::MAX))?;
     let landed = |_: &PokeRequest<'_>| Poked::Landed(None);
     poker.kind(kind.clone(), landed).observed_by(observer).tick(now)?;
     Ok(())

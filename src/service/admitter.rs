@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::driver::{Report, Service};
 use super::incarnation;
 use super::observer::metrics::{ADMISSION_CONFLICTS, DEFERRED, GRANTED, PROMOTED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
-use super::run::{Report, Service};
 use crate::admission::{Policy, ReasonKind};
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};

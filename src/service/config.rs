@@ -14,10 +14,10 @@ use crate::sensor::SmartSensorConfig;
 /// use stationmaster::sensor::SmartSensorConfig;
 /// use stationmaster::service::PokerOptions;
 /// let options = PokerOptions::from(&SmartSensorConfig::airflow());
-/// assert_eq!((options.codes.get(), options.shards.get()), (10_000, 5));
+/// assert_eq!((options.shard_codes.get(), options.shards.get()), (10_000, 5));
 /// ```
 impl From<&SmartSensorConfig> for PokerOptions {
     fn from(config: &SmartSensorConfig) -> Self {
-        Self::default().codes(config.shard_code_upper_limit).shards(config.shards)
+        Self::default().shard_codes(config.shard_code_upper_limit).shards(config.shards)
     }
 }

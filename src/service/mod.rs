@@ -20,6 +20,7 @@
 
 mod admitter;
 mod config;
+mod driver;
 mod events;
 mod file_log;
 mod incarnation;
@@ -28,11 +29,13 @@ mod observer;
 mod poker;
 mod reaper;
 mod retention;
-mod run;
 mod waking;
 mod woken;
 
 pub use admitter::{Admitter, AdmitterOptions};
+#[cfg(feature = "tokio")]
+pub(crate) use driver::pause;
+pub use driver::{LoopHandle, Report, Service, Wakes, run_blocking};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::{FileLog, LogFailures, TemplateError};
 pub use observer::{ObservedStore, Observer, metrics, spans};
@@ -42,7 +45,4 @@ pub use poker::OwnedPokeRequest;
 pub(crate) use poker::{AsyncProbe, BoxFuture};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
-#[cfg(feature = "tokio")]
-pub(crate) use run::pause;
-pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};
 pub use waking::WakingStore;

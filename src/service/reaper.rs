@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
+use super::driver::{Report, Service};
 use super::observer::metrics::{EVENTS_FORGOTTEN, FORGOTTEN, KEPT_BY_EVENTS, REAPED};
 #[cfg(feature = "tracing")]
 use super::observer::spans::debug_or_warn;
 use super::observer::{Emitter, Observer, Reported, Tick, became, spans};
 use super::retention::{Forgotten, forget};
-use super::run::{Report, Service};
 use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
@@ -29,14 +29,14 @@ pub struct ReaperOptions {
     /// How long holders may still renew after the reaper was held up; see [`Reaper`].
     pub grace: Duration,
     /// How long ended tasks are kept; `None` means for ever.
-    pub keep_ended: Option<Duration>,
+    pub retain_ended_for: Option<Duration>,
     /// How long the events of sensors are kept if the host does not acknowledge them; `None` means for ever.
-    pub keep_events: Option<Duration>,
+    pub retain_events_for: Option<Duration>,
 }
 
 impl Default for ReaperOptions {
     fn default() -> Self {
-        Self { limit: 1_000, grace: Duration::from_secs(20), keep_ended: None, keep_events: None }
+        Self { limit: 1_000, grace: Duration::from_secs(20), retain_ended_for: None, retain_events_for: None }
     }
 }
 
@@ -65,11 +65,11 @@ impl ReaperOptions {
     ///
     /// Two things keep a task longer. While events of it are not acknowledged it stays
     /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
-    /// [`Self::keep_events`]. And a task that was a sensor stays for a minute at least, so that the pokers
+    /// [`Self::retain_events_for`]. And a task that was a sensor stays for a minute at least, so that the pokers
     /// that share its target learn of its end; one that looks more seldom reads all its sensors again.
     #[must_use]
-    pub fn keep_ended(mut self, length: Duration) -> Self {
-        self.keep_ended = Some(length);
+    pub fn retain_ended_for(mut self, length: Duration) -> Self {
+        self.retain_ended_for = Some(length);
         self
     }
 
@@ -78,8 +78,8 @@ impl ReaperOptions {
     /// use for events. They go in the order in which they were noted, so one that was noted by a clock that
     /// ran ahead keeps those behind it until its instant has passed.
     #[must_use]
-    pub fn keep_events(mut self, length: Duration) -> Self {
-        self.keep_events = Some(length);
+    pub fn retain_events_for(mut self, length: Duration) -> Self {
+        self.retain_events_for = Some(length);
         self
     }
 }
@@ -92,7 +92,7 @@ pub struct ReapReport {
     pub reaped: Vec<Reaped>,
     /// How many ended tasks it forgot.
     pub forgotten: usize,
-    /// How many events it forgot that nobody had acknowledged ([`ReaperOptions::keep_events`]).
+    /// How many events it forgot that nobody had acknowledged ([`ReaperOptions::retain_events_for`]).
     pub events_forgotten: usize,
     /// How many tasks it would have forgotten if their events were acknowledged: of those that the oldest
     /// events belong to, as many events as the tick's limit. 0 if ended tasks are kept for ever.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::run::{LoopHandle, Wakes};
+use super::driver::{LoopHandle, Wakes};
 
 /// Who waits for a change of a handle.
 #[derive(Debug, Default)]

@@ -90,13 +90,13 @@
 //! ```
 
 mod blocking;
+mod driver;
 mod poke;
-mod run;
 mod service;
 mod store;
 
+pub use driver::run;
 pub use poke::{AsyncPoke, AsyncPokeMany};
-pub use run::run;
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;
 

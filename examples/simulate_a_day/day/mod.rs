@@ -172,9 +172,10 @@ impl<'a> Day<'a> {
         }
 
         let landings = Landings::new(dice, &workload.targets);
-        let options = PokerOptions::default().patience(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
+        let options =
+            PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
         // Registrations are told to it; nobody else pokes, so there is nothing to share.
-        let options = options.follow(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
+        let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
         let poker = Poker::new(store.clone(), holder("poker")?, options)?;
         Ok(Self {
             workload,

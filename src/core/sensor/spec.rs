@@ -55,7 +55,7 @@ pub enum OnMissed {
 #[non_exhaustive]
 pub struct Settings {
     /// The time between two pokes, at least one millisecond. No poker goes below its own smallest one
-    /// (`PokerOptions::floor`, one second unless it says otherwise).
+    /// (`PokerOptions::min_interval`, one second unless it says otherwise).
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
     /// How long it waits, from its registration; at least one microsecond. A poker ends it then, for good.

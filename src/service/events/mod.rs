@@ -13,11 +13,11 @@ use chrono::{DateTime, Utc};
 
 pub use callbacks::Callbacks;
 
+use super::driver::{Report, Service};
 use super::observer::metrics::EVENTS;
 #[cfg(feature = "tracing")]
 use super::observer::spans::debug_or_warn;
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
-use super::run::{Report, Service};
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::sensor::SensorEvent;
@@ -51,7 +51,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// One delivery at a time should work on a store: two would deliver each event twice. What a callback never
 /// takes stays until the host acknowledges it by hand
 /// ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
-/// ([`crate::service::ReaperOptions::keep_events`]).
+/// ([`crate::service::ReaperOptions::retain_events_for`]).
 ///
 /// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
 /// next one goes on where it stopped, so that events that are never taken do not keep it from the others.
@@ -99,7 +99,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 pub struct Delivery {
     store: Arc<dyn Store>,
     limit: usize,
-    follow: Duration,
+    refresh_every: Duration,
     callback: Box<dyn FnMut(&SensorEvent) -> Delivered + Send>,
     /// The place up to which this round has come.
     after: u64,
@@ -125,7 +125,7 @@ pub struct DeliveryReport {
     pub failed: Vec<(SensorEvent, String)>,
     /// Events that wait for an earlier one of their task.
     pub waiting: usize,
-    /// When to come again: at once if there is more, else to look for new events ([`Delivery::follow`]) or to
+    /// When to come again: at once if there is more, else to look for new events ([`Delivery::refresh_every`]) or to
     /// try again what was not taken.
     pub next_due: Option<DateTime<Utc>>,
 }
@@ -171,7 +171,7 @@ impl Delivery {
         Self {
             store,
             limit: limit.max(1),
-            follow: Duration::from_secs(1),
+            refresh_every: Duration::from_secs(1),
             callback: Box::new(callback),
             after: 0,
             waiting: HashSet::new(),
@@ -185,8 +185,8 @@ impl Delivery {
     /// Sets how often it looks for new events: so late a callback may come, for one read of the store.
     /// Default: one second.
     #[must_use]
-    pub fn follow(mut self, interval: Duration) -> Self {
-        self.follow = interval;
+    pub fn refresh_every(mut self, interval: Duration) -> Self {
+        self.refresh_every = interval;
         self
     }
 
@@ -269,7 +269,7 @@ impl Delivery {
 
     /// The last event was reached: answers when to come again.
     fn rest(&mut self, now: DateTime<Utc>, failed: bool) -> DateTime<Utc> {
-        let follow = time::add(now, self.follow);
+        let follow = time::add(now, self.refresh_every);
         if self.waiting.is_empty() {
             self.pause = PAUSES.0;
             self.begin_round();

@@ -11,8 +11,8 @@ use super::options::PokerOptions;
 use super::report::PokeReport;
 use super::worker::{Pending, Poker};
 use crate::error::Result;
+use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
-use crate::service::run::{LoopHandle, Service};
 use crate::time;
 
 /// How soon at the latest a tick should follow while pokes run and nobody would wake its loop.
@@ -22,12 +22,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
 /// A tick waits no longer than this, whatever the options say.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
     pub(super) fn rules(&self) -> Rules {
-        let PokerOptions { floor, breaker, retry_window, .. } = self.options;
-        Rules { floor, breaker, window: retry_window }
+        let PokerOptions { min_interval, max_pause, retry_window, .. } = self.options;
+        Rules { min_interval, max_pause, window: retry_window }
     }
 
     /// Takes back what waits to be poked for nobody.
@@ -148,14 +148,14 @@ impl Poker {
         began.checked_add(length)
     }
 
-    /// Has what is due poked, and takes up answers as long as it has the patience.
+    /// Has overdue groups poked, and processes answers until all are there or
+    /// [`PokerOptions::wait_for_answers`] has passed.
     fn poke(&mut self, now: DateTime<Utc>, began: Instant, report: &mut PokeReport) {
         let begin_until = self.begin_until(now, began);
         if let Some(crew) = &self.crew {
             crew.begin_until(begin_until);
         }
-        let patience = self.options.patience.min(LONGEST_PATIENCE);
-        let end = Instant::now() + patience;
+        let end = Instant::now() + self.options.wait_for_answers.min(LONGEST_WAIT);
         let mut haul = Haul::default();
         // Jobs of this tick that were handed out and not answered.
         let mut open = 0;
@@ -205,7 +205,7 @@ impl Poker {
     /// When the next tick has something to do.
     fn due_next(&self, now: DateTime<Utc>, standing: Standing, waiting: usize) -> Option<DateTime<Utc>> {
         // One whose name is taken has nothing to follow.
-        let follow = self.name_taken_until.is_none().then(|| time::add(now, self.options.follow));
+        let follow = self.name_taken_until.is_none().then(|| time::add(now, self.options.refresh_every));
         let usual = self.options.poke_timeout;
         let overdue =
             self.groups.next_timeout(time::sub(now, usual)).map(|timeout| time::add(timeout, usual));

@@ -82,7 +82,7 @@ impl Groups {
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// The group is due at once, but not below the floor after its last look. If the sensor was taken over,
+    /// The group is due at once, but not sooner than the smallest interval after its last look. If the sensor was taken over,
     /// or the target could not be looked at last time, it waits for the next grid point.
     pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
         let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
@@ -109,18 +109,19 @@ impl Groups {
         }
         group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
-        let interval = interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.floor);
+        let interval =
+            interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.min_interval);
         let poke = match (group.looked_at, group.outage) {
             (None, _) => now,
             (Some(looked), Some(outage)) => {
-                let pause = backed_off(interval, outage.failures, rules.breaker);
+                let pause = backed_off(interval, outage.failures, rules.max_pause);
                 next_poke(group.fingerprint, pause, looked)
                     .min(outage.borne_until(terms.registered_at, rules.window))
             }
             (Some(looked), None) if looked_at.is_some() => next_poke(group.fingerprint, interval, looked),
             (Some(looked), None) => {
                 group.joined = true;
-                time::add(looked, rules.floor)
+                time::add(looked, rules.min_interval)
             }
         };
         let before = group.timeout;
@@ -297,8 +298,8 @@ impl Groups {
             true => self.members(group).map(current).min().unwrap_or(group.interval),
             false => group.interval,
         };
-        let interval = interval.max(rules.floor);
-        group.outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules.breaker))
+        let interval = interval.max(rules.min_interval);
+        group.outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules.max_pause))
     }
 
     /// A group's poke was answered, or will not be made: it waits for its next due time.
@@ -324,7 +325,7 @@ impl Groups {
             self.members(found).map(borne).min()
         });
         // For an end that has passed, and that the store has not taken yet, it is not looked at again at once.
-        let soonest = time::micros(time::add(now, rules.floor));
+        let soonest = time::micros(time::add(now, rules.min_interval));
         for end in ends.map(time::micros).into_iter().chain([found.timeout]) {
             due = due.min(if end > time::micros(now) { end } else { soonest });
         }

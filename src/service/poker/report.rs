@@ -5,11 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::service::driver::Report;
 use crate::service::observer::metrics::*;
 #[cfg(feature = "tracing")]
 use crate::service::observer::spans::debug_or_warn;
 use crate::service::observer::{Emitter, Reported};
-use crate::service::run::Report;
 
 /// The numbers of one tick of a [`super::Poker`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

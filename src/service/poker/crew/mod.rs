@@ -25,7 +25,7 @@ pub(super) use job::{Answer, Job, Outcome};
 use super::distant::Way;
 use super::group::GroupRef;
 use crate::id::SensorKind;
-use crate::service::run::LoopHandle;
+use crate::service::driver::LoopHandle;
 
 /// The most jobs of a kind that wait in a queue.
 const QUEUE: usize = 4096;
