@@ -10,6 +10,7 @@ use super::incarnation;
 use super::observer::metrics::{ADMISSION_CONFLICTS, DEFERRED, GRANTED, PROMOTED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use crate::admission::{Policy, ReasonKind};
+use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
 use crate::ops::{Admission, AdmitOrder, Finish};
@@ -46,32 +47,15 @@ impl Default for AdmitterOptions {
 }
 
 impl AdmitterOptions {
-    /// Sets the most tasks one tick admits.
-    #[must_use]
-    pub fn budget(mut self, tasks: usize) -> Self {
-        self.budget = tasks;
-        self
-    }
-
-    /// Sets how long the store remembers what a tick granted, if no later one of its admitter follows it.
-    #[must_use]
-    pub fn remember(mut self, length: Duration) -> Self {
-        self.remember = length;
-        self
-    }
-
-    /// Sets how long leases hold.
-    #[must_use]
-    pub fn lease(mut self, length: Duration) -> Self {
-        self.lease = length;
-        self
-    }
-
-    /// Sets what becomes of tasks that do not fit.
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
+    setters! {
+        /// Sets the most tasks one tick admits.
+        budget: usize;
+        /// Sets how long the store remembers what a tick granted, if no later one of its admitter follows it.
+        remember: Duration;
+        /// Sets how long leases hold.
+        lease: Duration;
+        /// Sets what becomes of tasks that do not fit.
+        policy: Policy;
     }
 }
 
@@ -130,11 +114,9 @@ impl Admitter {
         Ok(Self { store, holder, options, emitter: Emitter::default(), incarnation, ticks: 0, last: None })
     }
 
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.emitter = observer.into();
-        self
+    setters! {
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
     /// Admits at most `free` tasks, and at most as many as the options say: the free places of the executor.

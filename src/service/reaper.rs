@@ -11,6 +11,7 @@ use super::observer::metrics::{EVENTS_FORGOTTEN, FORGOTTEN, KEPT_BY_EVENTS, REAP
 use super::observer::spans::debug_or_warn;
 use super::observer::{Emitter, Observer, Reported, Tick, became, spans};
 use super::retention::{Forgotten, forget};
+use crate::base::setters;
 use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
@@ -41,46 +42,29 @@ impl Default for ReaperOptions {
 }
 
 impl ReaperOptions {
-    /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by
-    /// [`Reaper::new`].
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Sets how long holders may still renew after the reaper was held up.
-    ///
-    /// Choose it above the interval at which holders renew, which is a third of a lease as a rule.
-    /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose holders
-    /// all renew before its reaper ticks, for one that makes a reaper for each tick, and for one that jumps
-    /// in virtual time.
-    #[must_use]
-    pub fn grace(mut self, length: Duration) -> Self {
-        self.grace = length;
-        self
-    }
-
-    /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new task.
-    ///
-    /// Two things keep a task longer. While events of it are not acknowledged it stays
-    /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
-    /// [`Self::retain_events_for`]. And a task that was a sensor stays for a minute at least, so that the pokers
-    /// that share its target learn of its end; one that looks more seldom reads all its sensors again.
-    #[must_use]
-    pub fn retain_ended_for(mut self, length: Duration) -> Self {
-        self.retain_ended_for = Some(length);
-        self
-    }
-
-    /// Forgets events this long after they were noted, acknowledged or not. What a
-    /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host without
-    /// use for events. They go in the order in which they were noted, so one that was noted by a clock that
-    /// ran ahead keeps those behind it until its instant has passed.
-    #[must_use]
-    pub fn retain_events_for(mut self, length: Duration) -> Self {
-        self.retain_events_for = Some(length);
-        self
+    setters! {
+        /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by
+        /// [`Reaper::new`].
+        limit: usize;
+        /// Sets how long holders may still renew after the reaper was held up.
+        ///
+        /// Choose it above the interval at which holders renew, which is a third of a lease as a rule.
+        /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose holders
+        /// all renew before its reaper ticks, for one that makes a reaper for each tick, and for one that jumps
+        /// in virtual time.
+        grace: Duration;
+        /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new task.
+        ///
+        /// Two things keep a task longer. While events of it are not acknowledged it stays
+        /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
+        /// [`Self::retain_events_for`]. And a task that was a sensor stays for a minute at least, so that the pokers
+        /// that share its target learn of its end; one that looks more seldom reads all its sensors again.
+        retain_ended_for: Some(Duration);
+        /// Forgets events this long after they were noted, acknowledged or not. What a
+        /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host without
+        /// use for events. They go in the order in which they were noted, so one that was noted by a clock that
+        /// ran ahead keeps those behind it until its instant has passed.
+        retain_events_for: Some(Duration);
     }
 }
 
@@ -181,11 +165,9 @@ impl Reaper {
         Ok(Self { store, options, grace, emitter: Emitter::default() })
     }
 
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.emitter = observer.into();
-        self
+    setters! {
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 }
 

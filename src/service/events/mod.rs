@@ -18,6 +18,7 @@ use super::observer::metrics::EVENTS;
 #[cfg(feature = "tracing")]
 use super::observer::spans::debug_or_warn;
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
+use crate::base::setters;
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::sensor::SensorEvent;
@@ -182,19 +183,12 @@ impl Delivery {
         }
     }
 
-    /// Sets how often it looks for new events: so late a callback may come, for one read of the store.
-    /// Default: one second.
-    #[must_use]
-    pub fn refresh_every(mut self, interval: Duration) -> Self {
-        self.refresh_every = interval;
-        self
-    }
-
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.emitter = observer.into();
-        self
+    setters! {
+        /// Sets how often it looks for new events: so late a callback may come, for one read of the store.
+        /// Default: one second.
+        refresh_every: Duration;
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
     fn deliver(&mut self, event: &SensorEvent) -> Result<(), String> {

@@ -11,6 +11,7 @@ use glob::{MatchOptions, glob_with};
 use serde::{Deserialize, Serialize};
 
 use super::Condition;
+use crate::base::setters;
 use crate::seconds;
 use crate::sensor::Poked;
 use crate::service::poker::PokeRequest;
@@ -56,11 +57,9 @@ impl FileExists {
         Self { path: None, glob: Some(pattern.into()), min_age: Duration::ZERO }
     }
 
-    /// The file must have been left unchanged for this long. Default: none.
-    #[must_use]
-    pub fn min_age(mut self, age: Duration) -> Self {
-        self.min_age = seconds::clip(age);
-        self
+    setters! {
+        /// The file must have been left unchanged for this long. Default: none.
+        min_age(age: Duration) { min_age = seconds::clip(age) }
     }
 
     fn look(&self, now: DateTime<Utc>) -> Poked {

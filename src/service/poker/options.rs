@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::base::setters;
 use crate::shard::ShardLimit;
 
 /// How a [`super::Poker`] works. All workers of a store use the same `shard_codes` and `shards`.
@@ -95,47 +96,35 @@ impl Default for PokerOptions {
     }
 }
 
-/// One setter for each field.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $type:ty;)+) => {
-        impl PokerOptions {$(
-            $(#[$doc])*
-            #[must_use]
-            pub fn $field(mut self, $field: $type) -> Self {
-                self.$field = $field;
-                self
-            }
-        )+}
-    };
-}
-
-setters! {
-    /// Sets the number of shard codes.
-    shard_codes: ShardLimit;
-    /// Sets into how many shards the codes are split.
-    shards: NonZeroU32;
-    /// Sets the most shards that a worker holds.
-    most_shards: NonZeroU32;
-    /// Sets how long a worker holds its shards without renewing.
-    lease: Duration;
-    /// Sets the smallest poke interval of all.
-    min_interval: Duration;
-    /// Sets how many pokes are made at once.
-    threads: usize;
-    /// Sets how many sensors are read at once.
-    page_size: usize;
-    /// Sets how long at most until a tick looks for new registrations.
-    refresh_every: Duration;
-    /// Sets how long a tick waits for the answers to the pokes it began.
-    wait_for_answers: Duration;
-    /// Sets how long a poke may take where the sensors do not say.
-    poke_timeout: Duration;
-    /// Sets the longest poke timeout that a sensor may ask for.
-    max_poke_timeout: Duration;
-    /// Sets how many hung threads are replaced.
-    max_hung: usize;
-    /// Sets how long sensors bear a target that cannot be looked at.
-    retry_window: Duration;
-    /// Sets the longest pause between pokes of a target that cannot be looked at.
-    max_pause: Duration;
+impl PokerOptions {
+    setters! {
+        /// Sets the number of shard codes.
+        shard_codes: ShardLimit;
+        /// Sets into how many shards the codes are split.
+        shards: NonZeroU32;
+        /// Sets the most shards that a worker holds.
+        most_shards: NonZeroU32;
+        /// Sets how long a worker holds its shards without renewing.
+        lease: Duration;
+        /// Sets the smallest poke interval of all.
+        min_interval: Duration;
+        /// Sets how many pokes are made at once.
+        threads: usize;
+        /// Sets how many sensors are read at once.
+        page_size: usize;
+        /// Sets how long at most until a tick looks for new registrations.
+        refresh_every: Duration;
+        /// Sets how long a tick waits for the answers to the pokes it began.
+        wait_for_answers: Duration;
+        /// Sets how long a poke may take where the sensors do not say.
+        poke_timeout: Duration;
+        /// Sets the longest poke timeout that a sensor may ask for.
+        max_poke_timeout: Duration;
+        /// Sets how many hung threads are replaced.
+        max_hung: usize;
+        /// Sets how long sensors bear a target that cannot be looked at.
+        retry_window: Duration;
+        /// Sets the longest pause between pokes of a target that cannot be looked at.
+        max_pause: Duration;
+    }
 }

@@ -17,6 +17,7 @@ use super::kinds::Kinds;
 use super::options::PokerOptions;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
+use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
@@ -220,11 +221,9 @@ impl Poker {
         })
     }
 
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.emitter = observer.into();
-        self
+    setters! {
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
     /// Sets the poke of this kind.
