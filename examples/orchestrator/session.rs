@@ -93,9 +93,9 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         poking.stop();
         end
     });
-    let lost = run.places.logs.failures();
-    if let Some(last) = lost.last {
-        screen.line("trouble", format_args!("{} lines of sensors' logs were lost; {last}", lost.count));
+    let logs = &run.places.logs;
+    if let Some(last) = logs.last_failure() {
+        screen.line("trouble", format_args!("{} lines of sensors' logs were lost; {last}", logs.failures()));
     }
     screen.close();
     // The last task may have ended while we stopped.

@@ -190,6 +190,12 @@ pub enum Invalid {
         /// The most that are taken.
         cap: usize,
     },
+    /// The path template of a log is refused.
+    #[error("{why}")]
+    Template {
+        /// What is wrong with it, and what to give instead.
+        why: String,
+    },
     /// The name of a database schema is not a plain identifier.
     #[error(
         "schema {schema:?} is refused: use 1 to 63 of a-z, 0-9 and _, beginning with a letter, not with pg_"

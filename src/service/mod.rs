@@ -26,7 +26,7 @@ mod file_log;
 mod incarnation;
 pub mod kinds;
 mod observer;
-mod poker;
+pub(crate) mod poker;
 mod reaper;
 mod retention;
 mod waking;
@@ -35,14 +35,10 @@ mod woken;
 pub use admitter::{Admitter, AdmitterOptions};
 #[cfg(feature = "tokio")]
 pub(crate) use driver::pause;
-pub use driver::{LoopHandle, Report, Service, Wakes, run_blocking};
+pub use driver::{LoopHandle, Report, Service, run_blocking};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
-pub use file_log::{FileLog, LogFailures, TemplateError};
+pub use file_log::FileLog;
 pub use observer::{ObservedStore, Observer, metrics, spans};
-#[cfg(feature = "tokio")]
-pub use poker::OwnedPokeRequest;
-#[cfg(feature = "tokio")]
-pub(crate) use poker::{AsyncProbe, BoxFuture};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
 pub use waking::WakingStore;

@@ -21,7 +21,7 @@ use stationmaster::ops::EarlyStop;
 use stationmaster::pool::{Deferred, PoolSpec};
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, Wakes, WakingStore,
+    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
 };
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
 use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
@@ -112,7 +112,7 @@ pub(crate) struct Day<'a> {
     store: Arc<dyn Store>,
     /// Woken by the store when there may be work for an admitter.
     news: LoopHandle,
-    heard: Option<Wakes>,
+    heard: Option<u64>,
     calendar: Calendar<Event>,
     workers: Vec<Worker>,
     /// Asks why tasks wait, and admits nothing.
