@@ -167,7 +167,8 @@ impl Admitter {
         // In a transaction that writes: it waits for the commit that may still be under way.
         let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
         if !matches!(&survey, Ok(survey) if survey.granted.is_none()) {
-            // Noted for certain, or perhaps. If it was not, the row of the tick before it is left to be forgotten by age.
+            // Noted for certain, or perhaps. If it was not, the row of the tick before it is left to be
+            // forgotten by age.
             self.last = Some(order.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
@@ -312,8 +313,8 @@ mod tests {
         let store = Arc::new(Fickle { inner: MemoryStore::new(), ends: Mutex::default() });
         let mut admitter =
             Admitter::new(store.clone(), Holder::new("h").unwrap(), AdmitterOptions::default()).unwrap();
-        // Whether the tick has something to grant, what becomes of its transactions, and how many of the requests so far the
-        // store remembers afterwards.
+        // Whether the tick has something to grant, what becomes of its transactions, and how many of the
+        // requests so far the store remembers afterwards.
         let ticks: [(bool, &[End], usize); 10] = [
             (true, &[], 1),
             (true, &[], 1),

@@ -90,8 +90,8 @@ impl FileLog {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Template`] if the template could lead outside the root, names what is not known, or does not
-    /// name a file for tasks that are not mapped.
+    /// [`Invalid::Template`] if the template could lead outside the root, names what is not known, or does
+    /// not name a file for tasks that are not mapped.
     pub fn new(root: impl Into<PathBuf>, template: &str) -> Result<Self, Invalid> {
         let parts = template.split('/').map(pieces).collect::<Result<Vec<_>, _>>()?;
         if parts.last().is_some_and(|file| file.contains(&Piece::MapIndex)) {

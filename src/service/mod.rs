@@ -19,7 +19,6 @@
 //! [`metrics`].
 
 mod admitter;
-mod config;
 mod driver;
 mod events;
 mod file_log;

@@ -49,21 +49,23 @@ impl ReaperOptions {
         /// Sets how long holders may still renew after the reaper was held up.
         ///
         /// Choose it above the interval at which holders renew, which is a third of a lease as a rule.
-        /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose holders
-        /// all renew before its reaper ticks, for one that makes a reaper for each tick, and for one that jumps
-        /// in virtual time.
+        /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose
+        /// holders all renew before its reaper ticks, for one that makes a reaper for each tick, and for one
+        /// that jumps in virtual time.
         grace: Duration;
-        /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new task.
+        /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new
+        /// task.
         ///
         /// Two things keep a task longer. While events of it are not acknowledged it stays
         /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
-        /// [`Self::retain_events_for`]. And a task that was a sensor stays for a minute at least, so that the pokers
-        /// that share its target learn of its end; one that looks more seldom reads all its sensors again.
+        /// [`Self::retain_events_for`]. And a task that was a sensor stays for a minute at least, so that the
+        /// pokers that share its target learn of its end; one that looks more seldom reads all its sensors
+        /// again.
         retain_ended_for: Some(Duration);
         /// Forgets events this long after they were noted, acknowledged or not. What a
-        /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host without
-        /// use for events. They go in the order in which they were noted, so one that was noted by a clock that
-        /// ran ahead keeps those behind it until its instant has passed.
+        /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host
+        /// without use for events. They go in the order in which they were noted, so one that was noted by a
+        /// clock that ran ahead keeps those behind it until its instant has passed.
         retain_events_for: Some(Duration);
     }
 }
@@ -180,7 +182,8 @@ impl Service for Reaper {
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
             let first_expiry = tx.next_expiry()?;
-            // Only now it is known that the store let the tick in. A body that is run again begins with what was committed.
+            // Only now it is known that the store let the tick in. A body that is run again begins with what
+            // was committed.
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
             let reaped = match expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by)) {

@@ -31,7 +31,8 @@ impl PokeLog for Answers {
     }
 }
 
-/// What the first poke of a sensor of this kind answers, in a tick of this instant, by a poker that was taught its kinds.
+/// What the first poke of a sensor of this kind answers, in a tick of this instant, by a poker that was
+/// taught its kinds.
 pub fn answer(
     store: &Arc<dyn Store>,
     kind: &str,

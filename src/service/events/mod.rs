@@ -126,8 +126,8 @@ pub struct DeliveryReport {
     pub failed: Vec<(SensorEvent, String)>,
     /// Events that wait for an earlier one of their task.
     pub waiting: usize,
-    /// When to come again: at once if there is more, else to look for new events ([`Delivery::refresh_every`]) or to
-    /// try again what was not taken.
+    /// When to come again: at once if there is more, else to look for new events
+    /// ([`Delivery::refresh_every`]) or to try again what was not taken.
     pub next_due: Option<DateTime<Utc>>,
 }
 

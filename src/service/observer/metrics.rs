@@ -1,7 +1,7 @@
 //! Every metric there is, and what an [`Observer`](super::Observer) learns of one.
 //!
-//! All of them: [`ALL`]. Names and labels are part of the crate's interface. Values of labels are words of the
-//! crate, except that of `kind`, which is the name of a kind of sensors: as many as the host defines.
+//! All of them: [`ALL`]. Names and labels are part of the crate's interface. Values of labels are words of
+//! the crate, except that of `kind`, which is the name of a kind of sensors: as many as the host defines.
 //!
 //! | label | values |
 //! |---|---|

@@ -157,11 +157,11 @@ impl Poker {
         }
         let end = Instant::now() + self.options.wait_for_answers.min(LONGEST_WAIT);
         let mut haul = Haul::default();
-        // Jobs of this tick that were assigned and not answered. Answers to earlier ticks are processed too, but
-        // only these are waited for: a poke that takes long delays the tick that began it alone.
+        // Jobs of this tick that were assigned and not answered. Answers to earlier ticks are processed too,
+        // but only these are waited for: a poke that takes long delays the tick that began it alone.
         let mut open = 0;
-        // Queues are bounded, so overdue groups are assigned as answers make room. The loop ends when the time
-        // is up; when all is answered; when nothing is open and nothing moves; or when nothing runs and
+        // Queues are bounded, so overdue groups are assigned as answers make room. The loop ends when the
+        // time is up; when all is answered; when nothing is open and nothing moves; or when nothing runs and
         // nothing may begin, because the leases are about to end or each thread hangs.
         loop {
             // First, so that no job of a kind whose calls hang is assigned below. What it takes back needs no
@@ -187,8 +187,8 @@ impl Poker {
             if standing.running == 0 && (!crew.may_begin() || crew.usable() == 0) {
                 return;
             }
-            // Answers end the sleep. A deadline does not, nor does a batch behind a slow call: the tick itself
-            // must look for those.
+            // Answers end the sleep. A deadline does not, nor does a batch behind a slow call: the tick
+            // itself must look for those.
             let soon = time + LOOK_SOON;
             let mut until = standing.deadline.map_or(end, |deadline| deadline.min(end));
             // Deadlines of calls that have not begun are not known yet.

@@ -82,8 +82,9 @@ impl Groups {
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the sensor
-    /// was taken over, or the target could not be looked at last time, it waits for the next grid point.
+    /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
+    /// sensor was taken over, or the target could not be looked at last time, it waits for the next grid
+    /// point.
     pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
         let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
         let lease = sensor.lease_ref();
@@ -136,8 +137,8 @@ impl Groups {
         };
         let before = group.timeout;
         group.add(&terms);
-        // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due as
-        // well, since a sensor that times out is looked at once more first.
+        // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
+        // as well, since a sensor that times out is looked at once more first.
         let due = group.due.min(time::micros(poke.max(now))).min(group.timeout);
         if group.timeout != before {
             self.timeouts.remove(&(before, at));
@@ -258,8 +259,9 @@ impl Groups {
     pub(super) fn next_due(&mut self, now: DateTime<Utc>, rules: Rules) -> Option<GroupRef> {
         let limit = time::micros(now);
         // When a member goes, its group's due time is left as it is and the group marked stale. So removing a
-        // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is computed
-        // again when it comes first. It may then be due later: it is put back, and the loop looks at the next.
+        // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
+        // computed again when it comes first. It may then be due later: it is put back, and the loop looks at
+        // the next.
         loop {
             let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
             let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
@@ -345,17 +347,17 @@ impl Groups {
             let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
             self.members(found).map(borne).min()
         });
-        // It is due on its grid, and before that when the first member times out or has tolerated the outage for
-        // long enough: nothing else would end that member in time. An end that has passed is one that the store
-        // has not taken yet. It is tried again no sooner than `min_interval`, or the group would be due in
-        // each tick for as long as the store fails.
+        // It is due on its grid, and before that when the first member times out or has tolerated the outage
+        // for long enough: nothing else would end that member in time. An end that has passed is one that the
+        // store has not taken yet. It is tried again no sooner than `min_interval`, or the group would be due
+        // in each tick for as long as the store fails.
         let soonest = time::micros(time::add(now, rules.min_interval));
         for end in ends.map(time::micros).into_iter().chain([found.timeout]) {
             due = due.min(if end > time::micros(now) { end } else { soonest });
         }
         if asked {
-            // Newcomers joined while it was asked, too late for that poke: they wait for no grid point, unless
-            // the target cannot be looked at.
+            // Newcomers joined while it was asked, too late for that poke: they wait for no grid point,
+            // unless the target cannot be looked at.
             due = if found.outage.is_none() { due.min(found.due) } else { due };
             if let Some(found) = self.get_mut(group) {
                 found.due = i64::MAX;

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::base::setters;
+use crate::sensor::SmartSensorConfig;
 use crate::shard::ShardLimit;
 
 /// How a [`super::Poker`] works. All workers of a store use the same `shard_codes` and `shards`.
@@ -126,5 +127,24 @@ impl PokerOptions {
         retry_window: Duration;
         /// Sets the longest pause between pokes of a target that cannot be looked at.
         max_pause: Duration;
+    }
+}
+
+/// The default options with the shard codes and shards of these settings.
+///
+/// Whether sensors are switched on is asked when they register, not here: those that wait already are poked
+/// on.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::sensor::SmartSensorConfig;
+/// use stationmaster::service::PokerOptions;
+/// let options = PokerOptions::from(&SmartSensorConfig::airflow());
+/// assert_eq!((options.shard_codes.get(), options.shards.get()), (10_000, 5));
+/// ```
+impl From<&SmartSensorConfig> for PokerOptions {
+    fn from(config: &SmartSensorConfig) -> Self {
+        Self::default().shard_codes(config.shard_code_upper_limit).shards(config.shards)
     }
 }

@@ -39,19 +39,19 @@ use crate::store::{Store, StoreExt};
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. When nothing changed it reads nothing else.
 /// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers,
-///    at most [`wait_for_answers`](PokerOptions::wait_for_answers); what comes later is taken up by a later tick, and no
-///    other group waits for it.
+///    at most [`wait_for_answers`](PokerOptions::wait_for_answers); what comes later is taken up by a later
+///    tick, and no other group waits for it.
 /// 4. *Settle.* What landed, failed, timed out or was given up is ended in one transaction (of 10,000 at
 ///    most), with an event per sensor. When nothing ended, nothing is written. A sensor that times out is
 ///    looked at once more first.
 ///
 /// # Pokes
 ///
-/// A group is poked when a sensor of it registers (at most once per [`min_interval`](PokerOptions::min_interval), and not while its target cannot be
-/// looked at), then on a grid of the smallest interval of its members
-/// ([`interval_at`](crate::sensor::interval_at), not below that minimum) that is computed from fingerprint and
-/// interval alone ([`crate::sensor::next_poke`]), and when a member times out. So a restart needs no stored
-/// counter and pokes no more than usual.
+/// A group is poked when a sensor of it registers (at most once per
+/// [`min_interval`](PokerOptions::min_interval), and not while its target cannot be looked at), then on a
+/// grid of the smallest interval of its members ([`interval_at`](crate::sensor::interval_at), not below that
+/// minimum) that is computed from fingerprint and interval alone ([`crate::sensor::next_poke`]), and when a
+/// member times out. So a restart needs no stored counter and pokes no more than usual.
 ///
 /// * *Threads* are the poker's own, made when there is work for them, at most
 ///   [`threads`](PokerOptions::threads) that do not hang. Kinds take turns; a kind may have a limit of calls

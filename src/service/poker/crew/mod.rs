@@ -148,7 +148,8 @@ impl Crew {
             let (desk, shared) = (Arc::new(Desk::default()), Arc::clone(&self.shared));
             let place = Arc::clone(&desk);
             let thread = std::thread::Builder::new().name("stationmaster-poke".into());
-            // If the system has no more threads, those that are there do the work, or a later tick tries again.
+            // If the system has no more threads, those that are there do the work, or a later tick tries
+            // again.
             let Ok(handle) = thread.spawn(move || thread::run(&shared, &place)) else { return };
             self.threads.push((desk, handle));
             board.active += 1;
@@ -165,8 +166,8 @@ impl Crew {
     ///
     /// Locks are taken in one order: the board, then a desk.
     pub(super) fn collect(&mut self, haul: &mut Haul) {
-        // The board is held until all desks were looked at. A thread whose desk is taken waits for it before it
-        // counts itself as returned, and by then it has been counted as hung.
+        // The board is held until all desks were looked at. A thread whose desk is taken waits for it before
+        // it counts itself as returned, and by then it has been counted as hung.
         let mut board = self.shared.board.lock();
         self.heard = board.told;
         let now = Instant::now();
