@@ -187,7 +187,7 @@ impl Poker {
             if standing.running == 0 && (!crew.may_begin() || crew.usable() == 0) {
                 return;
             }
-            // Answers end the sleep. A deadline does not, nor does a batch behind a slow call: the tick
+            // An answer ends the sleep. A deadline does not, nor does a batch behind a slow call: the tick
             // itself must look for those.
             let soon = time + LOOK_SOON;
             let mut until = standing.deadline.map_or(end, |deadline| deadline.min(end));
