@@ -169,7 +169,7 @@ impl Tx<'_> {
 /// The tasks that these leases name. Reads nothing if there are none.
 fn tasks_of(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
     let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
-    if nos.is_empty() { Ok(Vec::new()) } else { Ok(tx.raw().tasks_by_no(&nos)?) }
+    if nos.is_empty() { Ok(Vec::new()) } else { tx.raw().tasks_by_no(&nos).map_err(Into::into) }
 }
 
 /// Records the attempts that just started under these leases as runs.
