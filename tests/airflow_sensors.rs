@@ -14,11 +14,11 @@ use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
 use stationmaster::ops::{Mark, Marked, Registered};
 use stationmaster::sensor::{
-    EndReason, Ineligible, NewSensor, OnMissed, Poked, SensorState, Settings, SmartSensorConfig,
-    TaskCallbacks,
+    EndReason, Ineligible, NewSensor, OnMissed, Poked, Settings, SmartSensorConfig, TaskCallbacks,
 };
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::shard::ShardLimit;
+use stationmaster::store::contract::SensorState;
 use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;

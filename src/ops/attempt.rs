@@ -13,7 +13,7 @@ use crate::lease::{LeaseRef, TaskNo};
 use crate::run::{RunRecord, StartMethod};
 use crate::store::contract::{Move, StateSet};
 use crate::store::{Moved, Tx};
-use crate::task::{AttemptRuns, TaskRecord, TaskState};
+use crate::task::{TaskRecord, TaskState};
 use crate::time;
 
 /// The states of a task under a lease.
@@ -156,7 +156,7 @@ impl Tx<'_> {
             for task in
                 asked.iter().filter(|lease| started.contains(lease)).filter_map(|lease| tasks.get(lease))
             {
-                if task.attempt_runs == AttemptRuns::Record {
+                if task.attempt_runs {
                     runs.push(
                         RunRecord::open(leave::attempt_run(task)?, task.recorded_at(now))
                             .workflow(task.key.workflow.clone())

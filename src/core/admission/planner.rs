@@ -20,32 +20,8 @@ use crate::time;
 const SMALLEST_PAGE: usize = 16;
 
 /// Plans one tick. It reads nothing itself: ask [`Self::need`], feed it, ask again, then [`Self::finish`].
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::admission::{Candidate, Lane, LaneKey, LaneNo, Need, OrderKey, Planner};
-/// use stationmaster::lease::TaskNo;
-/// use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-/// use stationmaster::time::from_micros;
-///
-/// let pool = PoolRecord::new(PoolSpec::new("db", Slots::Limited(1))?, 0);
-/// let lane = LaneKey::new("db".try_into()?, 1, vec![]);
-/// let mut planner = Planner::new(10, vec![Lane::new(LaneNo(1), lane, 2)]);
-///
-/// assert!(matches!(planner.need(), Need::Capacity { .. }));
-/// planner.feed_capacity(&[pool], &[]);
-/// while let Need::Candidates(pages) = planner.need() {
-///     let order = OrderKey::new(0, from_micros(0), None, TaskNo(7));
-///     planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);
-/// }
-/// let plan = planner.finish();
-/// assert_eq!(plan.admit[0].order.no, TaskNo(7));
-/// assert_eq!(plan.deferrals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
 #[derive(Debug)]
-pub struct Planner {
+pub(crate) struct Planner {
     budget: usize,
     rule: Rule,
     lanes: Vec<LaneWork>,
@@ -95,7 +71,7 @@ enum Source {
 
 impl Planner {
     /// A planner that admits at most `budget` tasks out of these lanes, by [`Policy::Backfill`].
-    pub fn new(budget: usize, lanes: Vec<Lane>) -> Self {
+    pub(crate) fn new(budget: usize, lanes: Vec<Lane>) -> Self {
         let mut pools = Interner::default();
         let mut limits = Interner::default();
         let lanes: Vec<LaneWork> = lanes
@@ -130,7 +106,7 @@ impl Planner {
 
     /// Plans by this policy, in a tick at this instant. To be called before the first [`Self::need`].
     #[must_use]
-    pub fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
+    pub(crate) fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
         self.rule = match policy {
             Policy::Backfill => Rule::Backfill,
             Policy::Reserve { after } => Rule::Reserve { after: *after, now },
@@ -140,7 +116,7 @@ impl Planner {
     }
 
     /// What must be fed next. Admits as far as it can on what it was fed before.
-    pub fn need(&mut self) -> Need {
+    pub(crate) fn need(&mut self) -> Need {
         if self.lanes.is_empty() {
             return Need::Nothing;
         }
@@ -176,7 +152,7 @@ impl Planner {
     }
 
     /// Supplies what [`Need::Capacity`] and [`Need::AllPools`] ask for.
-    pub fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
+    pub(crate) fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
         if let Rule::Window(window) = &mut self.rule {
             window.fit(pools);
         }
@@ -200,7 +176,7 @@ impl Planner {
     }
 
     /// Supplies what [`Need::Candidates`] asks for: the tasks of each page in order, the pages in any order.
-    pub fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
+    pub(crate) fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
         let had = pages.iter().filter_map(|page| self.by_no.get(&page.lane).map(|at| (*at, page.limit)));
         let had: Vec<_> = had.map(|(at, limit)| (at, limit, self.lanes[at].buffer.len())).collect();
         for candidate in candidates {
@@ -225,7 +201,7 @@ impl Planner {
     }
 
     /// The plan.
-    pub fn finish(mut self) -> Plan {
+    pub(crate) fn finish(mut self) -> Plan {
         let mut plan = Plan::default();
         for at in 0..self.lanes.len() {
             let work = &self.lanes[at];
@@ -409,5 +385,30 @@ impl Planner {
         self.pools[work.pool]
             .refusal(work.lane.key.slots)
             .or_else(|| work.limits.iter().find_map(|limit| self.limits[*limit].refusal()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::LaneKey;
+    use crate::lease::TaskNo;
+    use crate::pool::{PoolSpec, Slots};
+
+    #[test]
+    fn is_fed_what_it_asks_for_and_ends_in_a_plan() {
+        let pool = PoolRecord::new(PoolSpec::new("db", Slots::Limited(1)).unwrap(), 0);
+        let lane = LaneKey::new("db".try_into().unwrap(), 1, vec![]);
+        let mut planner = Planner::new(10, vec![Lane::new(LaneNo(1), lane, 2)]);
+
+        assert!(matches!(planner.need(), Need::Capacity { .. }));
+        planner.feed_capacity(&[pool], &[]);
+        while let Need::Candidates(pages) = planner.need() {
+            let order = OrderKey::new(0, time::from_micros(0), None, TaskNo(7));
+            planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);
+        }
+        let plan = planner.finish();
+        assert_eq!(plan.admit[0].order.no, TaskNo(7));
+        assert_eq!(plan.deferrals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
     }
 }

@@ -104,14 +104,7 @@ impl ShardWrite {
 
 /// How many of `shards` the worker at `place` among `workers` live ones should hold: they differ by at most
 /// one.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::sensor::quota;
-/// assert_eq!([0, 1, 2].map(|place| quota(5, 3, place)), [2, 2, 1]);
-/// ```
-pub fn quota(shards: u32, workers: usize, place: usize) -> u32 {
+fn quota(shards: u32, workers: usize, place: usize) -> u32 {
     let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
     let extra = u32::try_from(place).is_ok_and(|place| place < shards % workers);
     shards / workers + u32::from(extra)
@@ -223,32 +216,6 @@ impl Claim<'_> {
     }
 }
 
-/// What worker `me` should write, if it renews in time: renewals of what it holds, releases of what it holds
-/// beyond its quota, claims of what is free.
-///
-/// `leases` are all shards that were ever held, `live` all live workers, with or without `me`.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::sensor::claims;
-/// use stationmaster::time::from_micros;
-/// let writes = claims(&"a".try_into()?, from_micros(0), Duration::from_secs(30), 5, &[], &[]);
-/// assert_eq!(writes.len(), 5, "alone, a worker takes all shards");
-/// # Ok::<(), stationmaster::id::IdError>(())
-/// ```
-pub fn claims(
-    me: &Holder,
-    now: DateTime<Utc>,
-    ttl: Duration,
-    shards: u32,
-    leases: &[ShardLease],
-    live: &[Worker],
-) -> Vec<ShardWrite> {
-    Claim { me, now, ttl, shards, most: u32::MAX, comeback: None }.writes(leases, live)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +223,25 @@ mod tests {
     use std::collections::BTreeMap;
 
     const TTL: Duration = Duration::from_micros(10);
+
+    /// What worker `me` writes if it renews in time.
+    fn claims(
+        me: &Holder,
+        now: DateTime<Utc>,
+        ttl: Duration,
+        shards: u32,
+        leases: &[ShardLease],
+        live: &[Worker],
+    ) -> Vec<ShardWrite> {
+        Claim { me, now, ttl, shards, most: u32::MAX, comeback: None }.writes(leases, live)
+    }
+
+    #[test]
+    fn quotas_differ_by_at_most_one_and_alone_a_worker_takes_all() {
+        assert_eq!([0, 1, 2].map(|place| quota(5, 3, place)), [2, 2, 1]);
+        let me = Holder::new("a").unwrap();
+        assert_eq!(claims(&me, time::from_micros(0), TTL, 5, &[], &[]).len(), 5);
+    }
 
     fn apply(state: &mut BTreeMap<u32, ShardLease>, writes: Vec<ShardWrite>) {
         for write in writes {

@@ -74,8 +74,8 @@ pub struct Settings {
     /// otherwise). The smallest of the sensors of a group counts.
     #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub poke_timeout: Option<Duration>,
-    /// If given, the interval doubles as the sensor waits, until it is as long as this (see
-    /// [`super::interval_at`]).
+    /// If given, the interval doubles as the sensor waits, until it is as long as this: a sensor of interval
+    /// `i` is looked at about `i`, `3i`, `7i`, `15i` … after it registered.
     #[serde(rename = "max_interval_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub max_interval: Option<Duration>,
     /// What a landing does.

@@ -30,10 +30,9 @@ use crate::store::{Store, StoreExt};
 /// # One tick
 ///
 /// 1. *Shards.* At a third of the lease's length, and when the lease of another worker's shard ends, the
-///    worker renews its life and its shards, gives up what exceeds its quota and takes what is free
-///    ([`crate::sensor::claims`]). A worker that begins, or that did not renew in time, leaves to other
-///    workers for a third of a lease what they held: perhaps the store kept all of them from renewing, and
-///    they come back.
+///    worker renews its life and its shards, gives up what exceeds its quota and takes what is free.
+///    A worker that begins, or that did not renew in time, leaves to other workers for a third of a lease
+///    what they held: perhaps the store kept all of them from renewing, and they come back.
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. When nothing changed it reads nothing else.
 /// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers,

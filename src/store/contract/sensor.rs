@@ -6,8 +6,7 @@ use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord};
-pub use crate::sensor::{ShardLease, ShardWrite, Worker};
+use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
 use crate::shard::{ShardLimit, ShardRange};
 use crate::store::Moved;
 

@@ -15,21 +15,20 @@ mod ticks;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
-use stationmaster::admission::{Candidate, LanePage};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, TaskNo};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
-use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
+use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::ShardLimit;
 use stationmaster::store::contract::{
-    EventNote, GrantBatch, Granted, Move, PoolTx, SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet,
-    StoreTx, Survey, SurveyQuery, TaskTx, WhichSensors, Worker,
+    Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorInsert, SensorQuery, SensorTx,
+    ShardLease, ShardWrite, StateSet, StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx, WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion, Store, StoreInfo, Tx, TxMode,
 };
-use stationmaster::task::{TaskInsert, TaskRecord, TaskState};
+use stationmaster::task::{TaskRecord, TaskState};
 use stationmaster::testing::raw;
 
 /// What is got wrong.
