@@ -16,7 +16,7 @@ use crate::ops::{EarlyStop, Silence};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
-use crate::shard::ShardLimit;
+use crate::shard::DEFAULT_CODES;
 use crate::store::Tx;
 use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
 use crate::task::{LeaseLoss, NewTask, TaskRecord, TaskState};
@@ -192,5 +192,5 @@ pub fn life() -> Vec<Step> {
 }
 
 fn worker() -> Worker {
-    Worker::new("worker".try_into().unwrap(), ShardLimit::default(), NonZeroU32::MIN, at(50)).incarnation(5)
+    Worker::new("worker".try_into().unwrap(), DEFAULT_CODES, NonZeroU32::MIN, at(50)).incarnation(5)
 }

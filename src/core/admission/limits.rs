@@ -90,10 +90,8 @@ pub fn free(name: &str) -> Result<LimitKey, IdError> {
 }
 
 /// What a limit key counts, if a function of this module made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Scope {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
     /// [`workflow`].
     Workflow,
     /// [`run`].
@@ -108,19 +106,7 @@ pub enum Scope {
 
 impl Scope {
     /// What this key counts; none for a key of the host's own making.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use stationmaster::TaskKey;
-    /// use stationmaster::admission::limits::{self, Scope};
-    /// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?;
-    /// assert_eq!(Scope::of(&limits::task_in_run(&key)?), Some(Scope::TaskInRun));
-    /// assert_eq!(Scope::of(&limits::free("db")?), Some(Scope::Free));
-    /// assert_eq!(Scope::of(&"db".try_into()?), None);
-    /// # Ok::<(), stationmaster::id::IdError>(())
-    /// ```
-    pub fn of(key: &LimitKey) -> Option<Self> {
+    pub(super) fn of(key: &LimitKey) -> Option<Self> {
         match key.as_str().split_once(':')?.0 {
             "workflow" => Some(Self::Workflow),
             "run" => Some(Self::Run),

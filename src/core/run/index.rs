@@ -35,7 +35,7 @@ use crate::time;
 /// An instant as an unsigned number, in the same order.
 pub(crate) type Point = u64;
 
-/// The most ranges that one window reads in one namespace: bits of a [`Point`], and three.
+/// The most ranges that one window reads in one namespace: the bits of an instant, and three.
 pub const MOST_SEEKS: usize = 67;
 
 /// The number of an instant.

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::setters;
 use crate::id::Holder;
-use crate::shard::ShardLimit;
 use crate::time;
 
 /// A process that pokes sensors.
@@ -32,7 +31,7 @@ pub struct Worker {
     #[serde(default)]
     pub incarnation: u64,
     /// The number of shard codes that it reckons with.
-    pub codes: ShardLimit,
+    pub codes: NonZeroU32,
     /// Into how many shards it splits the codes.
     pub shards: NonZeroU32,
     /// Until when it counts as alive.
@@ -42,7 +41,7 @@ pub struct Worker {
 impl Worker {
     /// A worker that splits `codes` into `shards`, and counts as alive until this instant. Its incarnation is
     /// 0.
-    pub fn new(name: Holder, codes: ShardLimit, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
+    pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
         Self { name, incarnation: 0, codes, shards, expires_at }
     }
 
@@ -219,6 +218,7 @@ impl Claim<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::DEFAULT_CODES;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -267,7 +267,7 @@ mod tests {
                     workers.iter().map(|n| Holder::new(format!("w{n}")).unwrap()).collect();
                 let split = NonZeroU32::new(shards).unwrap();
                 let worker = |name: &Holder| {
-                    Worker::new(name.clone(), ShardLimit::default(), split, time::add(now, TTL))
+                    Worker::new(name.clone(), DEFAULT_CODES, split, time::add(now, TTL))
                 };
                 let live: Vec<Worker> = names.iter().map(worker).collect();
                 for _ in 0..2 {
@@ -313,7 +313,7 @@ mod tests {
             let ttl = Duration::from_micros(9);
             let split = NonZeroU32::new(shards).unwrap();
             let name = |n: &u8| Holder::new(format!("w{n}")).unwrap();
-            let worker = |n: &u8, now| Worker::new(name(n), ShardLimit::default(), split, time::add(now, ttl));
+            let worker = |n: &u8, now| Worker::new(name(n), DEFAULT_CODES, split, time::add(now, ttl));
             let (mut state, start) = (BTreeMap::new(), time::from_micros(0));
             let fleet: Vec<u8> = (0..before).collect();
             let live: Vec<Worker> = fleet.iter().map(|n| worker(n, start)).collect();

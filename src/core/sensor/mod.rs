@@ -13,7 +13,7 @@ mod schedule;
 pub(crate) mod spec;
 
 pub(crate) use claim::{Claim, Comeback, ShardLease, ShardWrite, Worker};
-pub use config::{EnabledKinds, Ineligible, SmartSensorConfig, TaskCallbacks};
+pub use config::{Ineligible, SmartSensorConfig};
 pub use lifecycle::{EndReason, Poked, SensorEvent};
 pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};
 pub(crate) use outage::{Outage, backed_off, give_up};

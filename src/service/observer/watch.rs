@@ -11,7 +11,7 @@ use super::metrics::*;
 use super::pokes::PokeTally;
 use super::spans::{self, Span};
 use super::{Metric, Observer};
-use crate::admission::ReasonKind;
+use crate::admission::Reason;
 use crate::error::{Error, Result};
 use crate::id::Holder;
 use crate::ops::{Admission, Finished};
@@ -147,9 +147,9 @@ impl Watch {
         for task in &admission.granted {
             self.seconds(&WAIT_SECONDS, &[], time::since(now, task.ready_at));
         }
-        for kind in ReasonKind::ALL {
-            let of_kind = admission.deferrals.iter().filter(|deferral| deferral.reason.kind() == kind);
-            self.gauge(&DEFERRED, &[("reason", kind.as_str())], of_kind.map(|deferral| deferral.tasks).sum());
+        for name in Reason::NAMES {
+            let of_name = admission.deferrals.iter().filter(|deferral| deferral.reason.name() == name);
+            self.gauge(&DEFERRED, &[("reason", name)], of_name.map(|deferral| deferral.tasks).sum());
         }
     }
 

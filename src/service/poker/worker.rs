@@ -45,10 +45,9 @@ use crate::store::{Store, StoreExt};
 /// # Pokes
 ///
 /// A group is poked when a sensor of it registers (not below the floor, and not while its target cannot be
-/// looked at), then on a grid of the smallest interval of its members
-/// ([`interval_at`](crate::sensor::interval_at), not below the floor) that is computed from fingerprint and
-/// interval alone ([`crate::sensor::next_poke`]), and when a member times out. So a restart needs no stored
-/// counter and pokes no more than usual.
+/// looked at), then on a grid of the smallest interval of its members (not below the floor) that is computed
+/// from fingerprint and interval alone, and when a member times out. So a restart needs no stored counter and
+/// pokes no more than usual.
 ///
 /// * *Threads* are the poker's own, made when there is work for them, at most
 ///   [`threads`](PokerOptions::threads) that do not hang. Kinds take turns; a kind may have a limit of calls
@@ -67,10 +66,9 @@ use crate::store::{Store, StoreExt};
 /// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end: the rest stays due.
-/// * *A target that cannot be looked at* is poked after longer and longer pauses
-///   ([`crate::sensor::backed_off`]), until it can be. A sensor bears that for
-///   [`retry_window`](PokerOptions::retry_window), then its attempt fails ([`crate::sensor::give_up`]). This
-///   is kept in memory: after a takeover the time begins anew.
+/// * *A target that cannot be looked at* is poked after longer and longer pauses, until it can be. A sensor
+///   bears that for [`retry_window`](PokerOptions::retry_window), then its attempt fails. This is kept in
+///   memory: after a takeover the time begins anew.
 ///
 /// # What holds
 ///

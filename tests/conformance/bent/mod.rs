@@ -20,7 +20,7 @@ use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, TaskNo};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
-use stationmaster::shard::ShardLimit;
+use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorInsert, SensorQuery, SensorTx,
     ShardLease, ShardWrite, StateSet, StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx, WhichSensors, Worker,
@@ -345,7 +345,7 @@ impl SensorTx for BentTx<'_> {
 
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
         if self.fault == Fault::DeletedWorkersKeepTheirShards {
-            let (codes, shards) = (ShardLimit::default(), NonZeroU32::MIN);
+            let (codes, shards) = (DEFAULT_CODES, NonZeroU32::MIN);
             return self.tx.put_worker(&Worker::new(name.clone(), codes, shards, DateTime::<Utc>::MIN_UTC));
         }
         self.tx.delete_worker(name)
