@@ -40,12 +40,12 @@ pub enum Slots {
 }
 
 impl Slots {
-    /// Slots that are not taken; none if there is no limit.
+    /// Returns the slots that are not taken; `None` if unlimited.
     pub fn open(self, used: i64) -> Option<i64> {
         self.total().map(|total| i64::from(total).saturating_sub(used))
     }
 
-    /// The number of slots; none if there is no limit.
+    /// Returns the number of slots; `None` if unlimited.
     pub fn total(self) -> Option<u32> {
         match self {
             Self::Unlimited => None,
@@ -162,7 +162,7 @@ impl PoolRecord {
         Self { spec, used }
     }
 
-    /// `slots - used`, negative after a busy pool was shrunk; none if unlimited.
+    /// Returns `slots - used`, negative after a busy pool was shrunk; `None` if unlimited.
     pub fn open(&self) -> Option<i64> {
         self.spec.slots.open(self.used)
     }
@@ -183,7 +183,7 @@ pub struct PoolStats {
     /// Slots that sensing tasks would hold, whether or not they do. In JSON `deferred`, as in Airflow.
     #[serde(rename = "deferred")]
     pub sensing: i64,
-    /// `total - used`; none if unlimited.
+    /// `total - used`; `None` if unlimited.
     pub open: Option<i64>,
 }
 

@@ -105,7 +105,7 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// What this key counts; none for a key of the host's own making.
+    /// What this key counts; `None` for a key of the host's own making.
     pub(super) fn of(key: &LimitKey) -> Option<Self> {
         match key.as_str().split_once(':')?.0 {
             "workflow" => Some(Self::Workflow),
@@ -170,7 +170,7 @@ impl LimitSpec {
 pub struct LimitRecord {
     /// What it counts.
     pub key: LimitKey,
-    /// The most tasks at once; none if tasks carry the key but no limit is defined for it.
+    /// The most tasks at once; `None` if tasks carry the key but no limit is defined for it.
     pub max: Option<u32>,
     /// Tasks with a lease that carry the key.
     pub used: i64,
@@ -182,7 +182,7 @@ impl LimitRecord {
         Self { key, max, used }
     }
 
-    /// How many more tasks it lets in; negative after it was lowered; none if it limits nothing.
+    /// How many more tasks it lets in; negative after it was lowered; `None` if it limits nothing.
     pub fn open(&self) -> Option<i64> {
         self.max.map(|max| i64::from(max).saturating_sub(self.used))
     }

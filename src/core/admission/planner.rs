@@ -12,7 +12,7 @@ use super::limits::LimitRecord;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
 use super::verdict::{Deferral, Reason};
-use super::window::{Look, Window};
+use super::window::Window;
 use crate::pool::PoolRecord;
 use crate::time;
 
@@ -57,16 +57,10 @@ pub(super) struct LaneWork {
     /// How many of its tasks were read.
     read: u64,
     admitted: u64,
-    source: Source,
+    /// All its ready tasks were read.
+    is_drained: bool,
     /// Its head was refused: this tick admits nothing more from it.
     is_left: bool,
-}
-
-/// Whether a lane may have ready tasks that were not read yet.
-#[derive(Debug, PartialEq, Eq)]
-enum Source {
-    More,
-    Drained,
 }
 
 impl Planner {
@@ -85,7 +79,7 @@ impl Planner {
                 last: None,
                 read: 0,
                 admitted: 0,
-                source: Source::More,
+                is_drained: false,
                 is_left: false,
             })
             .collect();
@@ -190,8 +184,10 @@ impl Planner {
             let got = work.buffer.len() - had;
             work.read += got as u64;
             if got < limit || work.read >= work.lane.ready {
-                work.source = Source::Drained;
+                work.is_drained = true;
             }
+            // A lane that had candidates left is in the heap already, by its head; those that were filled up
+            // with it must not be there twice.
             if had == 0
                 && let Some(head) = work.buffer.front()
             {
@@ -258,7 +254,7 @@ impl Planner {
                     work.is_left = true;
                     return;
                 }
-                window.look(work, &mut self.pools, &mut self.limits, budget_left) == Look::Admit
+                window.look(work, &mut self.pools, &mut self.limits, budget_left)
             }
             Rule::Backfill | Rule::Reserve { .. } => {
                 if !self.walk_admits(at) {
@@ -280,7 +276,7 @@ impl Planner {
         }
         if let Some(next) = work.buffer.front() {
             self.heap.push(Reverse((next.order, at)));
-        } else if work.source == Source::More {
+        } else if !work.is_drained {
             self.hungry.push(at);
         }
     }
@@ -310,6 +306,10 @@ impl Planner {
     /// not each follow with a request of their own, what they have left is filled up to a share that doubles
     /// with each request.
     fn pages(&mut self) -> Vec<LanePage> {
+        // A page costs the store a search, a request costs a round trip, and a row that is read and not
+        // admitted is waste. One page per task would be thousands of round trips; a whole budget for each of
+        // thousands of lanes would read the backlog. Twice the budget, shared, is enough for most ticks in
+        // one request: lanes differ, and what one does not use another may.
         let mut asking = std::mem::take(&mut self.hungry);
         asking.retain(|&at| self.can_use_head(at));
         if asking.is_empty() {
@@ -325,6 +325,10 @@ impl Planner {
         if self.requests == 0 {
             first = (total / hungry).max(SMALLEST_PAGE);
         } else {
+            // The lanes that ask have shown that they can use what they get, so `first` stays unbounded: they
+            // are bounded by their room alone. The others still have some candidates. Each would come to its
+            // end in a request of its own, n lanes in n round trips; filled up on this occasion by doubling
+            // shares, they need about log2(n) requests together.
             let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
             asking.extend(others);
             more = (total / asking.len()).max(SMALLEST_PAGE);
@@ -336,6 +340,7 @@ impl Planner {
             let share = if place < hungry { first } else { more };
             let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
             let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
+            // A lane whose counter says 0 is looked at once all the same.
             let page = LanePage::new(work.lane.no, work.last, room.min(unread.max(1)));
             (page.limit > 0).then(|| page.with_ready_at(with_ready_at))
         };
@@ -345,7 +350,7 @@ impl Planner {
     /// Whether a lane still has candidates, but may need more than these.
     fn may_run_out(&self, at: usize) -> bool {
         let work = &self.lanes[at];
-        !work.is_left && work.source == Source::More && !work.buffer.is_empty() && self.can_use_head(at)
+        !work.is_left && !work.is_drained && !work.buffer.is_empty() && self.can_use_head(at)
     }
 
     fn can_use_head(&self, at: usize) -> bool {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::airflow::AirflowVersion;
 use super::jitter::Jitter;
+use crate::base::setters;
 use crate::error::Invalid;
 use crate::seconds;
 
@@ -92,6 +93,7 @@ impl RetryPolicy {
     /// Starts a policy that waits as long after each failure.
     ///
     /// Defaults: no jitter, a cap of one day, no maximum, no limit of attempts, no budget.
+    #[must_use = "call `build` to get the policy"]
     pub fn fixed(delay: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: delay, ..Draft::default() })
     }
@@ -100,6 +102,7 @@ impl RetryPolicy {
     ///
     /// Defaults: multiplier 2, [`Jitter::Hashed`], a cap of one day, no maximum, no limit of attempts, no
     /// budget.
+    #[must_use = "call `build` to get the policy"]
     pub fn exponential(base: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: base, multiplier: Some(2.0), ..Draft::default() })
     }
@@ -111,6 +114,7 @@ impl RetryPolicy {
     /// for `retry_exponential_backoff=False`), the version's cap, no maximum, no limit of attempts, no
     /// budget. Jitter is Airflow's and cannot be chosen. See [`AirflowRetry`](super::AirflowRetry) for the
     /// formula.
+    #[must_use = "call `build` to get the policy"]
     pub fn airflow(version: AirflowVersion, retry_delay: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: retry_delay, airflow: Some(version), ..Draft::default() })
     }
@@ -135,22 +139,22 @@ impl RetryPolicy {
         self.cap
     }
 
-    /// The task's own maximum per delay; none if only the cap holds.
+    /// The task's own maximum per delay; `None` if only the cap holds.
     pub fn max_delay(&self) -> Option<Duration> {
         self.max_delay
     }
 
-    /// How many attempts there are in all, the first one included; none if there is no limit.
+    /// How many attempts there are in all, the first one included; `None` if unlimited.
     pub fn max_attempts(&self) -> Option<u32> {
         self.max_attempts.map(NonZeroU32::get)
     }
 
-    /// How long after the start of the first attempt another may start; none if there is no such limit.
+    /// How long after the start of the first attempt another may start; `None` if unlimited.
     pub fn budget(&self) -> Option<Duration> {
         self.budget
     }
 
-    /// The version of Airflow that is followed; none if the policy is the crate's own.
+    /// The version of Airflow that is followed; `None` if the policy is the crate's own.
     pub fn airflow_version(&self) -> Option<AirflowVersion> {
         self.airflow
     }
@@ -167,47 +171,25 @@ impl Default for RetryPolicy {
 ///
 /// Durations are cut to what survives in JSON: see [`crate::seconds::clip`].
 #[derive(Debug, Clone)]
-#[must_use = "call `build` to get the policy"]
 pub struct RetryPolicyBuilder(Draft);
 
 impl RetryPolicyBuilder {
-    /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
-    ///
-    /// Kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
-    pub fn multiplier(mut self, multiplier: f64) -> Self {
-        self.0.multiplier = Some(multiplier);
-        self
-    }
-
-    /// How retries are spread.
-    pub fn jitter(mut self, jitter: Jitter) -> Self {
-        self.0.jitter = Some(jitter);
-        self
-    }
-
-    /// The operator's cap per delay, above zero. It holds for hints of servers, too.
-    pub fn cap(mut self, cap: Duration) -> Self {
-        self.0.cap_s = Some(cap);
-        self
-    }
-
-    /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may
-    /// exceed it.
-    pub fn max_delay(mut self, max: Duration) -> Self {
-        self.0.max_delay_s = Some(max);
-        self
-    }
-
-    /// How many attempts there are in all, the first one included, so retries + 1; at least 1.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.0.max_attempts = Some(attempts);
-        self
-    }
-
-    /// How long after the start of the first attempt another may start.
-    pub fn budget(mut self, budget: Duration) -> Self {
-        self.0.budget_s = Some(budget);
-        self
+    setters! {
+        /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
+        ///
+        /// Kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
+        multiplier(multiplier: f64) { 0.multiplier = Some(multiplier) }
+        /// How retries are spread.
+        jitter(jitter: Jitter) { 0.jitter = Some(jitter) }
+        /// The operator's cap per delay, above zero. It holds for hints of servers, too.
+        cap(cap: Duration) { 0.cap_s = Some(cap) }
+        /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may
+        /// exceed it.
+        max_delay(max: Duration) { 0.max_delay_s = Some(max) }
+        /// How many attempts there are in all, the first one included, so retries + 1; at least 1.
+        max_attempts(attempts: u32) { 0.max_attempts = Some(attempts) }
+        /// How long after the start of the first attempt another may start.
+        budget(budget: Duration) { 0.budget_s = Some(budget) }
     }
 
     /// Checks the parts and makes the policy.

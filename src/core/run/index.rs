@@ -55,7 +55,7 @@ pub(crate) fn node(start: Point, stop: Point) -> Point {
     (stop >> shift) << shift
 }
 
-/// The lowest set bit of a node; none for 0.
+/// The lowest set bit of a node; 0 for 0.
 pub(crate) fn level(node: Point) -> u64 {
     node & node.wrapping_neg()
 }

@@ -64,7 +64,7 @@ impl Worker {
 pub struct ShardLease {
     /// The shard: the index of its range in the even split of all codes.
     pub shard: u32,
-    /// Its worker; none if it was released.
+    /// Its worker; `None` if it was released.
     pub holder: Option<Holder>,
     /// Counts the changes of holder.
     pub epoch: i64,
@@ -165,6 +165,10 @@ impl Claim<'_> {
         let quota = quota(shards, names.len(), place).min(self.most);
         let expires_at = time::add(now, self.ttl);
 
+        // What it holds comes first: to keep a shard is cheap, whereas whoever takes one reads all its waiting
+        // sensors. A shard beyond `shards` was held under another split, and is released. A renewal keeps the
+        // epoch and every change of holder raises it: of two workers that decided on the same state, only the
+        // first write takes effect.
         let mut writes = Vec::new();
         let mut held = 0;
         for lease in leases.iter().filter(|lease| lease.holder.as_ref() == Some(me)) {

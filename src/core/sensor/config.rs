@@ -106,7 +106,7 @@ impl SmartSensorConfig {
         self.sensors_enabled.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
-    /// Why this task must not wait as a sensor; none if it may.
+    /// Returns why this task must not wait as a sensor; `None` if it may.
     ///
     /// # Examples
     ///

@@ -176,7 +176,7 @@ impl From<&SensorRecord> for Terms {
     }
 }
 
-/// What an answer at `now` does to one of the sensors that share the poke; none if it goes on waiting.
+/// What an answer at `now` does to one of the sensors that share the poke; `None` if it goes on waiting.
 ///
 /// A landing beats a timeout that has passed meanwhile; a poke that could not look never does. How long a
 /// sensor bears pokes that cannot look is for [`super::give_up`].

@@ -44,8 +44,8 @@ pub(crate) fn backed_off(interval: Duration, failures: u32, longest: Duration) -
     interval.saturating_mul(factor).min(longest).max(interval)
 }
 
-/// The end of a sensor whose target could not be looked at for as long as `window`; none if it goes on
-/// waiting.
+/// The end of a sensor whose target could not be looked at for as long as `window`; `None` if it goes
+/// on waiting.
 ///
 /// The time runs from the first such answer, or from the registration if that came later. The attempt fails,
 /// and the task's retry policy decides; or it is skipped, as the sensor's settings say.

@@ -56,7 +56,7 @@ pub struct ShardRange {
 }
 
 impl ShardRange {
-    /// The range of these codes; none if it would end before it starts.
+    /// Returns the range of these codes; `None` if it would end before it starts.
     pub const fn new(start: u32, end: u32) -> Option<Self> {
         if start <= end { Some(Self { start, end }) } else { None }
     }

@@ -71,8 +71,8 @@ pub struct NewTask {
     pub pool_slots: u32,
     /// Larger goes first.
     pub priority: i32,
-    /// The second order criterion, earlier first: the date the run is for. None means the instant of
-    /// enqueueing.
+    /// The second order criterion, earlier first: the date the run is for. If not set, the instant
+    /// of enqueueing.
     pub logical_date: Option<DateTime<Utc>>,
     /// The task takes no part in admission before this instant.
     pub not_before: Option<DateTime<Utc>>,
@@ -197,7 +197,7 @@ pub struct TaskInsert {
     pub priority: i32,
     /// The second order criterion.
     pub logical_date: DateTime<Utc>,
-    /// None if it is ready.
+    /// `None` if it is ready.
     pub due: Option<DateTime<Utc>>,
     /// When it was enqueued.
     pub enqueued_at: DateTime<Utc>,
