@@ -20,7 +20,6 @@ use stationmaster::run::{ActiveQuery, RunRecord};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{PostgresStore, StoreExt};
-use stationmaster::task::AttemptRuns;
 use stationmaster::{NewTask, TaskKey, TaskState};
 
 type Failure = Box<dyn std::error::Error>;
@@ -60,7 +59,7 @@ fn host(url: &str) -> Result<(), Failure> {
     let began = store.clock().now();
     let run = began.to_rfc3339();
     let pool = PoolSpec::new("cluster", Slots::Limited(SLOTS))?;
-    let task = |key| Ok(NewTask::new(key).pool("cluster".try_into()?).attempt_runs(AttemptRuns::Record));
+    let task = |key| Ok(NewTask::new(key).pool("cluster".try_into()?).record_attempts(true));
     let tasks = keys(&run)?.into_iter().map(task).collect::<Result<Vec<_>, Failure>>()?;
     store.write(|tx| {
         tx.put_pools(std::slice::from_ref(&pool))?;

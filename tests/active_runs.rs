@@ -14,8 +14,9 @@ mod sequences;
 
 use data::{BASE, DAY, NOW, POINT, Random, Span, instant, namespace};
 use stationmaster::id::Namespace;
-use stationmaster::run::index::MOST_SEEKS;
-use stationmaster::run::{ActiveQuery, RunPlace, RunRecord};
+use stationmaster::run::{ActiveQuery, RunRecord};
+use stationmaster::store::contract::MOST_SEEKS;
+use stationmaster::store::contract::RunPlace;
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::testing::count_run_reads;
 use stationmaster::testing::raw;

@@ -13,12 +13,9 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
 use stationmaster::ops::{Mark, Marked, Registered};
-use stationmaster::sensor::{
-    EndReason, Ineligible, NewSensor, OnMissed, Poked, SensorState, Settings, SmartSensorConfig,
-    TaskCallbacks,
-};
+use stationmaster::sensor::{EndReason, Ineligible, NewSensor, OnMissed, Poked, Settings, SmartSensorConfig};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::shard::ShardLimit;
+use stationmaster::store::contract::SensorState;
 use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
@@ -202,8 +199,7 @@ fn s_5_a_timeout_of_ten_in_steps_of_six() {
 #[test]
 fn s_6_a_failure_callback_makes_it_ineligible() {
     on_every_store(|store| {
-        let sensor =
-            running(&store, 0, &key("t"), "kind", "{}", waits(1, 10)).callbacks(TaskCallbacks::InProcess);
+        let sensor = running(&store, 0, &key("t"), "kind", "{}", waits(1, 10)).has_callbacks(true);
         let config = SmartSensorConfig::default();
         let answer =
             store.write(|tx| tx.register_with(at(0), &config, std::slice::from_ref(&sensor))).unwrap();
@@ -358,7 +354,7 @@ fn no_s8_other_numbers_of_codes_and_shards_strand_nothing() {
         assert_eq!(before.tick(at(0)).unwrap().sensors, 40);
         before.leave().unwrap();
         for (now, codes, shards) in [(100, 7, 3), (200, 1, 1), (300, 10_000, 5)] {
-            let numbers = (ShardLimit::new(codes).unwrap(), NonZeroU32::new(shards).unwrap());
+            let numbers = (NonZeroU32::new(codes).unwrap(), NonZeroU32::new(shards).unwrap());
             let options = PokerOptions::default().shard_codes(numbers.0).shards(numbers.1);
             let mut poker = Poker::new(store.clone(), "poker".try_into().unwrap(), options)
                 .unwrap()

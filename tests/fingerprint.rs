@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use stationmaster::canonical::{CanonicalError, MAX_BYTES, PokeContext};
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
-use stationmaster::shard::{ShardLimit, range};
+use stationmaster::shard::{DEFAULT_CODES, code, range};
 
 #[test]
 fn the_published_vectors_hold() {
@@ -158,15 +158,15 @@ fn fields_of_the_hosts_come_back() {
 fn a_million_fingerprints_are_spread_evenly() {
     const SENSORS: u32 = 1_000_000;
     let kind = SensorKind::new("hive.NamedPartition").unwrap();
-    let (limit, workers) = (ShardLimit::default(), NonZeroU32::new(16).unwrap());
+    let (limit, workers) = (DEFAULT_CODES, NonZeroU32::new(16).unwrap());
     let mut codes = vec![0u32; limit.get() as usize];
     let ranges: Vec<_> = (0..workers.get()).map(|index| range(limit, workers, index)).collect();
     let mut owners = [0u32; 16];
     for sensor in 0..SENSORS {
         let text = format!(r#"{{"ds":"2026-{:02}","table":"t{}"}}"#, sensor % 12 + 1, sensor / 12);
-        let code = limit.code(Fingerprint::new(&kind, &PokeContext::from_json(&text).unwrap()));
-        codes[code.0 as usize] += 1;
-        owners[ranges.partition_point(|range| range.end() <= code.0)] += 1;
+        let code = code(Fingerprint::new(&kind, &PokeContext::from_json(&text).unwrap()), limit);
+        codes[code as usize] += 1;
+        owners[ranges.partition_point(|range| range.end() <= code)] += 1;
     }
     // The 99.9 % points of chi-square with 9,999 and 15 degrees of freedom.
     for (counts, bound) in [(&codes[..], 10_442.7), (&owners[..], 37.7)] {

@@ -12,9 +12,10 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{AdmitOrder, Finish, Mark};
 use stationmaster::run::RunKey;
-use stationmaster::sensor::{EndReason, Ending, NewSensor, Settings};
+use stationmaster::sensor::{EndReason, NewSensor, Settings};
+use stationmaster::store::contract::Ending;
 use stationmaster::store::{ReadTx, StoreExt, Tx};
-use stationmaster::task::{AttemptRuns, LeaseLoss, attempt_run_id};
+use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
 use stores::stores;
@@ -33,10 +34,7 @@ fn key() -> TaskKey {
 
 fn new() -> NewTask {
     let retry = RetryPolicy::fixed(secs(10)).max_attempts(1_000).build().unwrap();
-    NewTask::new(key())
-        .retry(retry)
-        .lease_loss(LeaseLoss::Requeue { at_most: 1_000 })
-        .attempt_runs(AttemptRuns::Record)
+    NewTask::new(key()).retry(retry).lease_loss(LeaseLoss::Requeue { at_most: 1_000 }).record_attempts(true)
 }
 
 fn task(tx: &mut ReadTx<'_>) -> Result<TaskRecord> {

@@ -14,7 +14,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{
     AdmitOrder, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice,
 };
-use stationmaster::pool::{Deferred, PoolSpec, Slots};
+use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Poked, SensorRecord, Settings};
 use stationmaster::service::{
@@ -22,7 +22,7 @@ use stationmaster::service::{
     Service,
 };
 use stationmaster::store::{Inserted, MemoryStore, Moved, Store, StoreExt};
-use stationmaster::task::{AttemptRuns, LeaseLoss, attempt_run_id};
+use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
@@ -308,7 +308,7 @@ fn waits(interval: u64, timeout: u64) -> Settings {
 /// Enqueues, runs and registers a sensor of kind "file" for each name.
 fn sense(store: &Shared, now: i64, names: &[&str], path: &str, settings: Settings) -> Vec<LeaseRef> {
     let tasks: Vec<NewTask> =
-        names.iter().map(|name| NewTask::new(key(name)).attempt_runs(AttemptRuns::Record)).collect();
+        names.iter().map(|name| NewTask::new(key(name)).record_attempts(true)).collect();
     put(store, now, &tasks);
     register_all(store, now, &run(store, now), path, settings)
 }
@@ -496,7 +496,7 @@ fn a_landed_sensor_may_resume_its_task_with_the_value() {
 #[test]
 fn a_pool_may_let_sensing_tasks_keep_their_slots() {
     on_every_store(|store| {
-        let pool = PoolSpec::new("licence", Slots::Limited(1)).unwrap().deferred(Deferred::Keep);
+        let pool = PoolSpec::new("licence", Slots::Limited(1)).unwrap().sensing_keeps_slots(true);
         store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
         put(&store, 0, &[NewTask::new(key("t")).pool(pool.name.clone())]);
         register_all(&store, 0, &run(&store, 0), "/a", waits(10, 100));
@@ -627,7 +627,7 @@ fn every_sensor_of_a_group_has_its_line_in_the_log() {
 fn recorded_attempts_are_in_the_index_of_runs() {
     on_every_store(|store| {
         let retry = RetryPolicy::fixed(secs(5)).max_attempts(3).build().unwrap();
-        let recorded = NewTask::new(key("t")).retry(retry).attempt_runs(AttemptRuns::Record);
+        let recorded = NewTask::new(key("t")).retry(retry).record_attempts(true);
         put(&store, 0, &[recorded.lease_loss(LeaseLoss::Fail)]);
         let active = |begin: i64, end: i64| {
             let query = ActiveQuery::new(at(begin), at(end)).namespace("ns".try_into().unwrap());

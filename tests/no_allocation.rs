@@ -11,7 +11,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
 use stationmaster::service::{Admitter, AdmitterOptions, Observer, Reaper, ReaperOptions, Service};
-use stationmaster::shard::{ShardLimit, range};
+use stationmaster::shard::{DEFAULT_CODES, code, range};
 use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
@@ -64,9 +64,9 @@ fn fingerprints_and_codes_allocate_nothing() {
     let kind = SensorKind::new("hive.NamedPartition").unwrap();
     let context = PokeContext::from_json(r#"{"table":"sales","ds":"2026-01-01"}"#).unwrap();
     let count = allocations(|| {
-        let limit = ShardLimit::default();
+        let limit = DEFAULT_CODES;
         let copy = black_box(context.clone());
-        let code = limit.code(black_box(Fingerprint::new(&kind, &copy)));
+        let code = code(black_box(Fingerprint::new(&kind, &copy)), limit);
         black_box(range(limit, std::num::NonZeroU32::MIN, 0).contains(code));
     });
     assert_eq!(count, 0);

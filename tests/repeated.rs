@@ -13,9 +13,10 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{AdmitOrder, Fenced, Finish, Finished, Mark};
 use stationmaster::run::ActiveQuery;
-use stationmaster::sensor::{EndReason, Ending, NewSensor, Settings};
+use stationmaster::sensor::{EndReason, NewSensor, Settings};
+use stationmaster::store::contract::Ending;
 use stationmaster::store::{Moved, Store, StoreExt};
-use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::task::LeaseLoss;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
 use stores::stores;
@@ -37,7 +38,7 @@ fn grant(store: &Arc<dyn Store>, now: i64) -> LeaseRef {
 /// Enqueues a task that is retried once after a second, and grants it at 0.
 fn granted(store: &Arc<dyn Store>, name: &str) -> LeaseRef {
     let retry = RetryPolicy::fixed(Duration::from_secs(1)).max_attempts(2).build().unwrap();
-    let task = NewTask::new(key(name)).retry(retry).attempt_runs(AttemptRuns::Record);
+    let task = NewTask::new(key(name)).retry(retry).record_attempts(true);
     store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task))).unwrap();
     let order =
         AdmitOrder::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(10));

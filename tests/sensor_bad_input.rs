@@ -10,8 +10,7 @@ use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
 use stationmaster::id::SensorKind;
 use stationmaster::ops::{Finish, Finished, Outcome, Registered};
 use stationmaster::sensor::{
-    EnabledKinds, EndReason, Ineligible, NewSensor, Poked, SensorRecord, Settings, SmartSensorConfig,
-    TaskCallbacks,
+    EndReason, Ineligible, NewSensor, Poked, SensorRecord, Settings, SmartSensorConfig,
 };
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
@@ -152,9 +151,9 @@ fn what_may_not_be_a_sensor_stays_a_running_task() {
     let sensors = [
         sensor(leases[0], "kind"),
         sensor(leases[1], "other"),
-        sensor(leases[2], "kind").callbacks(TaskCallbacks::InProcess),
+        sensor(leases[2], "kind").has_callbacks(true),
     ];
-    let only = EnabledKinds::Only([SensorKind::new("kind").unwrap()].into());
+    let only = Some([SensorKind::new("kind").unwrap()].into());
     let config = SmartSensorConfig::default().sensors_enabled(only);
     let off = config.clone().use_smart_sensor(false);
 

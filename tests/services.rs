@@ -16,13 +16,13 @@ use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
 use stationmaster::ops::{Admission, AdmitOrder, Cleared, Finish, Finished, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::ActiveQuery;
-use stationmaster::sensor::{EndReason, Ending, NewSensor, OnLanded, Settings};
+use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, run_blocking,
 };
-use stationmaster::store::contract::SurveyQuery;
+use stationmaster::store::contract::{Ending, SurveyQuery};
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
-use stationmaster::task::{AttemptRuns, attempt_run_id};
+use stationmaster::task::attempt_run_id;
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
@@ -312,7 +312,7 @@ fn attempts_of_different_tasks_are_different_runs() {
         TaskKey::new("ns", "w/r", "x", "t").unwrap(),
         TaskKey::new("ns", "w", "r/x", "t").unwrap(),
     ];
-    put(&*store, &keys.clone().map(|key| NewTask::new(key).attempt_runs(AttemptRuns::Record)));
+    put(&*store, &keys.clone().map(|key| NewTask::new(key).record_attempts(true)));
     let granted = admitted(&*store, 0, "tick").granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
     store.write(|tx| tx.start(at(0), &leases)).unwrap();

@@ -18,7 +18,7 @@ use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{self, Connection, Params, params};
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous, migrate};
 use stationmaster::store::{SqliteStore, StoreExt};
-use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{Snapshot, Watch};
 use stationmaster::time::{from_micros, micros};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
@@ -551,7 +551,7 @@ fn a_retry_policy_is_taken_if_the_crate_can_read_it() {
 #[test]
 fn recorded_attempts_are_refused() {
     let world = World::new();
-    let task = NewTask::new(key("t")).attempt_runs(AttemptRuns::Record);
+    let task = NewTask::new(key("t")).record_attempts(true);
     world.store.write(|tx| tx.enqueue(now(), std::slice::from_ref(&task))).unwrap();
     let lease = world.admit(NOW)[0].lease_ref();
     let before = world.state(&[key("t")]);

@@ -5,23 +5,18 @@ use std::time::Instant;
 
 use coitrees::{COITree, GenericInterval, Interval, IntervalTree};
 use iset::IntervalMap;
-use stationmaster::run::ActiveIndex;
-use stationmaster::run::index::Point;
+use stationmaster::testing::core::RunIndex;
 
 use crate::bars::{Bars, figure};
-use crate::data::{self, BASE, DAY, POINT, Span};
+use crate::data::{self, BASE, DAY, POINT, Span, instant};
 use crate::race::{Design, Query, design, heading, race, row};
 use crate::sqlite::groups;
-
-fn point(seconds: i64) -> Point {
-    stationmaster::run::index::point(data::instant(seconds))
-}
 
 /// A number above every stop, for designs that know no open end.
 const OPEN: i64 = i32::MAX as i64;
 
 struct All {
-    index: Vec<ActiveIndex<u32>>,
+    index: Vec<RunIndex>,
     iset: Vec<IntervalMap<i64, u32>>,
     tree: Vec<COITree<u32, u32>>,
     starts: Vec<BTreeMap<(i64, u32), i64>>,
@@ -39,13 +34,13 @@ impl All {
         println!("\nBuilt of {} runs, one after another:\n", spans.len());
         let ranked = || spans.iter().zip(0_u32..);
         let index = timed("index", spans.len(), || {
-            let mut index = vec![ActiveIndex::new(); namespaces];
+            let mut index = vec![RunIndex::new(); namespaces];
             for (span, rank) in ranked() {
-                index[span.ns].insert(point(span.start), span.stop.map(point), rank);
+                index[span.ns].insert(instant(span.start), span.stop.map(instant), rank);
             }
             index
         });
-        let bytes: usize = index.iter().map(ActiveIndex::bytes).sum();
+        let bytes: usize = index.iter().map(RunIndex::bytes).sum();
         println!("- index: {} bytes a run", figure(bytes as f64 / spans.len() as f64));
         let iset = timed("iset", spans.len(), || {
             let mut maps: Vec<IntervalMap<i64, u32>> = (0..namespaces).map(|_| IntervalMap::new()).collect();
@@ -118,7 +113,7 @@ impl All {
             design("**index**", move |query| {
                 let mut keys = Vec::new();
                 for ns in self.asked(query) {
-                    keys.extend(self.index[ns].active(point(query.begin), point(query.end)).copied());
+                    keys.extend(self.index[ns].active(instant(query.begin), instant(query.end)).copied());
                 }
                 std::hint::black_box(keys).len()
             }),
@@ -129,7 +124,7 @@ impl All {
 pub(crate) fn heavy_tailed(runs: usize, bars: &mut Bars) {
     let spans = data::heavy_tailed(runs);
     let all = All::build(&spans, 100);
-    let bytes: usize = all.index.iter().map(ActiveIndex::bytes).sum();
+    let bytes: usize = all.index.iter().map(RunIndex::bytes).sum();
     bars.at_most(format!("memory, {runs}: bytes per run"), bytes as f64 / runs as f64, 110.0);
     let mut designs = all.designs(&spans);
     heading(&format!("Memory, {runs} heavy-tailed runs, keys, us"), &designs);
@@ -172,10 +167,10 @@ pub(crate) fn adversaries(runs: usize) {
         let mut index = all.index.into_iter().next().expect("one namespace");
         let began = Instant::now();
         for (span, rank) in spans.iter().zip(0..).filter(|(span, _)| span.stop.is_some()) {
-            index.remove(point(span.start), span.stop.map(point), &rank);
-            index.insert(point(span.start), None, rank);
-            index.remove(point(span.start), None, &rank);
-            index.insert(point(span.start), span.stop.map(point), rank);
+            index.remove(instant(span.start), span.stop.map(instant), rank);
+            index.insert(instant(span.start), None, rank);
+            index.remove(instant(span.start), None, rank);
+            index.insert(instant(span.start), span.stop.map(instant), rank);
         }
         let each = began.elapsed().as_secs_f64() * 1e9 / spans.len() as f64 / 2.0;
         println!("\nA close or re-opening: {} ns.", figure(each));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::Deserialize;
 use serde_json::Value;
-use stationmaster::backoff::{AirflowRetry, AirflowVersion, HashedDate};
+use stationmaster::backoff::{AirflowRetry, AirflowVersion};
 
 #[derive(Deserialize)]
 struct Row {
@@ -35,8 +35,8 @@ enum Source {
 }
 
 impl Row {
-    fn retry<'a>(&'a self, date: HashedDate<'a>) -> AirflowRetry<'a> {
-        AirflowRetry::new(AirflowVersion::V2_10, &self.dag_id, &self.task_id, date)
+    fn retry(&self) -> AirflowRetry<'_> {
+        AirflowRetry::new(AirflowVersion::V2_10, &self.dag_id, &self.task_id)
             .try_number(self.try_number)
             .retry_delay(self.retry_delay_s)
             .multiplier(if self.exponential { 2.0 } else { 0.0 })
@@ -66,13 +66,16 @@ pub(crate) fn check(row: &Value) -> Result<(), String> {
         Source::Memory => row.logical_date,
         Source::Stored => row.logical_date.to_utc().fixed_offset(),
     };
-    for date in [HashedDate::Text(&row.date_text), HashedDate::At(date)] {
-        let answer = row.retry(date).next_retry(end);
+    for (by, retry) in
+        [("text", row.retry().hashed_date(&row.date_text)), ("date", row.retry().logical_date(date))]
+    {
+        let answer = retry.next_retry(end);
         if answer != expected || *answer.offset() != offset {
             return Err(format!(
-                "expected {}, got {} with date {date}",
+                "expected {}, got {} by the {by} {}",
                 expected.to_rfc3339(),
-                answer.to_rfc3339()
+                answer.to_rfc3339(),
+                row.date_text
             ));
         }
     }

@@ -10,7 +10,7 @@ use stationmaster::ops::{EarlyStop, Mark};
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
 use stationmaster::store::{ReadTx, Store, StoreExt, Tx};
-use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::task::LeaseLoss;
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 
 use crate::cli::Places;
@@ -139,7 +139,7 @@ impl Run {
             .logical_date(self.started)
             .retry(spec.retry.clone())
             .lease_loss(LeaseLoss::Requeue { at_most: 20 })
-            .attempt_runs(AttemptRuns::Record)
+            .record_attempts(true)
             .limit(limits::workflow(key)?);
         for limit in &spec.limits {
             task = task.limit(limits::free(limit)?);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::fingerprint::Fingerprint;
-use stationmaster::sensor::{Poked, next_poke};
+use stationmaster::sensor::Poked;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::time::{micros, since};
@@ -78,9 +78,10 @@ fn take(lines: &Lines) -> Vec<Line> {
 /// Looks at a target that never lands.
 fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> Poked {
     let at = SystemClock.now();
-    let print = Fingerprint::new(request.kind, request.context);
-    let late =
-        micros(at) - (micros(next_poke(print, options.interval, at)) - options.interval.as_micros() as i64);
+    // Due times lie on a grid of the interval, shifted by the fingerprint.
+    let (print, interval) =
+        (Fingerprint::new(request.kind, request.context), options.interval.as_micros() as u64);
+    let late = (micros(at) - (print.0 % interval) as i64).rem_euclid(interval as i64);
     std::thread::sleep(options.poke);
     match request.context.decode::<Target>() {
         Ok(Target { n }) => {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::{Deferral, ReasonKind};
+use stationmaster::admission::Deferral;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
 use stationmaster::time;
@@ -20,7 +20,7 @@ pub(crate) struct Account {
     slot_micros: i128,
     /// How long each attempt waited for admission, in microseconds.
     pub(crate) waits: Vec<i64>,
-    pub(crate) deferred: BTreeMap<ReasonKind, Deferred>,
+    pub(crate) deferred: BTreeMap<&'static str, Deferred>,
 }
 
 /// Tasks that ticks left waiting, for one reason.
@@ -96,7 +96,7 @@ impl Ledger {
         }
         for deferral in deferrals {
             if let Some(account) = self.accounts.get_mut(&deferral.lane.pool) {
-                let deferred = account.deferred.entry(deferral.reason.kind()).or_default();
+                let deferred = account.deferred.entry(deferral.reason.name()).or_default();
                 deferred.now += deferral.tasks;
                 deferred.most = deferred.most.max(deferred.now);
             }

@@ -93,7 +93,7 @@ pub enum NoRuntime {
 }
 
 /// An argument that no store state could make right. Nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
     /// `pool_slots` is 0 or above [`MAX_SLOTS`].
@@ -196,6 +196,36 @@ pub enum Invalid {
         /// What is wrong with it, and what to give instead.
         why: String,
     },
+    /// The multiplier of a retry policy is below 1, infinite or not a number.
+    #[error("a multiplier of {given} is refused: give a finite number of at least 1")]
+    Multiplier {
+        /// What was given.
+        given: f64,
+    },
+    /// A retry policy has no attempts at all.
+    #[error("0 attempts are refused: give 1 for a task that is never retried")]
+    NoAttempts,
+    /// A cap or maximum of a retry policy is shorter than a microsecond.
+    #[error("{what} of zero is refused: leave it out, or use a fixed delay of zero")]
+    ZeroMaximum {
+        /// Which of them.
+        what: &'static str,
+    },
+    /// The jitter needs a delay that grows.
+    #[error("decorrelated jitter needs a multiplier above 1: raise it, or use full or equal jitter")]
+    DecorrelatedFixed,
+    /// This version of Airflow knows only the multipliers 1 (fixed) and 2.
+    #[error("airflow before 3.2 has no multiplier of {given}: give 1 (fixed) or 2, or choose version 3.2")]
+    AirflowMultiplier {
+        /// What was given.
+        given: f64,
+    },
+    /// Airflow has a jitter of its own.
+    #[error("airflow mode has a jitter of its own: leave the jitter out")]
+    AirflowJitter,
+    /// The text is no fingerprint.
+    #[error("a fingerprint is 16 lower-case hexadecimal digits")]
+    Fingerprint,
     /// The name of a database schema is not a plain identifier.
     #[error(
         "schema {schema:?} is refused: use 1 to 63 of a-z, 0-9 and _, beginning with a letter, not with pg_"

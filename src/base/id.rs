@@ -204,7 +204,7 @@ pub struct TaskKey {
     pub run: RunId,
     /// The task.
     pub task: TaskId,
-    /// The index within a mapped (fanned-out) task; none for a task that is not mapped.
+    /// The index within a mapped (fanned-out) task; `None` for a task that is not mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_index: Option<u32>,
 }

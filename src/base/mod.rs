@@ -6,5 +6,7 @@ pub mod error;
 pub mod id;
 mod setters;
 pub mod time;
+mod words;
 
 pub(crate) use setters::setters;
+pub(crate) use words::words;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siphasher::sip::SipHasher24;
 
 use crate::canonical::PokeContext;
+use crate::error::Invalid;
 use crate::id::SensorKind;
 
 /// The version of canonical form, framing and hash. Store it next to fingerprints: those of another version
@@ -87,20 +88,14 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The text is no fingerprint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a fingerprint is 16 lower-case hexadecimal digits")]
-#[non_exhaustive]
-pub struct FingerprintError;
-
 impl FromStr for Fingerprint {
-    type Err = FingerprintError;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, FingerprintError> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         if text.len() != 16 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(FingerprintError);
+            return Err(Invalid::Fingerprint);
         }
-        u64::from_str_radix(text, 16).map(Self).map_err(|_| FingerprintError)
+        u64::from_str_radix(text, 16).map(Self).map_err(|_| Invalid::Fingerprint)
     }
 }
 

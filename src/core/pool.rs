@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::setters;
+use crate::base::{setters, words};
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
 use crate::id::PoolName;
@@ -40,12 +40,12 @@ pub enum Slots {
 }
 
 impl Slots {
-    /// Slots that are not taken; none if there is no limit.
+    /// Returns the slots that are not taken; `None` if unlimited.
     pub fn open(self, used: i64) -> Option<i64> {
         self.total().map(|total| i64::from(total).saturating_sub(used))
     }
 
-    /// The number of slots; none if there is no limit.
+    /// Returns the number of slots; `None` if unlimited.
     pub fn total(self) -> Option<u32> {
         match self {
             Self::Unlimited => None,
@@ -110,21 +110,15 @@ pub struct PoolSpec {
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// What a task that waits as a sensor does with its slots.
-    #[serde(default)]
-    pub deferred: Deferred,
+    /// Whether a task that waits as a sensor keeps its slots, instead of giving them back (Airflow 2.7:
+    /// `include_deferred`). In JSON `deferred`: `"give_back"` or `"keep"`.
+    #[serde(default, rename = "deferred", with = "sensing_slots")]
+    pub sensing_keeps_slots: bool,
 }
 
-/// Whether sensing tasks of a pool keep their slots (Airflow 2.7: `include_deferred`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Deferred {
-    /// They give them back while they wait.
-    #[default]
-    GiveBack,
-    /// They keep them.
-    Keep,
+words! {
+    /// How [`PoolSpec::sensing_keeps_slots`] is written.
+    sensing_slots { GiveBack, Keep }
 }
 
 impl PoolSpec {
@@ -139,15 +133,15 @@ impl PoolSpec {
         {
             return Err(Invalid::TooLarge { what: "a pool", value: n.into() }.into());
         }
-        let (description, deferred) = (String::new(), Deferred::GiveBack);
-        Ok(Self { name: PoolName::new(name)?, slots, description, deferred })
+        let name = PoolName::new(name)?;
+        Ok(Self { name, slots, description: String::new(), sensing_keeps_slots: false })
     }
 
     setters! {
         /// Sets the description.
         described(description: impl Into<String>) { description = description.into() }
         /// Sets whether sensing tasks keep their slots.
-        deferred: Deferred;
+        sensing_keeps_slots: bool;
     }
 }
 
@@ -168,7 +162,7 @@ impl PoolRecord {
         Self { spec, used }
     }
 
-    /// `slots - used`, negative after a busy pool was shrunk; none if unlimited.
+    /// Returns `slots - used`, negative after a busy pool was shrunk; `None` if unlimited.
     pub fn open(&self) -> Option<i64> {
         self.spec.slots.open(self.used)
     }
@@ -186,16 +180,17 @@ pub struct PoolStats {
     pub queued: i64,
     /// Slots that tasks which may start now wait for.
     pub scheduled: i64,
-    /// Slots that sensing tasks would hold, whether or not they do.
-    pub deferred: i64,
-    /// `total - used`; none if unlimited.
+    /// Slots that sensing tasks would hold, whether or not they do. In JSON `deferred`, as in Airflow.
+    #[serde(rename = "deferred")]
+    pub sensing: i64,
+    /// `total - used`; `None` if unlimited.
     pub open: Option<i64>,
 }
 
 impl PoolStats {
     /// For stores: the sums they computed.
-    pub fn new(pool: &PoolRecord, running: i64, queued: i64, scheduled: i64, deferred: i64) -> Self {
-        Self { total: pool.spec.slots, running, queued, scheduled, deferred, open: pool.open() }
+    pub fn new(pool: &PoolRecord, running: i64, queued: i64, scheduled: i64, sensing: i64) -> Self {
+        Self { total: pool.spec.slots, running, queued, scheduled, sensing, open: pool.open() }
     }
 }
 

@@ -50,8 +50,8 @@ pub fn clip(length: Duration) -> Duration {
     Duration::new(length.as_secs().min(MAX_S), micros * 1_000)
 }
 
-/// The length of that many seconds, rounded to the microsecond and cut as by [`clip`]; none if negative, not
-/// finite or above 2^64.
+/// The length of that many seconds, rounded to the microsecond and cut as by [`clip`]; `None` if negative,
+/// not finite or above 2^64.
 ///
 /// # Examples
 ///
@@ -118,7 +118,7 @@ impl Visitor<'_> for Seconds {
     }
 }
 
-/// The same for `Option<Duration>`; none is `null`, or a field left out with `#[serde(default)]`.
+/// The same for `Option<Duration>`; `None` is `null`, or a field left out with `#[serde(default)]`.
 ///
 /// # Examples
 ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::admission::{Deferral, Need, Plan, Planner, Policy, ReasonKind};
+use crate::admission::{Deferral, Need, Plan, Planner, Policy};
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
 use crate::lease::LeaseRef;
@@ -98,13 +98,12 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// How many ready tasks were left waiting, by the kind of reason; kinds that none has are left out.
+    /// How many ready tasks were left waiting, by the name of the reason; names that none has are left out.
     ///
     /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
-    /// use stationmaster::admission::ReasonKind;
     /// use stationmaster::ops::AdmitOrder;
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
@@ -117,13 +116,13 @@ impl Admission {
     ///     tx.enqueue(from_micros(0), &tasks)?;
     ///     tx.admit(from_micros(0), &order)
     /// })?;
-    /// assert_eq!(admission.deferred_by_kind(), [(ReasonKind::BudgetSpent, 2)].into());
+    /// assert_eq!(admission.deferred_by_kind(), [("budget_spent", 2)].into());
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn deferred_by_kind(&self) -> BTreeMap<ReasonKind, u64> {
+    pub fn deferred_by_kind(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = BTreeMap::new();
         for deferral in &self.deferrals {
-            *counts.entry(deferral.reason.kind()).or_default() += deferral.tasks;
+            *counts.entry(deferral.reason.name()).or_default() += deferral.tasks;
         }
         counts
     }

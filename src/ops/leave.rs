@@ -11,7 +11,7 @@ use crate::id::RunId;
 use crate::run::{RunClose, RunKey, RunStatus};
 use crate::store::contract::{Move, StateSet};
 use crate::store::{Moved, Tx};
-use crate::task::{AttemptRuns, TaskRecord, TaskState, attempt_run_id};
+use crate::task::{TaskRecord, TaskState, attempt_run_id};
 
 /// A task as it was read, and its decided move.
 pub(super) type Leaving = (TaskRecord, Move);
@@ -37,7 +37,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -
 /// The end of the run under which the task's present attempt is recorded, if this move ends the attempt.
 fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<RunClose>> {
     let under_way = matches!(was.state, TaskState::Running | TaskState::Sensing);
-    if was.attempt_runs == AttemptRuns::Off || !under_way || to.to == TaskState::Sensing {
+    if !was.attempt_runs || !under_way || to.to == TaskState::Sensing {
         return Ok(None);
     }
     let status = match to.to {

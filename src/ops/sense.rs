@@ -10,7 +10,6 @@ use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::pool::Deferred;
 use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
 use crate::store::contract::{EventNote, Move, StateSet};
 use crate::store::{Moved, Tx};
@@ -102,7 +101,7 @@ fn keeping_pools<'a>(
     let names: HashSet<&PoolName> = tasks.map(|task| &task.lane.pool).collect();
     let names: Vec<PoolName> = names.into_iter().cloned().collect();
     let pools = tx.raw().pools(&names)?.into_iter().flatten();
-    Ok(pools.filter(|pool| pool.spec.deferred == Deferred::Keep).map(|pool| pool.spec.name).collect())
+    Ok(pools.filter(|pool| pool.spec.sensing_keeps_slots).map(|pool| pool.spec.name).collect())
 }
 
 impl Tx<'_> {

@@ -9,7 +9,7 @@ use super::driver::{Report, Service};
 use super::incarnation;
 use super::observer::metrics::{ADMISSION_CONFLICTS, DEFERRED, GRANTED, PROMOTED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
-use crate::admission::{Policy, ReasonKind};
+use crate::admission::{Policy, Reason};
 use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
@@ -238,9 +238,9 @@ impl Reported for Admitted<'_> {
         for task in granted {
             to.seconds(&WAIT_SECONDS, &[], time::since(self.now, task.ready_at));
         }
-        for kind in ReasonKind::ALL {
-            let of_kind = deferrals.iter().filter(|deferral| deferral.reason.kind() == kind);
-            to.gauge(&DEFERRED, &[("reason", kind.as_str())], of_kind.map(|deferral| deferral.tasks).sum());
+        for name in Reason::NAMES {
+            let of_name = deferrals.iter().filter(|deferral| deferral.reason.name() == name);
+            to.gauge(&DEFERRED, &[("reason", name)], of_name.map(|deferral| deferral.tasks).sum());
         }
     }
 

@@ -1,6 +1,7 @@
 //! What tests of stores and hosts need, beside the conformance suite. Feature `testing`.
 
 pub mod conformance;
+pub mod core;
 mod fault;
 pub mod history;
 mod raw;

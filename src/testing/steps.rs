@@ -16,10 +16,10 @@ use crate::ops::{EarlyStop, Silence};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
-use crate::shard::ShardLimit;
+use crate::shard::DEFAULT_CODES;
 use crate::store::Tx;
 use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
-use crate::task::{AttemptRuns, LeaseLoss, NewTask, TaskRecord, TaskState};
+use crate::task::{LeaseLoss, NewTask, TaskRecord, TaskState};
 use crate::time::from_micros;
 use chrono::{DateTime, Utc};
 
@@ -58,7 +58,7 @@ fn tasks() -> Vec<NewTask> {
         let task = NewTask::new(key(name)).pool("p".try_into().unwrap()).limit("tenant".try_into().unwrap());
         match name {
             "later" => task.not_before(at(5)),
-            "recorded" => task.attempt_runs(AttemptRuns::Record),
+            "recorded" => task.record_attempts(true),
             "c" => task.retry(retry.clone()).lease_loss(LeaseLoss::Fail),
             "h" => task.lease_loss(LeaseLoss::Requeue { at_most: 3 }).limit("key".try_into().unwrap()),
             _ => task,
@@ -192,5 +192,5 @@ pub fn life() -> Vec<Step> {
 }
 
 fn worker() -> Worker {
-    Worker::new("worker".try_into().unwrap(), ShardLimit::default(), NonZeroU32::MIN, at(50)).incarnation(5)
+    Worker::new("worker".try_into().unwrap(), DEFAULT_CODES, NonZeroU32::MIN, at(50)).incarnation(5)
 }

@@ -5,7 +5,7 @@ use stationmaster::admission::{Policy, Reason};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::PoolName;
 use stationmaster::ops::Mark;
-use stationmaster::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
+use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::{PoolDeletion, StoreExt};
 use stationmaster::{TaskRecord, TaskState};
@@ -94,9 +94,9 @@ fn tasks_of_a_deleted_pool_keep_a_reason_and_come_back_with_it() {
 
 #[test]
 fn statistics_are_sums_of_slots() {
-    for (deferred, open) in [(Deferred::GiveBack, 40 - 2 - 3), (Deferred::Keep, 40 - 2 - 3 - 5)] {
+    for (keeps, open) in [(false, 40 - 2 - 3), (true, 40 - 2 - 3 - 5)] {
         on_every_store(|scene| {
-            let pool = PoolSpec::new("db", Slots::Limited(40)).unwrap().deferred(deferred);
+            let pool = PoolSpec::new("db", Slots::Limited(40)).unwrap().sensing_keeps_slots(keeps);
             scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
             scene.put(0, &[db("running", 2), db("sensing", 5), db("ended", 6)]);
             let granted = scene.tick(0, &Policy::Backfill).granted;
@@ -121,7 +121,7 @@ fn statistics_are_sums_of_slots() {
 #[test]
 fn kept_slots_come_back_when_the_sensing_task_is_ended() {
     on_every_store(|scene| {
-        let pool = PoolSpec::new("db", Slots::Limited(2)).unwrap().deferred(Deferred::Keep);
+        let pool = PoolSpec::new("db", Slots::Limited(2)).unwrap().sensing_keeps_slots(true);
         scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
         scene.put(0, &[db("waits", 2), db("next", 1)]);
         let granted = scene.tick(0, &Policy::Backfill).granted;

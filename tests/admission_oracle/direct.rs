@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use stationmaster::TaskNo;
 use stationmaster::admission::limits::LimitRecord;
-use stationmaster::admission::{Candidate, Lane, LaneKey, LaneNo, Need, OrderKey, Plan, Planner};
 use stationmaster::pool::{PoolRecord, PoolSpec};
+use stationmaster::store::contract::{Candidate, Lane, LaneKey, LaneNo, OrderKey};
+use stationmaster::testing::core::{Planned, plan};
 
 use crate::oracle::walk;
 use crate::world::World;
 
-/// Drives the planner as a service does, with pages no longer than `longest_page`. Answers the plan and how many
-/// candidates it read.
-fn plan(world: &World, numbers: &[TaskNo], longest_page: usize) -> (Plan, usize) {
+/// Plans as a tick does, with pages no longer than `longest_page`. Returns the plan and how many candidates it read.
+fn planned(world: &World, numbers: &[TaskNo], longest_page: usize) -> (Planned, usize) {
     let mut lanes: BTreeMap<&LaneKey, Vec<OrderKey>> = BTreeMap::new();
     for (at, task) in world.waiting.iter().enumerate() {
         lanes.entry(&task.lane).or_default().push(world.order(at, numbers[at]));
@@ -32,42 +32,30 @@ fn plan(world: &World, numbers: &[TaskNo], longest_page: usize) -> (Plan, usize)
     let limits = limits.map(|(key, max)| LimitRecord::new(key.clone(), Some(*max), world.used_limit(key)));
     let limits: Vec<_> = limits.collect();
 
-    let mut planner = Planner::new(world.budget, rows).policy(&world.policy, world.now);
     let mut read = 0;
-    loop {
-        match planner.need() {
-            Need::Capacity { .. } => planner.feed_capacity(&pools, &limits),
-            Need::Candidates(pages) => {
-                let mut shorter = pages.clone();
-                let mut candidates = Vec::new();
-                for page in &mut shorter {
-                    page.limit = page.limit.min(longest_page);
-                    let after = |order: &&OrderKey| page.after.is_none_or(|after| **order > after);
-                    let orders = by_no[&page.lane].iter().filter(after).take(page.limit);
-                    candidates.extend(orders.map(|order| {
-                        let at = numbers.iter().position(|number| *number == order.no).unwrap();
-                        let candidate = Candidate::new(page.lane, *order);
-                        if page.with_ready_at {
-                            candidate.ready_at(world.waiting[at].ready_at)
-                        } else {
-                            candidate
-                        }
-                    }));
-                }
-                read += candidates.len();
-                planner.feed_candidates(&shorter, &candidates);
-            }
-            Need::Nothing => return (planner.finish(), read),
-            other => panic!("the planner asked for {other:?}"),
+    let plan = plan(&world.policy, world.now, world.budget, rows, &pools, &limits, |pages| {
+        let mut candidates = Vec::new();
+        for page in pages {
+            page.limit = page.limit.min(longest_page);
+            let after = |order: &&OrderKey| page.after.is_none_or(|after| **order > after);
+            let orders = by_no[&page.lane].iter().filter(after).take(page.limit);
+            candidates.extend(orders.map(|order| {
+                let at = numbers.iter().position(|number| *number == order.no).unwrap();
+                let candidate = Candidate::new(page.lane, *order);
+                if page.with_ready_at { candidate.ready_at(world.waiting[at].ready_at) } else { candidate }
+            }));
         }
-    }
+        read += candidates.len();
+        candidates
+    });
+    (plan, read)
 }
 
 /// Compares the plan with the walk, and what it read with what it admitted.
 pub(crate) fn check(world: &World, longest_page: usize) {
     let numbers: Vec<TaskNo> = (1..).map(TaskNo).take(world.waiting.len()).collect();
     let expected = walk(world, &numbers);
-    let (plan, read) = plan(world, &numbers, longest_page);
+    let (plan, read) = planned(world, &numbers, longest_page);
     let admitted: Vec<usize> = plan.admit.iter().map(|task| task.order.no.0 as usize - 1).collect();
     assert_eq!(admitted, expected.admitted, "{world:?}");
     let left: BTreeMap<LaneKey, _> =
@@ -91,27 +79,20 @@ fn a_reservation_reads_one_task_of_each_refused_lane() {
         Lane::new(LaneNo(no), LaneKey::new("p".try_into().unwrap(), slots, vec![]), 1_000_000)
     };
     let policy = Policy::Reserve { after: Duration::from_micros(5) };
-    let mut planner =
-        Planner::new(512, vec![lane(1, 2), lane(2, 3), lane(3, 4)]).policy(&policy, from_micros(9));
+    let lanes = vec![lane(1, 2), lane(2, 3), lane(3, 4)];
     let pool = PoolRecord::new(PoolSpec::new("p", Slots::Limited(9)).unwrap(), 8);
     let (mut read, mut requests) = (0, 0);
-    let plan = loop {
-        match planner.need() {
-            Need::Capacity { .. } => planner.feed_capacity(std::slice::from_ref(&pool), &[]),
-            Need::Candidates(pages) => {
-                assert!(pages.iter().all(|page| page.limit == 1 && page.with_ready_at));
-                let heads = pages.iter().map(|page| {
-                    let order = OrderKey::new(0, from_micros(0), None, TaskNo(page.lane.0));
-                    Candidate::new(page.lane, order).ready_at(from_micros(4))
-                });
-                let heads: Vec<Candidate> = heads.collect();
-                read += heads.len();
-                requests += 1;
-                planner.feed_candidates(&pages, &heads);
-            }
-            _ => break planner.finish(),
-        }
-    };
+    let plan = plan(&policy, from_micros(9), 512, lanes, &[pool], &[], |pages| {
+        assert!(pages.iter().all(|page| page.limit == 1 && page.with_ready_at));
+        let heads = pages.iter().map(|page| {
+            let order = OrderKey::new(0, from_micros(0), None, TaskNo(page.lane.0));
+            Candidate::new(page.lane, order).ready_at(from_micros(4))
+        });
+        let heads: Vec<Candidate> = heads.collect();
+        read += heads.len();
+        requests += 1;
+        heads
+    });
     assert_eq!((read, requests), (3, 1));
     assert!(plan.admit.is_empty());
 }

@@ -42,7 +42,7 @@ fn ten_thousand_random_worlds() {
         let world = world::random(number);
         direct::check(&world, 1 + number as usize % 40);
         let numbers: Vec<TaskNo> = (1..).map(TaskNo).take(world.waiting.len()).collect();
-        reasons.extend(oracle::walk(&world, &numbers).left.values().map(|(_, reason)| reason.kind()));
+        reasons.extend(oracle::walk(&world, &numbers).left.values().map(|(_, reason)| reason.name()));
     }
     assert_eq!(reasons.len(), 6, "the worlds show every reason of these policies: {reasons:?}");
 }

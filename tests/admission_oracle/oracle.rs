@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use stationmaster::TaskNo;
-use stationmaster::admission::{LaneKey, Policy, Reason};
+use stationmaster::admission::{Policy, Reason};
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::Slots;
+use stationmaster::store::contract::LaneKey;
 
 use crate::world::World;
 

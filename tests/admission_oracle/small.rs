@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use stationmaster::admission::{LaneKey, Policy};
+use stationmaster::admission::Policy;
 use stationmaster::pool::Slots;
+use stationmaster::store::contract::LaneKey;
 use stationmaster::time::from_micros;
 
 use crate::world::{Waiting, World, limit_key, pool_name};

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use stationmaster::admission::Policy;
 use stationmaster::admission::limits::LimitSpec;
-use stationmaster::admission::{LaneKey, Policy};
 use stationmaster::ops::AdmitOrder;
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::contract::LaneKey;
 use stationmaster::store::{Inserted, Store, StoreExt, Tx};
 use stationmaster::{NewTask, Result, TaskKey, TaskNo};
 

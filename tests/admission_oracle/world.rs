@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::TaskNo;
-use stationmaster::admission::{LaneKey, OrderKey, Policy, rank};
+use stationmaster::admission::{Ageing, Policy};
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::Slots;
+use stationmaster::store::contract::{LaneKey, OrderKey};
 use stationmaster::time::from_micros;
 
 /// A ready task.
@@ -37,7 +38,7 @@ impl World {
     /// The place of a waiting task in the order, where it has this number.
     pub(crate) fn order(&self, at: usize, no: TaskNo) -> OrderKey {
         let task = &self.waiting[at];
-        OrderKey::new(rank(task.priority), task.logical_date, task.map_index, no)
+        OrderKey::new(Ageing::None.rank(task.priority, task.ready_at), task.logical_date, task.map_index, no)
     }
 
     /// Slots of a pool that its leased tasks hold.

@@ -18,7 +18,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
 use stationmaster::store::{Inserted, Moved, Store, StoreExt};
-use stationmaster::task::{AttemptRuns, LeaseLoss};
+use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 
 use crate::respawn::say;
@@ -100,7 +100,7 @@ impl Workload {
                     .pool_slots(1 + n as u32 % 3)
                     .retry(retry.clone())
                     .lease_loss(LeaseLoss::Requeue { at_most: 1000 })
-                    .attempt_runs(AttemptRuns::Record);
+                    .record_attempts(true);
                 if n % 4 == 0 { task.limit(database.clone()) } else { task }
             })
             .collect();

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use recorder::{Panicking, Recorder, Told};
-use stationmaster::admission::ReasonKind;
+use stationmaster::admission::Reason;
 use stationmaster::service::Observer;
 use world::{Op, World, ops};
 
@@ -37,10 +37,10 @@ proptest! {
         let truth = world.whole_truth();
         prop_assert_eq!(&told.counters, &truth.counters);
 
-        let deferred: BTreeMap<String, f64> = ReasonKind::ALL
+        let deferred: BTreeMap<String, f64> = Reason::NAMES
             .into_iter()
-            .map(|kind| (kind, told.gauges.get(&format!("stationmaster_deferred{{reason={:?}}}", kind.as_str()))))
-            .filter_map(|(kind, value)| Some((kind.as_str().to_owned(), *value.filter(|value| **value > 0.0)?)))
+            .map(|name| (name, told.gauges.get(&format!("stationmaster_deferred{{reason={name:?}}}"))))
+            .filter_map(|(name, value)| Some((name.to_owned(), *value.filter(|value| **value > 0.0)?)))
             .collect();
         prop_assert_eq!(deferred, truth.deferred);
 

@@ -318,7 +318,7 @@ impl World {
                     self.truth.deferred = admission
                         .deferred_by_kind()
                         .into_iter()
-                        .map(|(kind, tasks)| (kind.as_str().to_owned(), tasks as f64))
+                        .map(|(name, tasks)| (name.to_owned(), tasks as f64))
                         .collect();
                     self.leases.extend(admission.granted.iter().map(TaskRecord::lease_ref));
                 }

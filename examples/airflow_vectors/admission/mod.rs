@@ -51,7 +51,7 @@ fn number(stats: &PoolStats, what: &str) -> Result<Option<i64>, String> {
         "total" => stats.total.total().map(i64::from),
         "running" => Some(stats.running),
         "queued" => Some(stats.queued),
-        "deferred" => Some(stats.deferred),
+        "deferred" => Some(stats.sensing),
         "scheduled" => Some(stats.scheduled),
         "open" => stats.open,
         other => return Err(format!("unknown statistic {other}")),

@@ -19,7 +19,7 @@ use stationmaster::admission::{AirflowWindow, Policy};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::ops::{Admission, AdmitOrder, Mark, Registered};
-use stationmaster::pool::{Deferred, PoolSpec, PoolStats, Slots};
+use stationmaster::pool::{PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::{Moved, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -119,8 +119,8 @@ impl<'a> Scene<'a> {
 
     fn pools(&self, size: impl Fn(i64) -> Slots) -> Result<Vec<PoolSpec>> {
         let pools = self.row.pools.iter().map(|pool| {
-            let deferred = if pool.include_deferred { Deferred::Keep } else { Deferred::GiveBack };
-            Ok(PoolSpec::new(pool_name(&pool.name)?, size(pool.slots))?.deferred(deferred))
+            Ok(PoolSpec::new(pool_name(&pool.name)?, size(pool.slots))?
+                .sensing_keeps_slots(pool.include_deferred))
         });
         pools.collect()
     }

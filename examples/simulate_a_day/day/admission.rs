@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::{Deferral, ReasonKind};
+use stationmaster::admission::{Deferral, Reason};
 use stationmaster::store::StoreExt;
 use stationmaster::{LeaseRef, TaskRecord, time};
 
@@ -48,7 +48,7 @@ impl Day<'_> {
         {
             return Ok(());
         }
-        let would_fit = |deferral: &Deferral| deferral.reason.kind() == ReasonKind::BudgetSpent;
+        let would_fit = |deferral: &Deferral| matches!(deferral.reason, Reason::BudgetSpent { .. });
         if self.asker.admit(now, 0)?.deferrals.iter().any(would_fit) {
             self.ledger.violation(now, "a task fits, and no admitter was told".into());
         }

@@ -18,7 +18,7 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::clock::{Clock, ManualClock};
 use stationmaster::id::Holder;
 use stationmaster::ops::EarlyStop;
-use stationmaster::pool::{Deferred, PoolSpec};
+use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
@@ -197,7 +197,7 @@ impl<'a> Day<'a> {
             runs: Runs::new(workload),
             keeping: pools
                 .iter()
-                .filter(|pool| pool.deferred == Deferred::Keep)
+                .filter(|pool| pool.sensing_keeps_slots)
                 .map(|pool| pool.name.as_str())
                 .collect(),
             orphans: BTreeSet::new(),

@@ -17,7 +17,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::lane::rank;
 use crate::time;
 
 /// How the priority of a task grows while it waits.
@@ -68,7 +67,7 @@ impl Ageing {
     /// out there are equal in rank, and the date decides.
     pub fn rank(self, priority: i32, since: DateTime<Utc>) -> i64 {
         let Self::Linear { period } = self else {
-            return rank(priority);
+            return -i64::from(priority);
         };
         let ahead = i128::from(priority) * i128::from(time::duration_micros(period));
         let rank = i128::from(time::micros(since)) - ahead;

@@ -11,7 +11,7 @@ use crate::pool::{PoolRecord, Slots};
 #[derive(Debug)]
 pub(super) struct PoolWork {
     pub(super) name: PoolName,
-    /// None if the pool does not exist.
+    /// `None` if the pool does not exist.
     pub(super) slots: Option<Slots>,
     used: i64,
     pub(super) taken: u64,
@@ -55,7 +55,7 @@ impl PoolWork {
         self.used = pool.used;
     }
 
-    /// Slots left by this tick; none if unlimited or unknown.
+    /// Slots left by this tick; `None` if unlimited or unknown.
     pub(super) fn open(&self) -> Option<i64> {
         self.slots
             .and_then(|slots| slots.open(self.used))

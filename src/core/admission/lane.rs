@@ -56,7 +56,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OrderKey {
-    /// From [`rank`].
+    /// From [`Ageing::rank`](crate::admission::Ageing::rank).
     pub rank: i64,
     /// Earlier first, in whole microseconds.
     pub logical_date: DateTime<Utc>,
@@ -71,11 +71,6 @@ impl OrderKey {
     pub fn new(rank: i64, logical_date: DateTime<Utc>, map_index: Option<u32>, no: TaskNo) -> Self {
         Self { rank, logical_date, map_index, no }
     }
-}
-
-/// The first order criterion of a task, smaller first.
-pub fn rank(priority: i32) -> i64 {
-    -i64::from(priority)
 }
 
 /// A ready task, as far as the planner needs to know it.

@@ -90,10 +90,8 @@ pub fn free(name: &str) -> Result<LimitKey, IdError> {
 }
 
 /// What a limit key counts, if a function of this module made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Scope {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
     /// [`workflow`].
     Workflow,
     /// [`run`].
@@ -107,20 +105,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// What this key counts; none for a key of the host's own making.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use stationmaster::TaskKey;
-    /// use stationmaster::admission::limits::{self, Scope};
-    /// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?;
-    /// assert_eq!(Scope::of(&limits::task_in_run(&key)?), Some(Scope::TaskInRun));
-    /// assert_eq!(Scope::of(&limits::free("db")?), Some(Scope::Free));
-    /// assert_eq!(Scope::of(&"db".try_into()?), None);
-    /// # Ok::<(), stationmaster::id::IdError>(())
-    /// ```
-    pub fn of(key: &LimitKey) -> Option<Self> {
+    /// What this key counts; `None` for a key of the host's own making.
+    pub(super) fn of(key: &LimitKey) -> Option<Self> {
         match key.as_str().split_once(':')?.0 {
             "workflow" => Some(Self::Workflow),
             "run" => Some(Self::Run),
@@ -184,7 +170,7 @@ impl LimitSpec {
 pub struct LimitRecord {
     /// What it counts.
     pub key: LimitKey,
-    /// The most tasks at once; none if tasks carry the key but no limit is defined for it.
+    /// The most tasks at once; `None` if tasks carry the key but no limit is defined for it.
     pub max: Option<u32>,
     /// Tasks with a lease that carry the key.
     pub used: i64,
@@ -196,7 +182,7 @@ impl LimitRecord {
         Self { key, max, used }
     }
 
-    /// How many more tasks it lets in; negative after it was lowered; none if it limits nothing.
+    /// How many more tasks it lets in; negative after it was lowered; `None` if it limits nothing.
     pub fn open(&self) -> Option<i64> {
         self.max.map(|max| i64::from(max).saturating_sub(self.used))
     }

@@ -16,7 +16,7 @@
 
 mod ageing;
 mod capacity;
-mod lane;
+pub(crate) mod lane;
 pub mod limits;
 mod plan;
 mod planner;
@@ -25,8 +25,8 @@ mod verdict;
 mod window;
 
 pub use ageing::Ageing;
-pub use lane::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey, rank};
-pub use plan::{Need, Plan};
-pub use planner::Planner;
+pub(crate) use lane::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
+pub(crate) use plan::{Need, Plan};
+pub(crate) use planner::Planner;
 pub use policy::{AirflowWindow, Policy};
-pub use verdict::{Deferral, Reason, ReasonKind};
+pub use verdict::{Deferral, Reason};

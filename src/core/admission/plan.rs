@@ -6,8 +6,7 @@ use crate::id::{LimitKey, PoolName};
 
 /// What a [`super::Planner`] must be fed next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Need {
+pub(crate) enum Need {
     /// The state of these pools and limits: [`super::Planner::feed_capacity`].
     Capacity {
         /// Pools; one that does not exist is left out of the answer.
@@ -28,12 +27,11 @@ pub enum Need {
 
 /// What a tick should commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The tasks to be admitted, in order.
-    pub admit: Vec<Candidate>,
+    pub(crate) admit: Vec<Candidate>,
     /// The ready tasks left waiting, by lane.
-    pub deferrals: Vec<Deferral>,
+    pub(crate) deferrals: Vec<Deferral>,
     /// Those of [`super::AirflowWindow::missing`] that were met, in order of the keys.
-    pub missing: Vec<LimitKey>,
+    pub(crate) missing: Vec<LimitKey>,
 }

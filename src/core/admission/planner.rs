@@ -12,7 +12,7 @@ use super::limits::LimitRecord;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
 use super::verdict::{Deferral, Reason};
-use super::window::{Look, Window};
+use super::window::Window;
 use crate::pool::PoolRecord;
 use crate::time;
 
@@ -20,32 +20,8 @@ use crate::time;
 const SMALLEST_PAGE: usize = 16;
 
 /// Plans one tick. It reads nothing itself: ask [`Self::need`], feed it, ask again, then [`Self::finish`].
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::admission::{Candidate, Lane, LaneKey, LaneNo, Need, OrderKey, Planner};
-/// use stationmaster::lease::TaskNo;
-/// use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-/// use stationmaster::time::from_micros;
-///
-/// let pool = PoolRecord::new(PoolSpec::new("db", Slots::Limited(1))?, 0);
-/// let lane = LaneKey::new("db".try_into()?, 1, vec![]);
-/// let mut planner = Planner::new(10, vec![Lane::new(LaneNo(1), lane, 2)]);
-///
-/// assert!(matches!(planner.need(), Need::Capacity { .. }));
-/// planner.feed_capacity(&[pool], &[]);
-/// while let Need::Candidates(pages) = planner.need() {
-///     let order = OrderKey::new(0, from_micros(0), None, TaskNo(7));
-///     planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);
-/// }
-/// let plan = planner.finish();
-/// assert_eq!(plan.admit[0].order.no, TaskNo(7));
-/// assert_eq!(plan.deferrals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
 #[derive(Debug)]
-pub struct Planner {
+pub(crate) struct Planner {
     budget: usize,
     rule: Rule,
     lanes: Vec<LaneWork>,
@@ -81,21 +57,15 @@ pub(super) struct LaneWork {
     /// How many of its tasks were read.
     read: u64,
     admitted: u64,
-    source: Source,
+    /// All its ready tasks were read.
+    is_drained: bool,
     /// Its head was refused: this tick admits nothing more from it.
     is_left: bool,
 }
 
-/// Whether a lane may have ready tasks that were not read yet.
-#[derive(Debug, PartialEq, Eq)]
-enum Source {
-    More,
-    Drained,
-}
-
 impl Planner {
     /// A planner that admits at most `budget` tasks out of these lanes, by [`Policy::Backfill`].
-    pub fn new(budget: usize, lanes: Vec<Lane>) -> Self {
+    pub(crate) fn new(budget: usize, lanes: Vec<Lane>) -> Self {
         let mut pools = Interner::default();
         let mut limits = Interner::default();
         let lanes: Vec<LaneWork> = lanes
@@ -109,7 +79,7 @@ impl Planner {
                 last: None,
                 read: 0,
                 admitted: 0,
-                source: Source::More,
+                is_drained: false,
                 is_left: false,
             })
             .collect();
@@ -130,7 +100,7 @@ impl Planner {
 
     /// Plans by this policy, in a tick at this instant. To be called before the first [`Self::need`].
     #[must_use]
-    pub fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
+    pub(crate) fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
         self.rule = match policy {
             Policy::Backfill => Rule::Backfill,
             Policy::Reserve { after } => Rule::Reserve { after: *after, now },
@@ -140,7 +110,7 @@ impl Planner {
     }
 
     /// What must be fed next. Admits as far as it can on what it was fed before.
-    pub fn need(&mut self) -> Need {
+    pub(crate) fn need(&mut self) -> Need {
         if self.lanes.is_empty() {
             return Need::Nothing;
         }
@@ -176,7 +146,7 @@ impl Planner {
     }
 
     /// Supplies what [`Need::Capacity`] and [`Need::AllPools`] ask for.
-    pub fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
+    pub(crate) fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
         if let Rule::Window(window) = &mut self.rule {
             window.fit(pools);
         }
@@ -200,7 +170,7 @@ impl Planner {
     }
 
     /// Supplies what [`Need::Candidates`] asks for: the tasks of each page in order, the pages in any order.
-    pub fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
+    pub(crate) fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
         let had = pages.iter().filter_map(|page| self.by_no.get(&page.lane).map(|at| (*at, page.limit)));
         let had: Vec<_> = had.map(|(at, limit)| (at, limit, self.lanes[at].buffer.len())).collect();
         for candidate in candidates {
@@ -214,8 +184,10 @@ impl Planner {
             let got = work.buffer.len() - had;
             work.read += got as u64;
             if got < limit || work.read >= work.lane.ready {
-                work.source = Source::Drained;
+                work.is_drained = true;
             }
+            // A lane that had candidates left is in the heap already, by its head; those that were filled up
+            // with it must not be there twice.
             if had == 0
                 && let Some(head) = work.buffer.front()
             {
@@ -225,7 +197,7 @@ impl Planner {
     }
 
     /// The plan.
-    pub fn finish(mut self) -> Plan {
+    pub(crate) fn finish(mut self) -> Plan {
         let mut plan = Plan::default();
         for at in 0..self.lanes.len() {
             let work = &self.lanes[at];
@@ -276,7 +248,7 @@ impl Planner {
                     work.is_left = true;
                     return;
                 }
-                window.look(work, &mut self.pools, &mut self.limits, budget_left) == Look::Admit
+                window.look(work, &mut self.pools, &mut self.limits, budget_left)
             }
             Rule::Backfill | Rule::Reserve { .. } => {
                 if !self.walk_admits(at) {
@@ -298,7 +270,7 @@ impl Planner {
         }
         if let Some(next) = work.buffer.front() {
             self.heap.push(Reverse((next.order, at)));
-        } else if work.source == Source::More {
+        } else if !work.is_drained {
             self.hungry.push(at);
         }
     }
@@ -328,6 +300,10 @@ impl Planner {
     /// not each follow with a request of their own, what they have left is filled up to a share that doubles
     /// with each request.
     fn pages(&mut self) -> Vec<LanePage> {
+        // A page costs the store a search, a request costs a round trip, and a row that is read and not
+        // admitted is waste. One page per task would be thousands of round trips; a whole budget for each of
+        // thousands of lanes would read the backlog. Twice the budget, shared, is enough for most ticks in
+        // one request: lanes differ, and what one does not use another may.
         let mut asking = std::mem::take(&mut self.hungry);
         asking.retain(|&at| self.can_use_head(at));
         if asking.is_empty() {
@@ -343,6 +319,10 @@ impl Planner {
         if self.requests == 0 {
             first = (total / hungry).max(SMALLEST_PAGE);
         } else {
+            // The lanes that ask have shown that they can use what they get, so `first` stays unbounded: they
+            // are bounded by their room alone. The others still have some candidates. Each would come to its
+            // end in a request of its own, n lanes in n round trips; filled up on this occasion by doubling
+            // shares, they need about log2(n) requests together.
             let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
             asking.extend(others);
             more = (total / asking.len()).max(SMALLEST_PAGE);
@@ -354,6 +334,7 @@ impl Planner {
             let share = if place < hungry { first } else { more };
             let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
             let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
+            // A lane whose counter says 0 is looked at once all the same.
             let page = LanePage::new(work.lane.no, work.last, room.min(unread.max(1)));
             (page.limit > 0).then(|| page.with_ready_at(with_ready_at))
         };
@@ -363,7 +344,7 @@ impl Planner {
     /// Whether a lane still has candidates, but may need more than these.
     fn may_run_out(&self, at: usize) -> bool {
         let work = &self.lanes[at];
-        !work.is_left && work.source == Source::More && !work.buffer.is_empty() && self.can_use_head(at)
+        !work.is_left && !work.is_drained && !work.buffer.is_empty() && self.can_use_head(at)
     }
 
     fn can_use_head(&self, at: usize) -> bool {
@@ -403,5 +384,30 @@ impl Planner {
         self.pools[work.pool]
             .refusal(work.lane.key.slots)
             .or_else(|| work.limits.iter().find_map(|limit| self.limits[*limit].refusal()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::LaneKey;
+    use crate::lease::TaskNo;
+    use crate::pool::{PoolSpec, Slots};
+
+    #[test]
+    fn is_fed_what_it_asks_for_and_ends_in_a_plan() {
+        let pool = PoolRecord::new(PoolSpec::new("db", Slots::Limited(1)).unwrap(), 0);
+        let lane = LaneKey::new("db".try_into().unwrap(), 1, vec![]);
+        let mut planner = Planner::new(10, vec![Lane::new(LaneNo(1), lane, 2)]);
+
+        assert!(matches!(planner.need(), Need::Capacity { .. }));
+        planner.feed_capacity(&[pool], &[]);
+        while let Need::Candidates(pages) = planner.need() {
+            let order = OrderKey::new(0, time::from_micros(0), None, TaskNo(7));
+            planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);
+        }
+        let plan = planner.finish();
+        assert_eq!(plan.admit[0].order.no, TaskNo(7));
+        assert_eq!(plan.deferrals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
     }
 }

@@ -91,8 +91,9 @@ pub struct AirflowWindow {
     /// How many tasks a round looks at (Airflow: `max_tis_per_query`, 16). Zero admits nothing.
     pub max_tis: usize,
     /// Workflows ([`crate::admission::limits::workflow`]) that have limits on tasks and whose definition is
-    /// gone. The tick admits none of their tasks; those that it met are told in [`super::Plan::missing`], and
-    /// the host fails all their scheduled tasks, as Airflow does.
+    /// gone. The tick admits none of their tasks. Those that it met are in
+    /// [`Admission::missing`](crate::ops::Admission::missing), and the host fails all their scheduled tasks, as
+    /// Airflow does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<LimitKey>,
 }

@@ -106,78 +106,38 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A [`Reason`] without its numbers, to count by: [`crate::ops::Admission::deferred_by_kind`].
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::admission::{Reason, ReasonKind};
-/// let reason = Reason::BudgetSpent { budget: 512 };
-/// assert_eq!(reason.kind(), ReasonKind::BudgetSpent);
-/// assert_eq!(reason.kind().as_str(), "budget_spent");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ReasonKind {
-    /// [`Reason::PoolUnknown`].
-    PoolUnknown,
-    /// [`Reason::NeverFits`].
-    NeverFits,
-    /// [`Reason::PoolFull`].
-    PoolFull,
-    /// [`Reason::LimitReached`].
-    LimitReached,
-    /// [`Reason::WorkflowMissing`].
-    WorkflowMissing,
-    /// [`Reason::Reserved`].
-    Reserved,
-    /// [`Reason::OutsideWindow`].
-    OutsideWindow,
-    /// [`Reason::BudgetSpent`].
-    BudgetSpent,
-}
-
-impl ReasonKind {
-    /// Every kind.
-    pub const ALL: [Self; 8] = [
-        Self::PoolUnknown,
-        Self::NeverFits,
-        Self::PoolFull,
-        Self::LimitReached,
-        Self::WorkflowMissing,
-        Self::Reserved,
-        Self::OutsideWindow,
-        Self::BudgetSpent,
+impl Reason {
+    /// Every name, in the order in which the reasons are looked for.
+    pub const NAMES: [&'static str; 8] = [
+        "pool_unknown",
+        "never_fits",
+        "pool_full",
+        "limit_reached",
+        "workflow_missing",
+        "reserved",
+        "outside_window",
+        "budget_spent",
     ];
 
-    /// The name in JSON, which also serves as a label of metrics.
-    pub fn as_str(self) -> &'static str {
+    /// Returns the name in JSON, which also serves as a label of metrics: the reason without its numbers, to
+    /// count by.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::admission::Reason;
+    /// assert_eq!(Reason::BudgetSpent { budget: 512 }.name(), "budget_spent");
+    /// ```
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::PoolUnknown => "pool_unknown",
-            Self::NeverFits => "never_fits",
-            Self::PoolFull => "pool_full",
-            Self::LimitReached => "limit_reached",
-            Self::WorkflowMissing => "workflow_missing",
-            Self::Reserved => "reserved",
-            Self::OutsideWindow => "outside_window",
-            Self::BudgetSpent => "budget_spent",
-        }
-    }
-}
-
-impl Reason {
-    /// What kind of reason it is.
-    pub fn kind(&self) -> ReasonKind {
-        match self {
-            Self::PoolUnknown { .. } => ReasonKind::PoolUnknown,
-            Self::NeverFits { .. } => ReasonKind::NeverFits,
-            Self::PoolFull { .. } => ReasonKind::PoolFull,
-            Self::LimitReached { .. } => ReasonKind::LimitReached,
-            Self::WorkflowMissing { .. } => ReasonKind::WorkflowMissing,
-            Self::Reserved { .. } => ReasonKind::Reserved,
-            Self::OutsideWindow { .. } => ReasonKind::OutsideWindow,
-            Self::BudgetSpent { .. } => ReasonKind::BudgetSpent,
+            Self::PoolUnknown { .. } => "pool_unknown",
+            Self::NeverFits { .. } => "never_fits",
+            Self::PoolFull { .. } => "pool_full",
+            Self::LimitReached { .. } => "limit_reached",
+            Self::WorkflowMissing { .. } => "workflow_missing",
+            Self::Reserved { .. } => "reserved",
+            Self::OutsideWindow { .. } => "outside_window",
+            Self::BudgetSpent { .. } => "budget_spent",
         }
     }
 }
@@ -197,5 +157,30 @@ pub struct Deferral {
 impl Deferral {
     pub(super) fn new(lane: LaneKey, tasks: u64, reason: Reason) -> Self {
         Self { lane, tasks, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_in_json() {
+        let (pool, key) = (PoolName::default_pool(), LimitKey::new("k").unwrap());
+        let reasons = [
+            Reason::PoolUnknown { pool: pool.clone() },
+            Reason::NeverFits { pool: pool.clone(), total: 1, needs: 2 },
+            Reason::PoolFull { pool: pool.clone(), open: 0, total: 1, needs: 1 },
+            Reason::LimitReached { limit: key.clone(), used: 1, max: 1 },
+            Reason::WorkflowMissing { workflow: key },
+            Reason::Reserved { pool, open: 1, task: TaskNo(1) },
+            Reason::OutsideWindow { size: 1 },
+            Reason::BudgetSpent { budget: 1 },
+        ];
+        assert_eq!(reasons.each_ref().map(Reason::name), Reason::NAMES);
+        for reason in reasons {
+            let json = serde_json::to_value(&reason).unwrap();
+            assert_eq!(json["reason"], reason.name());
+        }
     }
 }

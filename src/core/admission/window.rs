@@ -23,23 +23,10 @@ pub(super) struct Window {
     /// Tasks that this round has looked at.
     seen: usize,
     /// This round barred something that was not barred.
-    learned: Learned,
+    learned: bool,
     missing: BTreeSet<LimitKey>,
     /// Those of them that were met.
     pub(super) met: BTreeSet<LimitKey>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Learned {
-    Nothing,
-    Something,
-}
-
-/// What the window says to the task at the head of the heap.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    Admit,
-    Refuse,
 }
 
 impl Window {
@@ -48,7 +35,7 @@ impl Window {
             size: policy.max_tis,
             round: 1,
             seen: 0,
-            learned: Learned::Nothing,
+            learned: false,
             missing: policy.missing.iter().cloned().collect(),
             met: BTreeSet::new(),
         }
@@ -77,10 +64,12 @@ impl Window {
 
     /// After a full window: goes on to the next round, or answers false if there is none.
     pub(super) fn next_round(&mut self, admitted: usize) -> bool {
-        if self.size == 0 || admitted > 0 || self.learned == Learned::Nothing {
+        // Airflow asks its database again only if a full window gave nothing to run, and if it learned of
+        // something to leave out: the same query would return the same rows.
+        if self.size == 0 || admitted > 0 || !self.learned {
             return false;
         }
-        (self.round, self.seen, self.learned) = (self.round.saturating_add(1), 0, Learned::Nothing);
+        (self.round, self.seen, self.learned) = (self.round.saturating_add(1), 0, false);
         true
     }
 
@@ -97,14 +86,17 @@ impl Window {
         }
     }
 
-    /// Looks at the first task of a lane that is not barred: admits it, or bars what stands in its way.
+    /// Looks at the first task of a lane that is not barred. Returns whether it is admitted; if not, bars
+    /// what stands in its way.
     pub(super) fn look(
         &mut self,
         lane: &mut LaneWork,
         pools: &mut [PoolWork],
         limits: &mut [LimitWork],
         budget_left: usize,
-    ) -> Look {
+    ) -> bool {
+        // The order of these tests is Airflow's: the pool, the task's slots of it, workflow, task, task in
+        // the run. It decides what is barred, and with it which tasks the next round looks at.
         self.seen += 1;
         let (pool, needs) = (&mut pools[lane.pool], i64::from(lane.lane.key.slots));
         let learned = if pool.slots.is_none() || pool.open().is_some_and(|open| open <= 0) {
@@ -122,18 +114,16 @@ impl Window {
                 limits[at].barred.put(self.round);
                 false
             } else {
-                // The key of a task sorts before that of the task in a run, which is the order they are tested in.
+                // The key of a task sorts before that of the task in a run, as they are tested.
                 match lane.limits.iter().copied().find(|at| limits[*at].is_reached()) {
                     Some(at) => limits[at].barred.put(self.round),
                     None if budget_left == 0 => bar_task(lane, limits, self.round),
-                    None => return Look::Admit,
+                    None => return true,
                 }
             }
         };
-        if learned {
-            self.learned = Learned::Something;
-        }
-        Look::Refuse
+        self.learned |= learned;
+        false
     }
 }
 

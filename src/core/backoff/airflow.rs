@@ -84,8 +84,7 @@ impl AirflowVersion {
 
 /// The date that goes into Airflow's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HashedDate<'a> {
+enum HashedDate<'a> {
     /// The exact text that Airflow put into its hash.
     Text(&'a str),
     /// A date; hashed as Python prints it, with its offset. For a run that was read from Airflow's database
@@ -93,12 +92,6 @@ pub enum HashedDate<'a> {
     At(DateTime<FixedOffset>),
     /// A run without a date (3.x): hashed as `None`.
     Unset,
-}
-
-impl From<DateTime<Utc>> for HashedDate<'_> {
-    fn from(at: DateTime<Utc>) -> Self {
-        Self::At(at.fixed_offset())
-    }
 }
 
 /// As Python prints an aware `datetime`: a space between date and time, six decimals unless they are zero.
@@ -135,10 +128,10 @@ impl fmt::Display for HashedDate<'_> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use stationmaster::backoff::{AirflowRetry, AirflowVersion, HashedDate};
+/// use stationmaster::backoff::{AirflowRetry, AirflowVersion};
 ///
-/// let date = HashedDate::Text("2024-09-27 07:40:51.500000+00:00");
-/// let retry = AirflowRetry::new(AirflowVersion::V2_10, "etl", "load", date)
+/// let retry = AirflowRetry::new(AirflowVersion::V2_10, "etl", "load")
+///     .hashed_date("2024-09-27 07:40:51.500000+00:00")
 ///     .try_number(3)
 ///     .retry_delay(Duration::from_secs(60));
 /// assert_eq!(retry.wait(), Duration::from_secs(257));
@@ -158,13 +151,13 @@ pub struct AirflowRetry<'a> {
 
 impl<'a> AirflowRetry<'a> {
     /// The first try of a task with Airflow's defaults, and exponential backoff by 2: a delay of 300 s, no
-    /// maximum of its own, the version's cap.
-    pub fn new(version: AirflowVersion, dag_id: &'a str, task_id: &'a str, date: HashedDate<'a>) -> Self {
+    /// maximum of its own, the version's cap. The run has no date (3.x), which is hashed as `None`.
+    pub fn new(version: AirflowVersion, dag_id: &'a str, task_id: &'a str) -> Self {
         Self {
             version,
             dag_id,
             task_id,
-            date,
+            date: HashedDate::Unset,
             try_number: 1,
             retry_delay: Duration::from_secs(300),
             multiplier: 2.0,
@@ -174,6 +167,11 @@ impl<'a> AirflowRetry<'a> {
     }
 
     setters! {
+        /// Sets the date of the run. It is hashed as Python prints it, with its offset; for a run that was
+        /// read from Airflow's database the offset is always zero.
+        logical_date(at: DateTime<FixedOffset>) { date = HashedDate::At(at) }
+        /// Sets the exact text of the date that Airflow put into its hash.
+        hashed_date(text: &'a str) { date = HashedDate::Text(text) }
         /// The number of the try that failed, as Airflow's database has it: 1 for the first, 0 for a task that
         /// never ran (its delay is halved).
         try_number: u32;
@@ -220,9 +218,9 @@ impl<'a> AirflowRetry<'a> {
     ///
     /// ```
     /// use chrono::DateTime;
-    /// use stationmaster::backoff::{AirflowRetry, AirflowVersion, HashedDate};
+    /// use stationmaster::backoff::{AirflowRetry, AirflowVersion};
     ///
-    /// let retry = AirflowRetry::new(AirflowVersion::V2_10, "etl", "load", HashedDate::Unset).multiplier(0.0);
+    /// let retry = AirflowRetry::new(AirflowVersion::V2_10, "etl", "load").multiplier(0.0);
     /// let end = DateTime::parse_from_rfc3339("2026-01-01T00:00:00.000007+09:00")?;
     /// assert_eq!(retry.next_retry(end).to_rfc3339(), "2026-01-01T00:05:00.000007+09:00");
     /// # Ok::<(), chrono::ParseError>(())
@@ -297,7 +295,7 @@ mod tests {
         }
         let odd = DateTime::UNIX_EPOCH.with_timezone(&FixedOffset::east_opt(561).unwrap());
         assert_eq!(HashedDate::At(odd).to_string(), "1970-01-01 00:09:21+00:09:21");
-        let _ = HashedDate::from(DateTime::<Utc>::MAX_UTC).to_string();
+        let _ = HashedDate::At(DateTime::<Utc>::MAX_UTC.fixed_offset()).to_string();
         let edge = DateTime::<Utc>::MAX_UTC.with_timezone(&FixedOffset::east_opt(86_399).unwrap());
         let _ = HashedDate::At(edge).to_string();
         assert_eq!(HashedDate::Unset.to_string(), "None");
@@ -314,9 +312,10 @@ mod tests {
 
     #[test]
     fn the_number_in_the_hash_moved_in_2_10() {
-        let date = HashedDate::Text("2024-01-01 00:00:00+00:00");
-        let retry =
-            |version| AirflowRetry::new(version, "d", "t", date).retry_delay(Duration::from_secs(1 << 20));
+        let date = "2024-01-01 00:00:00+00:00";
+        let retry = |version| {
+            AirflowRetry::new(version, "d", "t").hashed_date(date).retry_delay(Duration::from_secs(1 << 20))
+        };
         let old = retry(AirflowVersion::V2_6).cap(Duration::MAX).try_number(1);
         let new = retry(AirflowVersion::V2_10).cap(Duration::MAX).try_number(2);
         // The same hash, of "d#t#…#2", modulo 2^20 and modulo 2^21.
@@ -331,7 +330,7 @@ mod tests {
     fn where_airflow_raised_the_cap_and_the_maximum_hold() {
         for try_number in [1024, 1025, 5000, u32::MAX] {
             for delay in [Duration::ZERO, Duration::from_secs(30), Duration::MAX] {
-                let retry = AirflowRetry::new(AirflowVersion::V2_10, "d", "t", HashedDate::Unset)
+                let retry = AirflowRetry::new(AirflowVersion::V2_10, "d", "t")
                     .try_number(try_number)
                     .retry_delay(delay);
                 let expected = if delay.is_zero() && try_number == 1024 { 1 } else { 86_400 };
@@ -340,8 +339,7 @@ mod tests {
                 assert_eq!(short.wait(), Duration::from_millis(700));
             }
         }
-        let ancient =
-            AirflowRetry::new(AirflowVersion::V2_5, "d", "t", HashedDate::Unset).try_number(u32::MAX);
+        let ancient = AirflowRetry::new(AirflowVersion::V2_5, "d", "t").try_number(u32::MAX);
         assert_eq!(ancient.wait(), Duration::from_secs(86_399_999_999_999));
         let end = DateTime::parse_from_rfc3339("2024-01-01T00:00:00+09:00").unwrap();
         assert_eq!(ancient.next_retry(end).to_utc(), time::truncate(DateTime::<Utc>::MAX_UTC));
@@ -350,7 +348,7 @@ mod tests {
     #[test]
     fn multipliers_of_3_2() {
         let retry = |multiplier, try_number| {
-            AirflowRetry::new(AirflowVersion::V3_2, "d", "t", HashedDate::Unset)
+            AirflowRetry::new(AirflowVersion::V3_2, "d", "t")
                 .retry_delay(Duration::from_millis(1500))
                 .multiplier(multiplier)
                 .try_number(try_number)

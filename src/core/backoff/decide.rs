@@ -147,7 +147,7 @@ impl fmt::Display for GiveUp {
 ///
 /// let last = decide(&policy, &key, &History::new(3, start, end));
 /// assert_eq!(last, Decision::GiveUp(GiveUp::RetryLimit { attempt: 3, max_attempts: 3 }));
-/// # Ok::<(), stationmaster::backoff::PolicyError>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub fn decide(policy: &RetryPolicy, key: &RetryKey<'_>, history: &History) -> Decision {
     if !policy.readable {
@@ -201,42 +201,19 @@ pub struct PlannedRetry {
 /// let task = TaskKey::new("prod", "nightly", "2026-01-01", "load").unwrap();
 /// let delays: Vec<_> = preview(&policy, &RetryKey::new(&task), 10).map(|retry| retry.delay.as_secs()).collect();
 /// assert_eq!(delays, [10, 20, 40]);
-/// # Ok::<(), stationmaster::backoff::PolicyError>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
-pub fn preview<'a>(policy: &'a RetryPolicy, key: &RetryKey<'a>, n: u32) -> Preview<'a> {
-    let retries = policy.max_attempts().map_or(n, |attempts| n.min(attempts - 1));
-    Preview { policy, key: *key, left: retries, attempt: 0, total: Duration::ZERO }
-}
-
-/// The iterator of [`preview`].
-#[derive(Debug, Clone)]
-pub struct Preview<'a> {
+pub fn preview<'a>(
     policy: &'a RetryPolicy,
-    key: RetryKey<'a>,
-    left: u32,
-    attempt: u32,
-    total: Duration,
+    key: &RetryKey<'a>,
+    n: u32,
+) -> impl Iterator<Item = PlannedRetry> + Clone + use<'a> {
+    let (key, mut total) = (*key, Duration::ZERO);
+    let retries = policy.max_attempts().map_or(n, |attempts| n.min(attempts - 1));
+    (1..=retries).map_while(move |attempt| {
+        let delay = delay(policy, &key, attempt);
+        total = total.saturating_add(delay);
+        let fits = policy.budget.is_none_or(|budget| total <= budget);
+        fits.then_some(PlannedRetry { attempt, delay, total })
+    })
 }
-
-impl Iterator for Preview<'_> {
-    type Item = PlannedRetry;
-
-    fn next(&mut self) -> Option<PlannedRetry> {
-        self.left = self.left.checked_sub(1)?;
-        self.attempt += 1;
-        let delay = delay(self.policy, &self.key, self.attempt);
-        self.total = self.total.saturating_add(delay);
-        if self.policy.budget.is_some_and(|budget| self.total > budget) {
-            self.left = 0;
-            return None;
-        }
-        Some(PlannedRetry { attempt: self.attempt, delay, total: self.total })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let most = usize::try_from(self.left).ok();
-        (if self.policy.budget.is_some() { 0 } else { most.unwrap_or(0) }, most)
-    }
-}
-
-impl std::iter::FusedIterator for Preview<'_> {}

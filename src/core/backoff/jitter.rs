@@ -95,6 +95,9 @@ const CHAIN: u32 = 128;
 
 /// The decorrelated delay, in microseconds, below `max`.
 pub(super) fn decorrelated(task: &TaskKey, base: u64, multiplier: f64, attempt: u32, max: u64) -> u64 {
+    // Each delay is drawn from a range that the one before sets, and nothing is stored, so the n-th takes n
+    // draws. Chains bound that by two chains of draws: a late attempt begins with the chain before its own,
+    // from the maximum, which is where delays are by then. Over a whole chain that assumption wears off.
     let low = base.min(max / 2);
     let factor = 2.0f64.mul_add(multiplier, -1.0);
     let seed = identity(task, 0);

@@ -28,10 +28,10 @@ use crate::base::setters;
 use crate::id::TaskKey;
 use crate::time::{self, duration_micros};
 
-pub use airflow::{AirflowRetry, AirflowVersion, HashedDate};
-pub use decide::{Decision, GiveUp, History, PlannedRetry, Preview, decide, preview};
+pub use airflow::{AirflowRetry, AirflowVersion};
+pub use decide::{Decision, GiveUp, History, PlannedRetry, decide, preview};
 pub use jitter::{JITTER_KEY, Jitter};
-pub use policy::{DEFAULT_CAP, PolicyError, RetryPolicy, RetryPolicyBuilder};
+pub use policy::{DEFAULT_CAP, RetryPolicy, RetryPolicyBuilder};
 
 /// Whose retry it is: what the jitter depends on, beside the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,12 +78,16 @@ impl<'a> RetryKey<'a> {
 /// assert!((Duration::from_secs(120)..Duration::from_secs(240)).contains(&third));
 /// assert_eq!(third, delay(&policy, &key, 3));
 /// assert_ne!(third, delay(&policy, &RetryKey::new(&task.clone().mapped(0)), 3));
-/// # Ok::<(), stationmaster::backoff::PolicyError>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub fn delay(policy: &RetryPolicy, key: &RetryKey<'_>, attempt: u32) -> Duration {
     if let Some(version) = policy.airflow {
-        let date = key.logical_date.map_or(HashedDate::Unset, |at| time::truncate(at).into());
-        return AirflowRetry::new(version, key.task.workflow.as_str(), key.task.task.as_str(), date)
+        let retry = AirflowRetry::new(version, key.task.workflow.as_str(), key.task.task.as_str());
+        let retry = match key.logical_date {
+            Some(at) => retry.logical_date(time::truncate(at).fixed_offset()),
+            None => retry,
+        };
+        return retry
             .try_number(attempt)
             .retry_delay(policy.delay)
             .multiplier(policy.multiplier)

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::airflow::AirflowVersion;
 use super::jitter::Jitter;
+use crate::base::setters;
+use crate::error::Invalid;
 use crate::seconds;
 
 /// The cap per delay when none is given: one day, as Airflow has had it since 2.6.
@@ -44,7 +46,7 @@ pub const DEFAULT_CAP: Duration = Duration::from_secs(86_400);
 /// let text = serde_json::to_string(&policy).unwrap();
 /// assert_eq!(serde_json::from_str::<RetryPolicy>(&text).unwrap(), policy);
 /// assert!(serde_json::from_str::<RetryPolicy>(r#"{"delay_s":30,"multiplier":0.5}"#).is_err());
-/// # Ok::<(), stationmaster::backoff::PolicyError>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Draft", into = "Draft")]
@@ -91,6 +93,7 @@ impl RetryPolicy {
     /// Starts a policy that waits as long after each failure.
     ///
     /// Defaults: no jitter, a cap of one day, no maximum, no limit of attempts, no budget.
+    #[must_use = "call `build` to get the policy"]
     pub fn fixed(delay: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: delay, ..Draft::default() })
     }
@@ -99,6 +102,7 @@ impl RetryPolicy {
     ///
     /// Defaults: multiplier 2, [`Jitter::Hashed`], a cap of one day, no maximum, no limit of attempts, no
     /// budget.
+    #[must_use = "call `build` to get the policy"]
     pub fn exponential(base: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: base, multiplier: Some(2.0), ..Draft::default() })
     }
@@ -110,6 +114,7 @@ impl RetryPolicy {
     /// for `retry_exponential_backoff=False`), the version's cap, no maximum, no limit of attempts, no
     /// budget. Jitter is Airflow's and cannot be chosen. See [`AirflowRetry`](super::AirflowRetry) for the
     /// formula.
+    #[must_use = "call `build` to get the policy"]
     pub fn airflow(version: AirflowVersion, retry_delay: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: retry_delay, airflow: Some(version), ..Draft::default() })
     }
@@ -134,22 +139,22 @@ impl RetryPolicy {
         self.cap
     }
 
-    /// The task's own maximum per delay; none if only the cap holds.
+    /// The task's own maximum per delay; `None` if only the cap holds.
     pub fn max_delay(&self) -> Option<Duration> {
         self.max_delay
     }
 
-    /// How many attempts there are in all, the first one included; none if there is no limit.
+    /// How many attempts there are in all, the first one included; `None` if unlimited.
     pub fn max_attempts(&self) -> Option<u32> {
         self.max_attempts.map(NonZeroU32::get)
     }
 
-    /// How long after the start of the first attempt another may start; none if there is no such limit.
+    /// How long after the start of the first attempt another may start; `None` if unlimited.
     pub fn budget(&self) -> Option<Duration> {
         self.budget
     }
 
-    /// The version of Airflow that is followed; none if the policy is the crate's own.
+    /// The version of Airflow that is followed; `None` if the policy is the crate's own.
     pub fn airflow_version(&self) -> Option<AirflowVersion> {
         self.airflow
     }
@@ -166,90 +171,35 @@ impl Default for RetryPolicy {
 ///
 /// Durations are cut to what survives in JSON: see [`crate::seconds::clip`].
 #[derive(Debug, Clone)]
-#[must_use = "call `build` to get the policy"]
 pub struct RetryPolicyBuilder(Draft);
 
 impl RetryPolicyBuilder {
-    /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
-    ///
-    /// Kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
-    pub fn multiplier(mut self, multiplier: f64) -> Self {
-        self.0.multiplier = Some(multiplier);
-        self
-    }
-
-    /// How retries are spread.
-    pub fn jitter(mut self, jitter: Jitter) -> Self {
-        self.0.jitter = Some(jitter);
-        self
-    }
-
-    /// The operator's cap per delay, above zero. It holds for hints of servers, too.
-    pub fn cap(mut self, cap: Duration) -> Self {
-        self.0.cap_s = Some(cap);
-        self
-    }
-
-    /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may
-    /// exceed it.
-    pub fn max_delay(mut self, max: Duration) -> Self {
-        self.0.max_delay_s = Some(max);
-        self
-    }
-
-    /// How many attempts there are in all, the first one included, so retries + 1; at least 1.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.0.max_attempts = Some(attempts);
-        self
-    }
-
-    /// How long after the start of the first attempt another may start.
-    pub fn budget(mut self, budget: Duration) -> Self {
-        self.0.budget_s = Some(budget);
-        self
+    setters! {
+        /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
+        ///
+        /// Kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
+        multiplier(multiplier: f64) { 0.multiplier = Some(multiplier) }
+        /// How retries are spread.
+        jitter(jitter: Jitter) { 0.jitter = Some(jitter) }
+        /// The operator's cap per delay, above zero. It holds for hints of servers, too.
+        cap(cap: Duration) { 0.cap_s = Some(cap) }
+        /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may
+        /// exceed it.
+        max_delay(max: Duration) { 0.max_delay_s = Some(max) }
+        /// How many attempts there are in all, the first one included, so retries + 1; at least 1.
+        max_attempts(attempts: u32) { 0.max_attempts = Some(attempts) }
+        /// How long after the start of the first attempt another may start.
+        budget(budget: Duration) { 0.budget_s = Some(budget) }
     }
 
     /// Checks the parts and makes the policy.
     ///
     /// # Errors
     ///
-    /// [`PolicyError`] names the part that is out of range.
-    pub fn build(self) -> Result<RetryPolicy, PolicyError> {
+    /// [`Invalid`] names the part that is out of range.
+    pub fn build(self) -> Result<RetryPolicy, Invalid> {
         RetryPolicy::try_from(self.0)
     }
-}
-
-/// A policy was refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PolicyError {
-    /// The multiplier is below 1, infinite or not a number.
-    #[error("a multiplier of {given} is refused: give a finite number of at least 1")]
-    Multiplier {
-        /// What was given.
-        given: f64,
-    },
-    /// There are to be no attempts at all.
-    #[error("0 attempts are refused: give 1 for a task that is never retried")]
-    NoAttempts,
-    /// A cap or maximum is shorter than a microsecond.
-    #[error("{what} of zero is refused: leave it out, or use a fixed delay of zero")]
-    ZeroMaximum {
-        /// Which of them.
-        what: &'static str,
-    },
-    /// The jitter needs a delay that grows.
-    #[error("decorrelated jitter needs a multiplier above 1: raise it, or use full or equal jitter")]
-    DecorrelatedFixed,
-    /// This version of Airflow knows only the multipliers 1 (fixed) and 2.
-    #[error("airflow before 3.2 has no multiplier of {given}: give 1 (fixed) or 2, or choose version 3.2")]
-    AirflowMultiplier {
-        /// What was given.
-        given: f64,
-    },
-    /// Airflow has a jitter of its own.
-    #[error("airflow mode has a jitter of its own: leave the jitter out")]
-    AirflowJitter,
 }
 
 /// A policy that is not yet checked: the builder's parts, and the fields in JSON.
@@ -275,24 +225,24 @@ struct Draft {
 }
 
 impl TryFrom<Draft> for RetryPolicy {
-    type Error = PolicyError;
+    type Error = Invalid;
 
-    fn try_from(draft: Draft) -> Result<Self, PolicyError> {
+    fn try_from(draft: Draft) -> Result<Self, Invalid> {
         let (default_multiplier, default_cap) = match draft.airflow {
             Some(version) => (2.0, version.default_cap()),
             None => (1.0, DEFAULT_CAP),
         };
         let multiplier = draft.multiplier.unwrap_or(default_multiplier);
         if !(multiplier.is_finite() && multiplier >= 1.0) {
-            return Err(PolicyError::Multiplier { given: multiplier });
+            return Err(Invalid::Multiplier { given: multiplier });
         }
         let multiplier = surviving(multiplier);
         let cap = seconds::clip(draft.cap_s.unwrap_or(default_cap));
         if cap.is_zero() {
-            return Err(PolicyError::ZeroMaximum { what: "a cap" });
+            return Err(Invalid::ZeroMaximum { what: "a cap" });
         }
         let max_attempts = match draft.max_attempts.map(NonZeroU32::new) {
-            Some(None) => return Err(PolicyError::NoAttempts),
+            Some(None) => return Err(Invalid::NoAttempts),
             Some(some) => some,
             None => None,
         };
@@ -300,21 +250,21 @@ impl TryFrom<Draft> for RetryPolicy {
         let jitter = match draft.airflow {
             Some(version) => {
                 if draft.jitter.is_some() {
-                    return Err(PolicyError::AirflowJitter);
+                    return Err(Invalid::AirflowJitter);
                 }
                 if !version.takes_any_multiplier() && multiplier != 1.0 && multiplier != 2.0 {
-                    return Err(PolicyError::AirflowMultiplier { given: multiplier });
+                    return Err(Invalid::AirflowMultiplier { given: multiplier });
                 }
                 max_delay = max_delay.filter(|max| !max.is_zero());
                 Jitter::None
             }
             None if max_delay.is_some_and(|max| max.is_zero()) => {
-                return Err(PolicyError::ZeroMaximum { what: "a maximum delay" });
+                return Err(Invalid::ZeroMaximum { what: "a maximum delay" });
             }
             None => draft.jitter.unwrap_or(if multiplier > 1.0 { Jitter::Hashed } else { Jitter::None }),
         };
         if jitter == Jitter::Decorrelated && multiplier == 1.0 {
-            return Err(PolicyError::DecorrelatedFixed);
+            return Err(Invalid::DecorrelatedFixed);
         }
         Ok(Self {
             delay: seconds::clip(draft.delay_s),
@@ -352,12 +302,6 @@ impl From<RetryPolicy> for Draft {
     }
 }
 
-impl From<PolicyError> for crate::Error {
-    fn from(error: PolicyError) -> Self {
-        Self::Refused(Box::new(error))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,25 +312,25 @@ mod tests {
     fn refuses_what_is_out_of_range() {
         for given in [f64::NEG_INFINITY, -1.0, 0.0, 0.999, f64::INFINITY, f64::NAN] {
             let refused = RetryPolicy::exponential(SECOND).multiplier(given).build();
-            assert!(matches!(refused, Err(PolicyError::Multiplier { .. })), "{given}");
+            assert!(matches!(refused, Err(Invalid::Multiplier { .. })), "{given}");
         }
         let nano = Duration::from_nanos(999);
-        assert_eq!(RetryPolicy::fixed(SECOND).max_attempts(0).build(), Err(PolicyError::NoAttempts));
-        assert!(matches!(RetryPolicy::fixed(SECOND).cap(nano).build(), Err(PolicyError::ZeroMaximum { .. })));
+        assert_eq!(RetryPolicy::fixed(SECOND).max_attempts(0).build(), Err(Invalid::NoAttempts));
+        assert!(matches!(RetryPolicy::fixed(SECOND).cap(nano).build(), Err(Invalid::ZeroMaximum { .. })));
         assert!(matches!(
             RetryPolicy::fixed(SECOND).max_delay(nano).build(),
-            Err(PolicyError::ZeroMaximum { .. })
+            Err(Invalid::ZeroMaximum { .. })
         ));
         let decorrelated = RetryPolicy::fixed(SECOND).jitter(Jitter::Decorrelated).build();
-        assert_eq!(decorrelated, Err(PolicyError::DecorrelatedFixed));
+        assert_eq!(decorrelated, Err(Invalid::DecorrelatedFixed));
     }
 
     #[test]
     fn airflow_takes_what_airflow_takes() {
         let old = || RetryPolicy::airflow(AirflowVersion::V2_10, SECOND);
         assert_eq!(old().build().unwrap().multiplier(), 2.0);
-        assert_eq!(old().multiplier(3.0).build(), Err(PolicyError::AirflowMultiplier { given: 3.0 }));
-        assert_eq!(old().jitter(Jitter::Full).build(), Err(PolicyError::AirflowJitter));
+        assert_eq!(old().multiplier(3.0).build(), Err(Invalid::AirflowMultiplier { given: 3.0 }));
+        assert_eq!(old().jitter(Jitter::Full).build(), Err(Invalid::AirflowJitter));
         assert_eq!(old().max_delay(Duration::ZERO).build().unwrap().max_delay(), None);
         assert!(RetryPolicy::airflow(AirflowVersion::V3_2, SECOND).multiplier(3.0).build().is_ok());
     }

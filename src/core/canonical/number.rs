@@ -12,7 +12,7 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// The number that this JSON literal stands for; none if it would come back as another one.
+    /// The number that this JSON literal stands for; `None` if it would come back as another one.
     ///
     /// A literal without fraction and exponent is an integer of 64 bits where it fits one; beyond, it must be
     /// the shortest decimal of a double. With fraction or exponent it is the nearest double, and survives if

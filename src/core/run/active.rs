@@ -10,26 +10,10 @@ const OPEN: Point = Point::MAX;
 ///
 /// Inserts, closes and deletes in any order, in time that grows with the logarithm of what is there; a window
 /// costs at most [`MOST_SEEKS`](super::index::MOST_SEEKS) searches and what it answers. It is what
-/// [`crate::store::MemoryStore`] keeps for each namespace; hosts that have records of their own can use it
-/// alone. With keys of 4 bytes it takes about 100 bytes per span. See [`super::index`] for the rules.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::run::ActiveIndex;
-///
-/// let mut index = ActiveIndex::new();
-/// index.insert(10, Some(20), "closed");
-/// index.insert(12, None, "open");
-/// assert_eq!(index.active(15, 16).collect::<Vec<_>>(), [&"open", &"closed"]);
-/// assert_eq!(index.active(21, 99).collect::<Vec<_>>(), [&"open"]);
-///
-/// index.remove(12, None, &"open");
-/// index.insert(12, Some(14), "open");
-/// assert_eq!(index.active(15, 16).count(), 1);
-/// ```
+/// [`crate::store::MemoryStore`] keeps for each namespace. With keys of 4 bytes it takes about 100 bytes per
+/// span. See [`super::index`] for the rules.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ActiveIndex<K> {
+pub(crate) struct ActiveIndex<K> {
     /// Start, key, stop.
     starts: Sorted<(Point, K, Point)>,
     /// Open ones: start, key.
@@ -75,28 +59,14 @@ impl<K> Default for ActiveIndex<K> {
 }
 
 impl<K: Ord + Clone> ActiveIndex<K> {
-    /// An empty index.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How many spans there are. Counts blocks, not spans: cheap, not free.
-    pub fn len(&self) -> usize {
-        self.starts.len()
-    }
-
-    /// True if there is no span.
-    pub fn is_empty(&self) -> bool {
-        self.starts.len() == 0
-    }
-
     /// The bytes that it takes, besides what keys hold elsewhere.
-    pub fn bytes(&self) -> usize {
+    #[cfg(feature = "testing")]
+    pub(crate) fn bytes(&self) -> usize {
         self.starts.bytes() + self.open.bytes() + self.by_start.bytes() + self.by_stop.bytes()
     }
 
     /// Files a span. The key must not be there with the same start. [`Point::MAX`] is no stop: it means none.
-    pub fn insert(&mut self, start: Point, stop: Option<Point>, key: K) {
+    pub(crate) fn insert(&mut self, start: Point, stop: Option<Point>, key: K) {
         let end = stop.unwrap_or(OPEN);
         if end == OPEN {
             self.open.insert((start, key.clone()));
@@ -110,7 +80,7 @@ impl<K: Ord + Clone> ActiveIndex<K> {
     }
 
     /// Takes out a span that was filed with just these values, and answers whether it was there.
-    pub fn remove(&mut self, start: Point, stop: Option<Point>, key: &K) -> bool {
+    pub(crate) fn remove(&mut self, start: Point, stop: Option<Point>, key: &K) -> bool {
         let end = stop.unwrap_or(OPEN);
         let there = self.starts.remove(&(start, key.clone(), end));
         if !there {
@@ -129,7 +99,8 @@ impl<K: Ord + Clone> ActiveIndex<K> {
 
     /// The keys of the spans active in `[begin, end)`: those that [surround](Self::surrounding) its first
     /// instant, in no order, then those that start in it, by start and key.
-    pub fn active(&self, begin: Point, end: Point) -> impl Iterator<Item = &K> {
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn active(&self, begin: Point, end: Point) -> impl Iterator<Item = &K> {
         let (begin, end) = if begin < end { (begin, end) } else { (0, 0) };
         let started =
             self.started(begin, None, end).filter(move |(_, _, stop)| stop.is_none_or(|stop| stop >= begin));
@@ -138,7 +109,7 @@ impl<K: Ord + Clone> ActiveIndex<K> {
 
     /// The spans that start from `begin` on, after the key if there is one with this start, and before `end`;
     /// by start and key. One that stops before it starts may have stopped before `begin` too.
-    pub fn started<'a>(
+    pub(crate) fn started<'a>(
         &'a self,
         begin: Point,
         after: Option<&'a K>,
@@ -152,7 +123,7 @@ impl<K: Ord + Clone> ActiveIndex<K> {
     }
 
     /// The keys of the spans that started before `begin` and have not stopped before it, in no order.
-    pub fn surrounding(&self, begin: Point) -> impl Iterator<Item = &K> {
+    pub(crate) fn surrounding(&self, begin: Point) -> impl Iterator<Item = &K> {
         let open = self.open.from(|_| false).take_while(move |(start, _)| *start < begin).map(|(_, key)| key);
         let forks = forks(begin);
         let left = forks.left.into_iter().filter(|at| self.levels.has(*at)).flat_map(move |at| {
@@ -167,14 +138,14 @@ impl<K: Ord + Clone> ActiveIndex<K> {
     }
 
     /// How many searches [`Self::active`] makes for a window that begins there.
-    pub fn seeks(&self, begin: Point) -> usize {
+    pub(crate) fn seeks(&self, begin: Point) -> usize {
         let forks = forks(begin);
         2 + forks.left.iter().chain(&forks.right).filter(|at| self.levels.has(**at)).count()
     }
 
     /// The keys of at most `limit` closed spans that both start and stop before this; which of more is not
     /// said.
-    pub fn stopped_before(&self, before: Point, limit: usize) -> Vec<K> {
+    pub(crate) fn stopped_before(&self, before: Point, limit: usize) -> Vec<K> {
         let mut found = Vec::new();
         let mut high = before;
         for low in forks(before).left {
@@ -197,7 +168,7 @@ mod tests {
     type Span = (u64, Option<u64>);
 
     fn filled(spans: &[Span]) -> ActiveIndex<usize> {
-        let mut index = ActiveIndex::new();
+        let mut index = ActiveIndex::default();
         for (key, (start, stop)) in spans.iter().enumerate() {
             index.insert(*start, *stop, key);
         }
@@ -207,6 +178,18 @@ mod tests {
     fn by_the_rule(spans: &[Span], begin: u64, end: u64) -> Vec<usize> {
         let hit = |(start, stop): &Span| begin < end && *start < end && stop.is_none_or(|stop| stop >= begin);
         (0..spans.len()).filter(|key| hit(&spans[*key])).collect()
+    }
+
+    #[test]
+    fn open_runs_come_first_and_a_closed_one_is_filed_again() {
+        let mut index = ActiveIndex::default();
+        index.insert(10, Some(20), "closed");
+        index.insert(12, None, "open");
+        assert_eq!(index.active(15, 16).collect::<Vec<_>>(), [&"open", &"closed"]);
+        assert_eq!(index.active(21, 99).collect::<Vec<_>>(), [&"open"]);
+        index.remove(12, None, &"open");
+        index.insert(12, Some(14), "open");
+        assert_eq!(index.active(15, 16).count(), 1);
     }
 
     proptest! {
@@ -238,7 +221,7 @@ mod tests {
             for (key, (start, stop)) in spans.iter().enumerate() {
                 prop_assert!(index.remove(*start, *stop, &key));
             }
-            prop_assert_eq!(index, ActiveIndex::new());
+            prop_assert_eq!(index, ActiveIndex::default());
         }
     }
 }

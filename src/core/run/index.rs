@@ -33,36 +33,18 @@ use chrono::{DateTime, Utc};
 use crate::time;
 
 /// An instant as an unsigned number, in the same order.
-pub type Point = u64;
+pub(crate) type Point = u64;
 
-/// The most ranges that one window reads in one namespace: bits of a [`Point`], and three.
+/// The most ranges that one window reads in one namespace: the bits of an instant, and three.
 pub const MOST_SEEKS: usize = 67;
 
 /// The number of an instant.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::run::index::point;
-/// use stationmaster::time::from_micros;
-/// assert_eq!(point(from_micros(0)), 1 << 63);
-/// assert!(point(from_micros(-1)) < point(from_micros(0)));
-/// ```
-pub fn point(at: DateTime<Utc>) -> Point {
+pub(crate) fn point(at: DateTime<Utc>) -> Point {
     time::micros(at).cast_unsigned() ^ (1 << 63)
 }
 
 /// Where a run from `start` to `stop` is filed: the number in `start..=stop` with most trailing zero bits.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::run::index::node;
-/// assert_eq!(node(5, 9), 8);
-/// assert_eq!(node(5, 5), 5);
-/// assert_eq!(node(9, 5), 9, "a stop before the start is filed under the start");
-/// ```
-pub fn node(start: Point, stop: Point) -> Point {
+pub(crate) fn node(start: Point, stop: Point) -> Point {
     if stop <= start {
         return start;
     }
@@ -73,39 +55,22 @@ pub fn node(start: Point, stop: Point) -> Point {
     (stop >> shift) << shift
 }
 
-/// The lowest set bit of a node; none for 0.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::run::index::level;
-/// assert_eq!((level(12), level(7), level(0)), (4, 1, 0));
-/// ```
-pub fn level(node: Point) -> u64 {
+/// The lowest set bit of a node; 0 for 0.
+pub(crate) fn level(node: Point) -> u64 {
     node & node.wrapping_neg()
 }
 
 /// The nodes under which closed runs can be filed that surround an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Forks {
+pub(crate) struct Forks {
     /// Nodes before the instant, the latest first: there, the runs with `stop >= begin` are hits.
-    pub left: Vec<Point>,
+    pub(crate) left: Vec<Point>,
     /// Nodes from the instant on, the earliest first: there, the runs with `start < begin` are hits.
-    pub right: Vec<Point>,
+    pub(crate) right: Vec<Point>,
 }
 
 /// The forks of the runs with `start < begin <= stop`: every such run is under one of them, once.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::run::index::forks;
-/// let forks = forks(6);
-/// assert_eq!(forks.left, [4, 0]);
-/// assert_eq!(forks.right[..2], [6, 8]);
-/// ```
-pub fn forks(begin: Point) -> Forks {
+pub(crate) fn forks(begin: Point) -> Forks {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     let mut below = begin;
     while below != 0 {
@@ -123,6 +88,19 @@ pub fn forks(begin: Point) -> Forks {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_run_is_filed_under_its_roundest_number() {
+        assert_eq!(node(5, 9), 8);
+        assert_eq!(node(5, 5), 5);
+        assert_eq!(node(9, 5), 9, "a stop before the start is filed under the start");
+        assert_eq!([12, 7, 0].map(level), [4, 1, 0]);
+        let forks = forks(6);
+        assert_eq!(forks.left, [4, 0]);
+        assert_eq!(forks.right[..2], [6, 8]);
+        assert_eq!(point(time::from_micros(0)), 1 << 63);
+        assert!(point(time::from_micros(-1)) < point(time::from_micros(0)));
+    }
 
     fn roundest(start: Point, stop: Point) -> Point {
         (start..=stop).max_by_key(|n| if *n == 0 { 64 } else { n.trailing_zeros() }).unwrap()

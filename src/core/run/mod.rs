@@ -1,24 +1,24 @@
 //! Active runs: which runs were active between two instants.
 //!
 //! A run is active in `[begin, end)` if `start < end && (stop is none || stop >= begin)`: the window is
-//! half-open, the stop inclusive. The index answers by reading only rows that are hits; see [`index`].
+//! half-open, the stop inclusive. The index answers by reading only rows that are hits.
 //!
 //! * [`RunRecord`] is what is stored, [`ActiveQuery`] what is asked;
 //!   [`ReadTx::active_runs`](crate::store::ReadTx::active_runs) answers.
 //! * [`Series`] folds runs into buckets of time: active runs, starts, stops and time at work.
-//! * [`ActiveIndex`] is the index alone, in memory, for records of your own.
 //! * [`Tx::record_runs`](crate::store::Tx::record_runs) and [`stop_runs`](crate::store::Tx::stop_runs) check
 //!   records before they are stored; [`close_silent_runs`](crate::store::Tx::close_silent_runs) closes runs
 //!   whose heartbeats stopped.
 
 mod active;
-pub mod index;
-mod query;
+pub(crate) mod index;
+pub(crate) mod query;
 mod record;
 mod series;
 mod sorted;
 
-pub use active::ActiveIndex;
-pub use query::{ActiveQuery, RunPlace};
+pub(crate) use active::ActiveIndex;
+pub use query::ActiveQuery;
+pub(crate) use query::RunPlace;
 pub use record::{RunBeat, RunClose, RunKey, RunRecord, RunStatus, StartMethod, Suspension};
 pub use series::{Bucket, Group, Series, SeriesBy, SeriesSpec};

@@ -44,23 +44,23 @@ impl RunPlace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ActiveQuery {
-    /// The tenants that are asked about; none named means all of them. Repetitions and unknown ones do no
+    /// The tenants that are asked about; if empty, all of them. Repetitions and unknown ones do no
     /// harm.
     pub namespaces: Vec<Namespace>,
     /// The window's first instant.
     pub begin: DateTime<Utc>,
     /// The first instant after the window.
     pub end: DateTime<Utc>,
-    /// What the runs are doing now; none named means anything.
+    /// What the runs are doing now; if empty, anything.
     #[serde(default)]
     pub statuses: Vec<RunStatus>,
-    /// What they are executions of; none named means anything, and nothing.
+    /// What they are executions of; if empty, runs of any workflow and of no workflow.
     #[serde(default)]
     pub workflows: Vec<WorkflowId>,
     /// Only runs that stand after this place.
     #[serde(default)]
     pub after: Option<RunPlace>,
-    /// The most runs that are answered; none means all.
+    /// The most runs that are returned; `None` is unlimited.
     #[serde(default)]
     pub limit: Option<usize>,
 }

@@ -17,7 +17,7 @@ use crate::time;
 pub struct Suspension {
     /// Its first instant.
     pub from: DateTime<Utc>,
-    /// The first instant after it; none while it lasts, or if it lasted until the run's stop.
+    /// The first instant after it; `None` while it lasts, or if it lasted until the run's stop.
     pub to: Option<DateTime<Utc>>,
 }
 
@@ -149,7 +149,7 @@ pub struct RunRecord {
     /// Since when it was at work. None: since its start, or not yet if it is pending, starting or rejected.
     #[serde(default)]
     pub running: Option<DateTime<Utc>>,
-    /// When it ended; none while it is open.
+    /// When it ended; `None` while it is open.
     pub stop: Option<DateTime<Utc>>,
     /// Its last sign of life. A run without one is not watched for silence; see
     /// [`RunTx::silent_runs`](crate::store::contract::RunTx::silent_runs).

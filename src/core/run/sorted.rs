@@ -107,11 +107,13 @@ impl<T: Ord + Clone> Sorted<T> {
         head.iter().chain(rest.iter().flatten())
     }
 
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.blocks.iter().map(Vec::len).sum()
     }
 
     /// The bytes that the entries take, with the room kept for more of them.
+    #[cfg(feature = "testing")]
     pub(super) fn bytes(&self) -> usize {
         let entries: usize = self.blocks.iter().map(Vec::capacity).sum::<usize>() + self.firsts.capacity();
         entries * size_of::<T>() + self.blocks.capacity() * size_of::<Vec<T>>()

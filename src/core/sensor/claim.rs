@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::setters;
 use crate::id::Holder;
-use crate::shard::ShardLimit;
 use crate::time;
 
 /// A process that pokes sensors.
@@ -32,7 +31,7 @@ pub struct Worker {
     #[serde(default)]
     pub incarnation: u64,
     /// The number of shard codes that it reckons with.
-    pub codes: ShardLimit,
+    pub codes: NonZeroU32,
     /// Into how many shards it splits the codes.
     pub shards: NonZeroU32,
     /// Until when it counts as alive.
@@ -42,7 +41,7 @@ pub struct Worker {
 impl Worker {
     /// A worker that splits `codes` into `shards`, and counts as alive until this instant. Its incarnation is
     /// 0.
-    pub fn new(name: Holder, codes: ShardLimit, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
+    pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
         Self { name, incarnation: 0, codes, shards, expires_at }
     }
 
@@ -65,7 +64,7 @@ impl Worker {
 pub struct ShardLease {
     /// The shard: the index of its range in the even split of all codes.
     pub shard: u32,
-    /// Its worker; none if it was released.
+    /// Its worker; `None` if it was released.
     pub holder: Option<Holder>,
     /// Counts the changes of holder.
     pub epoch: i64,
@@ -104,14 +103,7 @@ impl ShardWrite {
 
 /// How many of `shards` the worker at `place` among `workers` live ones should hold: they differ by at most
 /// one.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::sensor::quota;
-/// assert_eq!([0, 1, 2].map(|place| quota(5, 3, place)), [2, 2, 1]);
-/// ```
-pub fn quota(shards: u32, workers: usize, place: usize) -> u32 {
+fn quota(shards: u32, workers: usize, place: usize) -> u32 {
     let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
     let extra = u32::try_from(place).is_ok_and(|place| place < shards % workers);
     shards / workers + u32::from(extra)
@@ -173,6 +165,10 @@ impl Claim<'_> {
         let quota = quota(shards, names.len(), place).min(self.most);
         let expires_at = time::add(now, self.ttl);
 
+        // What it holds comes first: to keep a shard is cheap, whereas whoever takes one reads all its waiting
+        // sensors. A shard beyond `shards` was held under another split, and is released. A renewal keeps the
+        // epoch and every change of holder raises it: of two workers that decided on the same state, only the
+        // first write takes effect.
         let mut writes = Vec::new();
         let mut held = 0;
         for lease in leases.iter().filter(|lease| lease.holder.as_ref() == Some(me)) {
@@ -223,39 +219,33 @@ impl Claim<'_> {
     }
 }
 
-/// What worker `me` should write, if it renews in time: renewals of what it holds, releases of what it holds
-/// beyond its quota, claims of what is free.
-///
-/// `leases` are all shards that were ever held, `live` all live workers, with or without `me`.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::sensor::claims;
-/// use stationmaster::time::from_micros;
-/// let writes = claims(&"a".try_into()?, from_micros(0), Duration::from_secs(30), 5, &[], &[]);
-/// assert_eq!(writes.len(), 5, "alone, a worker takes all shards");
-/// # Ok::<(), stationmaster::id::IdError>(())
-/// ```
-pub fn claims(
-    me: &Holder,
-    now: DateTime<Utc>,
-    ttl: Duration,
-    shards: u32,
-    leases: &[ShardLease],
-    live: &[Worker],
-) -> Vec<ShardWrite> {
-    Claim { me, now, ttl, shards, most: u32::MAX, comeback: None }.writes(leases, live)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::DEFAULT_CODES;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     const TTL: Duration = Duration::from_micros(10);
+
+    /// What worker `me` writes if it renews in time.
+    fn claims(
+        me: &Holder,
+        now: DateTime<Utc>,
+        ttl: Duration,
+        shards: u32,
+        leases: &[ShardLease],
+        live: &[Worker],
+    ) -> Vec<ShardWrite> {
+        Claim { me, now, ttl, shards, most: u32::MAX, comeback: None }.writes(leases, live)
+    }
+
+    #[test]
+    fn quotas_differ_by_at_most_one_and_alone_a_worker_takes_all() {
+        assert_eq!([0, 1, 2].map(|place| quota(5, 3, place)), [2, 2, 1]);
+        let me = Holder::new("a").unwrap();
+        assert_eq!(claims(&me, time::from_micros(0), TTL, 5, &[], &[]).len(), 5);
+    }
 
     fn apply(state: &mut BTreeMap<u32, ShardLease>, writes: Vec<ShardWrite>) {
         for write in writes {
@@ -281,7 +271,7 @@ mod tests {
                     workers.iter().map(|n| Holder::new(format!("w{n}")).unwrap()).collect();
                 let split = NonZeroU32::new(shards).unwrap();
                 let worker = |name: &Holder| {
-                    Worker::new(name.clone(), ShardLimit::default(), split, time::add(now, TTL))
+                    Worker::new(name.clone(), DEFAULT_CODES, split, time::add(now, TTL))
                 };
                 let live: Vec<Worker> = names.iter().map(worker).collect();
                 for _ in 0..2 {
@@ -327,7 +317,7 @@ mod tests {
             let ttl = Duration::from_micros(9);
             let split = NonZeroU32::new(shards).unwrap();
             let name = |n: &u8| Holder::new(format!("w{n}")).unwrap();
-            let worker = |n: &u8, now| Worker::new(name(n), ShardLimit::default(), split, time::add(now, ttl));
+            let worker = |n: &u8, now| Worker::new(name(n), DEFAULT_CODES, split, time::add(now, ttl));
             let (mut state, start) = (BTreeMap::new(), time::from_micros(0));
             let fleet: Vec<u8> = (0..before).collect();
             let live: Vec<Worker> = fleet.iter().map(|n| worker(n, start)).collect();

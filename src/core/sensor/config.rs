@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::spec::NewSensor;
 use crate::base::setters;
 use crate::id::SensorKind;
-use crate::shard::ShardLimit;
+use crate::shard::DEFAULT_CODES;
 
 /// The operator's settings for sensors, by the names of the section `[smart_sensor]` of Airflow 2.0 to 2.3.
 ///
@@ -36,7 +36,7 @@ use crate::shard::ShardLimit;
 /// let text = r#"{"use_smart_sensor": true, "shards": 5, "sensors_enabled": "file_exists, tcp_accepts"}"#;
 /// let config: SmartSensorConfig = serde_json::from_str(text)?;
 /// assert_eq!((config.shard_code_upper_limit.get(), config.shards.get()), (10_000, 5));
-/// assert!(config.sensors_enabled.contains(&"tcp_accepts".try_into().unwrap()));
+/// assert!(config.enables(&"tcp_accepts".try_into().unwrap()));
 /// assert!(serde_json::from_str::<SmartSensorConfig>(r#"{"shard": 5}"#).is_err());
 /// # Ok::<(), serde_json::Error>(())
 /// ```
@@ -47,20 +47,22 @@ pub struct SmartSensorConfig {
     /// Whether tasks may wait as sensors at all.
     pub use_smart_sensor: bool,
     /// The number of shard codes, at least 1.
-    pub shard_code_upper_limit: ShardLimit,
+    pub shard_code_upper_limit: NonZeroU32,
     /// Into how many shards the codes are split, at least 1.
     pub shards: NonZeroU32,
-    /// The kinds that may wait as sensors.
-    pub sensors_enabled: EnabledKinds,
+    /// The kinds that may wait as sensors; `None` enables all. In serde `"*"` is all; others are a list of
+    /// names, or one text with commas between them.
+    #[serde(with = "kinds")]
+    pub sensors_enabled: Option<BTreeSet<SensorKind>>,
 }
 
 impl Default for SmartSensorConfig {
     fn default() -> Self {
         Self {
             use_smart_sensor: true,
-            shard_code_upper_limit: ShardLimit::default(),
+            shard_code_upper_limit: DEFAULT_CODES,
             shards: NonZeroU32::MIN.saturating_add(15),
-            sensors_enabled: EnabledKinds::All,
+            sensors_enabled: None,
         }
     }
 }
@@ -82,11 +84,9 @@ impl SmartSensorConfig {
     pub fn airflow() -> Self {
         Self {
             use_smart_sensor: false,
-            shard_code_upper_limit: ShardLimit::default(),
+            shard_code_upper_limit: DEFAULT_CODES,
             shards: NonZeroU32::MIN.saturating_add(4),
-            sensors_enabled: EnabledKinds::Only(
-                SensorKind::new("NamedHivePartitionSensor").into_iter().collect(),
-            ),
+            sensors_enabled: Some(SensorKind::new("NamedHivePartitionSensor").into_iter().collect()),
         }
     }
 
@@ -94,21 +94,26 @@ impl SmartSensorConfig {
         /// Switches sensors on or off for all.
         use_smart_sensor: bool;
         /// Sets the number of shard codes.
-        shard_code_upper_limit: ShardLimit;
+        shard_code_upper_limit: NonZeroU32;
         /// Sets into how many shards the codes are split.
         shards: NonZeroU32;
-        /// Sets the kinds that may wait as sensors.
-        sensors_enabled: EnabledKinds;
+        /// Sets the kinds that may wait as sensors; `None` enables all.
+        sensors_enabled: Option<BTreeSet<SensorKind>>;
     }
 
-    /// Why this task must not wait as a sensor; none if it may.
+    /// Returns whether sensors of this kind are enabled.
+    pub fn enables(&self, kind: &SensorKind) -> bool {
+        self.sensors_enabled.as_ref().is_none_or(|kinds| kinds.contains(kind))
+    }
+
+    /// Returns why this task must not wait as a sensor; `None` if it may.
     ///
     /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::canonical::PokeContext;
-    /// use stationmaster::sensor::{Ineligible, NewSensor, Settings, SmartSensorConfig, TaskCallbacks};
+    /// use stationmaster::sensor::{Ineligible, NewSensor, Settings, SmartSensorConfig};
     /// use stationmaster::{LeaseRef, TaskNo};
     ///
     /// let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
@@ -117,16 +122,16 @@ impl SmartSensorConfig {
     /// let config = SmartSensorConfig::default();
     /// assert_eq!(config.ineligible(&sensor), None);
     /// assert_eq!(config.clone().use_smart_sensor(false).ineligible(&sensor), Some(Ineligible::SwitchedOff));
-    /// let sensor = sensor.callbacks(TaskCallbacks::InProcess);
+    /// let sensor = sensor.has_callbacks(true);
     /// assert_eq!(config.ineligible(&sensor), Some(Ineligible::HasCallbacks));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn ineligible(&self, sensor: &NewSensor) -> Option<Ineligible> {
         if !self.use_smart_sensor {
             Some(Ineligible::SwitchedOff)
-        } else if !self.sensors_enabled.contains(&sensor.kind) {
+        } else if !self.enables(&sensor.kind) {
             Some(Ineligible::KindNotEnabled)
-        } else if sensor.callbacks == TaskCallbacks::InProcess {
+        } else if sensor.has_callbacks {
             Some(Ineligible::HasCallbacks)
         } else {
             None
@@ -134,85 +139,49 @@ impl SmartSensorConfig {
     }
 }
 
-/// Which kinds may wait as sensors.
-///
-/// In serde `"*"` is all; others are a list of names, or one text with commas between them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum EnabledKinds {
-    /// All.
-    #[default]
-    All,
-    /// These.
-    Only(BTreeSet<SensorKind>),
-}
+/// Reads and writes [`SmartSensorConfig::sensors_enabled`]: `"*"` is all; others are a list of names, or one
+/// text with commas between them.
+mod kinds {
+    use super::*;
 
-impl EnabledKinds {
-    /// True if sensors of this kind are enabled.
-    pub fn contains(&self, kind: &SensorKind) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(kinds) => kinds.contains(kind),
+    type Enabled = Option<BTreeSet<SensorKind>>;
+
+    pub(super) fn serialize<S: Serializer>(kinds: &Enabled, serializer: S) -> Result<S::Ok, S::Error> {
+        match kinds {
+            None => serializer.serialize_str("*"),
+            Some(kinds) => serializer.collect_seq(kinds),
         }
     }
-}
 
-impl Serialize for EnabledKinds {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::All => serializer.serialize_str("*"),
-            Self::Only(kinds) => serializer.collect_seq(kinds),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for EnabledKinds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Enabled, D::Error> {
         struct Kinds;
 
         impl<'de> Visitor<'de> for Kinds {
-            type Value = EnabledKinds;
+            type Value = Enabled;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("\"*\", a list of sensor kinds, or a text with commas between them")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<EnabledKinds, E> {
+            fn visit_str<E: Error>(self, text: &str) -> Result<Enabled, E> {
                 if text.trim() == "*" {
-                    return Ok(EnabledKinds::All);
+                    return Ok(None);
                 }
                 let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-                names
-                    .map(SensorKind::new)
-                    .collect::<Result<_, _>>()
-                    .map(EnabledKinds::Only)
-                    .map_err(E::custom)
+                names.map(SensorKind::new).collect::<Result<_, _>>().map(Some).map_err(E::custom)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<EnabledKinds, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Enabled, A::Error> {
                 let mut kinds = BTreeSet::new();
                 while let Some(kind) = names.next_element()? {
                     kinds.insert(kind);
                 }
-                Ok(EnabledKinds::Only(kinds))
+                Ok(Some(kinds))
             }
         }
 
         deserializer.deserialize_any(Kinds)
     }
-}
-
-/// Whether a task has callbacks that only the process which runs it can make.
-///
-/// Callbacks that a host makes of sensor events, in whichever process, are none of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum TaskCallbacks {
-    /// It has none.
-    #[default]
-    None,
-    /// It has some: it must not end while its process is gone.
-    InProcess,
 }
 
 /// Why a task must not wait as a sensor. Its host pokes by itself.
@@ -224,7 +193,7 @@ pub enum Ineligible {
     SwitchedOff,
     /// Its kind is not one of `sensors_enabled`.
     KindNotEnabled,
-    /// It has [callbacks](TaskCallbacks::InProcess) that only its own process can make.
+    /// It has [callbacks](NewSensor::has_callbacks) that only its own process can make.
     HasCallbacks,
 }
 
@@ -246,13 +215,13 @@ mod tests {
 
     #[test]
     fn kinds_come_as_a_list_as_text_or_all() {
-        let kinds = |text: &str| read(&format!(r#"{{"sensors_enabled": {text}}}"#)).unwrap().sensors_enabled;
-        let two = EnabledKinds::Only(["a", "b"].map(|kind| SensorKind::new(kind).unwrap()).into());
-        assert_eq!(kinds(r#"["b", "a", "b"]"#), two);
-        assert_eq!(kinds(r#"" a ,b, ""#), two);
-        assert_eq!(kinds(r#""*""#), EnabledKinds::All);
-        assert!(!kinds(r#""""#).contains(&"a".try_into().unwrap()), "none");
-        assert!(!kinds(r#"["*"]"#).contains(&"a".try_into().unwrap()), "a kind of that name");
+        let config = |text: &str| read(&format!(r#"{{"sensors_enabled": {text}}}"#)).unwrap();
+        let two = Some(["a", "b"].map(|kind| SensorKind::new(kind).unwrap()).into());
+        assert_eq!(config(r#"["b", "a", "b"]"#).sensors_enabled, two);
+        assert_eq!(config(r#"" a ,b, ""#).sensors_enabled, two);
+        assert_eq!(config(r#""*""#).sensors_enabled, None);
+        assert!(!config(r#""""#).enables(&"a".try_into().unwrap()), "none");
+        assert!(!config(r#"["*"]"#).enables(&"a".try_into().unwrap()), "a kind of that name");
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub enum Poked {
     /// It has come; the host's text travels with it to each sensor.
     Landed(Option<String>),
     /// The poke could not look: network, quota, a panic, a deadline passed. It is tried again, after longer
-    /// and longer pauses; in the end the sensor is given up (see [`super::Outage`]).
+    /// and longer pauses; in the end the sensor is given up
+    /// ([`PokerOptions::retry_window`](crate::service::PokerOptions::retry_window)).
     Unreachable(String),
     /// It will never come: waiting on is pointless.
     Failed(String),
@@ -139,30 +140,32 @@ impl SensorEvent {
 }
 
 /// The terms on which a sensor waits: all of it that decides over its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Terms {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
     /// How long and how often it waits.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// When it was registered.
-    pub registered_at: DateTime<Utc>,
+    pub(crate) registered_at: DateTime<Utc>,
     /// The first instant at which it has timed out.
-    pub times_out_at: DateTime<Utc>,
+    pub(crate) times_out_at: DateTime<Utc>,
 }
 
 impl Terms {
-    /// The terms of a sensor with these settings, registered at this instant.
-    pub fn new(settings: Settings, registered_at: DateTime<Utc>) -> Self {
-        let registered_at = time::truncate(registered_at);
-        Self { settings, registered_at, times_out_at: time::add(registered_at, settings.longest()) }
-    }
-
     /// The state of a task whose sensor missed what it waited for.
-    pub fn missed(&self) -> TaskState {
+    pub(crate) fn missed(&self) -> TaskState {
         match self.settings.on_missed {
             OnMissed::Fail => TaskState::Failed,
             OnMissed::Skip => TaskState::Skipped,
         }
+    }
+}
+
+#[cfg(test)]
+impl Terms {
+    /// The terms of a sensor with these settings, registered at this instant.
+    pub(crate) fn new(settings: Settings, registered_at: DateTime<Utc>) -> Self {
+        let registered_at = time::truncate(registered_at);
+        Self { settings, registered_at, times_out_at: time::add(registered_at, settings.longest()) }
     }
 }
 
@@ -173,28 +176,11 @@ impl From<&SensorRecord> for Terms {
     }
 }
 
-/// What an answer at `now` does to one of the sensors that share the poke; none if it goes on waiting.
+/// What an answer at `now` does to one of the sensors that share the poke; `None` if it goes on waiting.
 ///
 /// A landing beats a timeout that has passed meanwhile; a poke that could not look never does. How long a
 /// sensor bears pokes that cannot look is for [`super::give_up`].
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::TaskState;
-/// use stationmaster::sensor::{EndReason, Poked, Settings, Terms, settle};
-/// use stationmaster::time::from_micros;
-///
-/// let terms = Terms::new(Settings::new(Duration::from_secs(30), Duration::from_secs(60))?, from_micros(0));
-/// assert_eq!(settle(&terms, &Poked::NotYet, from_micros(59_999_999)), None);
-/// let late = settle(&terms, &Poked::NotYet, terms.times_out_at).unwrap();
-/// assert_eq!((late.reason, late.to), (EndReason::TimedOut, TaskState::Failed));
-/// let landed = settle(&terms, &Poked::Landed(None), terms.times_out_at).unwrap();
-/// assert_eq!(landed.to, TaskState::Success);
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
-pub fn settle(terms: &Terms, poked: &Poked, now: DateTime<Utc>) -> Option<Ending> {
+pub(crate) fn settle(terms: &Terms, poked: &Poked, now: DateTime<Utc>) -> Option<Ending> {
     match poked {
         Poked::Landed(value) => {
             let to = match terms.settings.on_landed {
@@ -228,6 +214,18 @@ pub fn settle(terms: &Terms, poked: &Poked, now: DateTime<Utc>) -> Option<Ending
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_landing_beats_a_timeout() {
+        use std::time::Duration;
+        let (second, start) = (Duration::from_secs(1), time::from_micros(0));
+        let terms = Terms::new(Settings::new(second * 30, second * 60).unwrap(), start);
+        assert_eq!(settle(&terms, &Poked::NotYet, time::from_micros(59_999_999)), None);
+        let late = settle(&terms, &Poked::NotYet, terms.times_out_at).unwrap();
+        assert_eq!((late.reason, late.to), (EndReason::TimedOut, TaskState::Failed));
+        let landed = settle(&terms, &Poked::Landed(None), terms.times_out_at).unwrap();
+        assert_eq!(landed.to, TaskState::Success);
+    }
 
     #[test]
     fn reasons_are_shown_as_json_names_them() {

@@ -5,17 +5,18 @@
 //! *poke group*; a group is poked once per due time for all its members, by the worker whose shard range
 //! holds its fingerprint.
 
-mod claim;
+pub(crate) mod claim;
 mod config;
-mod lifecycle;
+pub(crate) mod lifecycle;
 mod outage;
 mod schedule;
-mod spec;
+pub(crate) mod spec;
 
-pub(crate) use claim::{Claim, Comeback};
-pub use claim::{ShardLease, ShardWrite, Worker, claims, quota};
-pub use config::{EnabledKinds, Ineligible, SmartSensorConfig, TaskCallbacks};
-pub use lifecycle::{EndReason, Ending, Poked, SensorEvent, SensorState, Terms, settle};
-pub use outage::{Outage, backed_off, give_up};
-pub use schedule::{interval_at, next_poke};
-pub use spec::{NewSensor, OnLanded, OnMissed, SensorInsert, SensorRecord, Settings};
+pub(crate) use claim::{Claim, Comeback, ShardLease, ShardWrite, Worker};
+pub use config::{Ineligible, SmartSensorConfig};
+pub use lifecycle::{EndReason, Poked, SensorEvent};
+pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};
+pub(crate) use outage::{Outage, backed_off, give_up};
+pub(crate) use schedule::{interval_at, next_poke};
+pub(crate) use spec::SensorInsert;
+pub use spec::{NewSensor, OnLanded, OnMissed, SensorRecord, Settings};

@@ -3,37 +3,22 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
 
 use super::lifecycle::{EndReason, Ending, Poked, Terms};
 use crate::time;
 
 /// A target that could not be looked at, from the first such answer on.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::sensor::{Outage, Poked};
-/// use stationmaster::time::from_micros;
-///
-/// let refused = Poked::Unreachable("connection refused".into());
-/// let first = Outage::after(None, &refused, from_micros(10));
-/// let second = Outage::after(first, &refused, from_micros(20)).unwrap();
-/// assert_eq!((second.since, second.failures), (from_micros(10), 2));
-/// assert_eq!(Outage::after(Some(second), &Poked::NotYet, from_micros(30)), None, "it is over");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Outage {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outage {
     /// When the first answer came that says so.
-    pub since: DateTime<Utc>,
+    pub(crate) since: DateTime<Utc>,
     /// How many of them came in a row, at least 1.
-    pub failures: u32,
+    pub(crate) failures: u32,
 }
 
 impl Outage {
     /// What an answer at `now` makes of it: it begins, lasts, or is over.
-    pub fn after(before: Option<Self>, poked: &Poked, now: DateTime<Utc>) -> Option<Self> {
+    pub(crate) fn after(before: Option<Self>, poked: &Poked, now: DateTime<Utc>) -> Option<Self> {
         match (poked, before) {
             (Poked::Unreachable(_), None) => Some(Self { since: now, failures: 1 }),
             (Poked::Unreachable(_), Some(Self { since, failures })) => {
@@ -44,7 +29,7 @@ impl Outage {
     }
 
     /// When a sensor registered at that instant has borne it for as long as `window`.
-    pub fn borne_until(&self, registered_at: DateTime<Utc>, window: Duration) -> DateTime<Utc> {
+    pub(crate) fn borne_until(&self, registered_at: DateTime<Utc>, window: Duration) -> DateTime<Utc> {
         time::add(self.since.max(registered_at), window)
     }
 }
@@ -54,44 +39,17 @@ impl Outage {
 ///
 /// Where `longest` is the interval times a power of two, the due times of the longer interval are due times
 /// of the shorter one.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::sensor::backed_off;
-/// let s = Duration::from_secs;
-/// let pauses = [0, 1, 2, 3, 4, 99].map(|failures| backed_off(s(60), failures, s(600)).as_secs());
-/// assert_eq!(pauses, [60, 60, 120, 240, 480, 600]);
-/// assert_eq!(backed_off(s(3600), 9, s(600)), s(3600));
-/// ```
-pub fn backed_off(interval: Duration, failures: u32, longest: Duration) -> Duration {
+pub(crate) fn backed_off(interval: Duration, failures: u32, longest: Duration) -> Duration {
     let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     interval.saturating_mul(factor).min(longest).max(interval)
 }
 
-/// The end of a sensor whose target could not be looked at for as long as `window`; none if it goes on
-/// waiting.
+/// The end of a sensor whose target could not be looked at for as long as `window`; `None` if it goes
+/// on waiting.
 ///
 /// The time runs from the first such answer, or from the registration if that came later. The attempt fails,
 /// and the task's retry policy decides; or it is skipped, as the sensor's settings say.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::sensor::{EndReason, Outage, Poked, Settings, Terms, give_up};
-/// use stationmaster::time::{add, from_micros};
-///
-/// let (start, minute) = (from_micros(0), Duration::from_secs(60));
-/// let terms = Terms::new(Settings::new(minute, minute * 1000)?, start);
-/// let outage = Outage::after(None, &Poked::Unreachable("no route".into()), start).unwrap();
-/// let end = |minutes| give_up(&terms, &outage, "no route", minute * 130, add(start, minute * minutes));
-/// assert_eq!(end(129), None);
-/// assert_eq!(end(130).unwrap().reason, EndReason::Unreachable);
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
-pub fn give_up(
+pub(crate) fn give_up(
     terms: &Terms,
     outage: &Outage,
     message: &str,
@@ -123,6 +81,35 @@ mod tests {
         let end = give_up(&young, &outage, "x", second * 100, at(150)).unwrap();
         assert_eq!((end.reason, end.to), (EndReason::Unreachable, TaskState::Skipped));
         assert_eq!(end.message.unwrap(), "could not be looked at for 100.000 s; the last poke: x");
+    }
+
+    #[test]
+    fn an_outage_lasts_until_a_poke_can_look() {
+        let refused = Poked::Unreachable("connection refused".into());
+        let at = time::from_micros;
+        let first = Outage::after(None, &refused, at(10));
+        let second = Outage::after(first, &refused, at(20)).unwrap();
+        assert_eq!(second, Outage { since: at(10), failures: 2 });
+        assert_eq!(Outage::after(Some(second), &Poked::NotYet, at(30)), None, "it is over");
+    }
+
+    #[test]
+    fn a_sensor_is_given_up_when_it_has_borne_an_outage_for_the_window() {
+        let (start, minute) = (time::from_micros(0), Duration::from_secs(60));
+        let terms = Terms::new(Settings::new(minute, minute * 1000).unwrap(), start);
+        let outage = Outage::after(None, &Poked::Unreachable("no route".into()), start).unwrap();
+        let end =
+            |minutes| give_up(&terms, &outage, "no route", minute * 130, time::add(start, minute * minutes));
+        assert_eq!(end(129), None);
+        assert_eq!(end(130).unwrap().reason, EndReason::Unreachable);
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let s = Duration::from_secs;
+        let pauses = [0, 1, 2, 3, 4, 99].map(|failures| backed_off(s(60), failures, s(600)).as_secs());
+        assert_eq!(pauses, [60, 60, 120, 240, 480, 600]);
+        assert_eq!(backed_off(s(3600), 9, s(600)), s(3600));
     }
 
     #[test]

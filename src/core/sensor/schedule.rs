@@ -14,20 +14,7 @@ use crate::time;
 /// nothing is stored, a restart needs no counter, and groups of equal interval are spread over it instead of
 /// falling due together. Saturates at the last instant that chrono can hold. An interval below a microsecond
 /// counts as one.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::fingerprint::Fingerprint;
-/// use stationmaster::sensor::next_poke;
-/// use stationmaster::time::from_micros;
-///
-/// let due = next_poke(Fingerprint(3), Duration::from_micros(10), from_micros(20));
-/// assert_eq!(due, from_micros(23));
-/// assert_eq!(next_poke(Fingerprint(3), Duration::from_micros(10), due), from_micros(33));
-/// ```
-pub fn next_poke(fingerprint: Fingerprint, interval: Duration, after: DateTime<Utc>) -> DateTime<Utc> {
+pub(crate) fn next_poke(fingerprint: Fingerprint, interval: Duration, after: DateTime<Utc>) -> DateTime<Utc> {
     let interval = time::duration_micros(interval).max(1);
     let phase = i64::try_from(fingerprint.0 % interval.unsigned_abs()).unwrap_or(0);
     let after = time::micros(after);
@@ -42,19 +29,7 @@ pub fn next_poke(fingerprint: Fingerprint, interval: Duration, after: DateTime<U
 /// interval follows from the age alone, so nothing is counted and nothing stored; and because it is `i` times
 /// a power of two until it reaches the longest, the due times of the longer interval are due times of the
 /// shorter one.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::sensor::{Settings, interval_at};
-/// let s = Duration::from_secs;
-/// let settings = Settings::new(s(10), s(86_400))?.max_interval(s(60))?;
-/// let intervals = [0, 9, 10, 29, 30, 70, 5_000].map(|age| interval_at(&settings, s(age)).as_secs());
-/// assert_eq!(intervals, [10, 10, 20, 20, 40, 60, 60]);
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
-pub fn interval_at(settings: &Settings, age: Duration) -> Duration {
+pub(crate) fn interval_at(settings: &Settings, age: Duration) -> Duration {
     let Some(longest) = settings.max_interval else { return settings.interval };
     let interval = settings.interval.as_micros().max(1);
     let doublings = (age.as_micros() / interval).saturating_add(1).ilog2();
@@ -108,6 +83,20 @@ mod tests {
             let before = time::from_micros(time::micros(due) - 1);
             prop_assert_eq!(next_poke(print, interval, before), due);
         }
+    }
+
+    #[test]
+    fn due_times_lie_on_a_grid_shifted_by_the_fingerprint() {
+        let next = |after| next_poke(Fingerprint(3), Duration::from_micros(10), time::from_micros(after));
+        assert_eq!([20, 23].map(next), [23, 33].map(time::from_micros));
+    }
+
+    #[test]
+    fn intervals_double_with_the_age_up_to_the_longest() {
+        let s = Duration::from_secs;
+        let settings = Settings::new(s(10), s(86_400)).unwrap().max_interval(s(60)).unwrap();
+        let intervals = [0, 9, 10, 29, 30, 70, 5_000].map(|age| interval_at(&settings, s(age)).as_secs());
+        assert_eq!(intervals, [10, 10, 20, 20, 40, 60, 60]);
     }
 
     #[test]

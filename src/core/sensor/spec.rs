@@ -5,7 +5,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::config::TaskCallbacks;
 use super::lifecycle::SensorState;
 use crate::base::setters;
 use crate::canonical::PokeContext;
@@ -74,8 +73,8 @@ pub struct Settings {
     /// otherwise). The smallest of the sensors of a group counts.
     #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub poke_timeout: Option<Duration>,
-    /// If given, the interval doubles as the sensor waits, until it is as long as this (see
-    /// [`super::interval_at`]).
+    /// If given, the interval doubles as the sensor waits, until it is as long as this: a sensor of interval
+    /// `i` is looked at about `i`, `3i`, `7i`, `15i` … after it registered.
     #[serde(rename = "max_interval_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub max_interval: Option<Duration>,
     /// What a landing does.
@@ -231,20 +230,21 @@ pub struct NewSensor {
     pub context: PokeContext,
     /// How long and how often it waits.
     pub settings: Settings,
-    /// Whether the task has callbacks of its own process. Asked by [`super::SmartSensorConfig::ineligible`];
-    /// not stored.
-    pub callbacks: TaskCallbacks,
+    /// Whether the task has callbacks that only the process which runs it can make: it must not end while
+    /// its process is gone. Callbacks that a host makes of sensor events, in whichever process, are none of
+    /// these. Asked by [`super::SmartSensorConfig::ineligible`]; not stored.
+    pub has_callbacks: bool,
 }
 
 impl NewSensor {
     /// A sensor of this running task.
     pub fn new(lease: LeaseRef, kind: SensorKind, context: PokeContext, settings: Settings) -> Self {
-        Self { lease, kind, context, settings, callbacks: TaskCallbacks::None }
+        Self { lease, kind, context, settings, has_callbacks: false }
     }
 
     setters! {
         /// Says whether the task has callbacks of its own process.
-        callbacks: TaskCallbacks;
+        has_callbacks: bool;
     }
 
     /// The row to be stored.

@@ -10,7 +10,7 @@
 //! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` and `repeated` by `Fenced` |
 //! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
 //! | `mode` | `read`, `write` |
-//! | `reason` of a deferral | [`ReasonKind::as_str`](crate::admission::ReasonKind::as_str) |
+//! | `reason` of a deferral | [`Reason::name`](crate::admission::Reason::name) |
 //! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
 //! | `became` | `success`, `failed`, `skipped`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was not the caller's any more |
 //! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |

@@ -8,7 +8,7 @@ use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::{Error, Result};
 use crate::sensor::SensorRecord;
-use crate::shard::{ShardRange, range};
+use crate::shard::{ShardRange, code, range};
 use crate::store::StoreExt;
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time;
@@ -90,7 +90,7 @@ impl Poker {
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let is_young = now < time::add(sensor.registered_at, self.options.lease);
-        let code = self.options.shard_codes.code(sensor.fingerprint);
+        let code = code(sensor.fingerprint, self.options.shard_codes);
         let since = since.iter().find(|(range, _)| range.contains(code)).map_or(now, |(_, since)| *since);
         (!is_young).then_some(since)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::setters;
 use crate::sensor::SmartSensorConfig;
-use crate::shard::ShardLimit;
+use crate::shard::DEFAULT_CODES;
 
 /// How a [`super::Poker`] works. All workers of a store use the same `shard_codes` and `shards`.
 ///
@@ -26,7 +26,7 @@ use crate::shard::ShardLimit;
 #[non_exhaustive]
 pub struct PokerOptions {
     /// The number of shard codes (Airflow: `shard_code_upper_limit`).
-    pub shard_codes: ShardLimit,
+    pub shard_codes: NonZeroU32,
     /// Into how many shards the codes are split (Airflow: `shards`). At most so many workers share the work.
     pub shards: NonZeroU32,
     /// The most shards that a worker holds; what nobody may hold is not poked
@@ -71,15 +71,15 @@ pub struct PokerOptions {
     /// How long sensors bear a target that cannot be looked at, from the first such answer on (Airflow: 130
     /// minutes).
     pub retry_window: Duration,
-    /// A target that cannot be looked at is tried after longer and longer pauses, at most this long
-    /// ([`crate::sensor::backed_off`]). Zero: at its interval, as ever.
+    /// A target that cannot be looked at is tried after longer and longer pauses, at most this long: each
+    /// failure after the first doubles them. Zero: at its interval, as before.
     pub max_pause: Duration,
 }
 
 impl Default for PokerOptions {
     fn default() -> Self {
         Self {
-            shard_codes: ShardLimit::default(),
+            shard_codes: DEFAULT_CODES,
             shards: NonZeroU32::MIN.saturating_add(15),
             most_shards: NonZeroU32::MAX,
             lease: Duration::from_secs(30),
@@ -100,7 +100,7 @@ impl Default for PokerOptions {
 impl PokerOptions {
     setters! {
         /// Sets the number of shard codes.
-        shard_codes: ShardLimit;
+        shard_codes: NonZeroU32;
         /// Sets into how many shards the codes are split.
         shards: NonZeroU32;
         /// Sets the most shards that a worker holds.

@@ -10,7 +10,7 @@ use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
-use crate::shard::{ShardRange, range};
+use crate::shard::{ShardRange, code, range};
 use crate::store::{Moved, StoreExt};
 use crate::time;
 
@@ -124,7 +124,7 @@ impl Poker {
     /// Forgets the sensors of shards that are not held.
     pub(super) fn keep_only_held(&mut self) {
         let (codes, kept) = (self.options.shard_codes, self.ranges(self.shards.keys().copied()));
-        self.groups.retain(|print| kept.iter().any(|range| range.contains(codes.code(print))));
+        self.groups.retain(|print| kept.iter().any(|range| range.contains(code(print, codes))));
         self.withdraw();
     }
 

@@ -32,10 +32,9 @@ use crate::store::{Store, StoreExt};
 /// # One tick
 ///
 /// 1. *Shards.* At a third of the lease's length, and when the lease of another worker's shard ends, the
-///    worker renews its life and its shards, gives up what exceeds its quota and takes what is free
-///    ([`crate::sensor::claims`]). A worker that begins, or that did not renew in time, leaves to other
-///    workers for a third of a lease what they held: perhaps the store kept all of them from renewing, and
-///    they come back.
+///    worker renews its life and its shards, gives up what exceeds its quota and takes what is free.
+///    A worker that begins, or that did not renew in time, leaves to other workers for a third of a lease
+///    what they held: perhaps the store kept all of them from renewing, and they come back.
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. When nothing changed it reads nothing else.
 /// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers,
@@ -49,8 +48,7 @@ use crate::store::{Store, StoreExt};
 ///
 /// A group is poked when a sensor of it registers (at most once per
 /// [`min_interval`](PokerOptions::min_interval), and not while its target cannot be looked at), then on a
-/// grid of the smallest interval of its members ([`interval_at`](crate::sensor::interval_at), not below that
-/// minimum) that is computed from fingerprint and interval alone ([`crate::sensor::next_poke`]), and when a
+/// grid of the smallest interval of its members (not below that minimum) that is computed from fingerprint and interval alone, and when a
 /// member times out. So a restart needs no stored counter and pokes no more than usual.
 ///
 /// * *Threads* are the poker's own, made when there is work for them, at most
@@ -70,10 +68,9 @@ use crate::store::{Store, StoreExt};
 /// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end: the rest stays due.
-/// * *A target that cannot be looked at* is poked after longer and longer pauses
-///   ([`crate::sensor::backed_off`]), until it can be. A sensor bears that for
-///   [`retry_window`](PokerOptions::retry_window), then its attempt fails ([`crate::sensor::give_up`]). This
-///   is kept in memory: after a takeover the time begins anew.
+/// * *A target that cannot be looked at* is poked after longer and longer pauses, until it can be. A sensor
+///   bears that for [`retry_window`](PokerOptions::retry_window), then its attempt fails. This is kept in
+///   memory: after a takeover the time begins anew.
 ///
 /// # What holds
 ///

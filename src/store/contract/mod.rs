@@ -34,9 +34,18 @@ mod tick;
 
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 pub use run::RunTx;
-pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
+pub use sensor::{EventNote, SensorQuery, SensorTx, WhichSensors};
 pub use task::{Discrepancy, Inserted, Move, Moved, Started, StateSet, TaskTx};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
+
+// What the pure core and a store exchange, and hosts have no use for.
+pub use crate::core::admission::lane::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
+pub use crate::core::run::index::MOST_SEEKS;
+pub use crate::core::run::query::RunPlace;
+pub use crate::core::sensor::claim::{ShardLease, ShardWrite, Worker};
+pub use crate::core::sensor::lifecycle::{Ending, SensorState};
+pub use crate::core::sensor::spec::SensorInsert;
+pub use crate::core::task::spec::TaskInsert;
 
 /// Everything a backend's transaction can do.
 pub trait StoreTx: TaskTx + PoolTx + SensorTx + RunTx {}

@@ -1,14 +1,15 @@
 //! What a store does with sensors, their events, and the workers that share them.
 
+use std::num::NonZeroU32;
+
 use chrono::{DateTime, Utc};
 
 use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord};
-pub use crate::sensor::{ShardLease, ShardWrite, Worker};
-use crate::shard::{ShardLimit, ShardRange};
+use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
+use crate::shard::{ShardRange, code};
 use crate::store::Moved;
 
 /// Asks for sensors in the order of their last change.
@@ -18,7 +19,7 @@ pub struct SensorQuery {
     /// Only sensors changed after this change.
     pub after: u64,
     /// The number of shard codes: a sensor's code is its fingerprint modulo this.
-    pub codes: ShardLimit,
+    pub codes: NonZeroU32,
     /// Only sensors whose code lies in one of these.
     pub ranges: Vec<ShardRange>,
     /// Also those that ended, or only those that wait.
@@ -40,7 +41,7 @@ impl SensorQuery {
     /// Asks for all sensors of these shards, changed after this change.
     pub fn new(
         after: u64,
-        codes: ShardLimit,
+        codes: NonZeroU32,
         ranges: Vec<ShardRange>,
         which: WhichSensors,
         limit: usize,
@@ -50,7 +51,7 @@ impl SensorQuery {
 
     /// True if a sensor of this fingerprint lies in one of the ranges.
     pub fn covers(&self, fingerprint: Fingerprint) -> bool {
-        let code = self.codes.code(fingerprint);
+        let code = code(fingerprint, self.codes);
         self.ranges.iter().any(|range| range.contains(code))
     }
 }

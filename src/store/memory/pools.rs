@@ -8,7 +8,7 @@ use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::admission::{Lane, LaneKey};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
-use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
+use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
 use crate::store::contract::PoolTx;
 use crate::store::{LimitDeletion, PoolDeletion};
 use crate::task::TaskState;
@@ -25,7 +25,7 @@ impl Default for Pools {
         let name = PoolName::default_pool();
         let slots = Slots::Limited(DEFAULT_POOL_SLOTS);
         let spec =
-            PoolSpec { name: name.clone(), slots, description: String::new(), deferred: Deferred::GiveBack };
+            PoolSpec { name: name.clone(), slots, description: String::new(), sensing_keeps_slots: false };
         Self { rows: BTreeMap::from([(name, Box::new(PoolRecord::new(spec, 0)))]) }
     }
 }
@@ -98,7 +98,7 @@ struct Sums {
     running: i64,
     queued: i64,
     scheduled: i64,
-    deferred: i64,
+    sensing: i64,
 }
 
 impl Transaction<'_> {
@@ -123,7 +123,7 @@ impl Transaction<'_> {
             match task.state {
                 TaskState::Running => sums.running += i64::from(task.held_slots),
                 TaskState::Queued => sums.queued += i64::from(task.held_slots),
-                TaskState::Sensing => sums.deferred += i64::from(task.lane.slots),
+                TaskState::Sensing => sums.sensing += i64::from(task.lane.slots),
                 _ => {}
             }
         }
@@ -194,7 +194,7 @@ impl PoolTx for Transaction<'_> {
         let stats = |name: &PoolName| {
             let pool = self.state.pools.rows.get(name)?;
             let sums = sums.get(name).unwrap_or(&none);
-            Some(PoolStats::new(pool, sums.running, sums.queued, sums.scheduled, sums.deferred))
+            Some(PoolStats::new(pool, sums.running, sums.queued, sums.scheduled, sums.sensing))
         };
         Ok(names.iter().map(stats).collect())
     }

@@ -193,7 +193,7 @@ mod tests {
     use crate::error::StoreErrorKind;
     use crate::id::SensorKind;
     use crate::sensor::{EndReason, Ending, NewSensor, Settings};
-    use crate::shard::{ShardLimit, ShardRange};
+    use crate::shard::{DEFAULT_CODES, ShardRange};
     use crate::store::MemoryStore;
     use crate::store::contract::{Move, StateSet, WhichSensors};
     use crate::task::TaskState;
@@ -230,7 +230,7 @@ mod tests {
             let ended = tx.end_sensors_if_waiting(&[lease, lease])?;
             assert!(ended[1].is_none());
             assert_eq!(tx.sensors(std::slice::from_ref(&key))?, ended[..1]);
-            let codes = ShardLimit::default();
+            let codes = DEFAULT_CODES;
             let ranges = vec![ShardRange::new(0, u32::MAX).unwrap()];
             let query = SensorQuery::new(2, codes, ranges, WhichSensors::All, 9);
             assert_eq!(tx.changed_sensors(&query)?.len(), 1);
@@ -256,7 +256,7 @@ mod tests {
         let store = MemoryStore::new();
         let (name, until) = (Holder::new("w1").unwrap(), from_micros(9));
         let result = store.write_raw(|tx| {
-            let (codes, shards) = (ShardLimit::default(), std::num::NonZeroU32::MIN);
+            let (codes, shards) = (DEFAULT_CODES, std::num::NonZeroU32::MIN);
             tx.put_worker(&Worker::new(name.clone(), codes, shards, until))?;
             assert_eq!(tx.live_workers(from_micros(8))?.len(), 1);
             assert_eq!(tx.live_workers(until)?.len(), 0);

@@ -94,7 +94,7 @@ mod tests {
     use crate::id::SensorKind;
     use crate::lease::LeaseRef;
     use crate::sensor::{NewSensor, Settings};
-    use crate::shard::{ShardLimit, ShardRange};
+    use crate::shard::{DEFAULT_CODES, ShardRange};
     use crate::time::from_micros;
 
     fn sensor(no: i64, changed: u64) -> Box<SensorRecord> {
@@ -118,7 +118,7 @@ mod tests {
         ended.state = SensorState::Ended;
         sensors.swap(TaskNo(1), Some(ended));
         let found = |after, ranges, which| -> Vec<i64> {
-            let query = SensorQuery::new(after, ShardLimit::default(), ranges, which, 9);
+            let query = SensorQuery::new(after, DEFAULT_CODES, ranges, which, 9);
             sensors.changed(&query).map(|sensor| sensor.no.0).collect()
         };
         let shards = |start, end| ShardRange::new(start, end).unwrap();

@@ -14,10 +14,11 @@ use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskNo};
 use crate::store::contract::{
-    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Started, Survey, SurveyQuery, TaskTx, WhichPools,
+    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Started, Survey, SurveyQuery, TaskInsert, TaskTx,
+    WhichPools,
 };
 use crate::store::{Discrepancy, Inserted, Moved};
-use crate::task::{AttemptRuns, TaskInsert, TaskRecord, TaskState};
+use crate::task::{TaskRecord, TaskState};
 use crate::time::truncate;
 
 fn answer(changed: Option<&TaskRecord>) -> Moved {
@@ -205,7 +206,7 @@ impl TaskTx for Transaction<'_> {
                 task.started_at = Some(at);
                 task.first_started_at.get_or_insert(at);
             });
-            started.map(|task| Started::new(task.attempt_runs == AttemptRuns::Record))
+            started.map(|task| Started::new(task.attempt_runs))
         };
         Ok(leases.iter().map(start).collect())
     }

@@ -145,7 +145,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.acknowledge_events(&[u64::from(b)])?;
         }
         21 => {
-            let (codes, shards) = (crate::shard::ShardLimit::default(), std::num::NonZeroU32::MIN);
+            let (codes, shards) = (crate::shard::DEFAULT_CODES, std::num::NonZeroU32::MIN);
             tx.put_worker(&Worker::new(holder.clone(), codes, shards, later))?;
             let lease = ShardLease::new(b.into(), Some(holder), i64::from(a) + 1, later);
             tx.put_shards_if_unchanged(&[ShardWrite::new(i64::from(a), lease)])?;

@@ -1,11 +1,10 @@
 //! The numbers that stand for states and choices in tables, the same in every database. Once released they
 //! never change.
 
-use crate::pool::Deferred;
 use crate::run::{RunStatus, StartMethod};
 use crate::sensor::{EndReason, OnLanded, OnMissed, SensorState};
 use crate::store::contract::StateSet;
-use crate::task::{AttemptRuns, LeaseLoss, TaskState};
+use crate::task::{LeaseLoss, TaskState};
 
 macro_rules! codes {
     ($($type:ident { $($variant:ident = $code:literal),+ $(,)? })+) => {$(
@@ -44,8 +43,6 @@ codes! {
     TaskState {
         Scheduled = 0, Queued = 1, Running = 2, UpForRetry = 3, Sensing = 4, Success = 6, Failed = 7, Skipped = 8,
     }
-    AttemptRuns { Off = 0, Record = 1 }
-    Deferred { GiveBack = 0, Keep = 1 }
     SensorState { Waiting = 0, Ended = 1 }
     OnLanded { Succeed = 0, Resume = 1 }
     OnMissed { Fail = 0, Skip = 1 }
@@ -57,6 +54,20 @@ codes! {
         Rejected = 8,
     }
     StartMethod { Manual = 0, Scheduled = 1, Triggered = 2 }
+}
+
+impl Code for bool {
+    fn code(self) -> i64 {
+        self.into()
+    }
+
+    fn from_code(code: i64) -> Result<Self, UnknownCode> {
+        match code {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(UnknownCode { code, of: "flag" }),
+        }
+    }
 }
 
 /// Scheduled, and waiting for an instant. A number of its own makes the index of ready tasks tell by the

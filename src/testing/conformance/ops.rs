@@ -8,7 +8,7 @@ use super::world::{at, holder, key, limit, pool, task, worker};
 use crate::admission::limits::LimitSpec;
 use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
 use crate::lease::{LeaseRef, TaskNo};
-use crate::pool::{Deferred, PoolSpec, Slots};
+use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
 use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
 use crate::task::{NewTask, TaskRecord, TaskState};
@@ -213,8 +213,8 @@ impl Op {
                         } else {
                             Slots::Limited(random.below(9) as u32)
                         };
-                        let deferred = if random.once_in(2) { Deferred::Keep } else { Deferred::GiveBack };
-                        PoolSpec::new(name, slots).unwrap().deferred(deferred)
+                        let keeps = random.once_in(2);
+                        PoolSpec::new(name, slots).unwrap().sensing_keeps_slots(keeps)
                     })
                     .collect(),
             ),

@@ -4,7 +4,7 @@ use super::world::{World, at, limit, pool, sized, task, to};
 use crate::bounds::MAX_SLOTS;
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
+use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
 use crate::store::{PoolDeletion, Store};
 use crate::task::TaskState;
 
@@ -43,7 +43,7 @@ fn a_store_is_born_with_the_default_pool(store: &dyn Store) {
 fn a_pool_is_stored_as_it_was_put(store: &dyn Store) {
     let world = World(store);
     let spec = PoolSpec::new("db", Slots::Unlimited).unwrap();
-    let specs = [spec.described("for 'loads'").deferred(Deferred::Keep), sized("none", 0)];
+    let specs = [spec.described("for 'loads'").sensing_keeps_slots(true), sized("none", 0)];
     world.write(|tx| tx.put_pools(&specs));
     let stored = world.read(|tx| tx.pools(&["db", "none"].map(pool)));
     assert_eq!(stored, specs.map(|spec| Some(PoolRecord::new(spec, 0))));

@@ -1,12 +1,13 @@
 //! Registering sensors, following their changes, and ending them.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::snapshot::all_sensors;
 use super::world::{World, at, key, sensor, to};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{NewSensor, SensorRecord, SensorState};
-use crate::shard::{ShardLimit, ShardRange};
+use crate::shard::{ShardRange, code};
 use crate::store::Store;
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::task::TaskState;
@@ -189,7 +190,7 @@ fn changes_are_filtered_by_shard(store: &dyn Store) {
     let sensors = world.sense(&world.plain(&names));
     let range = |start, end| ShardRange::new(start, end).unwrap();
     for codes in [1_u32, 7, 10_000, u32::MAX] {
-        let limit = ShardLimit::new(codes).unwrap();
+        let limit = NonZeroU32::new(codes).unwrap();
         let half = codes / 2;
         let lists = [
             vec![],
@@ -202,8 +203,8 @@ fn changes_are_filtered_by_shard(store: &dyn Store) {
         ];
         for ranges in lists {
             let within = |sensor: &&SensorRecord| {
-                let code = limit.code(sensor.fingerprint);
-                ranges.iter().any(|range| range.start() <= code.0 && code.0 < range.end())
+                let code = code(sensor.fingerprint, limit);
+                ranges.iter().any(|range| range.start() <= code && code < range.end())
             };
             let expected: Vec<SensorRecord> = sensors.iter().filter(within).cloned().collect();
             for size in [3, 99] {

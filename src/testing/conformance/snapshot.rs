@@ -10,7 +10,7 @@ use crate::lease::LeaseRef;
 use crate::pool::{PoolRecord, PoolStats};
 use crate::run::{ActiveQuery, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
-use crate::shard::ShardLimit;
+use crate::shard::DEFAULT_CODES;
 use crate::store::Discrepancy;
 use crate::store::ReadTx;
 use crate::store::contract::{SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker};
@@ -60,7 +60,7 @@ pub struct Snapshot {
 
 /// All sensors from this change on.
 pub(super) fn all_sensors(after: u64, which: WhichSensors, limit: usize) -> SensorQuery {
-    let codes = ShardLimit::default();
+    let codes = DEFAULT_CODES;
     let all = crate::shard::range(codes, std::num::NonZeroU32::MIN, 0);
     SensorQuery::new(after, codes, vec![all], which, limit)
 }

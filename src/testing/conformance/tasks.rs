@@ -4,7 +4,7 @@ use super::steps::Steps;
 use super::world::{World, at, key, limit, pool, rows, task};
 use crate::lease::TaskNo;
 use crate::store::{Inserted, Store};
-use crate::task::{AttemptRuns, LeaseLoss, TaskRecord, TaskState};
+use crate::task::{LeaseLoss, TaskRecord, TaskState};
 
 cases!("tasks":
     a_new_task_is_stored_as_it_was_inserted,
@@ -31,7 +31,7 @@ fn a_new_task_is_stored_as_it_was_inserted(store: &dyn Store) {
         .limit(limit("b"))
         .limit(limit("a"))
         .lease_loss(LeaseLoss::Requeue { at_most: 4 })
-        .attempt_runs(AttemptRuns::Record)
+        .record_attempts(true)
         .payload("what to do");
     let mut mapped = task("mapped");
     mapped.key = mapped.key.mapped(0);

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 
 use super::world::{World, at, holder};
-use crate::shard::ShardLimit;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::{Moved, Store};
 
@@ -70,7 +69,7 @@ fn a_worker_says_how_it_splits_the_codes(store: &dyn Store) {
     let world = World(store);
     let shards = NonZeroU32::new(7).unwrap();
     for (codes, shards) in [(1, NonZeroU32::MIN), (10_000, shards), (u32::MAX, NonZeroU32::MAX)] {
-        let codes = ShardLimit::new(codes).unwrap();
+        let codes = NonZeroU32::new(codes).unwrap();
         let one = Worker::new(holder("a"), codes, shards, at(10));
         world.write(|tx| tx.put_worker(&one));
         assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one]);

@@ -12,7 +12,7 @@ use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
-use crate::shard::ShardLimit;
+use crate::shard::DEFAULT_CODES;
 use crate::store::contract::{GrantBatch, Move, StateSet, StoreTx, Worker};
 use crate::store::{Inserted, Moved, Store};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
@@ -55,7 +55,7 @@ pub(super) fn holder(name: &str) -> Holder {
 
 /// A worker that splits the codes in the usual way.
 pub(super) fn worker(name: &str, until: DateTime<Utc>) -> Worker {
-    Worker::new(holder(name), ShardLimit::default(), NonZeroU32::MIN.saturating_add(15), until)
+    Worker::new(holder(name), DEFAULT_CODES, NonZeroU32::MIN.saturating_add(15), until)
 }
 
 /// Rows as they are inserted at instant 0.

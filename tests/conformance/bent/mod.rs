@@ -15,21 +15,21 @@ mod ticks;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
-use stationmaster::admission::{Candidate, LanePage};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, TaskNo};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
-use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
-use stationmaster::shard::ShardLimit;
+use stationmaster::sensor::{SensorEvent, SensorRecord};
+use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    EventNote, GrantBatch, Granted, Move, PoolTx, SensorQuery, SensorTx, ShardLease, ShardWrite, Started,
-    StateSet, StoreTx, Survey, SurveyQuery, TaskTx, WhichSensors, Worker,
+    Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorInsert, SensorQuery, SensorTx,
+    ShardLease, ShardWrite, Started, StateSet, StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx,
+    WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion, Store, StoreInfo, Tx, TxMode,
 };
-use stationmaster::task::{TaskInsert, TaskRecord, TaskState};
+use stationmaster::task::{TaskRecord, TaskState};
 use stationmaster::testing::raw;
 
 /// What is got wrong.
@@ -347,7 +347,7 @@ impl SensorTx for BentTx<'_> {
 
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
         if self.fault == Fault::DeletedWorkersKeepTheirShards {
-            let (codes, shards) = (ShardLimit::default(), NonZeroU32::MIN);
+            let (codes, shards) = (DEFAULT_CODES, NonZeroU32::MIN);
             return self.tx.put_worker(&Worker::new(name.clone(), codes, shards, DateTime::<Utc>::MIN_UTC));
         }
         self.tx.delete_worker(name)

@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use stationmaster::error::StoreResult;
-use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
+use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord};
 use stationmaster::store::Moved;
-use stationmaster::store::contract::RunTx;
+use stationmaster::store::contract::{RunPlace, RunTx};
 
 use super::{BentTx, Fault, later};
 

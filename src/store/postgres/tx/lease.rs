@@ -14,7 +14,7 @@ use crate::lease::LeaseRef;
 use crate::store::Moved;
 use crate::store::contract::{Move, Started};
 use crate::store::sql::codes::{Code, mask, task_state};
-use crate::task::{AttemptRuns, TaskRecord};
+use crate::task::TaskRecord;
 use crate::time::{from_micros, micros};
 
 pub(super) const START: &str = concat!(
@@ -80,7 +80,7 @@ impl Db<'_> {
         let mut started = HashMap::with_capacity(leases.len());
         for row in self.touch(START, leases, now)? {
             let lease: (i64, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
-            started.insert(lease, Started::new(row::code::<AttemptRuns>(&row, 2)? == AttemptRuns::Record));
+            started.insert(lease, Started::new(row::code(&row, 2)?));
         }
         Ok(leases.iter().map(|lease| started.remove(&(lease.no.0, lease.epoch))).collect())
     }

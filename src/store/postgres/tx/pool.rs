@@ -72,7 +72,7 @@ pub(super) fn pool(row: &Row) -> Outcome<PoolRecord> {
         name: row::name(row, 0)?,
         slots,
         description: row::text(row, 4)?,
-        deferred: row::code(row, 3)?,
+        sensing_keeps_slots: row::code(row, 3)?,
     };
     Ok(PoolRecord::new(spec, row::value(row, 2)?))
 }
@@ -106,7 +106,7 @@ struct Sums {
     running: i64,
     queued: i64,
     scheduled: i64,
-    deferred: i64,
+    sensing: i64,
 }
 
 impl Db<'_> {
@@ -114,10 +114,10 @@ impl Db<'_> {
         let pools = last_of_each(pools, |pool| pool.name.as_str());
         let names: Vec<String> = pools.iter().map(|pool| pool.name.as_str().to_owned()).collect();
         let slots: Vec<Option<i64>> = pools.iter().map(|pool| pool.slots.total().map(i64::from)).collect();
-        let deferred: Vec<i64> = pools.iter().map(|pool| pool.deferred.code()).collect();
+        let sensing: Vec<i64> = pools.iter().map(|pool| pool.sensing_keeps_slots.code()).collect();
         let descriptions: Vec<String> =
             pools.iter().map(|pool| escape(&pool.description).into_owned()).collect();
-        self.one(ask!(PUT_POOLS, names, slots, deferred, descriptions)).map(|_| ())
+        self.one(ask!(PUT_POOLS, names, slots, sensing, descriptions)).map(|_| ())
     }
 
     fn delete_pools(&mut self, names: &[PoolName]) -> Outcome<Vec<PoolDeletion>> {
@@ -160,14 +160,14 @@ impl Db<'_> {
                 0 => &mut sums.scheduled,
                 1 => &mut sums.queued,
                 2 => &mut sums.running,
-                _ => &mut sums.deferred,
+                _ => &mut sums.sensing,
             };
             *sum = row::value(row, 2)?;
         }
         Self::placed(&pools, names.len(), 5, |row| {
             let pool = pool(row)?;
             let sums = sums.get(pool.spec.name.as_str()).copied().unwrap_or_default();
-            Ok(PoolStats::new(&pool, sums.running, sums.queued, sums.scheduled, sums.deferred))
+            Ok(PoolStats::new(&pool, sums.running, sums.queued, sums.scheduled, sums.sensing))
         })
     }
 

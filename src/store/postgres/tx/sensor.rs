@@ -396,13 +396,13 @@ impl SensorTx for PostgresBackend<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::{ShardLimit, ShardRange};
+    use crate::shard::{DEFAULT_CODES, ShardRange};
 
     #[test]
     fn ranges_that_touch_are_one_and_all_codes_are_none() {
         let asked = |ranges: &[(u32, u32)]| {
             let ranges = ranges.iter().filter_map(|(low, high)| ShardRange::new(*low, *high)).collect();
-            spans(&SensorQuery::new(0, ShardLimit::default(), ranges, WhichSensors::All, 9))
+            spans(&SensorQuery::new(0, DEFAULT_CODES, ranges, WhichSensors::All, 9))
         };
         assert_eq!(asked(&[(5, 9), (2, 5), (7, 8), (20, 20), (11, 12)]), (vec![2, 11], vec![9, 12]));
         assert_eq!(asked(&[(5000, 10_000), (0, 5000)]), (vec![], vec![]));

@@ -55,7 +55,7 @@ impl Db<'_> {
         let rows = self.one(ask!(LIVE_WORKERS, micros(now)))?;
         let worker = |row| {
             let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
-            let worker = Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?);
+            let worker = Worker::new(row::name(row, 0)?, codes, shards, row::instant(row, 3)?);
             Ok(worker.incarnation(row::value::<i64>(row, 4)?.cast_unsigned()))
         };
         let mut workers = rows.iter().map(worker).collect::<Outcome<Vec<Worker>>>()?;

@@ -13,7 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::Moved;
 use crate::store::contract::{Move, Started};
-use crate::task::{AttemptRuns, TaskRecord, TaskState};
+use crate::task::{TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 
 pub(super) const START: &str = concat!(
@@ -69,7 +69,7 @@ impl Db<'_> {
         let mut start = |lease: &LeaseRef| {
             let mut rows = statement.query((lease.no.0, lease.epoch, now))?;
             let Some(row) = rows.next()? else { return Ok(None) };
-            Ok(Some(Started::new(row::code::<AttemptRuns>(row, 0)? == AttemptRuns::Record)))
+            Ok(Some(Started::new(row::code(row, 0)?)))
         };
         leases.iter().map(&mut start).collect()
     }

@@ -38,8 +38,12 @@ fn pool(row: &rusqlite::Row<'_>) -> Outcome<PoolRecord> {
         None => Slots::Unlimited,
         Some(_) => Slots::Limited(row::count(row, 1)?),
     };
-    let spec =
-        PoolSpec { name: row::name(row, 0)?, slots, description: row.get(4)?, deferred: row::code(row, 3)? };
+    let spec = PoolSpec {
+        name: row::name(row, 0)?,
+        slots,
+        description: row.get(4)?,
+        sensing_keeps_slots: row::code(row, 3)?,
+    };
     Ok(PoolRecord::new(spec, row.get(2)?))
 }
 
@@ -54,7 +58,7 @@ struct Sums {
     running: i64,
     queued: i64,
     scheduled: i64,
-    deferred: i64,
+    sensing: i64,
 }
 
 impl Db<'_> {
@@ -102,7 +106,7 @@ impl Db<'_> {
         let sums = self.slot_sums()?;
         let stats = |pool: PoolRecord| {
             let sums = sums.get(&pool.spec.name).copied().unwrap_or_default();
-            PoolStats::new(&pool, sums.running, sums.queued, sums.scheduled, sums.deferred)
+            PoolStats::new(&pool, sums.running, sums.queued, sums.scheduled, sums.sensing)
         };
         Ok(self.pools(names)?.into_iter().map(|pool| pool.map(stats)).collect())
     }
@@ -127,7 +131,7 @@ impl Db<'_> {
         while let Some(row) = rows.next()? {
             let lane = self.lane(row.get(0)?)?;
             let slots = i64::from(lane.slots).saturating_mul(row.get(1)?);
-            let sum = &mut sums.entry(lane.pool).or_default().deferred;
+            let sum = &mut sums.entry(lane.pool).or_default().sensing;
             *sum = sum.saturating_add(slots);
         }
         Ok(sums)
@@ -140,7 +144,12 @@ impl PoolTx for SqliteBackend<'_> {
             let mut statement = db.prepare(PUT_POOL)?;
             for pool in pools {
                 let name = pool.name.as_str();
-                statement.execute((name, pool.slots.total(), pool.deferred.code(), &pool.description))?;
+                statement.execute((
+                    name,
+                    pool.slots.total(),
+                    pool.sensing_keeps_slots.code(),
+                    &pool.description,
+                ))?;
             }
             Ok(())
         })

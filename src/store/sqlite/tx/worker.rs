@@ -55,7 +55,7 @@ impl Db<'_> {
         let mut statement = self.prepare(LIVE_WORKERS)?;
         let workers = statement.query_and_then([micros(now)], |row| {
             let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
-            let worker = Worker::new(row::name(row, 0)?, codes.into(), shards, row::instant(row, 3)?);
+            let worker = Worker::new(row::name(row, 0)?, codes, shards, row::instant(row, 3)?);
             Ok(worker.incarnation(row.get::<_, i64>(4)?.cast_unsigned()))
         })?;
         workers.collect()

@@ -1,0 +1,28 @@
+//! Tasks: what a host asks to have run, and what is known of it since.
+//!
+//! ```text
+//! enqueue ──> Scheduled ──admit──> Queued ──start──> Running ──finish──> Success | Failed | Skipped
+//!                ^  ^              (a lease on pool slots)  │  │
+//!                │  └── not before t ◄── UpForRetry ◄───────┘  └─register─> Sensing (slots given back)
+//!                └───────── resume, or straight to its end ◄── landed | timed out | failed
+//! ```
+//!
+//! A task that may not start before some instant is [`TaskState::Scheduled`] or [`TaskState::UpForRetry`]
+//! with a *due* instant; it takes no part in admission until a tick at or after that instant promotes it. A
+//! task without a due instant in state `Scheduled` is *ready*.
+
+use crate::base::words;
+
+mod record;
+pub(crate) mod spec;
+mod state;
+
+pub use record::{TaskRecord, attempt_run_id};
+pub(crate) use spec::TaskInsert;
+pub use spec::{LeaseLoss, NewTask};
+pub use state::TaskState;
+
+words! {
+    /// How [`NewTask::attempt_runs`] is written.
+    attempt_runs { Off, Record }
+}

@@ -1,0 +1,173 @@
+//! What is known of a task that was enqueued.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::spec::{LeaseLoss, TaskInsert};
+use super::state::TaskState;
+use crate::admission::{LaneKey, OrderKey};
+use crate::backoff::RetryPolicy;
+use crate::id::TaskKey;
+use crate::lease::{Lease, LeaseRef, TaskNo};
+
+/// A task as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskRecord {
+    /// Its number in the store, in order of arrival.
+    pub no: TaskNo,
+    /// Its identity.
+    pub key: TaskKey,
+    /// Pool, slots and limit keys.
+    pub lane: LaneKey,
+    /// The first order criterion, smaller first.
+    pub rank: i64,
+    /// What the rank was made of.
+    pub priority: i32,
+    /// The second order criterion: the date the run is for.
+    pub logical_date: DateTime<Utc>,
+    /// When it may run again after a failure.
+    pub retry: RetryPolicy,
+    /// What becomes of it when its lease expires.
+    pub lease_loss: LeaseLoss,
+    /// Whether its attempts are written to the active-run index.
+    #[serde(with = "super::attempt_runs")]
+    pub attempt_runs: bool,
+    /// The host's own text.
+    pub payload: String,
+    /// Where it is on its way.
+    pub state: TaskState,
+    /// What its present state waits for, if that is an instant.
+    pub due: Option<DateTime<Utc>>,
+    /// How many times it was granted; 1 while its first attempt waits to start or runs.
+    pub attempt: u32,
+    /// How many of its attempts were forgiven and do not count against the retry policy.
+    pub forgiven: u32,
+    /// How many of its leases were lost since it was enqueued or last cleared: they expired before its holder
+    /// was done.
+    pub lost: u32,
+    /// The fencing token of its latest grant; 0 before the first.
+    pub epoch: i64,
+    /// Its lease, in states [`TaskState::Queued`] and [`TaskState::Running`].
+    pub lease: Option<Lease>,
+    /// Slots of its pool that it holds now.
+    pub held_slots: u32,
+    /// When it was enqueued.
+    pub enqueued_at: DateTime<Utc>,
+    /// Since when it waits for slots, or did when it was granted: when it was enqueued, came due, or came
+    /// back from a sensor. A task that was given back, or requeued after its lease was lost, keeps what it
+    /// had before that attempt.
+    pub ready_at: DateTime<Utc>,
+    /// When it was last granted.
+    pub queued_at: Option<DateTime<Utc>>,
+    /// When its first attempt started.
+    pub first_started_at: Option<DateTime<Utc>>,
+    /// When its last attempt started.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When an attempt of it ended last, or when it was marked or cleared.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Why it failed or was skipped last.
+    pub message: Option<String>,
+    /// What it ended with, or what its sensor landed with: the host's text.
+    pub value: Option<String>,
+    /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
+    /// ended. `None` if something else ended that lease, or moved the task since: the reaper, a mark, a
+    /// clear, a sensor.
+    pub finished: Option<TaskState>,
+}
+
+impl TaskRecord {
+    /// The row of a task that was just inserted.
+    pub fn inserted(no: TaskNo, insert: TaskInsert) -> Self {
+        Self {
+            no,
+            key: insert.key,
+            lane: insert.lane,
+            rank: insert.rank,
+            priority: insert.priority,
+            logical_date: insert.logical_date,
+            retry: insert.retry,
+            lease_loss: insert.lease_loss,
+            attempt_runs: insert.attempt_runs,
+            payload: insert.payload,
+            state: TaskState::Scheduled,
+            due: insert.due,
+            attempt: 0,
+            forgiven: 0,
+            lost: 0,
+            epoch: 0,
+            lease: None,
+            held_slots: 0,
+            enqueued_at: insert.enqueued_at,
+            ready_at: insert.due.unwrap_or(insert.enqueued_at),
+            queued_at: None,
+            first_started_at: None,
+            started_at: None,
+            ended_at: None,
+            message: None,
+            value: None,
+            finished: None,
+        }
+    }
+
+    /// Names the latest grant of this task.
+    pub fn lease_ref(&self) -> LeaseRef {
+        LeaseRef::new(self.no, self.epoch)
+    }
+
+    /// Its place in the order of admission.
+    pub fn order(&self) -> OrderKey {
+        OrderKey::new(self.rank, self.logical_date, self.key.map_index, self.no)
+    }
+
+    /// The instant under which to record what happens to this task at `now`: `now`, or if that is earlier the
+    /// latest instant that is recorded of it. So the instants of one task never run backwards, although each
+    /// caller reads its clock before it waits for other writers, and clocks differ.
+    ///
+    /// Only what is recorded follows it. Expiries, retries and timeouts are computed from `now`, so that a
+    /// clock which ran ahead once delays nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::task::TaskRecord;
+    /// use stationmaster::time::from_micros;
+    /// use stationmaster::{NewTask, TaskKey, TaskNo};
+    ///
+    /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let record = TaskRecord::inserted(TaskNo(1), task.check(from_micros(20))?);
+    /// assert_eq!([15, 25].map(|now| record.recorded_at(from_micros(now))), [20, 25].map(from_micros));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn recorded_at(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+        // While the task waits for an instant, `ready_at` is that instant: it has not come yet.
+        let ready_at = Some(self.ready_at).filter(|_| self.due.is_none());
+        let recorded = [ready_at, self.queued_at, self.started_at, self.ended_at];
+        recorded.into_iter().flatten().fold(now.max(self.enqueued_at), DateTime::max)
+    }
+
+    /// True if admission looks at it: `Scheduled`, and not waiting for an instant.
+    pub fn is_ready(&self) -> bool {
+        self.state == TaskState::Scheduled && self.due.is_none()
+    }
+}
+
+/// The id under which an attempt is written to the active-run index: `workflow/run/task[map
+/// index]#attempt@number`.
+///
+/// The task's number in the store makes it unique: names may hold `/` and `[`, and a key may be enqueued
+/// again after its task was forgotten.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::{TaskKey, TaskNo, task::attempt_run_id};
+/// let key = TaskKey::new("prod", "nightly", "r1", "load")?.mapped(3);
+/// assert_eq!(attempt_run_id(&key, TaskNo(17), 2), "nightly/r1/load[3]#2@17");
+/// # Ok::<(), stationmaster::id::IdError>(())
+/// ```
+pub fn attempt_run_id(key: &TaskKey, no: TaskNo, attempt: u32) -> String {
+    let TaskKey { workflow, run, task, .. } = key;
+    let index = key.map_index.map_or_else(String::new, |index| format!("[{index}]"));
+    format!("{workflow}/{run}/{task}{index}#{attempt}@{}", no.0)
+}

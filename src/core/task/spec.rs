@@ -1,0 +1,212 @@
+//! What a host asks to have run.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::record::attempt_run_id;
+use crate::admission::{Ageing, LaneKey};
+use crate::backoff::RetryPolicy;
+use crate::base::setters;
+use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
+use crate::error::Invalid;
+use crate::id::{LimitKey, PoolName, TaskKey};
+use crate::lease::TaskNo;
+use crate::time;
+
+/// What becomes of a task whose lease expired: its holder died, or was too slow to renew.
+///
+/// The default requeues it for up to 3 lost leases: enough for one that a few crashes or deployments
+/// interrupt, and few enough for one that kills its workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LeaseLoss {
+    /// The attempt counts as failed; the retry policy decides (Airflow's zombies).
+    Fail,
+    /// The task is scheduled again at once and the attempt does not count against the retry policy, for up to
+    /// this many lost leases; after that as [`Self::Fail`], so that a task that kills its holder is not run
+    /// for ever.
+    Requeue {
+        /// How many lost leases are forgiven, over all attempts of the task.
+        at_most: u32,
+    },
+}
+
+impl Default for LeaseLoss {
+    fn default() -> Self {
+        Self::Requeue { at_most: 3 }
+    }
+}
+
+/// A task to be enqueued.
+///
+/// Defaults: pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
+/// requeued after each of its first 3 lost leases, attempts not recorded, empty payload.
+///
+/// The two defaults for what goes wrong differ on purpose. A task that *failed* was judged by its own code:
+/// it stays failed unless it has a [retry policy](Self::retry). A task whose lease was *lost* was judged by
+/// nobody: its worker was killed, or cut off. Any process may be killed at any instant, so the task runs
+/// again. Work that must not run twice, even if its first run may not have ended, asks for
+/// [`LeaseLoss::Fail`].
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::{NewTask, TaskKey};
+/// let task = NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", "load")?)
+///     .pool("database".try_into()?)
+///     .pool_slots(2)
+///     .priority(10);
+/// assert_eq!(task.pool_slots, 2);
+/// # Ok::<(), stationmaster::id::IdError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct NewTask {
+    /// Its identity, unique in the store.
+    pub key: TaskKey,
+    /// The pool whose slots it needs. It need not exist: the task then waits, with that reason.
+    pub pool: PoolName,
+    /// How many slots it needs, 1 to [`MAX_SLOTS`].
+    pub pool_slots: u32,
+    /// Larger goes first.
+    pub priority: i32,
+    /// The second order criterion, earlier first: the date the run is for. If not set, the instant
+    /// of enqueueing.
+    pub logical_date: Option<DateTime<Utc>>,
+    /// The task takes no part in admission before this instant.
+    pub not_before: Option<DateTime<Utc>>,
+    /// The limits it counts against, besides its pool; see [`crate::admission::limits`].
+    pub limits: Vec<LimitKey>,
+    /// When it may run again after a failure.
+    pub retry: RetryPolicy,
+    /// What becomes of it when its lease expires.
+    pub lease_loss: LeaseLoss,
+    /// Whether its attempts are written to the active-run index. If so, each start opens a run, and whatever
+    /// ends the attempt closes it in the same transaction. The run's id is [`attempt_run_id`].
+    #[serde(with = "super::attempt_runs")]
+    pub attempt_runs: bool,
+    /// The host's own text, handed back with the grant.
+    pub payload: String,
+}
+
+impl NewTask {
+    /// A task with the defaults above.
+    pub fn new(key: TaskKey) -> Self {
+        Self {
+            key,
+            pool: PoolName::default_pool(),
+            pool_slots: 1,
+            priority: 0,
+            logical_date: None,
+            not_before: None,
+            limits: Vec::new(),
+            retry: RetryPolicy::none(),
+            lease_loss: LeaseLoss::default(),
+            attempt_runs: false,
+            payload: String::new(),
+        }
+    }
+
+    setters! {
+        /// Sets the pool.
+        pool: PoolName;
+        /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued.
+        pool_slots: u32;
+        /// Sets the priority; larger goes first.
+        priority: i32;
+        /// Sets the date the run is for.
+        logical_date: Some(DateTime<Utc>);
+        /// Keeps the task out of admission until this instant.
+        not_before: Some(DateTime<Utc>);
+        /// Adds a limit key that it counts against.
+        limit(key: LimitKey) { limits.push(key) }
+        /// Sets the retry policy.
+        retry: RetryPolicy;
+        /// Sets what becomes of it when its lease expires.
+        lease_loss: LeaseLoss;
+        /// Sets whether its attempts are written to the active-run index.
+        record_attempts(record: bool) { attempt_runs = record }
+        /// Sets the host's own text, at most [`MAX_TEXT_BYTES`].
+        payload(payload: impl Into<String>) { payload = payload.into() }
+    }
+
+    /// The row to be stored, with instants truncated to the microsecond.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::TaskSlots`], [`Invalid::LimitKeys`], [`Invalid::TooManyBytes`].
+    pub fn check(&self, now: DateTime<Utc>) -> Result<TaskInsert, Invalid> {
+        self.check_with(now, Ageing::None)
+    }
+
+    /// [`Self::check`], for a task whose priority grows while it waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check`].
+    pub fn check_with(&self, now: DateTime<Utc>, ageing: Ageing) -> Result<TaskInsert, Invalid> {
+        let task = || Box::new(self.key.clone());
+        if self.pool_slots == 0 || self.pool_slots > MAX_SLOTS {
+            return Err(Invalid::TaskSlots { task: task(), slots: self.pool_slots });
+        }
+        if self.payload.len() > MAX_TEXT_BYTES {
+            let bytes = self.payload.len();
+            return Err(Invalid::TooManyBytes { what: "a task's payload", bytes, cap: MAX_TEXT_BYTES });
+        }
+        let lane = LaneKey::new(self.pool.clone(), self.pool_slots, self.limits.clone());
+        if lane.limits.len() > MAX_LIMIT_KEYS {
+            return Err(Invalid::LimitKeys { task: task(), count: lane.limits.len() });
+        }
+        if self.attempt_runs {
+            let longest = attempt_run_id(&self.key, TaskNo(i64::MAX), u32::MAX).len();
+            if longest > crate::id::MAX_BYTES {
+                let (what, cap) = ("the run id of a recorded attempt", crate::id::MAX_BYTES);
+                return Err(Invalid::TooManyBytes { what, bytes: longest, cap });
+            }
+        }
+        let now = time::truncate(now);
+        let due = self.not_before.map(time::truncate).filter(|due| *due > now);
+        Ok(TaskInsert {
+            key: self.key.clone(),
+            rank: ageing.rank(self.priority, due.unwrap_or(now)),
+            priority: self.priority,
+            logical_date: self.logical_date.map_or(now, time::truncate),
+            due,
+            enqueued_at: now,
+            lane,
+            retry: self.retry.clone(),
+            lease_loss: self.lease_loss,
+            attempt_runs: self.attempt_runs,
+            payload: self.payload.clone(),
+        })
+    }
+}
+
+/// A checked task, ready for [`crate::store::contract::TaskTx::insert_tasks_if_absent`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TaskInsert {
+    /// Its identity.
+    pub key: TaskKey,
+    /// Pool, slots and limit keys.
+    pub lane: LaneKey,
+    /// The first order criterion, smaller first.
+    pub rank: i64,
+    /// What the rank was made of.
+    pub priority: i32,
+    /// The second order criterion.
+    pub logical_date: DateTime<Utc>,
+    /// `None` if it is ready.
+    pub due: Option<DateTime<Utc>>,
+    /// When it was enqueued.
+    pub enqueued_at: DateTime<Utc>,
+    /// When it may run again after a failure.
+    pub retry: RetryPolicy,
+    /// What becomes of it when its lease expires.
+    pub lease_loss: LeaseLoss,
+    /// Whether its attempts are written to the active-run index.
+    pub attempt_runs: bool,
+    /// The host's own text.
+    pub payload: String,
+}

@@ -1,0 +1,75 @@
+//! Where a task is on its way.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a task is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TaskState {
+    /// Waits for slots, or for its due instant.
+    Scheduled,
+    /// Admitted: holds slots under a lease, did not start yet.
+    Queued,
+    /// Started: holds slots under a lease.
+    Running,
+    /// Failed, and waits for its due instant to be tried again.
+    UpForRetry,
+    /// Waits as a registered sensor, without a lease.
+    Sensing,
+    /// Ended well.
+    Success,
+    /// Ended badly, and is not tried again.
+    Failed,
+    /// Ended without having done its work, by intention.
+    Skipped,
+}
+
+impl TaskState {
+    /// Every state.
+    pub const ALL: [Self; 8] = [
+        Self::Scheduled,
+        Self::Queued,
+        Self::Running,
+        Self::UpForRetry,
+        Self::Sensing,
+        Self::Success,
+        Self::Failed,
+        Self::Skipped,
+    ];
+
+    /// True for [`Self::Success`], [`Self::Failed`] and [`Self::Skipped`].
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Success | Self::Failed | Self::Skipped)
+    }
+
+    /// True for [`Self::Queued`] and [`Self::Running`]: the task has a lease.
+    pub fn is_leased(self) -> bool {
+        matches!(self, Self::Queued | Self::Running)
+    }
+
+    /// The name that is stored and shown, in Airflow's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::UpForRetry => "up_for_retry",
+            Self::Sensing => "sensing",
+            Self::Success => "success",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// The state of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+impl std::fmt::Display for TaskState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}

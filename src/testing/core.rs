@@ -1,0 +1,80 @@
+//! Pure parts of the core that hosts never see, for benches and property tests.
+
+use chrono::{DateTime, Utc};
+
+use crate::admission::limits::LimitRecord;
+use crate::admission::{Deferral, Need, Planner, Policy};
+use crate::pool::PoolRecord;
+use crate::run::ActiveIndex;
+use crate::run::index::point;
+use crate::store::contract::{Candidate, Lane, LanePage};
+
+/// What one tick decides to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Planned {
+    /// The tasks that it admits, in order.
+    pub admit: Vec<Candidate>,
+    /// The ready tasks that it leaves waiting, by lane.
+    pub deferrals: Vec<Deferral>,
+}
+
+/// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does: at most `budget` tasks out of
+/// these lanes.
+///
+/// `read` is called with the pages that the planner asks for, and returns their tasks. It may lower the
+/// limits of pages first.
+pub fn plan(
+    policy: &Policy,
+    now: DateTime<Utc>,
+    budget: usize,
+    lanes: Vec<Lane>,
+    pools: &[PoolRecord],
+    limits: &[LimitRecord],
+    mut read: impl FnMut(&mut [LanePage]) -> Vec<Candidate>,
+) -> Planned {
+    let mut planner = Planner::new(budget, lanes).policy(policy, now);
+    loop {
+        match planner.need() {
+            Need::Capacity { .. } | Need::AllPools { .. } => planner.feed_capacity(pools, limits),
+            Need::Candidates(mut pages) => {
+                let candidates = read(&mut pages);
+                planner.feed_candidates(&pages, &candidates);
+            }
+            Need::Nothing => break,
+        }
+    }
+    let plan = planner.finish();
+    Planned { admit: plan.admit, deferrals: plan.deferrals }
+}
+
+/// The index of active runs that [`MemoryStore`](crate::store::MemoryStore) keeps for each namespace, alone.
+#[derive(Debug, Clone, Default)]
+pub struct RunIndex(ActiveIndex<u32>);
+
+impl RunIndex {
+    /// An empty index.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Files a run. The key must not be there with the same start.
+    pub fn insert(&mut self, start: DateTime<Utc>, stop: Option<DateTime<Utc>>, key: u32) {
+        self.0.insert(point(start), stop.map(point), key);
+    }
+
+    /// Takes out a run that was filed with just these values. Returns whether it was there.
+    pub fn remove(&mut self, start: DateTime<Utc>, stop: Option<DateTime<Utc>>, key: u32) -> bool {
+        self.0.remove(point(start), stop.map(point), &key)
+    }
+
+    /// Returns the keys of the runs active in `[begin, end)`.
+    pub fn active(&self, begin: DateTime<Utc>, end: DateTime<Utc>) -> impl Iterator<Item = &u32> {
+        self.0.active(point(begin), point(end))
+    }
+
+    /// Returns the bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
