@@ -2,3 +2,4 @@
 
 pub(super) mod codes;
 pub(super) mod run_columns;
+pub(super) mod statement;

@@ -1,7 +1,7 @@
 //! The store's operations on runs.
 
 mod active;
-pub(super) mod sql;
+pub(super) mod statements;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ use crate::store::sql::codes::Code;
 use crate::store::sql::run_columns::{Before, bits_above, level, node, read_suspensions, suspensions};
 use crate::time::{micros, truncate};
 
-/// A run of this namespace, in the columns of the statements in [`sql`], which begin behind the first.
+/// A run of this namespace, in the columns of the statements in [`statements`], which begin behind the first.
 fn read(row: &Row, namespace: Namespace) -> Outcome<RunRecord> {
     Ok(RunRecord {
         key: RunKey { namespace, id: row::name(row, 1)? },
@@ -79,7 +79,7 @@ impl Db<'_> {
             runs.iter().map(|run| text(run).map(|text| escape(text).into_owned())).collect()
         };
         let put = ask!(
-            sql::PUT,
+            statements::PUT,
             names(runs.iter().map(|run| &run.key)),
             runs.iter().map(|run| micros(run.start)).collect::<Vec<i64>>(),
             ids(runs.iter().map(|run| &run.key)),
@@ -99,14 +99,14 @@ impl Db<'_> {
         let reaches: Vec<_> = reaches.0.into_iter().collect();
         let bits: Vec<i64> = reaches.iter().map(|((_, bit), _)| *bit).collect();
         let levels = ask!(
-            sql::LEVELS,
+            statements::RAISE_LEVELS,
             reaches.iter().map(|((name, _), _)| (*name).to_owned()).collect::<Vec<String>>(),
             bits.clone(),
             bits.into_iter().map(bits_above).collect::<Vec<i64>>(),
             reaches.iter().map(|(_, (before, _))| *before).collect::<Vec<i64>>(),
             reaches.iter().map(|(_, (_, after))| *after).collect::<Vec<i64>>(),
         );
-        self.all([ask!(sql::NAME, namespaces), put, levels]).map(|_| ())
+        self.all([ask!(statements::NUMBER_NAMESPACES, namespaces), put, levels]).map(|_| ())
     }
 
     /// Of a run that is named twice the second finds it closed.
@@ -116,7 +116,7 @@ impl Db<'_> {
         let first: Vec<usize> = (0..closes.len()).filter(|at| seen.insert(&closes[*at].key)).collect();
         let given = || first.iter().map(|at| &closes[*at]);
         let rows = self.one(ask!(
-            sql::CLOSE,
+            statements::CLOSE,
             names(given().map(|close| &close.key)),
             ids(given().map(|close| &close.key)),
             given().map(|close| micros(close.stop)).collect::<Vec<i64>>(),
@@ -138,7 +138,7 @@ impl Db<'_> {
         }
         let given: Vec<(&RunKey, i64)> = latest.into_iter().collect();
         let rows = self.one(ask!(
-            sql::BEAT,
+            statements::BEAT,
             names(given.iter().map(|(key, _)| *key)),
             ids(given.iter().map(|(key, _)| *key)),
             given.iter().map(|(_, at)| *at).collect::<Vec<i64>>(),
@@ -152,7 +152,7 @@ impl Db<'_> {
     }
 
     fn runs(&mut self, keys: &[RunKey]) -> Outcome<Vec<Option<RunRecord>>> {
-        let rows = self.one(ask!(sql::RUNS, names(keys.iter()), ids(keys.iter())))?;
+        let rows = self.one(ask!(statements::RUNS, names(keys.iter()), ids(keys.iter())))?;
         let mut found = vec![None; keys.len()];
         for row in &rows {
             let at = row::place(row, 0)?;
@@ -166,11 +166,11 @@ impl Db<'_> {
     fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
         let Before { spans, nodes } = Before::instant(before);
         let (lows, highs): (Vec<i64>, Vec<i64>) = spans.into_iter().unzip();
-        self.number(ask!(sql::FORGET, micros(before), nodes, lows, highs, clamp(limit)))
+        self.number(ask!(statements::FORGET, micros(before), nodes, lows, highs, clamp(limit)))
     }
 
     fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<RunRecord>> {
-        let rows = self.one(ask!(sql::SILENT, micros(before), clamp(limit)))?;
+        let rows = self.one(ask!(statements::SILENT, micros(before), clamp(limit)))?;
         let mut found = rows.iter().map(|row| read(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
         found.sort_by_key(|run| run.heartbeat);
         Ok(found)
@@ -197,7 +197,7 @@ impl RunTx for PostgresBackend<'_> {
     fn delete_runs(&mut self, keys: &[RunKey]) -> StoreResult<usize> {
         self.write(|db| match keys.is_empty() {
             true => Ok(0),
-            false => db.number(ask!(sql::DELETE, names(keys.iter()), ids(keys.iter()))),
+            false => db.number(ask!(statements::DELETE, names(keys.iter()), ids(keys.iter()))),
         })
     }
 

@@ -7,7 +7,7 @@ use rusqlite::Row;
 use super::super::super::error::Outcome;
 use super::super::{Db, clamp, row};
 use super::read;
-use super::sql::{self, Both};
+use super::statements::{self, Both};
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::store::read_counter;
@@ -30,8 +30,8 @@ pub(super) trait Answer: Sized {
 }
 
 impl Answer for RunRecord {
-    const ACTIVE: Both = sql::ACTIVE;
-    const PAGE: Both = sql::PAGE;
+    const ACTIVE: Both = statements::ACTIVE;
+    const PAGE: Both = statements::PAGE;
 
     fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
         read(row, namespace)
@@ -48,8 +48,8 @@ impl Answer for RunRecord {
 }
 
 impl Answer for RunPlace {
-    const ACTIVE: Both = sql::ACTIVE_PLACES;
-    const PAGE: Both = sql::PAGE_PLACES;
+    const ACTIVE: Both = statements::ACTIVE_PLACES;
+    const PAGE: Both = statements::PAGE_PLACES;
 
     fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
         Ok(Self { start: row::instant(row, 2)?, key: RunKey { namespace, id: row::name(row, 1)? } })
@@ -135,7 +135,7 @@ impl Db<'_> {
             return self.page(&question);
         }
         self.count_seeks(&question)?;
-        let statement = if query.asks_for_any() { &A::ACTIVE } else { &sql::ACTIVE };
+        let statement = if query.asks_for_any() { &A::ACTIVE } else { &statements::ACTIVE };
         let mut statement = self.prepare(question.choose(statement))?;
         let parameters = (&question.names, question.begin, question.end);
         let mut rows = statement.query(parameters)?;
@@ -150,7 +150,7 @@ impl Db<'_> {
 
     fn count_seeks(&self, question: &Question<'_>) -> Outcome<()> {
         if read_counter::is_on() {
-            let mut statement = self.prepare(question.choose(&sql::SEEKS))?;
+            let mut statement = self.prepare(question.choose(&statements::COUNT_SEARCHES))?;
             let seeks: i64 = statement.query_row((&question.names, question.begin), |row| row.get(0))?;
             read_counter::seeks(usize::try_from(seeks).unwrap_or(usize::MAX));
         }
@@ -180,7 +180,7 @@ impl Db<'_> {
     fn surrounding<A: Answer>(&mut self, question: &Question<'_>, limit: usize) -> Outcome<Vec<A>> {
         self.count_seeks(question)?;
         let any = question.query.asks_for_any();
-        let statement = if any { &sql::SURROUNDING_PLACES } else { &sql::SURROUNDING };
+        let statement = if any { &statements::SURROUNDING_PLACES } else { &statements::SURROUNDING };
         let mut statement = self.prepare(question.choose(statement))?;
         let mut rows = statement.query((&question.names, question.begin))?;
         let after = question.query.after.as_ref();
@@ -212,7 +212,7 @@ impl Db<'_> {
             Some(after) => (micros(after.start), after.key.namespace.as_str(), after.key.id.as_str()),
             None => (question.begin, "", ""),
         };
-        let statement = if question.query.asks_for_any() { &A::PAGE } else { &sql::PAGE };
+        let statement = if question.query.asks_for_any() { &A::PAGE } else { &statements::PAGE };
         let mut statement = self.prepare(question.choose(statement))?;
         let mut rows = statement.query((&question.names, from, question.end, name, id, clamp(want)))?;
         let before = found.len();
@@ -239,7 +239,7 @@ impl Db<'_> {
             return Ok(self.active::<RunPlace>(query)?.len() as u64);
         }
         let question = Question::of(query)?;
-        let statement = if query.asks_for_any() { &sql::ACTIVE_PLACES } else { &sql::ACTIVE };
+        let statement = if query.asks_for_any() { &statements::ACTIVE_PLACES } else { &statements::ACTIVE };
         let mut statement = self.prepare(question.choose(statement))?;
         let parameters = (&question.names, question.begin, question.end);
         let mut rows = statement.query(parameters)?;

@@ -1,7 +1,7 @@
 //! The store's operations on runs.
 
 mod active;
-pub(super) mod sql;
+pub(super) mod statements;
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ pub(super) const BEAT: &str = "UPDATE sm_run SET heartbeat = max(coalesce(heartb
 pub(super) const DELETE: &str = "DELETE FROM sm_run WHERE ns = ?1 AND id = ?2";
 pub(super) const DELETE_AT: &str = "DELETE FROM sm_run WHERE ns = ?1 AND start = ?2 AND id = ?3";
 
-/// A run of this namespace, in the columns of the statements in [`sql`].
+/// A run of this namespace, in the columns of the statements in [`statements`].
 fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<RunRecord> {
     Ok(RunRecord {
         key: RunKey { namespace, id: row::name(row, 1)? },
@@ -169,7 +169,7 @@ impl Db<'_> {
 
     fn runs(&mut self, keys: &[RunKey]) -> Outcome<Vec<Option<RunRecord>>> {
         let mut namespaces = Namespaces::of(self)?;
-        let mut statement = self.prepare(sql::RUN)?;
+        let mut statement = self.prepare(statements::RUN)?;
         keys.iter()
             .map(|key| {
                 let Some(ns) = namespaces.find(&key.namespace)? else { return Ok(None) };
@@ -196,7 +196,7 @@ impl Db<'_> {
         let parameters =
             (micros(before), serde_json::to_string(&nodes)?, serde_json::to_string(&spans)?, clamp(limit));
         let places = self
-            .prepare(sql::STOPPED)?
+            .prepare(statements::STOPPED)?
             .query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
             .collect::<Result<Vec<(i64, i64, String)>, _>>()?;
         let mut statement = self.prepare(DELETE_AT)?;
@@ -207,7 +207,7 @@ impl Db<'_> {
     }
 
     fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<RunRecord>> {
-        let mut statement = self.prepare(sql::SILENT)?;
+        let mut statement = self.prepare(statements::SILENT)?;
         let mut rows = statement.query((micros(before), clamp(limit)))?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
