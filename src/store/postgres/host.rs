@@ -12,9 +12,9 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error as PgError, GenericClient};
 
 use super::error::Failure;
-use super::link::Done;
 use super::name::Schema;
 use super::pipeline::together;
+use super::request::Reply;
 use super::turn;
 use super::tx::{Access, PostgresBackend};
 use super::wire::{Answer, Statement, Touch, Wire, fits};
@@ -33,7 +33,7 @@ pub(super) async fn execute_text<C: GenericClient + Sync + ?Sized>(
 }
 
 /// What the transaction asks, and where the answer goes.
-type Question = (Vec<Statement>, SyncSender<Done>);
+type Question = (Vec<Statement>, SyncSender<Reply>);
 
 /// Sends what is asked to the future that has the host's client.
 struct Bridge(UnboundedSender<Question>);
@@ -210,7 +210,7 @@ async fn serve<C: GenericClient + Sync + ?Sized>(
 
 type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
 
-async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batch: &[Statement]) -> Done {
+async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batch: &[Statement]) -> Reply {
     let sent = batch
         .iter()
         .map(|statement| {
