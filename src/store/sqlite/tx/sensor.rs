@@ -1,7 +1,5 @@
 //! The store's operations on sensors, and the trait that they share with events, workers and shards.
 
-use std::time::Duration;
-
 use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Row, Statement, params};
 
@@ -9,105 +7,39 @@ use super::super::error::{Fault, Outcome};
 use super::codes::Code;
 use super::row::{Names, map_index_value};
 use super::{Db, SqliteBackend, clamp, row};
-use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
-use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState, Settings};
+use crate::lease::LeaseRef;
+use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
 use crate::store::Moved;
 use crate::store::contract::{
     EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
+use crate::store::sql::records;
+use crate::store::sql::statement::statement;
 use crate::time::{duration_micros, micros};
-
-macro_rules! sensor_columns {
-    () => {
-        "no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at, \
-         times_out_at, state, changed, kind, context, execution, poke, max_interval"
-    };
-}
 
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
 pub(super) const GENERATION: &str = "SELECT generation FROM sm_sensor WHERE no = ?1";
-pub(super) const PUT: &str = "REPLACE INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
-     registered_at, times_out_at, state, changed, kind, context, execution, poke, max_interval) \
-     VALUES (?1, ?2, ?3, ?4, ?17, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16)";
-pub(super) const OF_KEY: &str = concat!(
-    "SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE no = (SELECT no FROM sm_task \
-     WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5)"
-);
-pub(super) const CHANGED: &str = concat!(
-    "SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE state = 0 AND changed > ?1 UNION ALL SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE state = 1 AND changed > ?1 ORDER BY changed"
-);
-pub(super) const CHANGED_WAITING: &str = concat!(
-    "SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE state = 0 AND changed > ?1 ORDER BY changed"
-);
-pub(super) const IF_WAITING: &str =
-    concat!("SELECT ", sensor_columns!(), " FROM sm_sensor WHERE no = ?1 AND epoch = ?2 AND state = 0");
+pub(super) const PUT: &str = statement!("sensor/put_sensor.sql");
+pub(super) const OF_KEY: &str = statement!("sensor/sensor_of_key.sql");
+pub(super) const CHANGED: &str = statement!("sensor/changed_sensors.sql");
+pub(super) const CHANGED_WAITING: &str = statement!("sensor/changed_waiting_sensors.sql");
+pub(super) const IF_WAITING: &str = statement!("sensor/waiting_sensor.sql");
 pub(super) const END: &str = "UPDATE sm_sensor SET state = 1, changed = ?2 WHERE no = ?1";
-
-fn fingerprint(row: &Row<'_>) -> Outcome<Fingerprint> {
-    Ok(Fingerprint(row.get::<_, i64>(1)?.cast_unsigned()))
-}
-
-fn length(row: &Row<'_>, at: usize) -> Outcome<Option<Duration>> {
-    Ok(row.get::<_, Option<i64>>(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
-}
-
-fn sensor(row: &Row<'_>, task: TaskKey, names: &mut Names) -> Outcome<SensorRecord> {
-    let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row)?);
-    let text = row.get_ref(14)?.as_str()?;
-    // It was canonical when it was stored, so its fingerprint says whether it still is what it was.
-    let context = PokeContext::vouched(text, |context| Fingerprint::new(&kind, context) == fingerprint)
-        .ok_or_else(|| {
-            Fault::Damaged(format!("the poke context of task {task} and its fingerprint differ"))
-        })?;
-    Ok(SensorRecord {
-        no: TaskNo(row.get(0)?),
-        epoch: row.get(2)?,
-        task,
-        attempt: row::count(row, 3)?,
-        generation: row::number(row, 4)?,
-        kind,
-        context,
-        fingerprint,
-        settings: Settings {
-            interval: Duration::from_micros(row::number(row, 5)?),
-            timeout: Duration::from_micros(row::number(row, 6)?),
-            execution_timeout: length(row, 15)?,
-            poke_timeout: length(row, 16)?,
-            max_interval: length(row, 17)?,
-            on_landed: row::code(row, 7)?,
-            on_missed: row::code(row, 8)?,
-        },
-        registered_at: row::instant(row, 9)?,
-        times_out_at: row::instant(row, 10)?,
-        state: row::code(row, 11)?,
-        changed: row::number(row, 12)?,
-    })
-}
 
 /// The key and the attempt of a task. `tasks` is [`TASK`].
 fn task_of(tasks: &mut Statement<'_>, no: i64, names: &mut Names) -> Outcome<Option<(TaskKey, u32)>> {
     let mut rows = tasks.query([no])?;
-    rows.next()?.map(|row| Ok((row::key(row, 0, names)?, row::count(row, 5)?))).transpose()
+    rows.next()?.map(|row| Ok((names.key(row, 0)?, row::count(row, 5)?))).transpose()
 }
 
 /// A sensor with its task. `tasks` is [`TASK`].
 fn with_task(row: &Row<'_>, tasks: &mut Statement<'_>, names: &mut Names) -> Outcome<SensorRecord> {
     let no = row.get(0)?;
     match task_of(tasks, no, names)? {
-        Some((task, _)) => sensor(row, task, names),
+        Some((task, _)) => records::sensor(row, task, names),
         None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
     }
 }
@@ -178,7 +110,7 @@ impl Db<'_> {
                     key.task.as_str(),
                     map_index_value(key.map_index),
                 ))?;
-                rows.next()?.map(|row| sensor(row, key.clone(), &mut self.names)).transpose()
+                rows.next()?.map(|row| records::sensor(row, key.clone(), &mut self.names)).transpose()
             })
             .collect()
     }
@@ -195,7 +127,7 @@ impl Db<'_> {
         let mut tasks = self.prepare(TASK)?;
         let mut rows = statement.query([clamp(query.after)])?;
         while let Some(row) = rows.next()? {
-            if query.covers(fingerprint(row)?) {
+            if query.covers(records::fingerprint(row, 1)?) {
                 found.push(with_task(row, &mut tasks, &mut self.names)?);
                 if found.len() == query.limit {
                     break;

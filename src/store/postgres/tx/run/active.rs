@@ -7,12 +7,12 @@ use tokio_postgres::Row;
 use super::super::super::error::Outcome;
 use super::super::super::wire::{Statement, ask};
 use super::super::{Db, clamp, first, row};
-use super::read;
 use super::statements::{self, Both};
 use crate::id::Namespace;
-use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
+use crate::run::{ActiveQuery, RunPlace, RunRecord};
 use crate::store::read_counter;
 use crate::store::sql::codes::Code;
+use crate::store::sql::records;
 use crate::time::micros;
 
 /// What a query answers for each run.
@@ -31,7 +31,7 @@ impl Answer for RunRecord {
     const PAGE: Both = statements::PAGE;
 
     fn read(row: &Row, namespace: Namespace) -> Outcome<Self> {
-        read(row, namespace)
+        records::run(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {
@@ -44,7 +44,7 @@ impl Answer for RunPlace {
     const PAGE: Both = statements::PAGE_PLACES;
 
     fn read(row: &Row, namespace: Namespace) -> Outcome<Self> {
-        Ok(Self { start: row::instant(row, 2)?, key: RunKey { namespace, id: row::name(row, 1)? } })
+        records::run_place(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {

@@ -6,7 +6,6 @@ pub(super) mod statements;
 use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
-use tokio_postgres::Row;
 
 use super::super::error::Outcome;
 use super::super::text::escape;
@@ -18,25 +17,9 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::Moved;
 use crate::store::contract::RunTx;
 use crate::store::sql::codes::Code;
-use crate::store::sql::run_columns::{Before, bits_above, level, node, read_suspensions, suspensions};
+use crate::store::sql::records;
+use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
 use crate::time::{micros, truncate};
-
-/// A run of this namespace, in the columns of the statements in [`statements`], which begin behind the first.
-fn read(row: &Row, namespace: Namespace) -> Outcome<RunRecord> {
-    Ok(RunRecord {
-        key: RunKey { namespace, id: row::name(row, 1)? },
-        start: row::instant(row, 2)?,
-        stop: row::maybe_instant(row, 3)?,
-        status: row::code(row, 4)?,
-        workflow: row::maybe_name(row, 5)?,
-        method: row::code(row, 6)?,
-        running: row::maybe_instant(row, 7)?,
-        heartbeat: row::maybe_instant(row, 8)?,
-        user: row::maybe_text(row, 9)?,
-        suspended: read_suspensions(row::value(row, 10)?)?,
-        attributes: row::maybe_text(row, 11)?,
-    })
-}
 
 fn names<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<String> {
     keys.map(|key| key.namespace.to_string()).collect()
@@ -157,7 +140,7 @@ impl Db<'_> {
         for row in &rows {
             let at = row::place(row, 0)?;
             if let (Some(key), Some(found)) = (keys.get(at), found.get_mut(at)) {
-                *found = Some(read(row, key.namespace.clone())?);
+                *found = Some(records::run(row, key.namespace.clone())?);
             }
         }
         Ok(found)
@@ -171,7 +154,8 @@ impl Db<'_> {
 
     fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<RunRecord>> {
         let rows = self.one(ask!(statements::SILENT, micros(before), clamp(limit)))?;
-        let mut found = rows.iter().map(|row| read(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
+        let mut found =
+            rows.iter().map(|row| records::run(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
         found.sort_by_key(|run| run.heartbeat);
         Ok(found)
     }

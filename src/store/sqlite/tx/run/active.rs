@@ -6,11 +6,12 @@ use rusqlite::Row;
 
 use super::super::super::error::Outcome;
 use super::super::{Db, clamp, row};
-use super::read;
 use super::statements::{self, Both};
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::store::read_counter;
+use crate::store::sql::records;
+use crate::store::sql::row::code;
 use crate::time::micros;
 
 /// The fewest runs that a page with filters looks at in one statement.
@@ -34,7 +35,7 @@ impl Answer for RunRecord {
     const PAGE: Both = statements::PAGE;
 
     fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
-        read(row, namespace)
+        records::run(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {
@@ -52,7 +53,7 @@ impl Answer for RunPlace {
     const PAGE: Both = statements::PAGE_PLACES;
 
     fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
-        Ok(Self { start: row::instant(row, 2)?, key: RunKey { namespace, id: row::name(row, 1)? } })
+        records::run_place(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {
@@ -94,7 +95,7 @@ impl<'q> Question<'q> {
         if self.query.asks_for_any() {
             return Ok(true);
         }
-        Ok(self.query.asks_for(row::code(row, 4)?, row.get_ref(5)?.as_str_or_null()?))
+        Ok(self.query.asks_for(code(row, 4)?, row.get_ref(5)?.as_str_or_null()?))
     }
 }
 

@@ -6,7 +6,7 @@ pub(super) mod statements;
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use rusqlite::{CachedStatement, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::super::error::Outcome;
 use super::codes::Code;
@@ -17,7 +17,8 @@ use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::Moved;
 use crate::store::contract::RunTx;
-use crate::store::sql::run_columns::{Before, bits_above, level, node, read_suspensions, suspensions};
+use crate::store::sql::records;
+use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
 use crate::time::{from_micros, micros, truncate};
 
 pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
@@ -37,23 +38,6 @@ pub(super) const BEAT: &str = "UPDATE sm_run SET heartbeat = max(coalesce(heartb
      WHERE ns = ?1 AND id = ?2 AND stop IS NULL";
 pub(super) const DELETE: &str = "DELETE FROM sm_run WHERE ns = ?1 AND id = ?2";
 pub(super) const DELETE_AT: &str = "DELETE FROM sm_run WHERE ns = ?1 AND start = ?2 AND id = ?3";
-
-/// A run of this namespace, in the columns of the statements in [`statements`].
-fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<RunRecord> {
-    Ok(RunRecord {
-        key: RunKey { namespace, id: row::name(row, 1)? },
-        start: row::instant(row, 2)?,
-        stop: row::maybe_instant(row, 3)?,
-        status: row::code(row, 4)?,
-        workflow: row::maybe_name(row, 5)?,
-        method: row::code(row, 6)?,
-        running: row::maybe_instant(row, 7)?,
-        heartbeat: row::maybe_instant(row, 8)?,
-        user: row.get(9)?,
-        suspended: read_suspensions(row.get_ref(10)?.as_str_or_null()?)?,
-        attributes: row.get(11)?,
-    })
-}
 
 /// The numbers of the namespaces that a call names, and how far the runs that it files reach.
 struct Namespaces<'k> {
@@ -174,7 +158,7 @@ impl Db<'_> {
             .map(|key| {
                 let Some(ns) = namespaces.find(&key.namespace)? else { return Ok(None) };
                 let mut rows = statement.query((ns, key.id.as_str()))?;
-                rows.next()?.map(|row| read(row, key.namespace.clone())).transpose()
+                rows.next()?.map(|row| records::run(row, key.namespace.clone())).transpose()
             })
             .collect()
     }
@@ -211,7 +195,7 @@ impl Db<'_> {
         let mut rows = statement.query((micros(before), clamp(limit)))?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(read(row, row::name(row, 0)?)?);
+            found.push(records::run(row, row::name(row, 0)?)?);
         }
         Ok(found)
     }
