@@ -13,18 +13,19 @@ use super::error::Failure;
 use super::host::execute_text;
 use super::liveness::Liveness;
 use super::options::PostgresOptions;
-use super::pipeline::together;
+use super::pipeline::join_all;
 use super::request::Reply;
 use super::route::Route;
 use super::time::Timekeeper;
 use super::wire::{Answer, Statement, Touch};
+use crate::store::sql::renamed::Identity;
 
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) route: Route,
     /// What begins a transaction on it.
     begin: String,
-    prepared: HashMap<(usize, usize), Prepared>,
+    prepared: HashMap<Identity, Prepared>,
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
     pub(super) standby_since: Option<Instant>,
@@ -134,7 +135,7 @@ impl Connection {
             sent.push(Box::pin(async { client.batch_execute(&self.begin).await.map(|()| None) }));
         }
         for statement in batch {
-            sent.push(match self.prepared.get(&identity(statement.sql)) {
+            sent.push(match self.prepared.get(&Identity::of(statement.sql)) {
                 Some(prepared) => Box::pin(execute(client, prepared, statement)),
                 None => Box::pin(execute_text(client, options.schema.statement(statement.sql), statement)),
             });
@@ -147,7 +148,7 @@ impl Connection {
             }) as Sent<'_, Option<Answer>>
         });
         // The first error is the cause of those that follow.
-        let answers = together(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
+        let answers = join_all(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
             answer.map_err(|error| match at < begins {
                 true => Failure::of_waiting(error),
                 false => Failure::of_limited(error, asked.elapsed(), options.statement_timeout),
@@ -160,8 +161,8 @@ impl Connection {
     async fn prepare(&mut self, options: &PostgresOptions, batch: &[Statement]) -> Result<(), PgError> {
         let mut missing: Vec<&Statement> = Vec::new();
         for statement in batch {
-            let known = self.prepared.contains_key(&identity(statement.sql));
-            if !known && missing.iter().all(|other| identity(other.sql) != identity(statement.sql)) {
+            let known = self.prepared.contains_key(&Identity::of(statement.sql));
+            if !known && missing.iter().all(|other| Identity::of(other.sql) != Identity::of(statement.sql)) {
                 missing.push(statement);
             }
         }
@@ -175,16 +176,11 @@ impl Connection {
             let types: Vec<Type> = statement.params.iter().map(|param| param.kind.clone()).collect();
             sent.push(Box::pin(async move { client.prepare_typed(&text, &types).await }));
         }
-        for (statement, prepared) in missing.iter().zip(together(sent).await) {
-            self.prepared.insert(identity(statement.sql), prepared?);
+        for (statement, prepared) in missing.iter().zip(join_all(sent).await) {
+            self.prepared.insert(Identity::of(statement.sql), prepared?);
         }
         Ok(())
     }
-}
-
-/// The crate's statements are constants: the address of a text identifies it.
-fn identity(sql: &'static str) -> (usize, usize) {
-    (sql.as_ptr() as usize, sql.len())
 }
 
 async fn execute(

@@ -13,7 +13,7 @@ use tokio_postgres::{Error as PgError, GenericClient};
 
 use super::error::Failure;
 use super::name::Schema;
-use super::pipeline::together;
+use super::pipeline::join_all;
 use super::request::Reply;
 use super::turn;
 use super::tx::{Access, PostgresBackend};
@@ -217,7 +217,7 @@ async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batc
             Box::pin(execute_text(client, schema.statement(statement.sql), statement)) as Sent<'_, _>
         })
         .collect();
-    let answers: Result<Vec<Option<Answer>>, PgError> = together(sent).await.into_iter().collect();
+    let answers: Result<Vec<Option<Answer>>, PgError> = join_all(sent).await.into_iter().collect();
     Ok(answers.map_err(Failure::of)?.into_iter().flatten().collect())
 }
 
@@ -227,7 +227,7 @@ async fn take_turn<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema
     let (lock, ticket) = (schema.apply(turn::LOCK), schema.apply(turn::TICKET));
     let turn: Vec<Sent<'_, ()>> =
         vec![Box::pin(client.batch_execute(&lock)), Box::pin(client.batch_execute(&ticket))];
-    together(turn).await.into_iter().collect::<Result<(), _>>().map_err(outside)
+    join_all(turn).await.into_iter().collect::<Result<(), _>>().map_err(outside)
 }
 
 /// The error of taking the turn.

@@ -77,137 +77,126 @@ impl Db<'_> {
         Ok(found)
     }
 
-    fn put_sensors(&mut self, sensors: &[SensorInsert]) -> Outcome<Vec<SensorRecord>> {
-        let mut counts: HashMap<TaskNo, i64> = HashMap::with_capacity(sensors.len());
-        let nth = sensors.iter().map(|sensor| {
-            let count = counts.entry(sensor.lease.no).or_default();
-            *count += 1;
-            *count
-        });
-        let nth: Vec<i64> = nth.collect();
-        let is_last =
-            |(sensor, nth): (&SensorInsert, &i64)| i64::from(counts.get(&sensor.lease.no) == Some(nth));
-        let last: Vec<i64> = sensors.iter().zip(&nth).map(is_last).collect();
-        let numbers = |number: fn(&SensorInsert) -> i64| -> Vec<i64> { sensors.iter().map(number).collect() };
-        let lengths = |length: fn(&Settings) -> Option<Duration>| -> Vec<Option<i64>> {
-            sensors.iter().map(|sensor| length(&sensor.settings).map(duration_micros)).collect()
-        };
-        let texts = |text: fn(&SensorInsert) -> &str| -> Vec<String> {
-            sensors.iter().map(|sensor| text(sensor).to_owned()).collect()
-        };
-        let rows = self.one(ask!(
-            PUT,
-            numbers(|sensor| sensor.lease.no.0),
-            numbers(|sensor| sensor.lease.epoch),
-            numbers(|sensor| sensor.fingerprint.0.cast_signed()),
-            numbers(|sensor| duration_micros(sensor.settings.interval)),
-            numbers(|sensor| duration_micros(sensor.settings.timeout)),
-            lengths(|settings| settings.execution_timeout),
-            lengths(|settings| settings.poke_timeout),
-            lengths(|settings| settings.max_interval),
-            numbers(|sensor| sensor.settings.on_landed.code()),
-            numbers(|sensor| sensor.settings.on_missed.code()),
-            numbers(|sensor| micros(sensor.registered_at)),
-            numbers(|sensor| micros(sensor.times_out_at)),
-            texts(|sensor| sensor.kind.as_str()),
-            texts(|sensor| sensor.context.as_str()),
-            nth,
-            last,
-            clamp(sensors.len()),
-        ))?;
-        let mut stored = vec![None; sensors.len()];
-        for row in &rows {
-            let at = row::place(row, 0)?;
-            let (Some(insert), Some(stored)) = (sensors.get(at), stored.get_mut(at)) else { continue };
-            let insert = SensorInsert {
-                registered_at: truncate(insert.registered_at),
-                times_out_at: truncate(insert.times_out_at),
-                ..insert.clone()
-            };
-            let (task, attempt) = (self.names.key(row, 1)?, row::count(row, 6)?);
-            let (generation, changed) = (row::number(row, 7)?, row::number(row, 8)?);
-            *stored = Some(SensorRecord::registered(insert, task, attempt, generation, changed));
-        }
-        let missing = |(sensor, stored): (&SensorInsert, &Option<_>)| match stored {
-            Some(_) => None,
-            None => Some(sensor.lease.no.0),
-        };
-        if let Some(no) = sensors.iter().zip(&stored).find_map(missing) {
-            let text = format!("a sensor was registered for task number {no}, which is not there");
-            return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
-        }
-        Ok(stored.into_iter().flatten().collect())
-    }
-
-    fn sensors(&mut self, tasks: &[TaskKey]) -> Outcome<Vec<Option<SensorRecord>>> {
-        let texts = |text: fn(&TaskKey) -> &str| -> Vec<String> {
-            tasks.iter().map(|key| text(key).to_owned()).collect()
-        };
-        let rows = self.one(ask!(
-            OF_KEYS,
-            texts(|key| key.namespace.as_str()),
-            texts(|key| key.workflow.as_str()),
-            texts(|key| key.run.as_str()),
-            texts(|key| key.task.as_str()),
-            tasks.iter().map(|key| row::map_index_value(key.map_index)).collect::<Vec<i64>>(),
-        ))?;
-        self.placed_sensors(&rows, tasks.len())
-    }
-
-    fn changed_sensors(&mut self, query: &SensorQuery) -> Outcome<Vec<SensorRecord>> {
-        if query.limit == 0 || query.ranges.iter().all(|range| range.is_empty()) {
-            return Ok(Vec::new());
-        }
-        let statement = match query.which {
-            WhichSensors::Waiting => CHANGED_WAITING,
-            WhichSensors::All => CHANGED,
-        };
-        let codes = i64::from(query.codes.get());
-        let remainder = clamp((1_u128 << 64) % u128::from(query.codes.get()));
-        let (lows, highs) = spans(query);
-        let rows =
-            self.one(ask!(statement, clamp(query.after), clamp(query.limit), codes, remainder, lows, highs))?;
-        let mut found = rows.iter().map(|row| self.sensor(row)).collect::<Outcome<Vec<_>>>()?;
-        found.sort_unstable_by_key(|sensor| sensor.changed);
-        Ok(found)
-    }
-
     fn last(&mut self, counter: &'static str) -> Outcome<u64> {
         let rows = self.one(ask!(LAST, counter))?;
         row::number(first(&rows)?, 0)
-    }
-
-    /// Of a registration that is named twice the second finds it ended.
-    fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> Outcome<Vec<Option<SensorRecord>>> {
-        let mut seen = std::collections::HashSet::with_capacity(sensors.len());
-        let given: Vec<usize> = (0..sensors.len()).filter(|at| seen.insert(sensors[*at])).collect();
-        let rows = self.one(ask!(
-            END,
-            given.iter().map(|at| sensors[*at].no.0).collect::<Vec<i64>>(),
-            given.iter().map(|at| sensors[*at].epoch).collect::<Vec<i64>>(),
-        ))?;
-        let mut answers = vec![None; sensors.len()];
-        for (at, ended) in given.iter().zip(self.placed_sensors(&rows, given.len())?) {
-            answers[*at] = ended;
-        }
-        Ok(answers)
     }
 }
 
 impl SensorTx for PostgresBackend<'_> {
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
-        self.tell(
-            News::Sensors,
-            |db| if sensors.is_empty() { Ok(Vec::new()) } else { db.put_sensors(sensors) },
-        )
+        self.tell(News::Sensors, |db| {
+            if sensors.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut counts: HashMap<TaskNo, i64> = HashMap::with_capacity(sensors.len());
+            let nth = sensors.iter().map(|sensor| {
+                let count = counts.entry(sensor.lease.no).or_default();
+                *count += 1;
+                *count
+            });
+            let nth: Vec<i64> = nth.collect();
+            let is_last =
+                |(sensor, nth): (&SensorInsert, &i64)| i64::from(counts.get(&sensor.lease.no) == Some(nth));
+            let last: Vec<i64> = sensors.iter().zip(&nth).map(is_last).collect();
+            let numbers =
+                |number: fn(&SensorInsert) -> i64| -> Vec<i64> { sensors.iter().map(number).collect() };
+            let lengths = |length: fn(&Settings) -> Option<Duration>| -> Vec<Option<i64>> {
+                sensors.iter().map(|sensor| length(&sensor.settings).map(duration_micros)).collect()
+            };
+            let texts = |text: fn(&SensorInsert) -> &str| -> Vec<String> {
+                sensors.iter().map(|sensor| text(sensor).to_owned()).collect()
+            };
+            let rows = db.one(ask!(
+                PUT,
+                numbers(|sensor| sensor.lease.no.0),
+                numbers(|sensor| sensor.lease.epoch),
+                numbers(|sensor| sensor.fingerprint.0.cast_signed()),
+                numbers(|sensor| duration_micros(sensor.settings.interval)),
+                numbers(|sensor| duration_micros(sensor.settings.timeout)),
+                lengths(|settings| settings.execution_timeout),
+                lengths(|settings| settings.poke_timeout),
+                lengths(|settings| settings.max_interval),
+                numbers(|sensor| sensor.settings.on_landed.code()),
+                numbers(|sensor| sensor.settings.on_missed.code()),
+                numbers(|sensor| micros(sensor.registered_at)),
+                numbers(|sensor| micros(sensor.times_out_at)),
+                texts(|sensor| sensor.kind.as_str()),
+                texts(|sensor| sensor.context.as_str()),
+                nth,
+                last,
+                clamp(sensors.len()),
+            ))?;
+            let mut stored = vec![None; sensors.len()];
+            for row in &rows {
+                let at = row::place(row, 0)?;
+                let (Some(insert), Some(stored)) = (sensors.get(at), stored.get_mut(at)) else { continue };
+                let insert = SensorInsert {
+                    registered_at: truncate(insert.registered_at),
+                    times_out_at: truncate(insert.times_out_at),
+                    ..insert.clone()
+                };
+                let (task, attempt) = (db.names.key(row, 1)?, row::count(row, 6)?);
+                let (generation, changed) = (row::number(row, 7)?, row::number(row, 8)?);
+                *stored = Some(SensorRecord::registered(insert, task, attempt, generation, changed));
+            }
+            let missing = |(sensor, stored): (&SensorInsert, &Option<_>)| match stored {
+                Some(_) => None,
+                None => Some(sensor.lease.no.0),
+            };
+            if let Some(no) = sensors.iter().zip(&stored).find_map(missing) {
+                let text = format!("a sensor was registered for task number {no}, which is not there");
+                return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
+            }
+            Ok(stored.into_iter().flatten().collect())
+        })
     }
 
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        self.read(|db| if tasks.is_empty() { Ok(Vec::new()) } else { db.sensors(tasks) })
+        self.read(|db| {
+            if tasks.is_empty() {
+                return Ok(Vec::new());
+            }
+            let texts = |text: fn(&TaskKey) -> &str| -> Vec<String> {
+                tasks.iter().map(|key| text(key).to_owned()).collect()
+            };
+            let rows = db.one(ask!(
+                OF_KEYS,
+                texts(|key| key.namespace.as_str()),
+                texts(|key| key.workflow.as_str()),
+                texts(|key| key.run.as_str()),
+                texts(|key| key.task.as_str()),
+                tasks.iter().map(|key| row::map_index_value(key.map_index)).collect::<Vec<i64>>(),
+            ))?;
+            db.placed_sensors(&rows, tasks.len())
+        })
     }
 
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
-        self.read(|db| db.changed_sensors(query))
+        self.read(|db| {
+            if query.limit == 0 || query.ranges.iter().all(|range| range.is_empty()) {
+                return Ok(Vec::new());
+            }
+            let statement = match query.which {
+                WhichSensors::Waiting => CHANGED_WAITING,
+                WhichSensors::All => CHANGED,
+            };
+            let codes = i64::from(query.codes.get());
+            let remainder = clamp((1_u128 << 64) % u128::from(query.codes.get()));
+            let (lows, highs) = spans(query);
+            let rows = db.one(ask!(
+                statement,
+                clamp(query.after),
+                clamp(query.limit),
+                codes,
+                remainder,
+                lows,
+                highs
+            ))?;
+            let mut found = rows.iter().map(|row| db.sensor(row)).collect::<Outcome<Vec<_>>>()?;
+            found.sort_unstable_by_key(|sensor| sensor.changed);
+            Ok(found)
+        })
     }
 
     fn last_sensor_change(&mut self) -> StoreResult<u64> {
@@ -218,9 +207,24 @@ impl SensorTx for PostgresBackend<'_> {
         self.read(|db| db.last("forgotten"))
     }
 
+    /// Of a registration that is named twice the second finds it ended.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
         self.tell(News::Sensors, |db| {
-            if sensors.is_empty() { Ok(Vec::new()) } else { db.end_sensors_if_waiting(sensors) }
+            if sensors.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut seen = std::collections::HashSet::with_capacity(sensors.len());
+            let given: Vec<usize> = (0..sensors.len()).filter(|at| seen.insert(sensors[*at])).collect();
+            let rows = db.one(ask!(
+                END,
+                given.iter().map(|at| sensors[*at].no.0).collect::<Vec<i64>>(),
+                given.iter().map(|at| sensors[*at].epoch).collect::<Vec<i64>>(),
+            ))?;
+            let mut answers = vec![None; sensors.len()];
+            for (at, ended) in given.iter().zip(db.placed_sensors(&rows, given.len())?) {
+                answers[*at] = ended;
+            }
+            Ok(answers)
         })
     }
 

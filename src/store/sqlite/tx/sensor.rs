@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Row, Statement, params};
 use super::super::error::{Fault, Outcome};
 use super::codes::Code;
 use super::row::{Names, map_index_value};
-use super::{Db, SqliteBackend, clamp, row};
+use super::{SqliteBackend, clamp, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
@@ -44,143 +44,104 @@ fn with_task(row: &Row<'_>, tasks: &mut Statement<'_>, names: &mut Names) -> Out
     }
 }
 
-impl Db<'_> {
-    fn put_sensors(&mut self, sensors: &[SensorInsert]) -> Outcome<Vec<SensorRecord>> {
-        if sensors.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut find = self.prepare(TASK)?;
-        let mut tasks = Vec::with_capacity(sensors.len());
-        for insert in sensors {
-            let no = insert.lease.no.0;
-            let task = task_of(&mut find, no, &mut self.names)?.ok_or_else(|| {
-                let text = format!("a sensor was registered for task number {no}, which is not there");
-                Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
-            })?;
-            tasks.push(task);
-        }
-        let mut changed = self.counter("sensor")?;
-        let (mut earlier, mut put) = (self.prepare(GENERATION)?, self.prepare(PUT)?);
-        let mut stored = Vec::with_capacity(sensors.len());
-        for (insert, (task, attempt)) in sensors.iter().zip(tasks) {
-            changed += 1;
-            let settings = insert.settings;
-            let earlier: Option<i64> = earlier.query_row([insert.lease.no.0], |row| row.get(0)).optional()?;
-            let generation = earlier.unwrap_or(0).saturating_add(1);
-            put.execute(params![
-                insert.lease.no.0,
-                insert.fingerprint.0.cast_signed(),
-                insert.lease.epoch,
-                attempt,
-                duration_micros(settings.interval),
-                duration_micros(settings.timeout),
-                settings.on_landed.code(),
-                settings.on_missed.code(),
-                micros(insert.registered_at),
-                micros(insert.times_out_at),
-                changed,
-                insert.kind.as_str(),
-                insert.context.as_str(),
-                settings.execution_timeout.map(duration_micros),
-                settings.poke_timeout.map(duration_micros),
-                settings.max_interval.map(duration_micros),
-                generation,
-            ])?;
-            let insert = SensorInsert {
-                registered_at: crate::time::truncate(insert.registered_at),
-                times_out_at: crate::time::truncate(insert.times_out_at),
-                ..insert.clone()
-            };
-            let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
-            stored.push(SensorRecord::registered(insert, task, attempt, generation, changed));
-        }
-        self.set_counter("sensor", changed)?;
-        Ok(stored)
-    }
-
-    fn sensors(&mut self, tasks: &[TaskKey]) -> Outcome<Vec<Option<SensorRecord>>> {
-        let mut statement = self.prepare(OF_KEY)?;
-        tasks
-            .iter()
-            .map(|key| {
-                let mut rows = statement.query((
-                    key.namespace.as_str(),
-                    key.workflow.as_str(),
-                    key.run.as_str(),
-                    key.task.as_str(),
-                    map_index_value(key.map_index),
-                ))?;
-                rows.next()?.map(|row| records::sensor(row, key.clone(), &mut self.names)).transpose()
-            })
-            .collect()
-    }
-
-    fn changed_sensors(&mut self, query: &SensorQuery) -> Outcome<Vec<SensorRecord>> {
-        let mut found = Vec::new();
-        if query.limit == 0 || query.ranges.is_empty() {
-            return Ok(found);
-        }
-        let mut statement = self.prepare(match query.which {
-            WhichSensors::Waiting => CHANGED_WAITING,
-            WhichSensors::All => CHANGED,
-        })?;
-        let mut tasks = self.prepare(TASK)?;
-        let mut rows = statement.query([clamp(query.after)])?;
-        while let Some(row) = rows.next()? {
-            if query.covers(records::fingerprint(row, 1)?) {
-                found.push(with_task(row, &mut tasks, &mut self.names)?);
-                if found.len() == query.limit {
-                    break;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> Outcome<Vec<Option<SensorRecord>>> {
-        if sensors.is_empty() {
-            return Ok(Vec::new());
-        }
-        let before = self.counter("sensor")?;
-        let mut changed = before;
-        let (mut find, mut tasks) = (self.prepare(IF_WAITING)?, self.prepare(TASK)?);
-        let mut end = self.prepare(END)?;
-        let mut ended = Vec::with_capacity(sensors.len());
-        for lease in sensors {
-            let mut rows = find.query((lease.no.0, lease.epoch))?;
-            let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut self.names)).transpose()?;
-            drop(rows);
-            ended.push(match record {
-                Some(record) => {
-                    changed += 1;
-                    end.execute((lease.no.0, changed))?;
-                    Some(SensorRecord {
-                        state: SensorState::Ended,
-                        changed: changed.unsigned_abs(),
-                        ..record
-                    })
-                }
-                None => None,
-            });
-        }
-        if changed != before {
-            self.set_counter("sensor", changed)?;
-        }
-        Ok(ended)
-    }
-}
-
 impl SensorTx for SqliteBackend<'_> {
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
-        self.write(|db| db.put_sensors(sensors))
+        self.write(|db| {
+            if sensors.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut find = db.prepare(TASK)?;
+            let mut tasks = Vec::with_capacity(sensors.len());
+            for insert in sensors {
+                let no = insert.lease.no.0;
+                let task = task_of(&mut find, no, &mut db.names)?.ok_or_else(|| {
+                    let text = format!("a sensor was registered for task number {no}, which is not there");
+                    Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
+                })?;
+                tasks.push(task);
+            }
+            let mut changed = db.counter("sensor")?;
+            let (mut earlier, mut put) = (db.prepare(GENERATION)?, db.prepare(PUT)?);
+            let mut stored = Vec::with_capacity(sensors.len());
+            for (insert, (task, attempt)) in sensors.iter().zip(tasks) {
+                changed += 1;
+                let settings = insert.settings;
+                let earlier: Option<i64> =
+                    earlier.query_row([insert.lease.no.0], |row| row.get(0)).optional()?;
+                let generation = earlier.unwrap_or(0).saturating_add(1);
+                put.execute(params![
+                    insert.lease.no.0,
+                    insert.fingerprint.0.cast_signed(),
+                    insert.lease.epoch,
+                    attempt,
+                    duration_micros(settings.interval),
+                    duration_micros(settings.timeout),
+                    settings.on_landed.code(),
+                    settings.on_missed.code(),
+                    micros(insert.registered_at),
+                    micros(insert.times_out_at),
+                    changed,
+                    insert.kind.as_str(),
+                    insert.context.as_str(),
+                    settings.execution_timeout.map(duration_micros),
+                    settings.poke_timeout.map(duration_micros),
+                    settings.max_interval.map(duration_micros),
+                    generation,
+                ])?;
+                let insert = SensorInsert {
+                    registered_at: crate::time::truncate(insert.registered_at),
+                    times_out_at: crate::time::truncate(insert.times_out_at),
+                    ..insert.clone()
+                };
+                let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
+                stored.push(SensorRecord::registered(insert, task, attempt, generation, changed));
+            }
+            db.set_counter("sensor", changed)?;
+            Ok(stored)
+        })
     }
 
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        self.read(|db| db.sensors(tasks))
+        self.read(|db| {
+            let mut statement = db.prepare(OF_KEY)?;
+            tasks
+                .iter()
+                .map(|key| {
+                    let mut rows = statement.query((
+                        key.namespace.as_str(),
+                        key.workflow.as_str(),
+                        key.run.as_str(),
+                        key.task.as_str(),
+                        map_index_value(key.map_index),
+                    ))?;
+                    rows.next()?.map(|row| records::sensor(row, key.clone(), &mut db.names)).transpose()
+                })
+                .collect()
+        })
     }
 
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
-        self.read(|db| db.changed_sensors(query))
+        self.read(|db| {
+            let mut found = Vec::new();
+            if query.limit == 0 || query.ranges.is_empty() {
+                return Ok(found);
+            }
+            let mut statement = db.prepare(match query.which {
+                WhichSensors::Waiting => CHANGED_WAITING,
+                WhichSensors::All => CHANGED,
+            })?;
+            let mut tasks = db.prepare(TASK)?;
+            let mut rows = statement.query([clamp(query.after)])?;
+            while let Some(row) = rows.next()? {
+                if query.covers(records::fingerprint(row, 1)?) {
+                    found.push(with_task(row, &mut tasks, &mut db.names)?);
+                    if found.len() == query.limit {
+                        break;
+                    }
+                }
+            }
+            Ok(found)
+        })
     }
 
     fn last_sensor_change(&mut self) -> StoreResult<u64> {
@@ -192,7 +153,37 @@ impl SensorTx for SqliteBackend<'_> {
     }
 
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        self.write(|db| db.end_sensors_if_waiting(sensors))
+        self.write(|db| {
+            if sensors.is_empty() {
+                return Ok(Vec::new());
+            }
+            let before = db.counter("sensor")?;
+            let mut changed = before;
+            let (mut find, mut tasks) = (db.prepare(IF_WAITING)?, db.prepare(TASK)?);
+            let mut end = db.prepare(END)?;
+            let mut ended = Vec::with_capacity(sensors.len());
+            for lease in sensors {
+                let mut rows = find.query((lease.no.0, lease.epoch))?;
+                let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut db.names)).transpose()?;
+                drop(rows);
+                ended.push(match record {
+                    Some(record) => {
+                        changed += 1;
+                        end.execute((lease.no.0, changed))?;
+                        Some(SensorRecord {
+                            state: SensorState::Ended,
+                            changed: changed.unsigned_abs(),
+                            ..record
+                        })
+                    }
+                    None => None,
+                });
+            }
+            if changed != before {
+                db.set_counter("sensor", changed)?;
+            }
+            Ok(ended)
+        })
     }
 
     fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {

@@ -99,7 +99,7 @@ impl<'q> Question<'q> {
     }
 }
 
-/// Hands rows to `take` with the namespace's name read once for all rows in a line.
+/// Hands rows to `take` with the namespace's name read once for rows of one namespace that follow each other.
 fn each(
     rows: &mut rusqlite::Rows<'_>,
     question: &Question<'_>,
