@@ -15,8 +15,8 @@ use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::{TxMode, nested};
 
-/// One session, borrowed for as long as a transaction is open. So a thread that begins another one inside it is
-/// noticed.
+/// One session, borrowed for as long as a transaction is open. So a thread that begins another transaction
+/// inside it is noticed.
 type Shared = ReentrantMutex<RefCell<SessionHandle>>;
 
 /// All sessions that may be used for one mode.

@@ -1,4 +1,5 @@
-//! The rows of each table. The statements of both databases name the columns in the order that is read here.
+//! The rows of each table. The statements of both databases select the columns in the order that is read
+//! here.
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ use crate::sensor::{Ending, SensorEvent, SensorRecord, Settings};
 use crate::store::contract::{ShardLease, Worker};
 use crate::task::{LeaseLoss, TaskRecord, TaskState};
 
-/// no, the key's five, lane, rank, logical_date, priority, state, due, epoch, held_slots, expires_at, attempt,
-/// forgiven, lease_loss, attempt_runs, enqueued_at, queued_at, first_started_at, started_at, ended_at, holder,
-/// retry, message, value, payload, ready_at, lost, finished. The caller knows the lane by its number, which is in
-/// column 6.
+/// Reads a task: no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state,
+/// due, epoch, held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at,
+/// first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished.
+/// The caller has looked up the lane, whose number is in column 6.
 pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Names) -> Read<TaskRecord, R> {
     let lease = match (names.maybe_holder(row, 24)?, maybe_instant(row, 14)?) {
         (Some(holder), Some(expires_at)) => Some(Lease::new(holder, expires_at)),
@@ -76,8 +77,8 @@ fn duration<R: ReadRow>(row: &R, at: usize) -> Read<Option<Duration>, R> {
     Ok(row.maybe_integer(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
 }
 
-/// no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at,
-/// times_out_at, state, changed, kind, context, execution, poke, max_interval.
+/// Reads a sensor of this task: no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed,
+/// on_missed, registered_at, times_out_at, state, changed, kind, context, execution, poke, max_interval.
 pub(in crate::store) fn sensor<R: ReadRow>(
     row: &R,
     task: TaskKey,
@@ -113,7 +114,7 @@ pub(in crate::store) fn sensor<R: ReadRow>(
     })
 }
 
-/// seq, no, generation, at, reason, next, value, message, and the key of the task.
+/// Reads an event: seq, no, generation, at, reason, next, value, message, then the key of the task.
 pub(in crate::store) fn event<R: ReadRow>(row: &R, names: &mut Names) -> Read<SensorEvent, R> {
     Ok(SensorEvent {
         seq: number(row, 0)?,
@@ -130,20 +131,20 @@ pub(in crate::store) fn event<R: ReadRow>(row: &R, names: &mut Names) -> Read<Se
     })
 }
 
-/// name, codes, shards, expires_at, incarnation.
+/// Reads a worker: name, codes, shards, expires_at, incarnation.
 pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<Worker, R> {
     let (codes, shards) = (at_least_one(row, 1)?, at_least_one(row, 2)?);
     let worker = Worker::new(name(row, 0)?, codes.into(), shards, instant(row, 3)?);
     Ok(worker.incarnation(row.integer(4)?.cast_unsigned()))
 }
 
-/// shard, holder, epoch, expires_at.
+/// Reads the lease of a shard: shard, holder, epoch, expires_at.
 pub(in crate::store) fn shard_lease<R: ReadRow>(row: &R) -> Read<ShardLease, R> {
     let (shard, holder) = (count(row, 0)?, maybe_name(row, 1)?);
     Ok(ShardLease::new(shard, holder, row.integer(2)?, instant(row, 3)?))
 }
 
-/// name, slots, used, deferred, description.
+/// Reads a pool: name, slots, used, deferred, description.
 pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
     let slots = match row.maybe_integer(1)? {
         None => Slots::Unlimited,
@@ -154,14 +155,14 @@ pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
     Ok(PoolRecord::new(spec, row.integer(2)?))
 }
 
-/// key, max, used.
+/// Reads a limit: key, max, used.
 pub(in crate::store) fn limit<R: ReadRow>(row: &R) -> Read<LimitRecord, R> {
     let max = row.maybe_integer(1)?.map(|_| count(row, 1)).transpose()?;
     Ok(LimitRecord::new(name(row, 0)?, max, row.integer(2)?))
 }
 
-/// id, start, stop, status, workflow, method, running, heartbeat, user, suspended, attributes: behind another
-/// column. A run of this namespace.
+/// Reads a run of this namespace, from column 1 on: id, start, stop, status, workflow, method, running,
+/// heartbeat, user, suspended, attributes.
 pub(in crate::store) fn run<R: ReadRow>(row: &R, namespace: Namespace) -> Read<RunRecord, R> {
     Ok(RunRecord {
         key: RunKey { namespace, id: name(row, 1)? },
@@ -178,7 +179,7 @@ pub(in crate::store) fn run<R: ReadRow>(row: &R, namespace: Namespace) -> Read<R
     })
 }
 
-/// id, start: behind another column. The place of a run of this namespace.
+/// Reads the place of a run of this namespace, from column 1 on: id, start.
 pub(in crate::store) fn run_place<R: ReadRow>(row: &R, namespace: Namespace) -> Read<RunPlace, R> {
     Ok(RunPlace { start: instant(row, 2)?, key: RunKey { namespace, id: name(row, 1)? } })
 }
