@@ -47,7 +47,7 @@ const STORES: [Make; 2] = [memory, sqlite];
 const STORES: [Make; 1] = [memory];
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 27] = [
+const WRITES: [&str; 25] = [
     "insert_tasks_if_absent",
     "survey",
     "grant_if_open",
@@ -57,10 +57,8 @@ const WRITES: [&str; 27] = [
     "forget_ended",
     "put_pools",
     "delete_pools_if_unused",
-    "give_slots_back",
     "put_limits",
     "delete_limits",
-    "give_limits_back",
     "put_sensors",
     "end_sensors_if_waiting",
     "note_events",

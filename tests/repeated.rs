@@ -205,9 +205,9 @@ fn after_a_commit_of_unknown_end_the_second_call_settles_it() {
         // begin, start_if_queued, tasks_by_no, put_runs, commit
         lost(5, &|| faulty.write(|tx| tx.start(at(1), &[lease])).map(drop));
         assert_eq!(faulty.write(|tx| tx.start(at(2), &[lease])).unwrap(), [Moved::Yes]);
-        // begin, tasks_by_no, move_if, give_slots, close_runs_if_open, commit
+        // begin, tasks_by_no, move_if, close_runs_if_open, commit
         let ends = [Finish::success_with(lease, "x")];
-        lost(6, &|| faulty.write(|tx| tx.finish(at(3), &ends)).map(drop));
+        lost(5, &|| faulty.write(|tx| tx.finish(at(3), &ends)).map(drop));
         let again = faulty.write(|tx| tx.finish(at(4), &ends)).unwrap();
         assert_eq!(again, [Finished::Already(TaskState::Success)]);
     }

@@ -54,14 +54,22 @@ fn handles_that_contend_wait_for_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");
     let (handles, rounds) = (4, 100);
+    let tasks: Vec<NewTask> = (0..handles * rounds)
+        .map(|n| {
+            NewTask::new(TaskKey::new("n", "w", "r", format!("t{n}")).unwrap()).pool("p".try_into().unwrap())
+        })
+        .collect();
     let stores: Vec<SqliteStore> = (0..handles).map(|_| fast(&path)).collect();
     stores[0].write(|tx| tx.put_pools(&[pool("p", 1_000_000)])).unwrap();
-    let (holder, one) = (Holder::new("h").unwrap(), [(PoolName::new("p").unwrap(), 1)]);
-    let batch = GrantBatch::new(&[], &holder, from_micros(0), from_micros(0)).pools(&one);
+    stores[0].write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
+    let holder = Holder::new("h").unwrap();
     std::thread::scope(|scope| {
-        for store in &stores {
-            scope.spawn(|| {
-                for _ in 0..rounds {
+        for (handle, store) in stores.iter().enumerate() {
+            let holder = &holder;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let no = [TaskNo(handle as i64 * rounds + round + 1)];
+                    let batch = GrantBatch::new(&no, holder, from_micros(0), from_micros(0));
                     // Reads before it writes: begun deferred, this would be refused as busy.
                     store
                         .write(|tx| {

@@ -230,10 +230,8 @@ fn granted_before(tx: &mut Tx<'_>, order: &AdmitOrder, leases: &[LeaseRef]) -> R
 fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, order: &AdmitOrder, plan: &Plan) -> Result<Vec<TaskRecord>> {
     let nos: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.no).collect();
     let mut forget = Forget::before(time::sub(now, order.remember), FORGET);
-    let mut batch = GrantBatch::new(&nos, &order.holder, now, time::add(now, order.lease))
-        .pools(&plan.pools)
-        .limits(&plan.limits)
-        .request(&order.request);
+    let mut batch =
+        GrantBatch::new(&nos, &order.holder, now, time::add(now, order.lease)).request(&order.request);
     match &order.answered {
         Some(answered) => batch = batch.replaces(answered),
         // Counting costs as much as there are, so only a tick that adds one counts.

@@ -13,7 +13,7 @@ use crate::lease::{LeaseRef, TaskNo};
 use crate::run::{RunRecord, StartMethod};
 use crate::store::contract::{Move, StateSet};
 use crate::store::{Moved, Tx};
-use crate::task::{AttemptRuns, TaskRecord, TaskState};
+use crate::task::{TaskRecord, TaskState};
 use crate::time;
 
 /// The states of a task under a lease.
@@ -140,40 +140,51 @@ impl Tx<'_> {
     pub fn start(&mut self, now: DateTime<Utc>, leases: &[LeaseRef]) -> Result<Vec<Moved>> {
         self.whole(|tx| {
             let now = time::truncate(now);
-            let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
-            let tasks = tx.raw().tasks_by_no(&nos)?.into_iter().flatten();
-            let tasks: HashMap<LeaseRef, TaskRecord> = tasks.map(|task| (task.lease_ref(), task)).collect();
-            let runs_already =
-                |lease: &&LeaseRef| tasks.get(lease).is_some_and(|task| task.state == TaskState::Running);
-            // Each once, and none that runs: a second start would move the start of its run, and be counted as stale.
-            let asked: BTreeSet<LeaseRef> =
-                leases.iter().filter(|lease| !runs_already(lease)).copied().collect();
-            let asked: Vec<LeaseRef> = asked.into_iter().collect();
-            let moved = if asked.is_empty() { Vec::new() } else { tx.start_queued(&asked, now)? };
-            let started = asked.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
-            let started: HashSet<LeaseRef> = started.map(|(lease, _)| *lease).collect();
-            let mut runs = Vec::new();
-            for task in
-                asked.iter().filter(|lease| started.contains(lease)).filter_map(|lease| tasks.get(lease))
-            {
-                if task.attempt_runs == AttemptRuns::Record {
-                    runs.push(
-                        RunRecord::open(leave::attempt_run(task)?, task.recorded_at(now))
-                            .workflow(task.key.workflow.clone())
-                            .method(StartMethod::Triggered),
-                    );
+            let asked: Vec<LeaseRef> = BTreeSet::from_iter(leases.iter().copied()).into_iter().collect();
+            let started = tx.start_queued(&asked, now)?;
+            let (mut runs_now, mut refused, mut recorded) = (HashSet::new(), Vec::new(), Vec::new());
+            for (lease, started) in asked.into_iter().zip(started) {
+                match started {
+                    Some(started) => {
+                        runs_now.insert(lease);
+                        recorded.extend(started.records_run.then_some(lease));
+                    }
+                    None => refused.push(lease),
                 }
             }
-            if !runs.is_empty() {
-                tx.raw().put_runs(&runs)?;
+            // Repeated: a task that runs under its lease already was started by it before.
+            for (lease, task) in refused.iter().zip(tasks_of(tx, &refused)?) {
+                if task.is_some_and(|task| task.lease_ref() == *lease && task.state == TaskState::Running) {
+                    runs_now.insert(*lease);
+                }
             }
-            let answer = |lease: &LeaseRef| match started.contains(lease) || runs_already(&lease) {
-                true => Moved::Yes,
-                false => Moved::No,
-            };
+            tx.starts_were_stale(refused.iter().filter(|lease| !runs_now.contains(lease)).count());
+            record_runs(tx, &recorded)?;
+            let answer = |lease| if runs_now.contains(lease) { Moved::Yes } else { Moved::No };
             Ok(leases.iter().map(answer).collect())
         })
     }
+}
+
+/// The tasks that these leases name. Reads nothing if there are none.
+fn tasks_of(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
+    let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
+    if nos.is_empty() { Ok(Vec::new()) } else { Ok(tx.raw().tasks_by_no(&nos)?) }
+}
+
+/// Records the attempts that just started under these leases as runs.
+fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
+    let mut runs = Vec::with_capacity(leases.len());
+    for task in tasks_of(tx, leases)?.into_iter().flatten() {
+        if let Some(started_at) = task.started_at {
+            let run = RunRecord::open(leave::attempt_run(&task)?, started_at);
+            runs.push(run.workflow(task.key.workflow).method(StartMethod::Triggered));
+        }
+    }
+    if !runs.is_empty() {
+        tx.raw().put_runs(&runs)?;
+    }
+    Ok(())
 }
 
 impl Tx<'_> {

@@ -4,7 +4,6 @@
 use chrono::{DateTime, Utc};
 
 use super::attempt::RetryAdvice;
-use super::returns::Returns;
 use crate::backoff::{Decision, History, RetryKey, decide};
 use crate::bounds::clip;
 use crate::error::Result;
@@ -17,7 +16,7 @@ use crate::task::{AttemptRuns, TaskRecord, TaskState, attempt_run_id};
 /// A task as it was read, and its decided move.
 pub(super) type Leaving = (TaskRecord, Move);
 
-/// Commits moves and what follows from them: capacity goes back, the attempts' runs are closed.
+/// Commits moves, and closes the runs of the attempts that they end.
 pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -> Result<Vec<Moved>> {
     if leaving.is_empty() {
         return Ok(Vec::new());
@@ -27,13 +26,8 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -
         leaving.iter().map(|(was, to)| close_of(was, to, now)).collect::<Result<_>>()?;
     let moves: Vec<Move> = leaving.iter().map(|(_, to)| to.clone()).collect();
     let moved = tx.move_tasks(&moves)?;
-    let mut returns = Returns::default();
-    for ((was, to), _) in leaving.iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes) {
-        returns.add(was, to.held_slots);
-    }
     let closes = closes.into_iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes);
     let closes: Vec<RunClose> = closes.filter_map(|(close, _)| close).collect();
-    returns.commit(tx)?;
     if !closes.is_empty() {
         tx.raw().close_runs_if_open(&closes)?;
     }

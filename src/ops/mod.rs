@@ -30,7 +30,6 @@ mod leave;
 mod mark;
 mod query;
 mod reap;
-mod returns;
 mod runs;
 mod sense;
 mod upkeep;

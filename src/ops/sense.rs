@@ -72,9 +72,7 @@ impl Tx<'_> {
                     }
                 };
                 let mut to = Move::new(sensor.lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing);
-                if keeping.contains(&task.lane.pool) {
-                    to.held_slots = task.held_slots;
-                }
+                to.keeps_slots = keeping.contains(&task.lane.pool);
                 rows.push(SensorInsert { registered_at: task.recorded_at(now), ..sensor.insert(now) });
                 leaving.push((task, to));
                 places.push(Ok(leaving.len() - 1));

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use chrono::{DateTime, Utc};
 
-use super::contract::{GrantBatch, Granted, Move, StoreTx};
+use super::contract::{GrantBatch, Granted, Move, Started, StoreTx};
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
@@ -240,12 +240,15 @@ impl Tx<'_> {
         &mut self,
         leases: &[LeaseRef],
         now: DateTime<Utc>,
-    ) -> StoreResult<Vec<Moved>> {
+    ) -> StoreResult<Vec<Option<Started>>> {
         let results = self.raw().start_if_queued(leases, now)?;
-        let stale = stale(&results);
-        self.effects.stale.start += stale;
-        self.effects.moves[TaskState::Running as usize] += results.len() - stale;
+        self.effects.moves[TaskState::Running as usize] += results.iter().flatten().count();
         Ok(results)
+    }
+
+    /// Notes starts that found their lease stale.
+    pub(crate) fn starts_were_stale(&mut self, starts: usize) {
+        self.effects.stale.start += starts;
     }
 
     pub(crate) fn renew_leases(

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use stationmaster::ops::AdmitOrder;
+use stationmaster::TaskRecord;
+use stationmaster::ops::{AdmitOrder, Finish};
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::{PostgresStore, StoreExt};
@@ -18,6 +19,8 @@ use tokio::net::TcpStream;
 use crate::scratch::rekeyed::{Rekeyed, dial};
 use crate::scratch::{Scratch, url};
 use crate::{pool, task};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Counts how often something is said after something was heard.
 struct Counting {
@@ -134,6 +137,35 @@ fn a_tick_takes_four_round_trips_whatever_the_number_of_pools_and_tasks() {
         assert_eq!(counted.tick(&round.to_string(), 1_000), (4, pools * 2), "{pools} pools");
     }
     assert_eq!(counted.tick("idle", 10), (2, 0), "nothing is ready: one to look, one to commit");
+}
+
+/// Of tasks with and without limits: the store takes and gives back in the statement that moves them.
+#[test]
+fn an_attempt_takes_two_round_trips_to_start_and_three_to_finish() {
+    let counted = Counted::open();
+    for (round, limits) in [(0, 0), (1, 0), (2, 3)] {
+        let carrying = |n| {
+            let keys = (0..limits).map(|key| format!("l{key}").as_str().try_into().unwrap());
+            keys.fold(task(&format!("{round} {n}")), |task, key| task.limit(key))
+        };
+        let tasks: Vec<_> = (0..20).map(carrying).collect();
+        counted.store.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
+        let order = AdmitOrder::new(
+            "h".try_into().unwrap(),
+            format!("t{round}").as_str().try_into().unwrap(),
+            20,
+            HOUR,
+        );
+        let granted = counted.store.write(|tx| tx.admit(from_micros(1), &order)).unwrap().granted;
+        let leases: Vec<_> = granted.iter().map(TaskRecord::lease_ref).collect();
+        let ends: Vec<_> = leases.iter().map(|lease| Finish::success(*lease)).collect();
+        let (starting, started) = counted.of(|store| store.write(|tx| tx.start(from_micros(2), &leases)));
+        let (ending, ended) = counted.of(|store| store.write(|tx| tx.finish(from_micros(3), &ends)));
+        assert_eq!((started.unwrap().len(), ended.unwrap().len()), (20, 20));
+        if round > 0 {
+            assert_eq!((starting, ending), (2, 3), "{limits} limits");
+        }
+    }
 }
 
 /// Its end is sent when the answer is known, and nobody waits for that.

@@ -32,10 +32,6 @@ pub enum Need {
 pub struct Plan {
     /// The tasks to be admitted, in order.
     pub admit: Vec<Candidate>,
-    /// Slots they take, by pool, in order of the names.
-    pub pools: Vec<(PoolName, u64)>,
-    /// How many of them count against each limit key, in order of the keys.
-    pub limits: Vec<(LimitKey, u64)>,
     /// The ready tasks left waiting, by lane.
     pub deferrals: Vec<Deferral>,
     /// Those of [`super::AirflowWindow::missing`] that were met, in order of the keys.

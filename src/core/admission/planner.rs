@@ -236,12 +236,6 @@ impl Planner {
             }
         }
         plan.admit = std::mem::take(&mut self.admitted);
-        plan.pools =
-            self.pools.into_iter().filter(|pool| pool.taken > 0).map(|p| (p.name, p.taken)).collect();
-        plan.limits =
-            self.limits.into_iter().filter(|limit| limit.taken > 0).map(|l| (l.key, l.taken)).collect();
-        plan.pools.sort_unstable();
-        plan.limits.sort_unstable();
         if let Rule::Window(window) = self.rule {
             plan.missing = window.met.into_iter().collect();
         }

@@ -23,8 +23,8 @@
 //! * Names come back byte for byte and sort by their bytes.
 //! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
 //!
-//! These methods are parts of operations. Called alone, some of them break the counters: [`TaskTx::move_if`]
-//! leaves it to its caller to give capacity back. That is why [`Tx`](super::Tx) does not hand them out.
+//! These methods are parts of operations. Called alone, some of them break what the operations promise: a
+//! sensor without a sensing task, a pool above its size. That is why [`Tx`](super::Tx) does not hand them out.
 
 mod pool;
 mod run;
@@ -35,7 +35,7 @@ mod tick;
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker};
-pub use task::{Discrepancy, Inserted, Move, Moved, StateSet, TaskTx};
+pub use task::{Discrepancy, Inserted, Move, Moved, Started, StateSet, TaskTx};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 
 /// Everything a backend's transaction can do.

@@ -29,8 +29,8 @@ pub enum LimitDeletion {
 
 /// Pools and limits: their sizes and their counters.
 ///
-/// Slots are taken and tasks counted against limits where they are granted:
-/// [`crate::store::contract::TaskTx::grant_if_open`].
+/// The counters change where tasks do: [`TaskTx::grant_if_open`](super::TaskTx::grant_if_open) takes,
+/// [`TaskTx::move_if`](super::TaskTx::move_if) gives back.
 ///
 /// A store is born with the pool [`PoolName::DEFAULT`] of [`crate::pool::DEFAULT_POOL_SLOTS`] slots.
 pub trait PoolTx {
@@ -50,10 +50,6 @@ pub trait PoolTx {
     /// sensors.
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>>;
 
-    /// Takes from the used slots of pools; one that does not exist is passed over. The names differ from each
-    /// other.
-    fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()>;
-
     /// Defines or changes limits; what counts against them stays.
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
@@ -66,8 +62,4 @@ pub trait PoolTx {
 
     /// All keys that a limit is defined for, by key.
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>>;
-
-    /// Takes from the used count of keys; one that is not known is passed over. The keys differ from each
-    /// other.
-    fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()>;
 }

@@ -63,8 +63,9 @@ pub struct Move {
     pub to: TaskState,
     /// Its new due instant. None in state `Scheduled` makes it ready.
     pub due: Option<DateTime<Utc>>,
-    /// The slots it holds from now on. The caller gives back the rest.
-    pub held_slots: u32,
+    /// True if it keeps the slots that it holds, as a sensing task of some pools does. Otherwise they go
+    /// back to its pool.
+    pub keeps_slots: bool,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
     /// Replaces its count of lost leases, unless `None`.
@@ -89,7 +90,7 @@ impl Move {
             from,
             to,
             due: None,
-            held_slots: 0,
+            keeps_slots: false,
             forgive: 0,
             lost: None,
             ended_at: None,
@@ -108,6 +109,22 @@ pub enum Moved {
     Yes,
     /// It did not, and nothing was changed.
     No,
+}
+
+/// A task that was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Started {
+    /// Whether its attempts are recorded as runs ([`TaskRecord::attempt_runs`]), so that its caller need not
+    /// read the task to find out.
+    pub records_run: bool,
+}
+
+impl Started {
+    /// Describes a task that was started, whose attempts are recorded as runs or not.
+    pub fn new(records_run: bool) -> Self {
+        Self { records_run }
+    }
 }
 
 /// A counter that is not the sum it stands for. A store never has one; [`TaskTx::audit`] looks for them.
@@ -192,30 +209,37 @@ pub trait TaskTx {
     /// another. [`Candidate::ready_at`] is known where the page asks for it, and none otherwise.
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
 
-    /// Commits the plan of a tick, each part under its own condition, and answers what was found as planned:
+    /// Commits the plan of a tick:
     ///
     /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease,
     ///    `held_slots` as its lane says, and `queued_at` as [`TaskRecord::recorded_at`] has it.
-    /// 2. Adds to the used slots of those pools that have as many open (`used + n <= slots`; an unlimited
-    ///    pool always has).
-    /// 3. Adds to the used count of those known limit keys whose limit, if they have one, allows it.
-    /// 4. Notes what was granted under the name of the tick, in place of the tick it replaces, so that
-    ///    [`Self::survey`] can tell.
-    /// 5. Forgets old ticks, earliest first.
+    /// 2. Takes their slots from their pools and counts them against their limit keys, whether or not there
+    ///    is room, and returns whether there was ([`Granted::had_room`]).
+    /// 3. Notes what was granted under the name of the tick, in place of the tick it replaces, so that
+    ///    [`Self::survey`] can return it.
+    /// 4. Forgets old ticks, earliest first.
     ///
-    /// What pools and limits are to take is not derived from the tasks.
+    /// How a store accounts for capacity is its own affair: by counters, by rows, or by changes that it adds
+    /// up when it is asked. What [`PoolTx`](super::PoolTx) and [`Self::survey`] return as used is exact in
+    /// every transaction.
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
     /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as
-    /// [`TaskRecord::recorded_at`] has it, and the same for `first_started_at` if that is `None`.
-    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
+    /// [`TaskRecord::recorded_at`] has it, and the same for `first_started_at` if that is `None`. Returns
+    /// `None` for the others.
+    fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Option<Started>>>;
 
     /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers
     /// `Yes` twice.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
 
     /// Moves tasks, each under its own condition; a task that was moved by this call is not moved again by
-    /// it. Pools and limits are the caller's to change. A move to `Queued` or `Running` is a caller's error:
+    /// it. The slots that a moved task held go back to its pool, unless it keeps them, and a task that held a
+    /// lease no longer counts against its limit keys. A move to `Queued` or `Running` is a caller's error:
     /// the whole call is refused (kind `Backend`).
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>>;
 

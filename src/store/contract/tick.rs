@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use crate::admission::Lane;
 use crate::admission::limits::LimitRecord;
-use crate::id::{Holder, LimitKey, PoolName, RequestId};
+use crate::id::{Holder, RequestId};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::PoolRecord;
 use crate::task::TaskRecord;
@@ -104,10 +104,6 @@ pub struct GrantBatch<'a> {
     pub now: DateTime<Utc>,
     /// When the leases expire.
     pub expires_at: DateTime<Utc>,
-    /// Slots to take, by pool. The names differ from each other.
-    pub pools: &'a [(PoolName, u64)],
-    /// How many tasks to count against limit keys. The keys differ from each other.
-    pub limits: &'a [(LimitKey, u64)],
     /// The name under which to note at `now` what was granted. A tick noted under this name before is
     /// replaced. Nothing is noted or replaced if nothing was granted.
     pub request: Option<&'a RequestId>,
@@ -119,39 +115,14 @@ pub struct GrantBatch<'a> {
 }
 
 impl<'a> GrantBatch<'a> {
-    /// Grants these tasks to this holder at `now` until `expires_at`. Takes no slots, counts against no
-    /// limit, and notes and forgets no tick.
+    /// Grants these tasks to this holder at `now` until `expires_at`. Notes and forgets no tick.
     pub fn new(
         tasks: &'a [TaskNo],
         holder: &'a Holder,
         now: DateTime<Utc>,
         expires_at: DateTime<Utc>,
     ) -> Self {
-        Self {
-            tasks,
-            holder,
-            now,
-            expires_at,
-            pools: &[],
-            limits: &[],
-            request: None,
-            replaces: None,
-            forget: None,
-        }
-    }
-
-    /// Sets the slots to take, by pool.
-    #[must_use]
-    pub fn pools(mut self, pools: &'a [(PoolName, u64)]) -> Self {
-        self.pools = pools;
-        self
-    }
-
-    /// Sets how many tasks to count against limit keys.
-    #[must_use]
-    pub fn limits(mut self, limits: &'a [(LimitKey, u64)]) -> Self {
-        self.limits = limits;
-        self
+        Self { tasks, holder, now, expires_at, request: None, replaces: None, forget: None }
     }
 
     /// Sets the name under which to note what was granted.
@@ -202,24 +173,28 @@ impl Forget {
     }
 }
 
-/// What a [`GrantBatch`] found to be as it was planned, and changed.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What a [`GrantBatch`] changed, and whether all of it was as planned.
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Granted {
     /// The granted tasks as they are now, in the order of the batch.
     pub tasks: Vec<TaskRecord>,
-    /// How many of the pools had as many slots open as were to be taken.
-    pub pools: usize,
-    /// How many of the limit keys are known and had room.
-    pub limits: usize,
+    /// True if each pool of the granted tasks is known and had their slots open, and each of their limit
+    /// keys had room.
+    pub had_room: bool,
     /// How many ticks were forgotten. One that the note replaced does not count.
     pub forgotten: usize,
 }
 
 impl Granted {
-    /// True if all of the batch was done. If not, roll back: the batch is done in part.
+    /// Describes what a store granted, and how many ticks it forgot.
+    pub fn new(tasks: Vec<TaskRecord>, had_room: bool, forgotten: usize) -> Self {
+        Self { tasks, had_room, forgotten }
+    }
+
+    /// Returns true if every task of the batch was granted, with room for it. If not, roll back: the
+    /// counters are right, but a pool or a limit may be above its size.
     pub fn is_whole(&self, batch: &GrantBatch<'_>) -> bool {
-        (self.tasks.len(), self.pools, self.limits)
-            == (batch.tasks.len(), batch.pools.len(), batch.limits.len())
+        self.tasks.len() == batch.tasks.len() && self.had_room
     }
 }

@@ -50,6 +50,10 @@ impl Lanes {
         }
     }
 
+    pub(super) fn key(&self, no: LaneNo) -> Option<&LaneKey> {
+        self.rows.get(&no).map(|row| &row.key)
+    }
+
     /// The key of a lane that no task is in.
     pub(super) fn deserted(&self, no: LaneNo) -> Option<&LaneKey> {
         self.rows.get(&no).filter(|row| row.tasks == 0).map(|row| &row.key)

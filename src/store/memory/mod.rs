@@ -9,6 +9,7 @@
 
 mod audit;
 mod by_number;
+mod capacity;
 mod course;
 mod lanes;
 mod pools;

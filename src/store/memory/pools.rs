@@ -83,15 +83,13 @@ impl Limits {
         self.rows.get(key) == Some(&LimitRow::default()) && !self.lanes.contains_key(key)
     }
 
+    pub(super) fn row(&self, key: &LimitKey) -> Option<LimitRow> {
+        self.rows.get(key).copied()
+    }
+
     fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
         self.rows.get(key).map(|row| LimitRecord::new(key.clone(), row.max, row.used))
     }
-}
-
-/// `used + more`, unless that is more than `total`; no total means no bound.
-fn raised(used: i64, more: u64, total: Option<u32>) -> Option<i64> {
-    let raised = used.checked_add_unsigned(more)?;
-    total.is_none_or(|total| raised <= i64::from(total)).then_some(raised)
 }
 
 /// Slots of one pool by what their tasks do.
@@ -139,7 +137,7 @@ impl Transaction<'_> {
     }
 }
 
-/// What a tick reads and takes.
+/// What a tick reads.
 impl Transaction<'_> {
     /// The pools that these lanes name, by name.
     pub(super) fn pools_of(&self, lanes: &[Lane]) -> Vec<PoolRecord> {
@@ -152,29 +150,6 @@ impl Transaction<'_> {
     pub(super) fn limits_of(&self, lanes: &[Lane]) -> Vec<LimitRecord> {
         let keys: BTreeSet<&LimitKey> = lanes.iter().flat_map(|lane| &lane.key.limits).collect();
         keys.into_iter().filter_map(|key| self.state.limits.record(key)).collect()
-    }
-
-    pub(super) fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> usize {
-        let mut taken = 0;
-        for (name, slots) in pools {
-            let Some(pool) = self.state.pools.rows.get(name) else { continue };
-            let Some(used) = raised(pool.used, *slots, pool.spec.slots.total()) else { continue };
-            let pool = PoolRecord::new(pool.spec.clone(), used);
-            self.write(Write::Pool(name.clone(), Some(Box::new(pool))));
-            taken += 1;
-        }
-        taken
-    }
-
-    pub(super) fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> usize {
-        let mut taken = 0;
-        for (key, tasks) in limits {
-            let Some(LimitRow { max, used }) = self.state.limits.rows.get(key).copied() else { continue };
-            let Some(used) = raised(used, *tasks, max) else { continue };
-            self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
-            taken += 1;
-        }
-        taken
     }
 }
 
@@ -224,17 +199,6 @@ impl PoolTx for Transaction<'_> {
         Ok(names.iter().map(stats).collect())
     }
 
-    fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
-        self.writable()?;
-        for (name, slots) in pools {
-            if let Some(pool) = self.state.pools.rows.get(name) {
-                let pool = PoolRecord::new(pool.spec.clone(), pool.used.saturating_sub_unsigned(*slots));
-                self.write(Write::Pool(name.clone(), Some(Box::new(pool))));
-            }
-        }
-        Ok(())
-    }
-
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
         self.writable()?;
         for LimitSpec { key, max } in limits {
@@ -265,92 +229,11 @@ impl PoolTx for Transaction<'_> {
         let limits = &self.state.limits;
         Ok(limits.defined.iter().filter_map(|key| limits.record(key)).collect())
     }
-
-    fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {
-        self.writable()?;
-        for (key, tasks) in limits {
-            if let Some(LimitRow { max, used }) = self.state.limits.rows.get(key).copied() {
-                let used = used.saturating_sub_unsigned(*tasks);
-                self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 impl Limits {
     pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
         self.rows.iter().map(|(key, row)| Write::Limit(key.clone(), Some(*row)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use chrono::DateTime;
-
-    use super::*;
-    use crate::id::Holder;
-    use crate::store::MemoryStore;
-    use crate::store::contract::{GrantBatch, Granted, StoreTx};
-    use crate::testing::RawStoreExt;
-
-    fn taken(
-        tx: &mut dyn StoreTx,
-        pools: &[(PoolName, u64)],
-        limits: &[(LimitKey, u64)],
-    ) -> StoreResult<Granted> {
-        let (holder, now) = (Holder::new("h").unwrap(), DateTime::UNIX_EPOCH);
-        tx.grant_if_open(&GrantBatch::new(&[], &holder, now, now).pools(pools).limits(limits))
-    }
-
-    #[test]
-    fn slots_are_taken_up_to_the_size_and_given_back() {
-        let store = MemoryStore::new();
-        let (db, gone) = (PoolName::new("db").unwrap(), PoolName::new("gone").unwrap());
-        let result = store.write_raw(|tx| {
-            tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])?;
-            assert_eq!(taken(tx, &[(db.clone(), 3), (gone.clone(), 1)], &[])?.pools, 1);
-            assert_eq!(taken(tx, &[(db.clone(), 2)], &[])?.pools, 0);
-            assert_eq!(taken(tx, &[(db.clone(), u64::MAX)], &[])?.pools, 0);
-            tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
-            assert_eq!(tx.pools(std::slice::from_ref(&db))?[0].as_ref().and_then(PoolRecord::open), Some(-2));
-            assert_eq!(taken(tx, &[(db.clone(), 0)], &[])?.pools, 0, "fewer than none are open");
-            assert_eq!(
-                tx.delete_pools_if_unused(&[db.clone(), gone.clone()])?,
-                [PoolDeletion::InUse(3), PoolDeletion::Unknown]
-            );
-            tx.give_slots_back(&[(db.clone(), 3), (gone.clone(), 1)])?;
-            let stats = tx.pool_stats(&[gone.clone(), db.clone()])?;
-            assert_eq!((stats[0], stats[1].and_then(|stats| stats.open)), (None, Some(1)));
-            assert_eq!(tx.delete_pools_if_unused(&[db.clone(), db.clone()])?[1], PoolDeletion::Unknown);
-            assert_eq!(tx.all_pools()?.len(), 1);
-            Ok(())
-        });
-        result.unwrap();
-    }
-
-    #[test]
-    fn limits_count_whether_or_not_they_are_defined() {
-        let store = MemoryStore::new();
-        let (key, unknown) = (LimitKey::new("k").unwrap(), LimitKey::new("u").unwrap());
-        let result = store.write_raw(|tx| {
-            tx.put_limits(&[LimitSpec::new(key.clone(), 1)?])?;
-            assert_eq!(taken(tx, &[], &[(key.clone(), 1), (unknown.clone(), 1)])?.limits, 1);
-            assert_eq!(taken(tx, &[], &[(key.clone(), 1)])?.limits, 0);
-            assert_eq!(
-                tx.delete_limits(&[key.clone(), key.clone(), unknown.clone()])?,
-                [LimitDeletion::Deleted, LimitDeletion::Unknown, LimitDeletion::Unknown]
-            );
-            assert_eq!(taken(tx, &[], &[(key.clone(), 5)])?.limits, 1);
-            assert_eq!(tx.all_limits()?, []);
-            tx.give_limits_back(&[(key.clone(), 2), (unknown.clone(), 1)])?;
-            assert_eq!(
-                tx.limits(&[unknown.clone(), key.clone()])?,
-                [None, Some(LimitRecord::new(key.clone(), None, 4))]
-            );
-            Ok(())
-        });
-        result.unwrap();
     }
 }

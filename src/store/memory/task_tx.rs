@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 
+use super::capacity::{Use, Uses};
 use super::requests::Request;
 use super::state::Write;
 use super::tasks::TaskRow;
@@ -13,10 +14,10 @@ use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskNo};
 use crate::store::contract::{
-    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Survey, SurveyQuery, TaskTx, WhichPools,
+    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Started, Survey, SurveyQuery, TaskTx, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted, Moved};
-use crate::task::{TaskInsert, TaskRecord, TaskState};
+use crate::task::{AttemptRuns, TaskInsert, TaskRecord, TaskState};
 use crate::time::truncate;
 
 fn answer(changed: Option<&TaskRecord>) -> Moved {
@@ -43,14 +44,19 @@ impl Transaction<'_> {
         Inserted::New(no)
     }
 
-    fn move_task_if(&mut self, order: &Move) -> Moved {
+    fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> Moved {
         let from = |task: &TaskRecord| task.epoch == order.task.epoch && order.from.contains(task.state);
+        let mut back = Use::default();
         let moved = self.change_task_if(order.task.no, from, |task| {
+            if !order.keeps_slots {
+                back.slots = -i64::from(task.held_slots);
+                task.held_slots = 0;
+            }
+            back.leases = -i64::from(task.lease.is_some());
             task.state = order.to;
             task.due = order.due.map(truncate);
             task.ready_at = order.due.max(order.ended_at).map_or(task.ready_at, truncate);
             task.lease = None;
-            task.held_slots = order.held_slots;
             task.forgiven = task.forgiven.saturating_add(order.forgive);
             task.lost = order.lost.unwrap_or(task.lost);
             task.ended_at = order.ended_at.map(truncate).or(task.ended_at);
@@ -58,7 +64,9 @@ impl Transaction<'_> {
             task.value.clone_from(&order.value);
             task.finished = order.finished.then_some(order.to);
         });
-        answer(moved)
+        let answer = answer(moved);
+        uses.add(self.state.tasks.lane(order.task.no), back);
+        answer
     }
 }
 
@@ -79,7 +87,7 @@ impl Transaction<'_> {
         due.len()
     }
 
-    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Vec<TaskRecord> {
+    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>, uses: &mut Uses) -> Vec<TaskRecord> {
         let now = truncate(batch.now);
         let lease = Lease::new(batch.holder.clone(), truncate(batch.expires_at));
         let mut granted = Vec::with_capacity(batch.tasks.len());
@@ -93,7 +101,10 @@ impl Transaction<'_> {
                 task.lease = Some(lease.clone());
                 task.held_slots = task.lane.slots;
             });
-            granted.extend(task.cloned());
+            let Some(task) = task.cloned() else { continue };
+            let taken = Use { slots: i64::from(task.held_slots), leases: 1 };
+            uses.add(self.state.tasks.lane(*no), taken);
+            granted.push(task);
         }
         granted
     }
@@ -162,16 +173,13 @@ impl TaskTx for Transaction<'_> {
 
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
         self.writable()?;
-        let granted = Granted {
-            tasks: self.grant_if_ready(batch),
-            pools: self.take_slots_if_open(batch.pools),
-            limits: self.take_limits_if_open(batch.limits),
-            forgotten: 0,
-        };
+        let mut uses = Uses::default();
+        let tasks = self.grant_if_ready(batch, &mut uses);
+        let had_room = self.count(uses);
         if let Some(request) = batch.request
-            && !granted.tasks.is_empty()
+            && !tasks.is_empty()
         {
-            let grants = granted.tasks.iter().map(TaskRecord::lease_ref).collect();
+            let grants = tasks.iter().map(TaskRecord::lease_ref).collect();
             let row = Request { at: truncate(batch.now), grants };
             if let Some(replaced) = batch.replaces {
                 self.write(Write::Request(replaced.clone(), None));
@@ -179,10 +187,14 @@ impl TaskTx for Transaction<'_> {
             self.write(Write::Request(request.clone(), Some(row)));
         }
         let forgotten = batch.forget.map_or(0, |forget| self.forget_requests(forget));
-        Ok(Granted { forgotten, ..granted })
+        Ok(Granted::new(tasks, had_room, forgotten))
     }
 
-    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Option<Started>>> {
         self.writable()?;
         let now = truncate(now);
         let start = |lease: &LeaseRef| {
@@ -193,7 +205,7 @@ impl TaskTx for Transaction<'_> {
                 task.started_at = Some(at);
                 task.first_started_at.get_or_insert(at);
             });
-            answer(started)
+            started.map(|task| Started::new(task.attempt_runs == AttemptRuns::Record))
         };
         Ok(leases.iter().map(start).collect())
     }
@@ -218,18 +230,21 @@ impl TaskTx for Transaction<'_> {
             let (no, to) = (order.task.no.0, order.to);
             return Err(misuse(format!("task {no} was to be moved to {to}: grant it, then start it")));
         }
+        let mut uses = Uses::default();
         let mut moved = HashSet::with_capacity(moves.len());
         let answers = moves.iter().map(|order| {
             if moved.contains(&order.task.no) {
                 return Moved::No;
             }
-            let answer = self.move_task_if(order);
+            let answer = self.move_task_if(order, &mut uses);
             if answer == Moved::Yes {
                 moved.insert(order.task.no);
             }
             answer
         });
-        Ok(answers.collect())
+        let answers = answers.collect();
+        self.count(uses);
+        Ok(answers)
     }
 
     fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
@@ -280,7 +295,7 @@ mod tests {
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
     use crate::lease::{LeaseRef, TaskNo};
-    use crate::store::contract::{Forget, GrantBatch, Move, StateSet, SurveyQuery};
+    use crate::store::contract::{Forget, GrantBatch, Move, Started, StateSet, SurveyQuery};
     use crate::store::{Inserted, MemoryStore, Moved};
     use crate::task::{TaskInsert, TaskState};
     use crate::testing::RawStoreExt;
@@ -318,7 +333,8 @@ mod tests {
             let granted = tx.grant_if_open(&batch)?.tasks;
             assert_eq!(granted.iter().map(|task| task.no.0).collect::<Vec<_>>(), [2, 1]);
             let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskNo(2), 0));
-            assert_eq!(tx.start_if_queued(&[stale, lease, lease], now)?, [Moved::No, Moved::Yes, Moved::No]);
+            let started = tx.start_if_queued(&[stale, lease, lease], now)?;
+            assert_eq!(started, [None, Some(Started::new(false)), None]);
             assert_eq!(
                 tx.renew_if_leased(&[lease, stale, lease], from_micros(30))?,
                 [Moved::Yes, Moved::No, Moved::Yes]

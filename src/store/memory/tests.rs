@@ -17,7 +17,8 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
 use crate::store::contract::{
-    EventNote, Forget, GrantBatch, Move, ShardLease, ShardWrite, StateSet, StoreTx, SurveyQuery, Worker,
+    EventNote, Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StateSet, StoreTx, SurveyQuery,
+    Worker,
 };
 use crate::testing::RawStoreExt;
 use crate::time::from_micros;
@@ -69,8 +70,7 @@ fn moved(tx: &mut dyn StoreTx, a: u8, to: TaskState) -> Result<Move> {
 fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
     let (at, later) = (from_micros(a.into()), from_micros(b.into()));
     let pool = PoolName::new(name("p", a))?;
-    let pools = [(PoolName::default_pool(), u64::from(a)), (pool.clone(), u64::from(b))];
-    let limits = [(LimitKey::new(name("k", a))?, u64::from(b))];
+    let limit = LimitKey::new(name("k", a))?;
     let holder = Holder::new(name("h", a % 3))?;
     match method {
         0 | 1 => {
@@ -101,7 +101,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         }
         9 => {
             let tasks = [TaskNo(a.into())];
-            tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later).pools(&pools).limits(&limits))?;
+            tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later))?;
         }
         10 => {
             tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).forget(Forget::before(at, b.into())))?;
@@ -114,17 +114,18 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         13 => {
             tx.delete_pools_if_unused(&[pool, PoolName::default_pool()])?;
         }
-        14 => {
-            tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).pools(&pools))?;
+        14 | 15 => {
+            let tasks: Vec<TaskNo> = (a..=b.max(a)).map(|no| TaskNo(no.into())).collect();
+            tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later))?;
         }
-        15 => tx.give_slots_back(&pools)?,
-        16 => tx.put_limits(&[LimitSpec::new(limits[0].0.clone(), b.into())?])?,
+        16 => tx.put_limits(&[LimitSpec::new(limit, b.into())?])?,
         17 => {
-            tx.delete_limits(&[limits[0].0.clone()])?;
+            tx.delete_limits(&[limit])?;
         }
         18 => {
-            tx.grant_if_open(&GrantBatch::new(&[], &holder, at, later).limits(&limits))?;
-            tx.give_limits_back(&[(LimitKey::new(name("k", b))?, 1)])?;
+            let mut keeping = moved(tx, a, TaskState::Sensing)?;
+            keeping.keeps_slots = b % 2 == 0;
+            tx.move_if(&[keeping])?;
         }
         19 => {
             let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9))?;
@@ -251,7 +252,6 @@ fn a_transaction_that_only_reads_refuses_every_write() {
     refused(&store, |tx| tx.forget_events(from_micros(0), 0));
     refused(&store, |tx| tx.put_shards_if_unchanged(&[]));
     refused(&store, |tx| tx.delete_worker(&Holder::new("h").unwrap()));
-    refused(&store, |tx| tx.give_limits_back(&[]));
     refused(&store, |tx| tx.delete_runs(&[]));
     assert_eq!(snapshot(&store), before);
 }
@@ -270,19 +270,25 @@ fn it_is_shared_as_a_trait_object_and_speaks_of_itself_briefly() {
 fn writers_of_many_threads_lose_nothing() {
     let store = MemoryStore::new();
     let (holder, at) = (Holder::new("h").unwrap(), from_micros(0));
-    let slots = [(PoolName::default_pool(), 1)];
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..100 {
-                    let batch = GrantBatch::new(&[], &holder, at, at).pools(&slots);
-                    store.write_raw(|raw| Ok(raw.grant_if_open(&batch)?)).unwrap();
+        for thread in 0..4 {
+            let (store, holder) = (&store, &holder);
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let key = TaskKey::new("n", "w", format!("r{thread}"), format!("t{round}")).unwrap();
+                    let task = NewTask::new(key).check(at).unwrap();
+                    let granted = store.write_raw(|raw| {
+                        let inserted = raw.insert_tasks_if_absent(std::slice::from_ref(&task))?;
+                        let Inserted::New(no) = inserted[0] else { panic!("{inserted:?}") };
+                        Ok(raw.grant_if_open(&GrantBatch::new(&[no], holder, at, at))?.tasks.len())
+                    });
+                    assert_eq!(granted.unwrap(), 1);
                 }
             });
         }
     });
     let pools = store.read_raw(|raw| Ok(raw.all_pools()?)).unwrap();
-    assert_eq!(pools[0].used, 128);
+    assert_eq!(pools[0].used, 400);
 }
 
 #[test]

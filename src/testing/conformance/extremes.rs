@@ -8,6 +8,7 @@ use crate::admission::LanePage;
 use crate::admission::limits::LimitSpec;
 use crate::bounds::MAX_SLOTS;
 use crate::lease::LeaseRef;
+use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 use crate::store::Store;
 use crate::store::contract::{ShardLease, ShardWrite};
@@ -80,28 +81,28 @@ fn the_largest_pool_and_the_heaviest_task(store: &dyn Store) {
     let nos = world.insert(&["1", "2", "3"].map(|name| task(name).pool(vast.clone()).pool_slots(MAX_SLOTS)));
     let lease = world.run(&nos[..1])[0];
     assert_eq!((world.used(&vast), world.task(nos[0]).held_slots), (i64::from(MAX_SLOTS), MAX_SLOTS));
-    assert_eq!(world.write(|tx| tx.take_slots_if_open(&[(vast.clone(), 1)])), 0);
+    assert!(!world.admit_if_room(&nos[1..2]), "the second one does not fit beside the first");
     let stats = world.read(|tx| tx.pool_stats(std::slice::from_ref(&vast))).remove(0).unwrap();
     assert_eq!(
         (stats.running, stats.scheduled, stats.open),
         (i64::from(MAX_SLOTS), 2 * i64::from(MAX_SLOTS), Some(0))
     );
-    for wanted in [u64::from(MAX_SLOTS), i64::MAX as u64, u64::MAX] {
-        assert_eq!(world.write(|tx| tx.take_slots_if_open(&[(vast.clone(), wanted)])), 0, "{wanted}");
-    }
-    world.shift(&[to(lease, TaskState::Success)]);
-    assert_eq!(world.used(&vast), 0);
+    world.write(|tx| tx.put_pools(&[PoolSpec::new("vast", Slots::Unlimited).unwrap()]));
+    assert!(world.admit_if_room(&nos[1..]), "an unlimited pool holds more than the largest");
+    assert_eq!(world.used(&vast), 3 * i64::from(MAX_SLOTS));
+    world.end(&[lease]);
+    assert_eq!(world.used(&vast), 2 * i64::from(MAX_SLOTS));
 }
 
 fn the_largest_limit(store: &dyn Store) {
     let world = World(store);
     let key = limit("l");
-    let max = u64::from(MAX_SLOTS);
     world.write(|tx| tx.put_limits(&[LimitSpec::new(key.clone(), MAX_SLOTS).unwrap()]));
-    for (wanted, taken) in [(u64::MAX, 0), (i64::MAX as u64, 0), (max + 1, 0), (max, 1), (1, 0)] {
-        assert_eq!(world.write(|tx| tx.take_limits_if_open(&[(key.clone(), wanted)])), taken, "{wanted}");
-    }
-    world.write(|tx| tx.give_limits_back(&[(key.clone(), max)]));
+    let nos = world.insert(&[task("t").limit(key)]);
+    let lease = world.run(&nos)[0];
+    let record = world.read(|tx| tx.all_limits()).remove(0);
+    assert_eq!((record.max, record.used), (Some(MAX_SLOTS), 1));
+    world.end(&[lease]);
     assert_eq!(world.read(|tx| tx.all_limits())[0].used, 0);
 }
 

@@ -13,7 +13,7 @@ cases!("grants":
     answered_in_the_order_of_the_batch,
     each_grant_raises_epoch_and_attempt,
     a_grant_keeps_what_the_host_said,
-    a_grant_takes_no_slots_by_itself,
+    a_grant_takes_slots_and_counts_against_limits,
     a_queued_task_starts_once,
     a_start_needs_the_epoch,
     the_first_start_is_kept,
@@ -22,12 +22,6 @@ cases!("grants":
 fn grant(world: World<'_>, tasks: &[TaskNo], now: i64, expires: i64) -> Vec<TaskRecord> {
     let holder = holder("h");
     world.write(|tx| tx.grant_if_ready(tasks, &holder, at(now), at(expires)))
-}
-
-/// Gives the counters what was granted without them.
-fn settle(world: World<'_>, slots: u64) {
-    let taken = world.write(|tx| tx.take_slots_if_open(&[(pool("default_pool"), slots)]));
-    assert_eq!(taken, 1);
 }
 
 fn a_granted_task_has_a_lease(store: &dyn Store) {
@@ -42,7 +36,6 @@ fn a_granted_task_has_a_lease(store: &dyn Store) {
     expected.lease = Some(Lease::new(holder("h"), at(9)));
     assert_eq!(grant(world, &[no], 7, 9), [expected.clone()]);
     assert_eq!(world.task(no), expected);
-    settle(world, 3);
 }
 
 fn only_ready_tasks_are_granted(store: &dyn Store) {
@@ -60,7 +53,6 @@ fn only_ready_tasks_are_granted(store: &dyn Store) {
     assert_eq!(granted.iter().map(|task| task.no).collect::<Vec<_>>(), nos[5..]);
     assert_eq!(world.read(|tx| tx.tasks_by_no(&nos[..5])), before, "the others are as they were");
     assert_eq!((world.ready(), grant(world, &asked, 100, 200)), (0, vec![]), "nor a second time");
-    settle(world, 1);
 }
 
 fn a_task_named_twice_is_granted_once(store: &dyn Store) {
@@ -72,7 +64,6 @@ fn a_task_named_twice_is_granted_once(store: &dyn Store) {
         [(nos[0], 1), (nos[1], 1)]
     );
     assert_eq!(world.task(nos[0]).attempt, 1);
-    settle(world, 2);
 }
 
 fn answered_in_the_order_of_the_batch(store: &dyn Store) {
@@ -81,7 +72,6 @@ fn answered_in_the_order_of_the_batch(store: &dyn Store) {
     let asked = [nos[3], nos[0], nos[4], nos[1], nos[2]];
     let granted = grant(world, &asked, 1, 2);
     assert_eq!(granted.iter().map(|task| task.no).collect::<Vec<_>>(), asked);
-    settle(world, 5);
 }
 
 fn each_grant_raises_epoch_and_attempt(store: &dyn Store) {
@@ -115,20 +105,32 @@ fn a_grant_keeps_what_the_host_said(store: &dyn Store) {
     assert_eq!(world.task(no), again);
 }
 
-fn a_grant_takes_no_slots_by_itself(store: &dyn Store) {
+fn a_grant_takes_slots_and_counts_against_limits(store: &dyn Store) {
     let world = World(store);
-    let (db, key) = (pool("db"), limit("l"));
-    world.write(|tx| tx.put_pools(&[sized("db", 5)]));
-    let no = world.insert(&[task("a").pool(db.clone()).pool_slots(2).limit(key.clone())])[0];
-    grant(world, &[no], 1, 2);
-    assert_eq!(world.used(&db), 0);
-    let found = world.read(|tx| tx.audit());
-    assert_eq!(found.len(), 2, "the audit sees that pool and limit count less than is held: {found:?}");
-    world.write(|tx| {
-        tx.take_slots_if_open(&[(db.clone(), 2)])?;
-        tx.take_limits_if_open(&[(key.clone(), 1)])
-    });
-    assert_eq!(world.read(|tx| tx.audit()), []);
+    world.write(|tx| tx.put_pools(&[sized("db", 5), sized("idle", 5)]));
+    let in_db = |name: &str| task(name).pool(pool("db"));
+    let nos = world.insert(&[
+        in_db("a").pool_slots(2).limit(limit("l")),
+        in_db("b").limit(limit("l")).limit(limit("m")),
+        in_db("c"),
+        task("d").limit(limit("m")),
+    ]);
+    let used = || {
+        let pools = ["db", "default_pool", "idle"].map(|name| world.used(&pool(name)));
+        let limits = world.read(|tx| tx.limits(&["l", "m"].map(limit)));
+        (pools, limits.into_iter().flatten().map(|limit| limit.used).collect::<Vec<_>>())
+    };
+    grant(world, &[nos[0], nos[0], nos[1]], 1, 2);
+    assert_eq!(used(), ([3, 0, 0], vec![2, 1]), "a task named twice counts once");
+    grant(world, &nos, 1, 2);
+    assert_eq!(used(), ([4, 1, 0], vec![2, 2]), "nor do tasks that were granted before");
+    world.end(&[LeaseRef::new(nos[0], 1), LeaseRef::new(nos[3], 1)]);
+    assert_eq!(used(), ([2, 0, 0], vec![1, 1]));
+    world.shift(&[
+        to(LeaseRef::new(nos[0], 1), TaskState::Failed),
+        to(LeaseRef::new(nos[1], 0), TaskState::Failed),
+    ]);
+    assert_eq!(used(), ([2, 0, 0], vec![1, 1]), "what holds nothing, or is not moved, gives nothing back");
 }
 
 fn a_queued_task_starts_once(store: &dyn Store) {
@@ -140,9 +142,9 @@ fn a_queued_task_starts_once(store: &dyn Store) {
     expected.started_at = Some(at(33));
     expected.first_started_at = Some(at(33));
     let twice = [leases[0], leases[0]];
-    assert_eq!(world.write(|tx| tx.start_if_queued(&twice, at(33))), [Moved::Yes, Moved::No]);
+    assert_eq!(world.start(&twice, at(33)), [true, false]);
     assert_eq!(world.task(nos[0]), expected);
-    assert_eq!(world.write(|tx| tx.start_if_queued(&leases, at(44))), [Moved::No, Moved::Yes]);
+    assert_eq!(world.start(&leases, at(44)), [false, true]);
     assert_eq!(world.task(nos[0]), expected, "a second start changes nothing");
 }
 
@@ -160,9 +162,9 @@ fn a_start_needs_the_epoch(store: &dyn Store) {
         LeaseRef::new(nos[1], 0),
         LeaseRef::new(TaskNo(i64::MAX), 1),
     ];
-    assert_eq!(world.write(|tx| tx.start_if_queued(&wrong, at(40))), [Moved::No; 5]);
+    assert_eq!(world.start(&wrong, at(40)), [false; 5]);
     assert_eq!(world.read(|tx| tx.tasks_by_no(&nos)), before);
-    assert_eq!(world.write(|tx| tx.start_if_queued(&[again], at(40))), [Moved::Yes]);
+    assert_eq!(world.start(&[again], at(40)), [true]);
 }
 
 fn the_first_start_is_kept(store: &dyn Store) {
@@ -171,7 +173,7 @@ fn the_first_start_is_kept(store: &dyn Store) {
     let lease = world.run(&[no])[0];
     world.shift(&[to(lease, TaskState::Scheduled)]);
     let lease = world.admit(&[no])[0].lease_ref();
-    world.write(|tx| tx.start_if_queued(&[lease], at(90)));
+    world.start(&[lease], at(90));
     let task = world.task(no);
     assert_eq!((task.first_started_at, task.started_at), (Some(at(20)), Some(at(90))));
 }

@@ -35,13 +35,13 @@ fn no_instant_of_a_task_is_recorded_before_one_that_it_has(store: &dyn Store) {
         let granted = world.write(|tx| tx.grant_if_ready(&[a, b], &h, at(now), at(1000)));
         granted.iter().map(TaskRecord::lease_ref).collect::<Vec<_>>()
     };
-    let start = |leases: &[LeaseRef], now| world.write(|tx| tx.start_if_queued(leases, at(now)));
+    let start = |leases: &[LeaseRef], now| world.start(leases, at(now));
     let queued = || [a, b].map(|no| world.task(no).queued_at);
     let started = || [a, b].map(|no| world.task(no)).map(|task| (task.first_started_at, task.started_at));
 
     let leases = grant(40);
     assert_eq!(queued(), [Some(at(50)), Some(at(70))], "not before it was enqueued, or came due");
-    assert_eq!(start(&leases, 60), [Moved::Yes; 2]);
+    assert_eq!(start(&leases, 60), [true; 2]);
     let at_60 = (Some(at(60)), Some(at(60)));
     assert_eq!(started(), [at_60, (Some(at(70)), Some(at(70)))], "not before it was queued");
 
@@ -56,7 +56,7 @@ fn no_instant_of_a_task_is_recorded_before_one_that_it_has(store: &dyn Store) {
         [Some(at(60)), Some(at(90))],
         "not before the attempt that was given back, or ended"
     );
-    assert_eq!(start(&leases, 95), [Moved::Yes; 2]);
+    assert_eq!(start(&leases, 95), [true; 2]);
     assert_eq!(started(), [(Some(at(60)), Some(at(95))), (Some(at(70)), Some(at(95)))], "later is as it is");
     let ends: Vec<Move> = leases.iter().map(|lease| to(*lease, TaskState::Success)).collect();
     world.write(|tx| tx.move_if(&ends));

@@ -1,11 +1,12 @@
 //! Limits: what tasks carry, and how many of them are let in.
 
-use super::steps::Steps;
 use super::world::{World, limit, task, to};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::bounds::MAX_LIMIT_KEYS;
 use crate::id::LimitKey;
-use crate::store::{Discrepancy, LimitDeletion, Store};
+use crate::lease::{LeaseRef, TaskNo};
+use crate::pool::{PoolSpec, Slots};
+use crate::store::{LimitDeletion, Store};
 use crate::task::TaskState;
 
 cases!("limits":
@@ -14,13 +15,11 @@ cases!("limits":
     a_later_limit_counts_those_already_admitted,
     taken_up_to_the_last_one,
     a_key_without_a_maximum_is_counted_but_never_full,
-    an_unknown_key_is_passed_over,
     each_key_has_its_own_condition,
     a_deleted_limit_goes_on_counting,
     a_deleted_limit_is_forgotten_if_nothing_needs_it,
     only_defined_limits_are_listed_by_key,
     a_task_carries_many_keys,
-    the_audit_finds_a_wrong_count,
 );
 
 fn spec(name: &str, max: u32) -> LimitSpec {
@@ -35,8 +34,10 @@ fn one(world: World<'_>, name: &str) -> Option<LimitRecord> {
     world.read(|tx| tx.limits(&[limit(name)])).remove(0)
 }
 
-fn take(world: World<'_>, wanted: &[(LimitKey, u64)]) -> usize {
-    world.write(|tx| tx.take_limits_if_open(wanted))
+/// Tasks of these names that carry these keys.
+fn carrying(world: World<'_>, names: &[&str], keys: &[&str]) -> Vec<TaskNo> {
+    let carrying = |name: &&str| keys.iter().fold(task(name), |task, key| task.limit(limit(key)));
+    world.insert(&names.iter().map(carrying).collect::<Vec<_>>())
 }
 
 fn tasks_make_their_keys_known(store: &dyn Store) {
@@ -60,7 +61,7 @@ fn a_limit_is_defined_and_changed(store: &dyn Store) {
     let lowered = one(world, "a").unwrap();
     assert_eq!(lowered, record("a", Some(0), 1), "what counts against it stays");
     assert_eq!(lowered.open(), Some(-1));
-    assert_eq!(take(world, &[(limit("a"), 1)]), 0);
+    assert!(!world.admit_if_room(&carrying(world, &["u"], &["a"])), "negative is not unlimited");
 }
 
 fn a_later_limit_counts_those_already_admitted(store: &dyn Store) {
@@ -77,38 +78,37 @@ fn a_later_limit_counts_those_already_admitted(store: &dyn Store) {
 fn taken_up_to_the_last_one(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_limits(&[spec("a", 5)]));
-    for (wanted, taken, used) in [(6, 0, 0), (3, 1, 3), (3, 0, 3), (2, 1, 5), (1, 0, 5)] {
-        assert_eq!(take(world, &[(limit("a"), wanted)]), taken, "{wanted} more");
-        assert_eq!(one(world, "a").unwrap().used, used);
-    }
-    world.write(|tx| tx.give_limits_back(&[(limit("a"), 2)]));
-    assert_eq!(one(world, "a").unwrap().used, 3);
-    world.write(|tx| tx.give_limits_back(&[(limit("a"), 3)]));
+    let nos = carrying(world, &["1", "2", "3", "4", "5", "6"], &["a"]);
+    let used = || one(world, "a").unwrap().used;
+    assert!(!world.admit_if_room(&nos), "six are too many");
+    assert_eq!(used(), 0);
+    assert!(world.admit_if_room(&nos[..3]) && !world.admit_if_room(&nos[3..]));
+    assert_eq!(used(), 3);
+    assert!(world.admit_if_room(&nos[3..5]) && !world.admit_if_room(&nos[5..]));
+    assert_eq!(used(), 5);
+    world.end(&[LeaseRef::new(nos[1], 1), LeaseRef::new(nos[4], 1)]);
+    assert_eq!(used(), 3);
+    assert!(world.admit_if_room(&nos[5..]));
 }
 
 fn a_key_without_a_maximum_is_counted_but_never_full(store: &dyn Store) {
     let world = World(store);
-    world.insert(&[task("t").limit(limit("a"))]);
-    assert_eq!(take(world, &[(limit("a"), 1 << 40)]), 1);
-    assert_eq!(one(world, "a"), Some(record("a", None, 1 << 40)));
-    world.write(|tx| tx.give_limits_back(&[(limit("a"), 1 << 40)]));
-}
-
-fn an_unknown_key_is_passed_over(store: &dyn Store) {
-    let world = World(store);
-    assert_eq!(take(world, &[(limit("nobody"), 1)]), 0);
-    world.write(|tx| tx.give_limits_back(&[(limit("nobody"), 1)]));
-    assert_eq!(one(world, "nobody"), None);
+    world.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited).unwrap()]));
+    let names: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    let nos = carrying(world, &names.iter().map(String::as_str).collect::<Vec<_>>(), &["a"]);
+    assert!(world.admit_if_room(&nos));
+    assert_eq!(one(world, "a"), Some(record("a", None, 200)));
 }
 
 fn each_key_has_its_own_condition(store: &dyn Store) {
     let world = World(store);
-    world.write(|tx| tx.put_limits(&[spec("a", 1), spec("b", 2), spec("c", 3)]));
-    let wanted = [(limit("c"), 3), (limit("nobody"), 1), (limit("a"), 2), (limit("b"), 1)];
-    assert_eq!(take(world, &wanted), 2);
+    world.write(|tx| tx.put_limits(&[spec("a", 1), spec("b", 2)]));
+    let one_of_both = carrying(world, &["1"], &["a", "b"]);
+    assert!(world.admit_if_room(&one_of_both));
+    assert!(!world.admit_if_room(&carrying(world, &["2"], &["a", "b"])), "one has room, the other has none");
+    assert!(world.admit_if_room(&carrying(world, &["3"], &["b"])));
     let used = world.read(|tx| tx.all_limits()).iter().map(|limit| limit.used).collect::<Vec<_>>();
-    assert_eq!(used, [0, 1, 3]);
-    world.write(|tx| tx.give_limits_back(&[(limit("b"), 1), (limit("nobody"), 9), (limit("c"), 3)]));
+    assert_eq!(used, [1, 2]);
 }
 
 fn a_deleted_limit_goes_on_counting(store: &dyn Store) {
@@ -132,13 +132,12 @@ fn a_deleted_limit_goes_on_counting(store: &dyn Store) {
 fn a_deleted_limit_is_forgotten_if_nothing_needs_it(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_limits(&["carried", "counted", "idle"].map(|name| spec(name, 2))));
-    world.insert(&[task("t").limit(limit("carried"))]);
-    take(world, &[(limit("counted"), 1)]);
+    carrying(world, &["t"], &["carried"]);
+    world.admit(&carrying(world, &["u"], &["counted"]));
     world.write(|tx| tx.delete_limits(&["carried", "counted", "idle"].map(limit)));
     assert_eq!(one(world, "carried"), Some(record("carried", None, 0)));
     assert_eq!(one(world, "counted"), Some(record("counted", None, 1)));
     assert_eq!(one(world, "idle"), None);
-    world.write(|tx| tx.give_limits_back(&[(limit("counted"), 1)]));
 }
 
 fn only_defined_limits_are_listed_by_key(store: &dyn Store) {
@@ -163,15 +162,4 @@ fn a_task_carries_many_keys(store: &dyn Store) {
     used(1);
     world.shift(&[to(lease, TaskState::Failed)]);
     used(0);
-}
-
-fn the_audit_finds_a_wrong_count(store: &dyn Store) {
-    let world = World(store);
-    world.write(|tx| tx.put_limits(&[spec("a", 5)]));
-    let no = world.insert(&[task("t").limit(limit("a"))])[0];
-    world.admit(&[no]);
-    take(world, &[(limit("a"), 2)]);
-    let found = world.read(|tx| tx.audit());
-    assert_eq!(found, [Discrepancy::Limit { key: limit("a"), counted: 3, held: 1 }]);
-    world.write(|tx| tx.give_limits_back(&[(limit("a"), 2)]));
 }

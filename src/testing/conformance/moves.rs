@@ -269,12 +269,12 @@ fn slots_may_be_kept_while_sensing(store: &dyn Store) {
     world.write(|tx| tx.put_pools(&[sized("db", 9)]));
     let no = world.insert(&[task("a").pool(db.clone()).pool_slots(4)])[0];
     let mut keeping = to(world.run(&[no])[0], TaskState::Sensing);
-    keeping.held_slots = 4;
+    keeping.keeps_slots = true;
     world.shift(&[keeping.clone()]);
     assert_eq!((world.task(no).held_slots, world.used(&db)), (4, 4));
     assert_eq!(world.read(|tx| tx.audit()), []);
     keeping.to = TaskState::Success;
-    keeping.held_slots = 0;
+    keeping.keeps_slots = false;
     world.shift(&[keeping]);
     assert_eq!((world.task(no).held_slots, world.used(&db)), (0, 0));
 }
@@ -283,10 +283,10 @@ fn slots_held_where_none_can_be_are_found(store: &dyn Store) {
     let world = World(store);
     let no = world.plain(&["a"])[0];
     let mut wrong = to(world.run(&[no])[0], TaskState::Success);
-    wrong.held_slots = 1;
+    wrong.keeps_slots = true;
     world.shift(&[wrong.clone()]);
     let found = world.read(|tx| tx.audit());
     assert!(matches!(&found[..], [Discrepancy::Task { task, .. }] if *task == no), "{found:?}");
-    wrong.held_slots = 0;
+    wrong.keeps_slots = false;
     world.shift(&[wrong]);
 }

@@ -3,7 +3,7 @@
 use super::scene::landed;
 use super::snapshot::{Snapshot, Watch};
 use super::steps::Steps;
-use super::world::{World, at, holder, limit, pool, rows, shift, sized, to, worker};
+use super::world::{World, at, holder, limit, pool, rows, sized, to, worker};
 use crate::TaskKey;
 use crate::admission::limits::LimitSpec;
 use crate::canonical::PokeContext;
@@ -247,7 +247,7 @@ fn free_text_comes_back_byte_for_byte(store: &dyn Store) {
             wanted
         })
         .collect();
-    world.write(|tx| shift(tx, &moves));
+    world.write(|tx| tx.move_if(&moves));
     for (task, text) in world.read(|tx| tx.tasks_by_no(&nos)).into_iter().flatten().zip(&texts) {
         assert!(
             task.payload == *text && task.message.as_ref() == Some(text) && task.value.as_ref() == Some(text)
@@ -271,7 +271,7 @@ fn kinds_and_contexts_come_back(store: &dyn Store) {
     }
     let moves: Vec<_> = leases.iter().map(|lease| to(*lease, TaskState::Sensing)).collect();
     let sensors = world.write(|tx| {
-        shift(tx, &moves)?;
+        tx.move_if(&moves)?;
         tx.put_sensors(&inserts)
     });
     let found = world.read(|tx| Snapshot::of(tx, &Watch::default())).changed;

@@ -1,10 +1,11 @@
 //! Pools: their sizes and their counters.
 
-use super::steps::Steps;
 use super::world::{World, at, limit, pool, sized, task, to};
+use crate::bounds::MAX_SLOTS;
 use crate::id::PoolName;
+use crate::lease::{LeaseRef, TaskNo};
 use crate::pool::{DEFAULT_POOL_SLOTS, Deferred, PoolRecord, PoolSpec, PoolStats, Slots};
-use crate::store::{Discrepancy, PoolDeletion, Store};
+use crate::store::{PoolDeletion, Store};
 use crate::task::TaskState;
 
 cases!("pools":
@@ -22,15 +23,12 @@ cases!("pools":
     a_pool_in_use_is_not_deleted,
     a_deleted_pool_can_come_back,
     stats_sum_slots_by_state,
-    the_audit_finds_slots_taken_without_a_grant,
 );
 
-fn take(world: World<'_>, wanted: &[(PoolName, u64)]) -> usize {
-    world.write(|tx| tx.take_slots_if_open(wanted))
-}
-
-fn give(world: World<'_>, back: &[(PoolName, u64)]) {
-    world.write(|tx| tx.give_slots_back(back));
+/// Tasks of this pool, one for each of these numbers of slots.
+fn of_sizes(world: World<'_>, name: &str, sizes: &[u32]) -> Vec<TaskNo> {
+    let one = |(at, slots): (usize, &u32)| task(&format!("{name} {at}")).pool(pool(name)).pool_slots(*slots);
+    world.insert(&sizes.iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
 fn a_store_is_born_with_the_default_pool(store: &dyn Store) {
@@ -70,7 +68,7 @@ fn a_busy_pool_can_be_shrunk(store: &dyn Store) {
     world.write(|tx| tx.put_pools(&[sized("db", 2)]));
     let record = world.read(|tx| tx.pools(&[pool("db")])).remove(0).unwrap();
     assert_eq!((record.used, record.open()), (4, Some(-2)), "open slots are negative then");
-    assert_eq!(take(world, &[(pool("db"), 1)]), 0, "negative is not unlimited");
+    assert!(!world.admit_if_room(&of_sizes(world, "db", &[1])), "negative is not unlimited");
     world.shift(&[to(lease, TaskState::Success)]);
     assert_eq!(world.used(&pool("db")), 0);
 }
@@ -99,58 +97,59 @@ fn slots_are_taken_up_to_the_last_one(store: &dyn Store) {
     let world = World(store);
     let db = pool("db");
     world.write(|tx| tx.put_pools(&[sized("db", 5)]));
-    for (wanted, taken, used) in [(6, 0, 0), (3, 1, 3), (3, 0, 3), (2, 1, 5), (1, 0, 5)] {
-        assert_eq!(take(world, &[(db.clone(), wanted)]), taken, "{wanted} more");
+    let sizes = [6, 3, 3, 2, 1];
+    let nos = of_sizes(world, "db", &sizes);
+    for (at, (fits, used)) in
+        [(false, 0), (true, 3), (false, 3), (true, 5), (false, 5)].into_iter().enumerate()
+    {
+        assert_eq!(world.admit_if_room(&nos[at..=at]), fits, "{} more", sizes[at]);
         assert_eq!(world.used(&db), used);
     }
-    give(world, &[(db, 5)]);
 }
 
 fn an_unlimited_pool_is_never_full(store: &dyn Store) {
     let world = World(store);
     let db = pool("db");
     world.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Unlimited).unwrap()]));
-    let many = 1 << 40;
-    assert_eq!(take(world, &[(db.clone(), many)]), 1);
-    assert_eq!(take(world, &[(db.clone(), many)]), 1);
-    assert_eq!(world.used(&db), 2 << 40);
+    let nos = of_sizes(world, "db", &[MAX_SLOTS; 9]);
+    assert!(world.admit_if_room(&nos[..4]) && world.admit_if_room(&nos[4..]));
+    assert_eq!(world.used(&db), 9 * i64::from(MAX_SLOTS));
     let record = world.read(|tx| tx.pools(std::slice::from_ref(&db))).remove(0).unwrap();
     assert_eq!(record.open(), None);
-    give(world, &[(db, 2 * many)]);
 }
 
 fn an_unknown_pool_has_no_slots(store: &dyn Store) {
     let world = World(store);
-    assert_eq!(take(world, &[(pool("nobody"), 1)]), 0);
-    give(world, &[(pool("nobody"), 1)]);
-    assert_eq!(world.read(|tx| tx.all_pools()).len(), 1, "nor does it come to be");
     let no = world.insert(&[task("a").pool(pool("nobody"))])[0];
     assert_eq!(
         (world.ready(), world.task(no).lane.pool),
         (1, pool("nobody")),
         "a task may name it all the same"
     );
-    assert_eq!(world.read(|tx| tx.all_pools()).len(), 1);
+    assert!(!world.admit_if_room(&[no]));
+    assert_eq!(world.read(|tx| tx.all_pools()).len(), 1, "nor does it come to be");
 }
 
 fn each_pool_has_its_own_condition(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("a", 1), sized("b", 2), sized("c", 3)]));
-    let wanted = [(pool("c"), 3), (pool("nobody"), 1), (pool("a"), 2), (pool("b"), 1)];
-    assert_eq!(take(world, &wanted), 2);
-    let used = ["a", "b", "c"].map(|name| world.used(&pool(name)));
-    assert_eq!(used, [0, 1, 3]);
-    give(world, &[(pool("b"), 1), (pool("c"), 3)]);
+    let [a, b, c] = [("a", 2), ("b", 1), ("c", 3)].map(|(name, slots)| of_sizes(world, name, &[slots])[0]);
+    assert!(!world.admit_if_room(&[c, a, b]), "one of them has too few");
+    assert!(world.admit_if_room(&[c, b]));
+    assert_eq!(["a", "b", "c"].map(|name| world.used(&pool(name))), [0, 1, 3]);
 }
 
 fn slots_come_back(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("a", 4), sized("b", 4)]));
-    take(world, &[(pool("a"), 4), (pool("b"), 2)]);
-    give(world, &[(pool("b"), 2), (pool("nobody"), 7), (pool("a"), 1)]);
+    let (in_a, in_b) = (of_sizes(world, "a", &[1, 3, 2]), of_sizes(world, "b", &[2]));
+    assert!(world.admit_if_room(&[in_a[0], in_a[1], in_b[0]]));
+    world.end(&[LeaseRef::new(in_a[0], 1), LeaseRef::new(in_b[0], 1)]);
     assert_eq!((world.used(&pool("a")), world.used(&pool("b"))), (3, 0));
-    assert_eq!(take(world, &[(pool("a"), 1)]), 1);
-    give(world, &[(pool("a"), 4)]);
+    assert!(!world.admit_if_room(&in_a[2..]), "one is open, two are needed");
+    world.end(&[LeaseRef::new(in_a[1], 1)]);
+    assert!(world.admit_if_room(&in_a[2..]));
+    assert_eq!(world.used(&pool("a")), 2);
 }
 
 fn a_pool_in_use_is_not_deleted(store: &dyn Store) {
@@ -208,21 +207,4 @@ fn stats_sum_slots_by_state(store: &dyn Store) {
         Some(PoolStats::new(&record(PoolName::DEFAULT, DEFAULT_POOL_SLOTS, 0), 0, 0, 0, 0)),
     ];
     assert_eq!(stats, expected);
-}
-
-fn the_audit_finds_slots_taken_without_a_grant(store: &dyn Store) {
-    let world = World(store);
-    let (db, idle) = (pool("db"), pool("idle"));
-    world.write(|tx| tx.put_pools(&[sized("db", 9), sized("idle", 9)]));
-    let no = world.insert(&[task("a").pool(db.clone()).pool_slots(2)])[0];
-    world.admit(&[no]);
-    take(world, &[(db.clone(), 3), (idle.clone(), 1)]);
-    let mut found = world.read(|tx| tx.audit());
-    found.sort_by_key(|found| format!("{found:?}"));
-    let expected = [
-        Discrepancy::Pool { pool: db.clone(), counted: 5, held: 2 },
-        Discrepancy::Pool { pool: idle.clone(), counted: 1, held: 0 },
-    ];
-    assert_eq!(found, expected);
-    give(world, &[(db, 3), (idle, 1)]);
 }

@@ -11,7 +11,7 @@ use crate::task::TaskState;
 use super::snapshot::Watch;
 use super::steps::Steps;
 use super::world::{
-    World, admit_if_room, at, holder, key, limit, pool, rows, sensor, shift, sized, task, to, worker,
+    World, admit_if_room, at, holder, key, limit, pool, rows, sensor, sized, task, to, worker,
 };
 use crate::admission::limits::LimitSpec;
 
@@ -92,17 +92,13 @@ impl Scene {
             }),
             ("start_if_queued", |tx, scene| tx.start_if_queued(&[scene.queued], at(70)).map(drop)),
             ("renew_if_leased", |tx, scene| tx.renew_if_leased(&[scene.running], at(2000)).map(drop)),
-            ("move_if", |tx, scene| shift(tx, &[to(scene.running, TaskState::Failed)]).map(drop)),
+            ("move_if", |tx, scene| tx.move_if(&[to(scene.running, TaskState::Failed)]).map(drop)),
             ("grant_if_open that forgets", |tx, _| tx.forget_requests(Forget::before(at(11), 9)).map(drop)),
             ("forget_ended", |tx, _| tx.forget_ended(at(61), at(61), 9).map(drop)),
             ("put_pools", |tx, _| tx.put_pools(&[sized("db", 1), sized("new", 1)])),
             ("delete_pools_if_unused", |tx, _| tx.delete_pools_if_unused(&[pool("idle")]).map(drop)),
-            ("grant_if_open with slots", |tx, _| tx.take_slots_if_open(&[(pool("idle"), 1)]).map(drop)),
-            ("give_slots_back", |tx, _| tx.give_slots_back(&[(pool("db"), 1)])),
             ("put_limits", |tx, _| tx.put_limits(&[LimitSpec::new(limit("new"), 1).unwrap()])),
             ("delete_limits", |tx, _| tx.delete_limits(&[limit("defined")]).map(drop)),
-            ("grant_if_open with limits", |tx, _| tx.take_limits_if_open(&[(limit("defined"), 1)]).map(drop)),
-            ("give_limits_back", |tx, _| tx.give_limits_back(&[(limit("carried"), 1)])),
             ("put_sensors", |tx, scene| {
                 tx.put_sensors(&[sensor(scene.running, "x").insert(at(70))]).map(drop)
             }),

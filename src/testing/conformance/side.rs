@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use super::ops::{Op, watch};
 use super::snapshot::{Snapshot, all_sensors, silent};
 use super::steps::Steps;
-use super::world::{admit_if_room, sensor, shift};
+use super::world::{admit_if_room, sensor};
 use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
 use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskNo};
@@ -154,7 +154,7 @@ impl Side<'_> {
             Op::Move(moves) => {
                 let mut moves = moves.clone();
                 moves.iter_mut().for_each(|wanted| wanted.task = self.lease(&wanted.task));
-                say(shift(tx, &moves)?)
+                say(tx.move_if(&moves)?)
             }
             Op::Sense(leases, what, now) => {
                 let leases = self.leases(leases);
@@ -162,7 +162,7 @@ impl Side<'_> {
                     .iter()
                     .map(|lease| Move::new(*lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing))
                     .collect();
-                let moved = shift(tx, &moves)?;
+                let moved = tx.move_if(&moves)?;
                 let left = leases.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
                 let inserts: Vec<_> = left.map(|(lease, _)| sensor(*lease, what).insert(*now)).collect();
                 let sensors = tx.put_sensors(&inserts)?;
@@ -183,7 +183,7 @@ impl Side<'_> {
                     .collect();
                 let notes: Vec<EventNote> =
                     sensors().map(|sensor| EventNote::new(sensor.clone(), *now, ending.clone())).collect();
-                let moved = shift(tx, &moves)?;
+                let moved = tx.move_if(&moves)?;
                 tx.note_events(&notes)?;
                 say((
                     moved,

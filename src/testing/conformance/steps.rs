@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use super::world::holder;
 use crate::admission::Lane;
 use crate::error::StoreResult;
-use crate::id::{Holder, LimitKey, PoolName, RequestId};
+use crate::id::{Holder, RequestId};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::store::contract::{Forget, GrantBatch, StoreTx, SurveyQuery};
 use crate::task::TaskRecord;
@@ -23,8 +23,6 @@ pub(super) trait Steps {
         now: DateTime<Utc>,
         expires_at: DateTime<Utc>,
     ) -> StoreResult<Vec<TaskRecord>>;
-    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize>;
-    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize>;
     fn forget_requests(&mut self, forget: Forget) -> StoreResult<usize>;
 }
 
@@ -58,16 +56,6 @@ impl Steps for dyn StoreTx + '_ {
         expires_at: DateTime<Utc>,
     ) -> StoreResult<Vec<TaskRecord>> {
         Ok(self.grant_if_open(&GrantBatch::new(tasks, holder, now, expires_at))?.tasks)
-    }
-
-    fn take_slots_if_open(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<usize> {
-        let holder = holder("h");
-        Ok(self.grant_if_open(&nothing(&holder).pools(pools))?.pools)
-    }
-
-    fn take_limits_if_open(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<usize> {
-        let holder = holder("h");
-        Ok(self.grant_if_open(&nothing(&holder).limits(limits))?.limits)
     }
 
     fn forget_requests(&mut self, forget: Forget) -> StoreResult<usize> {

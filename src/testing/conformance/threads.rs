@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::Case;
 use super::steps::Steps;
 use super::world::{World, at, holder, key, pool, rows, sized, task};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::store::Store;
-use crate::store::contract::StoreTx;
+use crate::store::contract::{GrantBatch, StoreTx};
 use crate::testing::RawStoreExt;
 
 cases!("threads":
@@ -58,15 +58,28 @@ fn no_change_is_lost(store: &dyn Store) {
 fn capacity_is_never_exceeded(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 5)]));
-    let taken = everywhere(|_| {
-        let mut taken = 0;
-        for _ in 0..5 {
-            taken += insist(store, |raw| Ok(raw.take_slots_if_open(&[(pool("db"), 1)])?));
-        }
-        taken
+    let names: Vec<String> = (0..5 * THREADS).map(|n| n.to_string()).collect();
+    let nos = world.insert(&names.iter().map(|name| task(name).pool(pool("db"))).collect::<Vec<_>>());
+    let taken = everywhere(|thread| {
+        let holder = holder(&thread.to_string());
+        let mine = nos.iter().skip(thread).step_by(THREADS);
+        mine.filter(|no| {
+            let batch = GrantBatch::new(std::slice::from_ref(*no), &holder, at(1), at(2));
+            loop {
+                let mut is_full = false;
+                let granted = store.write_raw(|tx| {
+                    is_full = !tx.grant_if_open(&batch)?.is_whole(&batch);
+                    if is_full { Err(StoreError::conflict("no room").into()) } else { Ok(()) }
+                });
+                match granted {
+                    Err(error) if error.is_retryable() && !is_full => thread::yield_now(),
+                    granted => return granted.is_ok(),
+                }
+            }
+        })
+        .count()
     });
     assert_eq!((taken.iter().sum::<usize>(), world.used(&pool("db"))), (5, 5));
-    world.write(|tx| tx.give_slots_back(&[(pool("db"), 5)]));
 }
 
 fn a_task_is_granted_to_one(store: &dyn Store) {
@@ -77,11 +90,7 @@ fn a_task_is_granted_to_one(store: &dyn Store) {
         let holder = holder(&thread.to_string());
         let mut mine = 0;
         for chunk in nos.chunks(3) {
-            mine += insist(store, |tx| {
-                let granted = tx.grant_if_ready(chunk, &holder, at(1), at(2))?.len();
-                tx.take_slots_if_open(&[(pool("default_pool"), granted as u64)])?;
-                Ok(granted)
-            });
+            mine += insist(store, |tx| Ok(tx.grant_if_ready(chunk, &holder, at(1), at(2))?.len()));
         }
         mine
     });

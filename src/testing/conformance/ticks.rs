@@ -4,11 +4,13 @@ use super::scene::request;
 use super::steps::{Steps, nothing};
 use super::world::{World, at, holder, key, limit, pool, sized, task};
 use crate::admission::limits::LimitSpec;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::Store;
 use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
+use crate::store::{Discrepancy, Store};
 use crate::task::NewTask;
+use crate::testing::RawStoreExt;
 
 cases!("ticks":
     a_survey_looks_after_it_promoted,
@@ -19,7 +21,7 @@ cases!("ticks":
     a_survey_tells_of_the_limits_that_ready_lanes_carry,
     a_survey_of_a_known_request_tells_what_it_granted,
     a_batch_answers_what_was_as_planned,
-    each_part_of_a_batch_has_its_own_condition,
+    a_batch_is_whole_only_if_all_were_ready_and_had_room,
     a_batch_that_granted_nothing_is_not_noted,
     a_request_noted_again_is_replaced,
     a_note_replaces_the_one_it_names,
@@ -155,11 +157,11 @@ fn a_batch_answers_what_was_as_planned(store: &dyn Store) {
     let (db, key, id) = (pool("db"), limit("k"), request());
     world.write(|tx| tx.put_pools(&[sized("db", 3)]));
     let nos = world.insert(&["a", "b"].map(|name| task(name).pool(db.clone()).limit(key.clone())));
-    let (holder, pools, limits) = (holder("h"), [(db.clone(), 2)], [(key.clone(), 2)]);
-    let batch = GrantBatch::new(&nos, &holder, at(5), at(50)).pools(&pools).limits(&limits).request(&id);
+    let holder = holder("h");
+    let batch = GrantBatch::new(&nos, &holder, at(5), at(50)).request(&id);
     let granted = world.write(|tx| tx.grant_if_open(&batch));
     assert!(granted.is_whole(&batch));
-    assert_eq!((granted.pools, granted.limits, granted.forgotten), (1, 1, 0));
+    assert_eq!(granted.forgotten, 0);
     assert_eq!(granted.tasks, nos.iter().map(|no| world.task(*no)).collect::<Vec<_>>());
     assert_eq!(
         (world.used(&db), world.read(|tx| tx.limits(std::slice::from_ref(&key)))[0].as_ref().unwrap().used),
@@ -170,29 +172,50 @@ fn a_batch_answers_what_was_as_planned(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.audit()), []);
 }
 
-fn each_part_of_a_batch_has_its_own_condition(store: &dyn Store) {
+fn a_batch_is_whole_only_if_all_were_ready_and_had_room(store: &dyn Store) {
     let world = World(store);
-    let spec = |name: &str| LimitSpec::new(limit(name), 1).unwrap();
     world.write(|tx| {
         tx.put_pools(&[sized("wide", 9), sized("narrow", 1)])?;
-        tx.put_limits(&[spec("open"), spec("low")])
+        tx.put_limits(&[LimitSpec::new(limit("low"), 1).unwrap()])
     });
-    let nos = world.plain(&["a", "b"]);
-    world.admit(&nos[..1]);
+    let in_wide = |name: &str| task(name).pool(pool("wide"));
+    let nos = world.insert(&[
+        in_wide("fits"),
+        task("too wide").pool(pool("narrow")).pool_slots(2),
+        in_wide("low").limit(limit("low")),
+        in_wide("low too").limit(limit("low")),
+        task("lost").pool(pool("gone")),
+        in_wide("granted"),
+    ]);
+    world.admit(&nos[5..]);
     let holder = holder("h");
-    let pools = [(pool("narrow"), 2), (pool("wide"), 2), (pool("gone"), 1)];
-    let limits = [(limit("low"), 2), (limit("open"), 1), (limit("gone"), 1)];
-    let batch = GrantBatch::new(&nos, &holder, at(5), at(50)).pools(&pools).limits(&limits);
-    let granted = world.write(|tx| tx.grant_if_open(&batch));
-    assert!(!granted.is_whole(&batch));
-    assert_eq!((granted.pools, granted.limits), (1, 1));
-    assert_eq!(granted.tasks.iter().map(|task| task.no).collect::<Vec<_>>(), nos[1..]);
-    assert_eq!((world.used(&pool("wide")), world.used(&pool("narrow"))), (2, 0));
-    world.write(|tx| {
-        tx.give_slots_back(&[(pool("wide"), 2)])?;
-        tx.give_limits_back(&[(limit("open"), 1)])?;
-        tx.take_slots_if_open(&[(pool("default_pool"), 1)])
-    });
+    let seen = |tasks: &[TaskNo]| {
+        let mut seen = (Vec::new(), false, false);
+        // Rolled back: the next one finds the store as it was.
+        let ended: crate::error::Result<()> = store.write_raw(|tx| {
+            let batch = GrantBatch::new(tasks, &holder, at(5), at(50));
+            let granted = tx.grant_if_open(&batch)?;
+            seen = (
+                granted.tasks.iter().map(|task| task.no).collect(),
+                granted.had_room,
+                granted.is_whole(&batch),
+            );
+            let unknown = pool("gone");
+            let wrong =
+                |found: &Discrepancy| !matches!(found, Discrepancy::Pool { pool, .. } if *pool == unknown);
+            assert!(!tx.audit()?.iter().any(wrong), "counters are right, whatever fits");
+            Err(StoreError::new(StoreErrorKind::Backend, "on purpose").into())
+        });
+        assert!(ended.is_err());
+        seen
+    };
+    let [fits, wide, low, low_too, lost, granted] = nos[..] else { panic!("six tasks") };
+    assert_eq!(seen(&[fits, low]), (vec![fits, low], true, true));
+    assert_eq!(seen(&[fits, wide]), (vec![fits, wide], false, false), "a pool is too small");
+    assert_eq!(seen(&[low, fits, low_too]), (vec![low, fits, low_too], false, false), "a limit is reached");
+    assert_eq!(seen(&[fits, lost]), (vec![fits, lost], false, false), "a pool is unknown");
+    assert_eq!(seen(&[fits, granted]), (vec![fits], true, false), "a task is not ready");
+    assert_eq!(seen(&[]), (vec![], true, true));
 }
 
 fn a_batch_that_granted_nothing_is_not_noted(store: &dyn Store) {
@@ -225,9 +248,9 @@ fn a_request_noted_again_is_replaced(store: &dyn Store) {
 
 /// Grants one task in the default pool, and notes that under a name in place of another.
 fn admit_instead(world: World<'_>, no: TaskNo, request: &RequestId, replaced: &RequestId, now: i64) -> usize {
-    let (holder, pools) = (holder("h"), [(pool("default_pool"), 1)]);
+    let holder = holder("h");
     let tasks = [no];
-    let batch = GrantBatch::new(&tasks, &holder, at(now), at(50)).pools(&pools);
+    let batch = GrantBatch::new(&tasks, &holder, at(now), at(50));
     let batch = batch.request(request).replaces(replaced).forget(Forget::before(at(0), 9));
     world.write(|tx| tx.grant_if_open(&batch)).forgotten
 }
@@ -273,12 +296,11 @@ fn a_batch_forgets_after_it_noted(store: &dyn Store) {
     let nos = world.plain(&["a", "b", "c"]);
     let (holder, second, third) = (holder("h"), named("second"), named("third"));
     world.admit_as(&named("first"), &nos[..1], at(3));
-    let pools = [(pool("default_pool"), 1)];
-    let batch = GrantBatch::new(&nos[1..2], &holder, at(5), at(50)).pools(&pools).request(&second);
+    let batch = GrantBatch::new(&nos[1..2], &holder, at(5), at(50)).request(&second);
     assert_eq!(world.write(|tx| tx.grant_if_open(&batch.forget(Forget::before(at(5), 9)))).forgotten, 1);
     assert_eq!(world.read(|tx| tx.granted(&named("first"))), None);
     assert!(world.read(|tx| tx.granted(&second)).is_some());
-    let batch = GrantBatch::new(&nos[2..], &holder, at(6), at(50)).pools(&pools).request(&third);
+    let batch = GrantBatch::new(&nos[2..], &holder, at(6), at(50)).request(&third);
     assert_eq!(
         world.write(|tx| tx.grant_if_open(&batch.forget(Forget::before(at(7), 9)))).forgotten,
         2,

@@ -1,6 +1,5 @@
 //! What the cases are written in: a store with some tasks on their way through it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -105,7 +104,7 @@ impl World<'_> {
         self.insert(&names.iter().map(|name| task(name)).collect::<Vec<_>>())
     }
 
-    /// Grants tasks to `h` at instant 10 until instant 1000, and takes what they need.
+    /// Grants tasks to `h` at instant 10 until instant 1000.
     pub(super) fn admit(self, tasks: &[TaskNo]) -> Vec<TaskRecord> {
         self.admit_until(tasks, at(1000))
     }
@@ -127,14 +126,35 @@ impl World<'_> {
     /// Admits tasks and starts them at instant 20.
     pub(super) fn run(self, tasks: &[TaskNo]) -> Vec<LeaseRef> {
         let leases: Vec<LeaseRef> = self.admit(tasks).iter().map(TaskRecord::lease_ref).collect();
-        let started = self.write(|tx| tx.start_if_queued(&leases, at(20)));
-        assert!(started.iter().all(|moved| *moved == Moved::Yes), "granted tasks start");
+        assert!(self.start(&leases, at(20)).into_iter().all(|started| started), "granted tasks start");
         leases
     }
 
-    /// Moves tasks, and gives back what they held.
+    /// Starts tasks, and returns which of them started.
+    pub(super) fn start(self, leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<bool> {
+        let started = self.write(|tx| tx.start_if_queued(leases, now));
+        started.iter().map(Option::is_some).collect()
+    }
+
+    /// Admits tasks if there is room for all of them, and changes nothing otherwise. Returns whether there
+    /// was.
+    pub(super) fn admit_if_room(self, tasks: &[TaskNo]) -> bool {
+        let admitted = self.0.write_raw(|tx| {
+            let granted = admit_if_room(tx, tasks, [None, None], at(10), at(1000))?;
+            assert_eq!(granted.len(), tasks.len(), "the tasks are ready");
+            Ok(())
+        });
+        admitted.is_ok()
+    }
+
     pub(super) fn shift(self, moves: &[Move]) -> Vec<Moved> {
-        self.write(|tx| shift(tx, moves))
+        self.write(|tx| tx.move_if(moves))
+    }
+
+    /// Ends tasks under these leases.
+    pub(super) fn end(self, leases: &[LeaseRef]) {
+        let moves: Vec<Move> = leases.iter().map(|lease| to(*lease, TaskState::Success)).collect();
+        assert!(self.shift(&moves).iter().all(|moved| *moved == Moved::Yes), "leases end");
     }
 
     /// Runs tasks that turn into sensors of the same names.
@@ -145,7 +165,7 @@ impl World<'_> {
             leases.iter().zip(&names).map(|(lease, name)| sensor(*lease, name).insert(at(30))).collect();
         let moves: Vec<Move> = leases.iter().map(|lease| to(*lease, TaskState::Sensing)).collect();
         self.write(|tx| {
-            shift(tx, &moves)?;
+            tx.move_if(&moves)?;
             tx.put_sensors(&inserts)
         })
     }
@@ -164,7 +184,7 @@ impl World<'_> {
     }
 }
 
-/// Grants tasks to `h` and takes what they need, as a tick does.
+/// Grants tasks to `h`, as a tick does.
 pub(super) fn admit(
     tx: &mut dyn StoreTx,
     tasks: &[TaskNo],
@@ -187,42 +207,9 @@ pub(super) fn admit_if_room(
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,
 ) -> StoreResult<Vec<TaskRecord>> {
-    let mut slots: BTreeMap<PoolName, u64> = BTreeMap::new();
-    let mut limits: BTreeMap<LimitKey, u64> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
-    for task in tx.tasks_by_no(tasks)?.into_iter().flatten() {
-        if task.is_ready() && seen.insert(task.no) {
-            *slots.entry(task.lane.pool.clone()).or_default() += u64::from(task.lane.slots);
-            for key in &task.lane.limits {
-                *limits.entry(key.clone()).or_default() += 1;
-            }
-        }
-    }
-    let (holder, slots, limits) = (holder("h"), Vec::from_iter(slots), Vec::from_iter(limits));
-    let mut batch = GrantBatch::new(tasks, &holder, now, expires_at).pools(&slots).limits(&limits);
+    let holder = holder("h");
+    let mut batch = GrantBatch::new(tasks, &holder, now, expires_at);
     (batch.request, batch.replaces) = (request, replaces);
     let granted = tx.grant_if_open(&batch)?;
-    let whole = [granted.pools, granted.limits] == [slots.len(), limits.len()];
-    if whole { Ok(granted.tasks) } else { Err(StoreError::conflict("no room")) }
-}
-
-/// Moves tasks, each named once, and gives back what they held, as the verbs do.
-pub(super) fn shift(tx: &mut dyn StoreTx, moves: &[Move]) -> StoreResult<Vec<Moved>> {
-    let nos: Vec<TaskNo> = moves.iter().map(|wanted| wanted.task.no).collect();
-    let before = tx.tasks_by_no(&nos)?;
-    let moved = tx.move_if(moves)?;
-    let mut slots: BTreeMap<PoolName, u64> = BTreeMap::new();
-    let mut limits: BTreeMap<LimitKey, u64> = BTreeMap::new();
-    for ((task, wanted), moved) in before.iter().zip(moves).zip(&moved) {
-        let (Some(task), Moved::Yes) = (task, moved) else { continue };
-        *slots.entry(task.lane.pool.clone()).or_default() += u64::from(task.held_slots - wanted.held_slots);
-        if task.lease.is_some() {
-            for key in &task.lane.limits {
-                *limits.entry(key.clone()).or_default() += 1;
-            }
-        }
-    }
-    tx.give_slots_back(&Vec::from_iter(slots))?;
-    tx.give_limits_back(&Vec::from_iter(limits))?;
-    Ok(moved)
+    if granted.had_room { Ok(granted.tasks) } else { Err(StoreError::conflict("no room")) }
 }

@@ -13,7 +13,7 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
     EventNote, GrantBatch, Granted, Move, PoolTx, RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite,
-    StoreTx, Survey, SurveyQuery, TaskTx, Worker,
+    Started, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
 };
 use crate::store::{Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion};
 use crate::task::{TaskInsert, TaskRecord};
@@ -68,7 +68,7 @@ impl TaskTx for FaultTx<'_> {
         fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
-        fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Moved>;
+        fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Option<Started>>;
         fn renew_if_leased(leases: &[LeaseRef], expires_at: DateTime<Utc>) -> Vec<Moved>;
         fn move_if(moves: &[Move]) -> Vec<Moved>;
         fn expired(now: DateTime<Utc>, limit: usize) -> Vec<TaskRecord>;
@@ -85,12 +85,10 @@ impl PoolTx for FaultTx<'_> {
         fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
         fn all_pools() -> Vec<PoolRecord>;
         fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
-        fn give_slots_back(pools: &[(PoolName, u64)]) -> ();
         fn put_limits(limits: &[LimitSpec]) -> ();
         fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
-        fn give_limits_back(limits: &[(LimitKey, u64)]) -> ();
     }
 }
 

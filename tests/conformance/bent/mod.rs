@@ -23,8 +23,8 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use stationmaster::shard::ShardLimit;
 use stationmaster::store::contract::{
-    EventNote, GrantBatch, Granted, Move, PoolTx, SensorQuery, SensorTx, ShardLease, ShardWrite, StateSet,
-    StoreTx, Survey, SurveyQuery, TaskTx, WhichSensors, Worker,
+    EventNote, GrantBatch, Granted, Move, PoolTx, SensorQuery, SensorTx, ShardLease, ShardWrite, Started,
+    StateSet, StoreTx, Survey, SurveyQuery, TaskTx, WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion, Store, StoreInfo, Tx, TxMode,
@@ -42,8 +42,7 @@ pub(crate) enum Fault {
     CandidatesIgnoreTheOrder,
     GrantWithoutTheReadiness,
     GrantsInOrderOfNumbers,
-    TakesSlotsWithoutTheCondition,
-    TakesLimitsWithoutTheCondition,
+    MovesKeepTheirSlots,
     RenewsUnderAnyEpoch,
     RenewsOnlyWhatIsNotExpired,
     StartsUnderAnyEpoch,
@@ -67,7 +66,8 @@ pub(crate) enum Fault {
     KeepsOneRequestTooMany,
     CountsNoRequests,
     ForgetsBeforeItNotes,
-    AnswersThatAllWasOpen,
+    SaysThatThereWasRoom,
+    SaysThatThereWasNoRoom,
     ExpiresOneTooLate,
     ForgetsOneTooMany,
     ForgetsSensorsWithTheRest,
@@ -187,7 +187,11 @@ impl TaskTx for BentTx<'_> {
         ticks::grant(self, batch)
     }
 
-    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Option<Started>>> {
         if self.fault == Fault::StartsUnderAnyEpoch {
             let fresh = self.refreshed(leases)?;
             return self.tx.start_if_queued(&fresh, now);
@@ -232,6 +236,9 @@ impl TaskTx for BentTx<'_> {
                 wanted.task = fresh;
             }
         }
+        if self.fault == Fault::MovesKeepTheirSlots {
+            moves.iter_mut().for_each(|wanted| wanted.keeps_slots = true);
+        }
         if self.fault == Fault::MovesTellNoFinish {
             moves.iter_mut().for_each(|wanted| wanted.finished = false);
         }
@@ -268,26 +275,20 @@ impl PoolTx for BentTx<'_> {
         fn put_pools(pools: &[PoolSpec]) -> ();
         fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
         fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
-        fn give_slots_back(pools: &[(PoolName, u64)]) -> ();
         fn put_limits(limits: &[LimitSpec]) -> ();
         fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
-        fn give_limits_back(limits: &[(LimitKey, u64)]) -> ();
     }
 
     fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
-        let busy = self.tx.pools(pools)?;
+        let mut deleted = self.tx.delete_pools_if_unused(pools)?;
         if self.fault == Fault::DeletesBusyPools {
-            let used = busy
-                .iter()
-                .flatten()
-                .filter_map(|pool| Some((pool.spec.name.clone(), u64::try_from(pool.used).ok()?)));
-            let mut used: Vec<_> = used.collect();
-            used.dedup();
-            self.tx.give_slots_back(&used)?;
+            for answer in deleted.iter_mut().filter(|answer| matches!(answer, PoolDeletion::InUse(_))) {
+                *answer = PoolDeletion::Deleted;
+            }
         }
-        self.tx.delete_pools_if_unused(pools)
+        Ok(deleted)
     }
 
     fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>> {

@@ -1,10 +1,6 @@
 //! Surveys and grants, one thing of them wrong.
 
-use stationmaster::admission::limits::LimitSpec;
-use stationmaster::bounds::MAX_SLOTS;
 use stationmaster::error::StoreResult;
-use stationmaster::id::{LimitKey, PoolName};
-use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 
 use super::{BentTx, Fault, later};
@@ -57,8 +53,6 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
         Fault::GrantWithoutTheReadiness => {
             tx.tx.survey(&SurveyQuery::new().promote(later(batch.now, 1_000_000), usize::MAX))?;
         }
-        Fault::TakesSlotsWithoutTheCondition => return with_endless_pools(tx, &batch),
-        Fault::TakesLimitsWithoutTheCondition => return with_endless_limits(tx, &batch),
         Fault::NotesNoRequest => batch.request = None,
         Fault::NotesRequestsInOrderOfNumbers => {
             numbers.sort_unstable();
@@ -88,33 +82,9 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
     let mut granted = tx.tx.grant_if_open(&batch)?;
     match tx.fault {
         Fault::GrantsInOrderOfNumbers => granted.tasks.sort_by_key(|task| task.no),
-        Fault::AnswersThatAllWasOpen => {
-            (granted.pools, granted.limits) = (batch.pools.len(), batch.limits.len());
-        }
+        Fault::SaysThatThereWasRoom => granted.had_room = true,
+        Fault::SaysThatThereWasNoRoom => granted.had_room = granted.tasks.is_empty(),
         _ => {}
     }
-    Ok(granted)
-}
-
-fn with_endless_pools(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
-    let names: Vec<PoolName> = batch.pools.iter().map(|(name, _)| name.clone()).collect();
-    let specs: Vec<PoolSpec> = tx.tx.pools(&names)?.into_iter().flatten().map(|pool| pool.spec).collect();
-    let mut endless = specs.clone();
-    endless.iter_mut().for_each(|spec| spec.slots = Slots::Unlimited);
-    tx.tx.put_pools(&endless)?;
-    let granted = tx.tx.grant_if_open(batch)?;
-    tx.tx.put_pools(&specs)?;
-    Ok(granted)
-}
-
-fn with_endless_limits(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
-    let keys: Vec<LimitKey> = batch.limits.iter().map(|(key, _)| key.clone()).collect();
-    let known = tx.tx.limits(&keys)?;
-    let endless = known.iter().flatten().filter(|limit| limit.max.is_some());
-    let endless = endless.filter_map(|limit| LimitSpec::new(limit.key.clone(), MAX_SLOTS).ok());
-    tx.tx.put_limits(&endless.collect::<Vec<_>>())?;
-    let granted = tx.tx.grant_if_open(batch)?;
-    let specs = known.into_iter().flatten().filter_map(|limit| LimitSpec::new(limit.key, limit.max?).ok());
-    tx.tx.put_limits(&specs.collect::<Vec<_>>())?;
     Ok(granted)
 }

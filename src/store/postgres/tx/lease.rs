@@ -1,8 +1,9 @@
 //! What becomes of a task once it was granted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
+use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
@@ -11,9 +12,9 @@ use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::Moved;
-use crate::store::contract::Move;
+use crate::store::contract::{Move, Started};
 use crate::store::sql::codes::{Code, mask, task_state};
-use crate::task::TaskRecord;
+use crate::task::{AttemptRuns, TaskRecord};
 use crate::time::{from_micros, micros};
 
 pub(super) const START: &str = concat!(
@@ -22,29 +23,43 @@ pub(super) const START: &str = concat!(
     ", first_started_at = coalesce(first_started_at, ",
     row::recorded_at!("$3::bigint"),
     ") FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
-     WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 RETURNING task.no, task.epoch"
+     WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 \
+     RETURNING task.no, task.epoch, task.attempt_runs"
 );
 pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = $3::bigint \
      FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
      WHERE task.no = given.no AND task.epoch = given.epoch AND holder IS NOT NULL RETURNING task.no, task.epoch";
-/// Of several moves of one task the first counts that its state allows.
-pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (given.no) given.*, task.lane, task.was \
+/// Of several moves of one task the first counts that its state allows. What a task held goes back to its
+/// pool, unless it keeps it; a lease that ends no longer counts against limits.
+pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (given.no) given.*, task.lane, task.was, task.held \
        FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
          $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[]) \
-       WITH ORDINALITY given (no, epoch, allowed, state, due, held_slots, forgive, lost, ended_at, finished, message, value, place) \
-       CROSS JOIN LATERAL (SELECT lane, state AS was FROM sm.task WHERE task.no = given.no AND task.epoch = given.epoch \
+       WITH ORDINALITY given (no, epoch, allowed, state, due, keeps, forgive, lost, ended_at, finished, message, value, place) \
+       CROSS JOIN LATERAL (SELECT lane, state AS was, held_slots AS held FROM sm.task \
+         WHERE task.no = given.no AND task.epoch = given.epoch \
          AND (given.allowed >> state::int) & 1 = 1 OFFSET 0) task \
        ORDER BY given.no, place), \
-     moved AS (UPDATE sm.task SET state = hit.state, due = hit.due, held_slots = hit.held_slots, \
+     moved AS (UPDATE sm.task SET state = hit.state, due = hit.due, held_slots = hit.held * hit.keeps, \
          ready_at = coalesce(greatest(hit.due, hit.ended_at), task.ready_at), \
          forgiven = least(task.forgiven + hit.forgive, 4294967295), lost = coalesce(hit.lost, task.lost), \
          ended_at = coalesce(hit.ended_at, task.ended_at), message = hit.message, value = hit.value, \
          finished = hit.finished, holder = NULL, expires_at = NULL \
        FROM hit WHERE task.no = hit.no), \
-     counted AS (UPDATE sm.lane SET ready = lane.ready + changed.more \
-       FROM (SELECT lane, (count(*) FILTER (WHERE state = 0)) - (count(*) FILTER (WHERE was = 0)) AS more \
-             FROM hit GROUP BY lane) changed \
-       WHERE lane.no = changed.lane AND changed.more <> 0) \
+     changed AS MATERIALIZED (SELECT sums.*, lane.pool, lane.limits \
+       FROM (SELECT lane, (count(*) FILTER (WHERE state = 0)) - (count(*) FILTER (WHERE was = 0)) AS ready, \
+               sum(held * (1 - keeps)) AS slots, count(*) FILTER (WHERE was IN (1, 2)) AS leases \
+             FROM hit GROUP BY lane) sums \
+       CROSS JOIN LATERAL (SELECT pool, limits FROM sm.lane WHERE lane.no = sums.lane OFFSET 0) lane), \
+     counted AS (UPDATE sm.lane SET ready = lane.ready + changed.ready \
+       FROM changed WHERE lane.no = changed.lane AND changed.ready <> 0), \
+     freed AS (UPDATE sm.pool SET used = used - back.slots \
+       FROM (SELECT pool, sum(slots)::bigint AS slots FROM changed WHERE slots > 0 GROUP BY pool) back \
+       WHERE pool.name = back.pool), \
+     released AS (UPDATE sm.cap SET used = used - back.leases \
+       FROM (SELECT carried.key, sum(leases)::bigint AS leases FROM changed \
+             CROSS JOIN LATERAL json_array_elements_text(changed.limits::json) carried (key) \
+             WHERE leases > 0 GROUP BY carried.key) back \
+       WHERE cap.key = back.key) \
      SELECT place FROM hit";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",
@@ -57,10 +72,17 @@ pub(super) const NEXT_EXPIRY: &str =
     "SELECT expires_at FROM sm.task WHERE expires_at IS NOT NULL ORDER BY expires_at, no LIMIT 1";
 
 impl Db<'_> {
-    pub(super) fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> Outcome<Vec<Moved>> {
-        let mut started = self.touch(START, leases, now)?;
-        let told = leases.iter().map(|lease| moved(started.remove(&(lease.no.0, lease.epoch))));
-        Ok(told.collect())
+    pub(super) fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> Outcome<Vec<Option<Started>>> {
+        let mut started = HashMap::with_capacity(leases.len());
+        for row in self.touch(START, leases, now)? {
+            let lease: (i64, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
+            started.insert(lease, Started::new(row::code::<AttemptRuns, _>(&row, 2)? == AttemptRuns::Record));
+        }
+        Ok(leases.iter().map(|lease| started.remove(&(lease.no.0, lease.epoch))).collect())
     }
 
     pub(super) fn renew_if_leased(
@@ -68,24 +90,19 @@ impl Db<'_> {
         leases: &[LeaseRef],
         expires_at: DateTime<Utc>,
     ) -> Outcome<Vec<Moved>> {
-        let renewed = self.touch(RENEW, leases, expires_at)?;
-        let told = leases.iter().map(|lease| moved(renewed.contains(&(lease.no.0, lease.epoch))));
-        Ok(told.collect())
+        let rows = self.touch(RENEW, leases, expires_at)?;
+        let renewed: HashSet<(i64, i64)> =
+            rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect::<Outcome<_>>()?;
+        Ok(leases.iter().map(|lease| moved(renewed.contains(&(lease.no.0, lease.epoch)))).collect())
     }
 
-    fn touch(
-        &mut self,
-        sql: &'static str,
-        leases: &[LeaseRef],
-        at: DateTime<Utc>,
-    ) -> Outcome<HashSet<(i64, i64)>> {
+    fn touch(&mut self, sql: &'static str, leases: &[LeaseRef], at: DateTime<Utc>) -> Outcome<Vec<Row>> {
         if leases.is_empty() {
-            return Ok(HashSet::new());
+            return Ok(Vec::new());
         }
         let (nos, epochs): (Vec<i64>, Vec<i64>) =
             leases.iter().map(|lease| (lease.no.0, lease.epoch)).unzip();
-        let rows = self.one(ask!(sql, nos, epochs, micros(at)))?;
-        rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect()
+        self.one(ask!(sql, nos, epochs, micros(at)))
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<Moved>> {
@@ -115,7 +132,7 @@ impl Db<'_> {
             each(|change| mask(change.from)),
             each(|change| task_state(change.to, change.due)),
             instants(|change| change.due),
-            each(|change| change.held_slots.into()),
+            each(|change| change.keeps_slots.into()),
             each(|change| change.forgive.into()),
             moves.iter().map(|change| change.lost.map(i64::from)).collect::<Vec<Option<i64>>>(),
             instants(|change| change.ended_at),

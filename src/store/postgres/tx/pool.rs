@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::super::error::Outcome;
 use super::super::listen::News;
 use super::super::text::escape;
-use super::super::wire::{Statement, ask};
+use super::super::wire::ask;
 use super::{Db, PostgresBackend, row};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
@@ -48,12 +48,6 @@ pub(super) const SLOT_SUMS: &str = "SELECT lane.pool, 0::bigint, \
      FROM (SELECT lane, count(*)::numeric AS count FROM sm.task WHERE state = 4 GROUP BY lane) sensing \
      CROSS JOIN LATERAL (SELECT pool, slots FROM sm.lane WHERE lane.no = sensing.lane OFFSET 0) lane \
      GROUP BY lane.pool";
-pub(super) const TAKE_SLOTS: &str = "WITH taken AS ( \
-       UPDATE sm.pool SET used = used + more FROM unnest($1::text[], $2::bigint[]) given (name, more) \
-       WHERE pool.name = given.name AND used::numeric + more <= coalesce(slots, 9223372036854775807) \
-       RETURNING 1) SELECT count(*) FROM taken";
-pub(super) const GIVE_SLOTS: &str = "UPDATE sm.pool SET used = used - less \
-     FROM unnest($1::text[], $2::bigint[]) given (name, less) WHERE pool.name = given.name";
 const PUT_CAPS: &str = "INSERT INTO sm.cap AS cap (key, max) \
      SELECT key, max FROM unnest($1::text[], $2::bigint[]) given (key, max) \
      ON CONFLICT (key) DO UPDATE SET max = excluded.max";
@@ -69,12 +63,6 @@ pub(super) const CAPS: &str = "SELECT cap.key, max, used, place \
      FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
      CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = given.key OFFSET 0) cap";
 pub(super) const DEFINED_CAPS: &str = "SELECT key, max, used FROM sm.cap WHERE max IS NOT NULL ORDER BY key";
-pub(super) const TAKE_CAPS: &str = "WITH taken AS ( \
-       UPDATE sm.cap SET used = used + more FROM unnest($1::text[], $2::bigint[]) given (key, more) \
-       WHERE cap.key = given.key AND used::numeric + more <= coalesce(max, 9223372036854775807) \
-       RETURNING 1) SELECT count(*) FROM taken";
-pub(super) const GIVE_CAPS: &str = "UPDATE sm.cap SET used = used - less \
-     FROM unnest($1::text[], $2::bigint[]) given (key, less) WHERE cap.key = given.key";
 
 fn texts<T: AsRef<str>>(names: &[T]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_owned()).collect()
@@ -92,16 +80,6 @@ fn last_of_each<T>(given: &[T], name: impl Fn(&T) -> &str) -> Vec<&T> {
         .filter(|(at, item)| last.get(name(item)) == Some(at))
         .map(|(_, item)| item)
         .collect()
-}
-
-/// A statement on names and by how much each changes. More than any counter can hold is never open, and never
-/// was taken.
-pub(super) fn changes<T: AsRef<str>>(sql: &'static str, changes: &[(T, u64)]) -> Statement {
-    let (names, by): (Vec<String>, Vec<i64>) = changes
-        .iter()
-        .filter_map(|(name, by)| Some((name.as_ref().to_owned(), i64::try_from(*by).ok()?)))
-        .unzip();
-    ask!(sql, names, by)
 }
 
 /// Slots of one pool, by what its tasks are doing.
@@ -220,12 +198,6 @@ impl PoolTx for PostgresBackend<'_> {
         self.read(|db| if names.is_empty() { Ok(Vec::new()) } else { db.pool_stats(names) })
     }
 
-    fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
-        self.tell(News::Tasks, |db| {
-            if pools.is_empty() { Ok(()) } else { db.one(changes(GIVE_SLOTS, pools)).map(|_| ()) }
-        })
-    }
-
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
         self.tell(News::Tasks, |db| {
             if limits.is_empty() {
@@ -253,11 +225,5 @@ impl PoolTx for PostgresBackend<'_> {
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
         self.read(|db| db.one(ask!(DEFINED_CAPS))?.iter().map(limit).collect())
-    }
-
-    fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {
-        self.tell(News::Tasks, |db| {
-            if limits.is_empty() { Ok(()) } else { db.one(changes(GIVE_CAPS, limits)).map(|_| ()) }
-        })
     }
 }

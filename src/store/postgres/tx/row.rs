@@ -10,7 +10,7 @@ use crate::admission::LaneKey;
 use crate::store::sql::records;
 use crate::store::sql::row::out_of_range;
 pub(super) use crate::store::sql::row::{
-    Names, ReadRow, count, instant, map_index, map_index_value, name, number,
+    Names, ReadRow, code, count, instant, map_index, map_index_value, name, number,
 };
 use crate::task::TaskRecord;
 

@@ -44,7 +44,9 @@ pub(super) const CANDIDATES: &str = "SELECT page.lane, rank, logical_date, map_i
        WHERE task.lane = page.lane AND state = 0 \
          AND (rank, logical_date, map_index, no) > (after_rank, after_date, after_index, after_no) \
        ORDER BY rank, logical_date, map_index, no LIMIT page.most) task";
-/// Notes what it granted, if a name is given for that, and then only deletes the note that this one replaces.
+/// Takes slots and counts against limits whether or not there is room; the last column is false if there was
+/// none, or if a pool is unknown. Notes what it granted, if a name is given for that, and then only deletes
+/// the note that this one replaces.
 /// `state + 0`: not to be mistaken for the condition of an index.
 pub(super) const GRANT: &str = concat!(
     "WITH granted AS (UPDATE sm.task SET state = 1, epoch = epoch + 1, attempt = least(attempt + 1, 4294967295), \
@@ -52,8 +54,17 @@ pub(super) const GRANT: &str = concat!(
     row::recorded_at!("$4::bigint"),
     " FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place) \
        WHERE task.no = given.no AND state + 0 = 0 RETURNING task.*, place), \
-     counted AS (UPDATE sm.lane SET ready = ready - less \
-       FROM (SELECT lane, count(*) AS less FROM granted GROUP BY lane) granted WHERE lane.no = granted.lane), \
+     taken AS MATERIALIZED (SELECT sums.*, lane.pool, lane.limits \
+       FROM (SELECT lane, count(*) AS tasks, sum(held_slots) AS slots FROM granted GROUP BY lane) sums \
+       CROSS JOIN LATERAL (SELECT pool, limits FROM sm.lane WHERE lane.no = sums.lane OFFSET 0) lane), \
+     counted AS (UPDATE sm.lane SET ready = ready - taken.tasks FROM taken WHERE lane.no = taken.lane), \
+     asked AS MATERIALIZED (SELECT pool, sum(slots)::bigint AS slots FROM taken GROUP BY pool), \
+     held AS (UPDATE sm.pool SET used = used + asked.slots FROM asked WHERE pool.name = asked.pool \
+       RETURNING pool.slots IS NULL OR used <= pool.slots AS had_room), \
+     charged AS (UPDATE sm.cap SET used = used + carried.tasks \
+       FROM (SELECT carried.key, sum(tasks)::bigint AS tasks FROM taken \
+             CROSS JOIN LATERAL json_array_elements_text(taken.limits::json) carried (key) GROUP BY carried.key) carried \
+       WHERE cap.key = carried.key RETURNING max IS NULL OR used <= max AS had_room), \
      replaced AS (DELETE FROM sm.request WHERE id = $6::text AND $6::text <> $5::text AND EXISTS (SELECT FROM granted)), \
      noted AS (INSERT INTO sm.request (id, at, nos, epochs) \
        SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch ORDER BY place) FROM granted \
@@ -61,7 +72,9 @@ pub(super) const GRANT: &str = concat!(
        ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs) \
      SELECT ",
     row::task_columns!(),
-    ", place FROM granted task CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
+    ", place, (SELECT count(*) FROM asked) = (SELECT count(*) FROM held WHERE had_room) \
+       AND NOT EXISTS (SELECT FROM charged WHERE NOT had_room) \
+     FROM granted task CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
 );
 /// Both kinds of ticks to forget are the earliest ones, up to the same number, so the larger set contains the
 /// other. If what is beyond the number is older than the instant, it is in the first.
@@ -74,6 +87,9 @@ pub(super) const FORGET_REQUESTS: &str = "WITH beyond AS MATERIALIZED ( \
          WHERE (request.at, request.id) <= (beyond.at, beyond.id) ORDER BY at, id LIMIT $2::bigint) request)), \
      gone AS (DELETE FROM sm.request USING old WHERE request.id = old.id) \
      SELECT count(*) FROM old";
+
+/// Where [`GRANT`] returns whether there was room, behind a task's columns and its place.
+const HAD_ROOM: usize = row::AFTER_TASK + 1;
 
 fn lane(db: &mut Db<'_>, row: &Row) -> Outcome<Lane> {
     Ok(Lane::new(LaneNo(row::value(row, 0)?), db.lane(row, 0, 1)?, row::number(row, 4)?))
@@ -168,20 +184,14 @@ impl Db<'_> {
             Some(forget) => (micros(forget.before), clamp(forget.limit), forget.most.map(clamp)),
             None => (i64::MIN, 0, None),
         };
-        let statements: [Statement; 4] = [
+        let statements: [Statement; 2] = [
             ask!(GRANT, nos, batch.holder.as_str(), expires_at, now, request, replaces),
-            pool::changes(pool::TAKE_SLOTS, batch.pools),
-            pool::changes(pool::TAKE_CAPS, batch.limits),
             ask!(FORGET_REQUESTS, before, limit, most),
         ];
-        let [tasks, pools, limits, forgotten] = self.all(statements)?;
+        let [tasks, forgotten] = self.all(statements)?;
         let mut granted = tasks.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<_>>>()?;
         granted.sort_unstable_by_key(|task| place.get(&task.no.0));
-        Ok(Granted {
-            tasks: granted,
-            pools: row::whole(first(&pools)?, 0)?,
-            limits: row::whole(first(&limits)?, 0)?,
-            forgotten: row::whole(first(&forgotten)?, 0)?,
-        })
+        let had_room = tasks.first().map_or(Ok(true), |row| row::value(row, HAD_ROOM))?;
+        Ok(Granted::new(granted, had_room, row::whole(first(&forgotten)?, 0)?))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{SqliteOptions, SqliteStore};
 use crate::error::{Error, Result, StoreErrorKind};
-use crate::id::{Holder, PoolName, RequestId, TaskKey};
+use crate::id::{Holder, RequestId, TaskKey};
 use crate::lease::TaskNo;
 use crate::pool::{PoolSpec, Slots};
 use crate::store::StoreExt;
@@ -27,10 +27,8 @@ fn step(tx: &mut Tx<'_>, round: i64) -> Result<()> {
     let nos = [no];
     let holder = Holder::new("h")?;
     let (now, expires_at) = (from_micros(1), from_micros(2));
-    let (pools, limits) = ([(PoolName::default_pool(), 1)], [(format!("l{round}").as_str().try_into()?, 1)]);
     let request = RequestId::new(format!("tick {round}"))?;
-    let batch =
-        GrantBatch::new(&nos, &holder, now, expires_at).pools(&pools).limits(&limits).request(&request);
+    let batch = GrantBatch::new(&nos, &holder, now, expires_at).request(&request);
     assert!(tx.raw().grant_if_open(&batch)?.is_whole(&batch));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::error::Outcome;
-use super::lane::LaneChanges;
+use super::lane_changes::LaneChanges;
 use super::{Db, row};
 use crate::lease::TaskNo;
 use crate::store::contract::{GrantBatch, Granted};
@@ -20,21 +20,20 @@ pub(super) const GRANT: &str = concat!(
 
 impl Db<'_> {
     pub(super) fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> Outcome<Granted> {
-        let tasks = self.grant_if_ready(batch)?;
-        let pools = self.take_slots_if_open(batch.pools)?;
-        let limits = self.take_limits_if_open(batch.limits)?;
+        let (tasks, had_room) = self.grant_if_ready(batch)?;
         if let Some(request) = batch.request
             && !tasks.is_empty()
         {
             self.note_request(request, batch.replaces, batch.now, &tasks)?;
         }
         let forgotten = batch.forget.map(|forget| self.forget_requests(forget)).transpose()?;
-        Ok(Granted { tasks, pools, limits, forgotten: forgotten.unwrap_or(0) })
+        Ok(Granted::new(tasks, had_room, forgotten.unwrap_or(0)))
     }
 
-    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Outcome<Vec<TaskRecord>> {
+    /// The granted tasks, and whether there was room for all of them.
+    fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Outcome<(Vec<TaskRecord>, bool)> {
         if batch.tasks.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), true));
         }
         let place: HashMap<TaskNo, usize> =
             batch.tasks.iter().enumerate().rev().map(|(at, no)| (*no, at)).collect();
@@ -45,11 +44,15 @@ impl Db<'_> {
         let mut changes = LaneChanges::default();
         let mut granted = Vec::with_capacity(batch.tasks.len());
         while let Some(row) = rows.next()? {
-            changes.ready(row.get(6)?, -1);
-            granted.push(row::task(self, row)?);
+            let (lane, task) = (row.get(6)?, row::task(self, row)?);
+            changes.ready(lane, -1);
+            changes.capacity(lane, task.held_slots.into(), 1);
+            granted.push(task);
         }
+        drop(rows);
+        drop(statement);
         granted.sort_unstable_by_key(|task| place.get(&task.no));
-        changes.write(self)?;
-        Ok(granted)
+        let had_room = changes.write(self)?;
+        Ok((granted, had_room))
     }
 }

@@ -1,6 +1,6 @@
 //! Lanes: known by number, created with the first task that needs one, and their counters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use rusqlite::OptionalExtension;
 
@@ -16,7 +16,6 @@ pub(super) const LANE_NO: &str = "SELECT no FROM sm_lane WHERE pool = ?1 AND slo
 const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits) VALUES (?1, ?2, ?3, ?4)";
 const NAME_CAP: &str =
     "INSERT INTO sm_cap (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
-pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3 WHERE no = ?1";
 pub(super) const DELETE_DESERTED: &str = "DELETE FROM sm_lane WHERE no = ?1 AND tasks = 0 RETURNING limits";
 pub(super) const UNNAME_CAP: &str = "UPDATE sm_cap SET lanes = lanes - 1 WHERE key = ?1";
 pub(super) const DELETE_CAP: &str =
@@ -101,39 +100,5 @@ impl Db<'_> {
             lanes.insert(row.get(0)?, (lane(row)?, row.get(5)?));
         }
         Ok(lanes)
-    }
-}
-
-/// How many tasks came into each lane and became ready in it, less those that left or ceased to be.
-#[derive(Debug, Default)]
-pub(super) struct LaneChanges(HashMap<i64, Change>);
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Change {
-    ready: i64,
-    tasks: i64,
-}
-
-impl LaneChanges {
-    pub(super) fn ready(&mut self, lane: i64, more: i64) {
-        self.0.entry(lane).or_default().ready += more;
-    }
-
-    pub(super) fn tasks(&mut self, lane: i64, more: i64) {
-        self.0.entry(lane).or_default().tasks += more;
-    }
-
-    /// Counts, and deletes the lanes that are left by all.
-    pub(super) fn write(self, db: &Db<'_>) -> Outcome<()> {
-        let mut statement = db.prepare(COUNT)?;
-        for (lane, change) in self.0 {
-            if change != Change::default() {
-                statement.execute((lane, change.ready, change.tasks))?;
-            }
-            if change.tasks < 0 {
-                db.leave_lane(lane)?;
-            }
-        }
-        Ok(())
     }
 }

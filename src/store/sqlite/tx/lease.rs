@@ -1,19 +1,19 @@
 //! What becomes of a task once it was granted.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
 use super::codes::{Code, mask, task_state};
-use super::lane::LaneChanges;
+use super::lane_changes::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::Moved;
-use crate::store::contract::Move;
-use crate::task::{TaskRecord, TaskState};
+use crate::store::contract::{Move, Started};
+use crate::task::{AttemptRuns, TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 
 pub(super) const START: &str = concat!(
@@ -21,15 +21,17 @@ pub(super) const START: &str = concat!(
     row::recorded_at!("?3"),
     ", first_started_at = coalesce(first_started_at, ",
     row::recorded_at!("?3"),
-    ") WHERE no = ?1 AND epoch = ?2 AND state = 1"
+    ") WHERE no = ?1 AND epoch = ?2 AND state = 1 RETURNING attempt_runs"
 );
 pub(super) const RENEW: &str =
     "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
-pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?3, due = ?4, held_slots = ?5, \
-     ready_at = coalesce(max(?4, ?7), ?4, ?7, ready_at), \
-     forgiven = min(forgiven + ?6, 4294967295), lost = coalesce(?11, lost), ended_at = coalesce(?7, ended_at), message = ?8, value = ?9, \
-     finished = ?12, holder = NULL, expires_at = NULL WHERE no = ?1 AND epoch = ?2 AND (?10 >> state) & 1";
-pub(super) const READY_LANE: &str = "SELECT lane FROM sm_task WHERE no = ?1 AND state = 0";
+pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?2, due = ?3, held_slots = ?4, \
+     ready_at = coalesce(max(?3, ?6), ?3, ?6, ready_at), \
+     forgiven = min(forgiven + ?5, 4294967295), lost = coalesce(?9, lost), ended_at = coalesce(?6, ended_at), \
+     message = ?7, value = ?8, finished = ?10, holder = NULL, expires_at = NULL WHERE no = ?1";
+/// What moves of these tasks depend on, and give back.
+pub(super) const STANDINGS: &str = "SELECT no, epoch, state, lane, held_slots FROM sm_task \
+     WHERE no IN (SELECT value FROM json_each(?1))";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",
     row::task_columns!(),
@@ -38,14 +40,38 @@ pub(super) const EXPIRED: &str = concat!(
 pub(super) const NEXT_EXPIRY: &str =
     "SELECT expires_at FROM sm_task WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
 
+/// How the table writes that a task is ready.
+const READY: i64 = 0;
+/// How the table writes that a task is under a lease: queued, running.
+const LEASED: [i64; 2] = [1, 2];
+
+/// Of a task, what a move depends on and gives back.
+struct Standing {
+    epoch: i64,
+    state: i64,
+    lane: i64,
+    held_slots: i64,
+}
+
 /// What an update of one row changed.
 pub(super) fn moved(rows: usize) -> Moved {
     if rows == 0 { Moved::No } else { Moved::Yes }
 }
 
 impl Db<'_> {
-    pub(super) fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> Outcome<Vec<Moved>> {
-        self.touch(START, leases, now)
+    pub(super) fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> Outcome<Vec<Option<Started>>> {
+        let mut statement = self.prepare(START)?;
+        let now = micros(now);
+        let mut start = |lease: &LeaseRef| {
+            let mut rows = statement.query((lease.no.0, lease.epoch, now))?;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            Ok(Some(Started::new(row::code::<AttemptRuns, _>(row, 0)? == AttemptRuns::Record)))
+        };
+        leases.iter().map(&mut start).collect()
     }
 
     pub(super) fn renew_if_leased(
@@ -53,12 +79,8 @@ impl Db<'_> {
         leases: &[LeaseRef],
         expires_at: DateTime<Utc>,
     ) -> Outcome<Vec<Moved>> {
-        self.touch(RENEW, leases, expires_at)
-    }
-
-    fn touch(&self, sql: &'static str, leases: &[LeaseRef], at: DateTime<Utc>) -> Outcome<Vec<Moved>> {
-        let mut statement = self.prepare(sql)?;
-        let at = micros(at);
+        let mut statement = self.prepare(RENEW)?;
+        let at = micros(expires_at);
         leases.iter().map(|lease| Ok(moved(statement.execute((lease.no.0, lease.epoch, at))?))).collect()
     }
 
@@ -70,54 +92,61 @@ impl Db<'_> {
             );
             return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
         }
+        let mut standings = self.standings(moves)?;
         let mut statement = self.prepare(MOVE)?;
         let mut changes = LaneChanges::default();
         let mut answers = Vec::with_capacity(moves.len());
-        let mut done = HashSet::with_capacity(moves.len());
         for change in moves {
             let no = change.task.no.0;
-            if done.contains(&no) {
+            let fits =
+                |was: &&Standing| was.epoch == change.task.epoch && mask(change.from) >> was.state & 1 == 1;
+            if standings.get(&no).filter(fits).is_none() {
                 answers.push(Moved::No);
                 continue;
             }
-            let was_ready =
-                if change.from.contains(TaskState::Scheduled) { self.ready_lane(no)? } else { None };
-            let rows = statement.execute(params![
+            // It leaves the map: of several moves of a task the first counts.
+            let Some(was) = standings.remove(&no) else { continue };
+            let kept = if change.keeps_slots { was.held_slots } else { 0 };
+            statement.execute(params![
                 no,
-                change.task.epoch,
                 task_state(change.to, change.due),
                 change.due.map(micros),
-                change.held_slots,
+                kept,
                 change.forgive,
                 change.ended_at.map(micros),
                 change.message,
                 change.value,
-                mask(change.from),
                 change.lost,
                 change.finished.then(|| change.to.code()),
             ])?;
-            answers.push(moved(rows));
-            if rows == 0 {
-                continue;
-            }
-            done.insert(no);
-            if let Some(lane) = was_ready {
-                changes.ready(lane, -1);
-            }
-            if change.to == TaskState::Scheduled
-                && change.due.is_none()
-                && let Some(lane) = self.ready_lane(no)?
-            {
-                changes.ready(lane, 1);
-            }
+            answers.push(Moved::Yes);
+            let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
+            changes.ready(was.lane, i64::from(is_ready) - i64::from(was.state == READY));
+            changes.capacity(was.lane, kept - was.held_slots, -i64::from(LEASED.contains(&was.state)));
         }
         changes.write(self)?;
         Ok(answers)
     }
 
-    /// The lane of a task that is ready.
-    fn ready_lane(&self, no: i64) -> Outcome<Option<i64>> {
-        Ok(self.prepare(READY_LANE)?.query_row([no], |row| row.get(0)).optional()?)
+    /// What the tasks of these moves are now, by number.
+    fn standings(&self, moves: &[Move]) -> Outcome<HashMap<i64, Standing>> {
+        if moves.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let nos: Vec<i64> = moves.iter().map(|change| change.task.no.0).collect();
+        let mut statement = self.prepare(STANDINGS)?;
+        let mut rows = statement.query([serde_json::to_string(&nos)?])?;
+        let mut standings = HashMap::with_capacity(moves.len());
+        while let Some(row) = rows.next()? {
+            let standing = Standing {
+                epoch: row.get(1)?,
+                state: row.get(2)?,
+                lane: row.get(3)?,
+                held_slots: row.get(4)?,
+            };
+            standings.insert(row.get(0)?, standing);
+        }
+        Ok(standings)
     }
 
     pub(super) fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<Vec<TaskRecord>> {

@@ -6,6 +6,7 @@ mod event;
 mod grant;
 mod insert;
 mod lane;
+mod lane_changes;
 mod lease;
 mod pool;
 mod retention;

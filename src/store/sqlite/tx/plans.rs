@@ -4,7 +4,9 @@ use rusqlite::Connection;
 
 use super::super::prefix::Prefix;
 use super::super::schema::migrate_inside;
-use super::{admission, event, grant, insert, lane, lease, pool, retention, run, sensor, worker};
+use super::{
+    admission, event, grant, insert, lane, lane_changes, lease, pool, retention, run, sensor, worker,
+};
 
 const HOT: &[(&str, &str)] = &[
     ("promote_due", admission::PROMOTE),
@@ -15,7 +17,7 @@ const HOT: &[(&str, &str)] = &[
     ("ready_lanes", lane::READY_LANES),
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
-    ("count tasks of a lane", lane::COUNT),
+    ("count tasks of a lane", lane_changes::COUNT),
     ("delete lane", lane::DELETE_DESERTED),
     ("a limit's lane less", lane::UNNAME_CAP),
     ("delete unused limit", lane::DELETE_CAP),
@@ -31,7 +33,7 @@ const HOT: &[(&str, &str)] = &[
     ("start", lease::START),
     ("renew", lease::RENEW),
     ("move", lease::MOVE),
-    ("ready lane", lease::READY_LANE),
+    ("what moves depend on", lease::STANDINGS),
     ("expired", lease::EXPIRED),
     ("next_expiry", lease::NEXT_EXPIRY),
     ("forgettable", retention::FORGETTABLE),
@@ -42,13 +44,11 @@ const HOT: &[(&str, &str)] = &[
     ("delete pool", pool::DELETE_POOL),
     ("leased slots", pool::LEASED_SLOTS),
     ("sensing slots", pool::SENSING_SLOTS),
-    ("take slots", pool::TAKE_SLOTS),
-    ("give slots", pool::GIVE_SLOTS),
+    ("count slots", lane_changes::COUNT_SLOTS),
     ("limit", pool::CAP),
     ("all_limits", pool::DEFINED_CAPS),
     ("delete limit", pool::UNDEFINE_CAP),
-    ("take limit", pool::TAKE_CAP),
-    ("give limit", pool::GIVE_CAP),
+    ("count leases", lane_changes::COUNT_LEASES),
     ("task of sensor", sensor::TASK),
     ("generation of sensor", sensor::GENERATION),
     ("put sensor", sensor::PUT),

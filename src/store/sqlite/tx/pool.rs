@@ -27,18 +27,12 @@ pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_ta
      WHERE expires_at IS NOT NULL AND state IN (1, 2)";
 pub(super) const SENSING_SLOTS: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_sensing \
      WHERE state = 4 GROUP BY lane";
-pub(super) const TAKE_SLOTS: &str = "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 \
-     AND used <= 9223372036854775807 - ?2 AND (slots IS NULL OR used + ?2 <= slots)";
-pub(super) const GIVE_SLOTS: &str = "UPDATE sm_pool SET used = used - ?2 WHERE name = ?1";
 const PUT_CAP: &str =
     "INSERT INTO sm_cap (key, max) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET max = excluded.max";
 pub(super) const UNDEFINE_CAP: &str = "UPDATE sm_cap SET max = NULL WHERE key = ?1 AND max IS NOT NULL";
 pub(super) const CAP: &str = "SELECT key, max, used FROM sm_cap WHERE key = ?1";
 pub(super) const DEFINED_CAPS: &str =
     "SELECT key, max, used FROM sm_cap INDEXED BY sm_cap_defined WHERE max IS NOT NULL ORDER BY key";
-pub(super) const TAKE_CAP: &str = "UPDATE sm_cap SET used = used + ?2 WHERE key = ?1 \
-     AND used <= 9223372036854775807 - ?2 AND (max IS NULL OR used + ?2 <= max)";
-pub(super) const GIVE_CAP: &str = "UPDATE sm_cap SET used = used - ?2 WHERE key = ?1";
 
 /// Slots of one pool, by what its tasks are doing.
 #[derive(Debug, Default, Clone, Copy)]
@@ -87,14 +81,6 @@ impl Db<'_> {
         keys.into_iter().map(&mut limit).collect()
     }
 
-    pub(super) fn take_slots_if_open(&self, pools: &[(PoolName, u64)]) -> Outcome<usize> {
-        self.count(TAKE_SLOTS, pools.iter().map(|(name, slots)| (name.as_str(), *slots)))
-    }
-
-    pub(super) fn take_limits_if_open(&self, limits: &[(LimitKey, u64)]) -> Outcome<usize> {
-        self.count(TAKE_CAP, limits.iter().map(|(key, tasks)| (key.as_str(), *tasks)))
-    }
-
     fn pool_stats(&mut self, names: &[PoolName]) -> Outcome<Vec<Option<PoolStats>>> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -132,19 +118,6 @@ impl Db<'_> {
         }
         Ok(sums)
     }
-
-    /// Changes counters, and answers how many rows that were.
-    fn count<'k>(&self, sql: &'static str, changes: impl Iterator<Item = (&'k str, u64)>) -> Outcome<usize> {
-        let mut statement = self.prepare(sql)?;
-        let mut changed = 0;
-        for (name, by) in changes {
-            // More than any counter can hold is never open, and never was taken.
-            if let Ok(by) = i64::try_from(by) {
-                changed += statement.execute((name, by))?;
-            }
-        }
-        Ok(changed)
-    }
 }
 
 impl PoolTx for SqliteBackend<'_> {
@@ -178,11 +151,6 @@ impl PoolTx for SqliteBackend<'_> {
         self.read(|db| db.pool_stats(names))
     }
 
-    fn give_slots_back(&mut self, pools: &[(PoolName, u64)]) -> StoreResult<()> {
-        self.write(|db| db.count(GIVE_SLOTS, pools.iter().map(|(name, slots)| (name.as_str(), *slots))))?;
-        Ok(())
-    }
-
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
         self.write(|db| {
             let mut statement = db.prepare(PUT_CAP)?;
@@ -214,10 +182,5 @@ impl PoolTx for SqliteBackend<'_> {
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
         self.read(|db| db.prepare(DEFINED_CAPS)?.query_and_then([], |row| limit(row))?.collect())
-    }
-
-    fn give_limits_back(&mut self, limits: &[(LimitKey, u64)]) -> StoreResult<()> {
-        self.write(|db| db.count(GIVE_CAP, limits.iter().map(|(key, tasks)| (key.as_str(), *tasks))))?;
-        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
-use super::lane::LaneChanges;
+use super::lane_changes::LaneChanges;
 use super::{Db, clamp};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskNo};
@@ -98,6 +98,7 @@ impl Db<'_> {
         {
             self.set_counter("forgotten", last)?;
         }
+        drop((sensor, task));
         changes.write(self)?;
         Ok(ended.len())
     }

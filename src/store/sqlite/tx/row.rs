@@ -6,7 +6,7 @@ use super::super::error::{Fault, Outcome};
 use super::Db;
 use crate::store::sql::records;
 pub(super) use crate::store::sql::row::{
-    Names, ReadRow, count, instant, map_index, map_index_value, name, number,
+    Names, ReadRow, code, count, instant, map_index, map_index_value, name, number,
 };
 use crate::task::TaskRecord;
 

@@ -7,7 +7,7 @@ use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
-use crate::store::contract::{GrantBatch, Granted, Move, Survey, SurveyQuery, TaskTx};
+use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
 use crate::store::{Discrepancy, Inserted, Moved};
 use crate::task::{TaskInsert, TaskRecord};
 
@@ -39,7 +39,11 @@ impl TaskTx for SqliteBackend<'_> {
         self.write(|db| db.grant_if_open(batch))
     }
 
-    fn start_if_queued(&mut self, leases: &[LeaseRef], now: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn start_if_queued(
+        &mut self,
+        leases: &[LeaseRef],
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Option<Started>>> {
         self.write(|db| db.start_if_queued(leases, now))
     }
 

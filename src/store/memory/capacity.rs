@@ -1,0 +1,67 @@
+//! How many slots and leases the tasks of each lane take and give back.
+
+use std::collections::HashMap;
+
+use super::pools::LimitRow;
+use super::state::Write;
+use super::undo::Transaction;
+use crate::admission::LaneNo;
+use crate::id::{LimitKey, PoolName};
+use crate::pool::PoolRecord;
+
+/// A change of what tasks hold: slots of their pool, and leases, which count against their limit keys.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) slots: i64,
+    pub(super) leases: i64,
+}
+
+/// Changes, summed by lane: the tasks of a lane have one pool and one set of limit keys, so that a call costs
+/// a write per lane and not one per task.
+#[derive(Debug, Default)]
+pub(super) struct Uses(HashMap<LaneNo, Use>);
+
+impl Uses {
+    pub(super) fn add(&mut self, lane: Option<LaneNo>, change: Use) {
+        let Some(lane) = lane.filter(|_| change != Use::default()) else { return };
+        let sum = self.0.entry(lane).or_default();
+        sum.slots = sum.slots.saturating_add(change.slots);
+        sum.leases = sum.leases.saturating_add(change.leases);
+    }
+}
+
+impl Transaction<'_> {
+    /// Counts the changes, and returns whether every pool is known, and no pool or limit was raised above its
+    /// size.
+    pub(super) fn count(&mut self, uses: Uses) -> bool {
+        let mut had_room = true;
+        for (lane, change) in uses.0 {
+            let Some(key) = self.state.lanes.key(lane).cloned() else { continue };
+            if change.slots != 0 {
+                had_room &= self.count_slots(&key.pool, change.slots);
+            }
+            if change.leases != 0 {
+                for limit in &key.limits {
+                    had_room &= self.count_leases(limit, change.leases);
+                }
+            }
+        }
+        had_room
+    }
+
+    fn count_slots(&mut self, name: &PoolName, more: i64) -> bool {
+        let Some(pool) = self.state.pools.rows.get(name) else { return false };
+        let used = pool.used.saturating_add(more);
+        let had_room = pool.spec.slots.total().is_none_or(|total| used <= i64::from(total));
+        let pool = PoolRecord::new(pool.spec.clone(), used);
+        self.write(Write::Pool(name.clone(), Some(Box::new(pool))));
+        had_room
+    }
+
+    fn count_leases(&mut self, key: &LimitKey, more: i64) -> bool {
+        let Some(LimitRow { max, used }) = self.state.limits.row(key) else { return false };
+        let used = used.saturating_add(more);
+        self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
+        max.is_none_or(|max| used <= i64::from(max))
+    }
+}

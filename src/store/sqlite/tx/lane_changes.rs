@@ -1,0 +1,90 @@
+//! What a call changes in the counters of lanes, pools and limits, summed so that each row is written once.
+
+use std::collections::HashMap;
+
+use rusqlite::OptionalExtension;
+
+use super::super::error::Outcome;
+use super::Db;
+use crate::id::{LimitKey, PoolName};
+
+pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3 WHERE no = ?1";
+pub(super) const COUNT_SLOTS: &str =
+    "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 RETURNING slots IS NULL OR used <= slots";
+pub(super) const COUNT_LEASES: &str =
+    "UPDATE sm_cap SET used = used + ?2 WHERE key = ?1 RETURNING max IS NULL OR used <= max";
+
+/// What the tasks of each lane became, took and gave back.
+#[derive(Debug, Default)]
+pub(super) struct LaneChanges(HashMap<i64, Change>);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Change {
+    ready: i64,
+    tasks: i64,
+    slots: i64,
+    leases: i64,
+}
+
+impl LaneChanges {
+    /// This many more tasks of the lane are ready.
+    pub(super) fn ready(&mut self, lane: i64, more: i64) {
+        self.0.entry(lane).or_default().ready += more;
+    }
+
+    /// This many more tasks are in the lane.
+    pub(super) fn tasks(&mut self, lane: i64, more: i64) {
+        self.0.entry(lane).or_default().tasks += more;
+    }
+
+    /// Tasks of the lane hold this many more slots of its pool, and leases that count against its limits.
+    pub(super) fn capacity(&mut self, lane: i64, slots: i64, leases: i64) {
+        let change = self.0.entry(lane).or_default();
+        change.slots = change.slots.saturating_add(slots);
+        change.leases += leases;
+    }
+
+    /// Writes the counters, and deletes the lanes that no task is in any more. Returns whether every pool is
+    /// known and no pool or limit was raised above its size.
+    pub(super) fn write(self, db: &mut Db<'_>) -> Outcome<bool> {
+        let had_room = self.write_capacity(db)?;
+        let mut statement = db.prepare(COUNT)?;
+        for (lane, change) in self.0 {
+            if (change.ready, change.tasks) != (0, 0) {
+                statement.execute((lane, change.ready, change.tasks))?;
+            }
+            if change.tasks < 0 {
+                db.leave_lane(lane)?;
+            }
+        }
+        Ok(had_room)
+    }
+
+    fn write_capacity(&self, db: &mut Db<'_>) -> Outcome<bool> {
+        let mut slots: HashMap<PoolName, i64> = HashMap::new();
+        let mut leases: HashMap<LimitKey, i64> = HashMap::new();
+        for (lane, change) in self.0.iter().filter(|(_, change)| (change.slots, change.leases) != (0, 0)) {
+            let key = db.lane(*lane)?;
+            for limit in key.limits.into_iter().filter(|_| change.leases != 0) {
+                *leases.entry(limit).or_default() += change.leases;
+            }
+            let sum = slots.entry(key.pool).or_default();
+            *sum = sum.saturating_add(change.slots);
+        }
+        let pools = slots.iter().filter(|(_, more)| **more != 0).map(|(name, more)| (name.as_str(), *more));
+        let limits = leases.iter().map(|(key, more)| (key.as_str(), *more));
+        // Both, whatever the first returns.
+        let (slots, leases) = (count(db, COUNT_SLOTS, pools)?, count(db, COUNT_LEASES, limits)?);
+        Ok(slots && leases)
+    }
+}
+
+/// Raises counters, and returns whether each row is there and not above its size.
+fn count<'k>(db: &Db<'_>, sql: &'static str, changes: impl Iterator<Item = (&'k str, i64)>) -> Outcome<bool> {
+    let mut statement = db.prepare(sql)?;
+    let mut had_room = true;
+    for (name, more) in changes {
+        had_room &= statement.query_row((name, more), |row| row.get(0)).optional()?.unwrap_or(false);
+    }
+    Ok(had_room)
+}
