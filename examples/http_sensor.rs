@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sensors = [job.sensor(leases[0], settings)?, job.sensor(leases[1], settings)?];
     store.write(|tx| tx.register(now, &sensors))?;
 
-    let options = PokerOptions::default().floor(Duration::from_millis(100));
+    let options = PokerOptions::default().min_interval(Duration::from_millis(100));
     let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?
         .kind(JobDone::kind()?, move |request: &PokeRequest<'_>| job_done(&http, request));
     let (began, mut ended) = (Instant::now(), 0);

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     // The services: one gives slots, one looks whether files are there. A `Reaper` would take back what dead processes held.
     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
-    let options = PokerOptions::default().floor(Duration::from_millis(10));
+    let options = PokerOptions::default().min_interval(Duration::from_millis(10));
     let poker = Poker::new(store.clone(), "poker-1".try_into()?, options)?;
     let mut poker = poker.kind(FileExists::kind()?, file_exists);
 

@@ -113,7 +113,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tasks: Vec<_> = keys.iter().cloned().map(NewTask::new).collect();
     store.write(move |tx| tx.enqueue(SystemClock.now(), &tasks)).await?;
 
-    let (shared, options) = (store.store(), PokerOptions::default().follow(Duration::from_millis(10)));
+    let (shared, options) = (store.store(), PokerOptions::default().refresh_every(Duration::from_millis(10)));
     let admitter = Admitter::new(shared.clone(), "host".try_into()?, Default::default())?;
     let mut admitter = AsyncAdmitter::new(admitter);
     let mut reaper = AsyncService::new(Reaper::new(shared.clone(), Default::default())?);

@@ -201,7 +201,7 @@
 //!     tx.start(now, &[lease])?;
 //!     tx.register(now, &[sensor.clone()]) // its slots are free now
 //! })?;
-//! let options = PokerOptions::default().patience(Duration::from_secs(10));
+//! let options = PokerOptions::default().wait_for_answers(Duration::from_secs(10));
 //! let mut poker = builtin(Poker::new(store.clone(), "poker-1".try_into()?, options)?, store)?;
 //! assert_eq!(poker.tick(now)?.landed, 1);
 //! # Ok::<(), stationmaster::Error>(())
@@ -393,8 +393,8 @@
 //!
 //! # Metrics
 //!
-//! Give services and store an observer; each metric brings its name, help, labels and buckets. More: [`service::observer`](crate::service::observer), which
-//! also names the spans of feature `tracing`, and `examples/prometheus`.
+//! Give services and store an observer; each metric brings its name, help, labels and buckets. More: [`service::metrics`](crate::service::metrics),
+//! [`service::spans`](crate::service::spans) for feature `tracing`, and `examples/prometheus`.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -406,7 +406,7 @@
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::service::Observer;
-//! use stationmaster::service::observer::Metric;
+//! use stationmaster::service::metrics::Metric;
 //!
 //! struct Print;
 //! impl Observer for Print {

@@ -75,9 +75,9 @@
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor and gives its slots back;
 //!    [`service::Poker`] polls for it.
 //! 5. [`service::Reaper`] takes back what dead processes held, and forgets ended tasks if you say after how
-//!    long ([`service::ReaperOptions::keep_ended`]); unless you do, they are kept for ever. So are the events
+//!    long ([`service::ReaperOptions::retain_ended_for`]); unless you do, they are kept for ever. So are the events
 //!    of sensors until they are acknowledged, and with them their tasks, unless you set
-//!    [`service::ReaperOptions::keep_events`].
+//!    [`service::ReaperOptions::retain_events_for`].
 //!
 //! An admitter may be granted any task that is ready in its store. So every process that admits must be able
 //! to run every task, or hand it to one that can; workers that differ (by machine, by tenant) are reached by

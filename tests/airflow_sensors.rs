@@ -115,7 +115,7 @@ fn poker(
     Poker::new(
         store.clone(),
         "poker".try_into().unwrap(),
-        PokerOptions::default().patience(Duration::from_secs(60)),
+        PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
     )
     .unwrap()
     .kind("kind".try_into().unwrap(), poke)
@@ -359,7 +359,7 @@ fn no_s8_other_numbers_of_codes_and_shards_strand_nothing() {
         before.leave().unwrap();
         for (now, codes, shards) in [(100, 7, 3), (200, 1, 1), (300, 10_000, 5)] {
             let numbers = (ShardLimit::new(codes).unwrap(), NonZeroU32::new(shards).unwrap());
-            let options = PokerOptions::default().codes(numbers.0).shards(numbers.1);
+            let options = PokerOptions::default().shard_codes(numbers.0).shards(numbers.1);
             let mut poker = Poker::new(store.clone(), "poker".try_into().unwrap(), options)
                 .unwrap()
                 .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::NotYet);
@@ -378,7 +378,7 @@ fn no_s9_a_worker_that_dies_has_an_heir() {
         let mut heir = Poker::new(
             store.clone(),
             "heir".try_into().unwrap(),
-            PokerOptions::default().patience(Duration::from_secs(60)),
+            PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
         )
         .unwrap()
         .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::Landed(None));

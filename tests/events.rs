@@ -144,7 +144,7 @@ fn a_callback_that_fails_or_panics_holds_up_its_own_task_only() {
         let idle = delivery.tick(at(4)).unwrap();
         assert_eq!((idle.delivered, idle.failed.len(), idle.waiting), (0, 0, 0));
         assert_eq!(idle.next_due, Some(at(5)), "to look for new events");
-        let mut rarely = delivery.follow(Duration::from_secs(60));
+        let mut rarely = delivery.refresh_every(Duration::from_secs(60));
         assert_eq!(rarely.tick(at(5)).unwrap().next_due, Some(at(65)));
     }
 }

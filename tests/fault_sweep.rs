@@ -266,7 +266,7 @@ fn a_reaper() {
         |store| drop(five_tasks(store, 4)),
         |store| {
             let options = ReaperOptions::default().limit(3).grace(Duration::ZERO);
-            Reaper::new(store, options.keep_ended(Duration::from_secs(1))).unwrap()
+            Reaper::new(store, options.retain_ended_for(Duration::from_secs(1))).unwrap()
         },
         |reaper| {
             reaper.tick(at(100))?;
@@ -295,7 +295,7 @@ fn a_poker() {
     let options = PokerOptions::default()
         .shards(std::num::NonZeroU32::new(2).unwrap())
         .lease(Duration::from_secs(600))
-        .patience(Duration::from_secs(60))
+        .wait_for_answers(Duration::from_secs(60))
         .poke_timeout(Duration::from_secs(60));
     let struck = sweep(
         sensing,

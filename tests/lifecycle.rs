@@ -360,7 +360,7 @@ impl Poke for Oracle {
 
 fn poker(store: &Shared, name: &str, oracle: &Oracle) -> Poker {
     let options = PokerOptions::default().shards(NonZeroU32::new(3).unwrap()).lease(secs(30));
-    let options = options.patience(secs(60));
+    let options = options.wait_for_answers(secs(60));
     Poker::new(store.clone(), name.try_into().unwrap(), options)
         .unwrap()
         .kind("file".try_into().unwrap(), oracle.clone())
@@ -445,10 +445,13 @@ fn a_panicking_poke_is_contained() {
     on_every_store(|store| {
         sense(&store, 0, &["t"], "/a", waits(10, 25));
         let poke = |_: &PokeRequest<'_>| -> Poked { std::panic::panic_any("out of cheese") };
-        let mut poker =
-            Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default().patience(secs(60)))
-                .unwrap()
-                .kind("file".try_into().unwrap(), poke);
+        let mut poker = Poker::new(
+            store.clone(),
+            "p".try_into().unwrap(),
+            PokerOptions::default().wait_for_answers(secs(60)),
+        )
+        .unwrap()
+        .kind("file".try_into().unwrap(), poke);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.unreachable, report.sensors), (1, 1, 1));
     });
@@ -680,7 +683,7 @@ fn old_ended_tasks_are_forgotten_when_asked_for() {
         put(&store, 1, &[NewTask::new(key("open"))]);
         let mut keeps = Reaper::new(store.clone(), at_once()).unwrap();
         assert_eq!(keeps.tick(at(1_000_000)).unwrap().forgotten, 0);
-        let mut forgets = Reaper::new(store.clone(), at_once().keep_ended(secs(60))).unwrap();
+        let mut forgets = Reaper::new(store.clone(), at_once().retain_ended_for(secs(60))).unwrap();
         assert_eq!(forgets.tick(at(61)).unwrap().forgotten, 0);
         assert_eq!(forgets.tick(at(62)).unwrap().forgotten, 1);
         assert_eq!(task(&store, "open").state, TaskState::Scheduled);

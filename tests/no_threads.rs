@@ -51,7 +51,7 @@ fn stores(folder: &std::path::Path) -> Vec<Arc<dyn Store>> {
 }
 
 fn poker(store: &Arc<dyn Store>) -> Poker {
-    let options = PokerOptions::default().threads(3).patience(Duration::from_secs(120));
+    let options = PokerOptions::default().threads(3).wait_for_answers(Duration::from_secs(120));
     let poke = |_: &PokeRequest<'_>| Poked::NotYet;
     Poker::new(store.clone(), "p".try_into().unwrap(), options)
         .unwrap()
@@ -104,7 +104,7 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
         let mut admitter =
             Admitter::new(store.clone(), "a".try_into().unwrap(), AdmitterOptions::default()).unwrap();
         let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
-        let mut delivery = Delivery::new(store.clone(), 9, |_: &SensorEvent| Ok(())).follow(HOUR);
+        let mut delivery = Delivery::new(store.clone(), 9, |_: &SensorEvent| Ok(())).refresh_every(HOUR);
         let mut idle = poker(&store);
         admitter.tick(at(0)).unwrap();
         reaper.tick(at(0)).unwrap();
@@ -129,7 +129,7 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
         assert!(ends_when_stopped(admitter));
         assert!(ends_when_stopped(reaper));
         assert!(ends_when_stopped(delivery));
-        let slow = PokerOptions::default().follow(HOUR).lease(HOUR * 24);
+        let slow = PokerOptions::default().refresh_every(HOUR).lease(HOUR * 24);
         let sleeper = Poker::new(store.clone(), "s".try_into().unwrap(), slow).unwrap();
         assert!(ends_when_stopped(sleeper));
         assert_eq!(threads(), before);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use exposition::parse;
 use registry::Registry;
-use stationmaster::service::observer::{Observer, metrics};
+use stationmaster::service::{Observer, metrics};
 
 #[test]
 fn every_metric_is_described_before_it_has_a_value() {

@@ -268,7 +268,7 @@ fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
     let mut poker = Poker::new(
         store.clone(),
         "p".try_into().unwrap(),
-        PokerOptions::default().patience(Duration::from_secs(60)),
+        PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
     )
     .unwrap()
     .kind("kind".try_into().unwrap(), poke);

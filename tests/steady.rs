@@ -124,7 +124,8 @@ fn a_steady_load_does_not_grow_its_file() {
     store.write(|tx| tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])).unwrap();
     let options = AdmitterOptions::default().budget(ROUND);
     let mut admitter = Admitter::new(store.clone(), "host".try_into().unwrap(), options).unwrap();
-    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default().keep_ended(load.keep)).unwrap();
+    let mut reaper =
+        Reaper::new(store.clone(), ReaperOptions::default().retain_ended_for(load.keep)).unwrap();
 
     let began = Instant::now();
     let mut now = from_micros(1_767_225_600_000_000);

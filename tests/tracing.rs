@@ -1,4 +1,4 @@
-//! With feature `tracing` the services' edges have the spans and events that `service::observer::spans` describes.
+//! With feature `tracing` the services' edges have the spans and events that `service::spans` describes.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -215,7 +215,7 @@ fn pokes_events_and_transactions() {
         tracing::info!(target: "host", sensors = request.sensors, "looking");
         Poked::Landed(None)
     };
-    let options = PokerOptions::default().patience(Duration::from_secs(60));
+    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
     let poker = Poker::new(store.clone(), "poker-1".try_into().unwrap(), options).unwrap();
     poker.kind("file".try_into().unwrap(), poke).tick(at(0)).unwrap();
     Delivery::new(store.clone(), 9, |event| match event.task.task.as_str() {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Where to read on: `workflow` is the file's shape, `graph` what follows from what, `run` the transaction that ends a
-//! task and enqueues the next, `scheduler` one step of the loop, `worker` and `child` how commands run, `sensors` how
-//! tasks wait, `session` how all of it is put together.
+//! task and enqueues the next, `scheduler` one step of the loop, `worker` and `child` how commands run, `sensors` and
+//! `kinds` how tasks wait, `session` how all of it is put together.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;
@@ -18,6 +18,7 @@ mod cli;
 mod database;
 mod graph;
 mod held;
+mod kinds;
 mod report;
 mod run;
 mod scheduler;

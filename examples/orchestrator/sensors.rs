@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use stationmaster::sensor::{NewSensor, OnMissed, Settings};
-use stationmaster::service::kinds::{CommandSucceeds, Condition, FileExists, TcpAccepts, TimeReached};
+use stationmaster::service::kinds::{Condition, FileExists, TimeReached};
 use stationmaster::{Error, LeaseRef, Result, time};
 
+use crate::kinds::{CommandSucceeds, TcpAccepts};
 use crate::run::Run;
 use crate::workflow::{Task, WaitFor};
 

@@ -17,6 +17,7 @@ use stationmaster::service::{
 use stationmaster::store::{Store, StoreExt};
 
 use crate::held::Held;
+use crate::kinds;
 use crate::run::Run;
 use crate::scheduler::{LEASE, Peaks, Scheduler};
 use crate::screen::Screen;
@@ -52,9 +53,10 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
     let (queue, tasks) = mpsc::channel();
     let tasks = Mutex::new(tasks);
 
-    let options = PokerOptions::default().lease(LEASE).floor(Duration::from_millis(100));
+    let options = PokerOptions::default().lease(LEASE).min_interval(Duration::from_millis(100));
     let poker = Poker::new(Arc::clone(store), holder.clone(), options)?;
-    let mut poker = builtin(poker, Arc::clone(store))?.log(run.places.logs.clone());
+    let poker = kinds::teach(builtin(poker, Arc::clone(store))?)?;
+    let mut poker = poker.log(run.places.logs.clone());
     let team = Workers {
         store: store.as_ref(),
         run,
@@ -91,9 +93,9 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         poking.stop();
         end
     });
-    let lost = run.places.logs.failures();
-    if let Some(last) = lost.last {
-        screen.line("trouble", format_args!("{} lines of sensors' logs were lost; {last}", lost.count));
+    let logs = &run.places.logs;
+    if let Some(last) = logs.last_failure() {
+        screen.line("trouble", format_args!("{} lines of sensors' logs were lost; {last}", logs.failures()));
     }
     screen.close();
     // The last task may have ended while we stopped.

@@ -19,9 +19,8 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::Finish;
 use stationmaster::sensor::{NewSensor, Poked, Settings};
-use stationmaster::service::observer::{self, Observer};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, ObservedStore, PokeRequest, Poker, PokerOptions, Service,
+    Admitter, AdmitterOptions, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Service, metrics,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::{NewTask, TaskKey};
@@ -74,7 +73,7 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
         .enumerate()
         .map(|(n, lease)| if n == 3 { Finish::failed(*lease, "no route") } else { Finish::success(*lease) })
         .collect();
-    observer::finished(&*observer, &store.write(|tx| tx.finish(now, &ends))?);
+    metrics::finished(&*observer, &store.write(|tx| tx.finish(now, &ends))?);
 
     // Prometheus takes any text as a label, also this name of a kind.
     let kind: stationmaster::id::SensorKind = "a \"file\"\\\n".try_into()?;
@@ -82,8 +81,9 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
     let sensor = |lease: &_| NewSensor::new(*lease, kind.clone(), context.clone(), settings);
     let sensors: Vec<NewSensor> = leases[4..].iter().map(sensor).collect();
-    observer::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
-    let poker = Poker::new(store, "poker-1".try_into()?, PokerOptions::default().patience(Duration::MAX))?;
+    metrics::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
+    let poker =
+        Poker::new(store, "poker-1".try_into()?, PokerOptions::default().wait_for_answers(Duration::MAX))?;
     let landed = |_: &PokeRequest<'_>| Poked::Landed(None);
     poker.kind(kind.clone(), landed).observed_by(observer).tick(now)?;
     Ok(())

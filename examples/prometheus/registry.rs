@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::sync::Mutex;
 
-use stationmaster::service::observer::{Metric, MetricKind, Observer, metrics};
+use stationmaster::service::Observer;
+use stationmaster::service::metrics::{self, Metric, MetricKind};
 
 /// Values by metric name, then by the text of the labels. One lock: services call it a few times a tick.
 #[derive(Default)]

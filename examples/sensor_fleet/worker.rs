@@ -103,8 +103,9 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
 
     let store = Arc::new(Counted { store: fleet::open(&orders.path)?, writes: AtomicUsize::new(0) });
     let options = &orders.options;
-    let floor = options.interval.min(Duration::from_secs(1));
-    let settings = PokerOptions::default().lease(options.lease).threads(options.threads).floor(floor);
+    let min_interval = options.interval.min(Duration::from_secs(1));
+    let settings =
+        PokerOptions::default().lease(options.lease).threads(options.threads).min_interval(min_interval);
     let (lines, own) = (Lines::default(), options.clone());
     let into = Arc::clone(&lines);
     let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?, settings)?

@@ -8,8 +8,8 @@
 //! and crashes.
 //!
 //! Only a [`Poker`](crate::service::Poker) looks at the machine's clock, because it waits for the host's
-//! pokes: how long a tick waits (`patience`), how long a poke may take (`poke_timeout`, also that of a
-//! sensor's settings), and, within its `lease`, until when pokes may begin. Make these much longer than the
+//! pokes: how long a tick waits (`wait_for_answers`), how long a poke may take (`poke_timeout`, also that of
+//! a sensor's settings), and, within its `lease`, until when pokes may begin. Make these much longer than the
 //! test takes, and each tick takes up the answers to all its pokes, on a busy machine, too. With pokes that
 //! answer by [`PokeRequest::now`](crate::service::PokeRequest::now) and the context, what a tick does then
 //! follows from its instant. (With more than one thread the order in which a
@@ -28,7 +28,7 @@
 //!
 //! let hours = |n: u64| Duration::from_secs(n * 3600);
 //! let (clock, store) = (ManualClock::new(from_micros(0)), Arc::new(MemoryStore::new()));
-//! let options = PokerOptions::default().patience(hours(1)).poke_timeout(hours(1)).lease(hours(12));
+//! let options = PokerOptions::default().wait_for_answers(hours(1)).poke_timeout(hours(1)).lease(hours(12));
 //! let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?.kind(TimeReached::kind()?, time_reached);
 //! let mut admitter = Admitter::new(store.clone(), "worker".try_into()?, AdmitterOptions::default())?;
 //!

@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 
+use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
 use crate::id::{Holder, IdError, RequestId, TaskKey};
 
@@ -189,6 +190,12 @@ pub enum Invalid {
         /// The most that are taken.
         cap: usize,
     },
+    /// The path template of a log is refused.
+    #[error("{why}")]
+    Template {
+        /// What is wrong with it, and what to give instead.
+        why: String,
+    },
     /// The name of a database schema is not a plain identifier.
     #[error(
         "schema {schema:?} is refused: use 1 to 63 of a-z, 0-9 and _, beginning with a letter, not with pg_"
@@ -267,11 +274,9 @@ impl StoreError {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same with the driver's error behind it.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
-        self
+    setters! {
+        /// The same with the driver's error behind it.
+        with_source(source: impl Into<Box<dyn StdError + Send + Sync>>) { source = Some(source.into()) }
     }
 
     /// A conditional write found another state than the one it was decided on.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::base::setters;
+
 /// The longest name, in bytes of UTF-8.
 pub const MAX_BYTES: usize = 512;
 
@@ -239,11 +241,9 @@ impl TaskKey {
         Self { namespace, workflow, run, task, map_index }
     }
 
-    /// The same task, fanned out, at this index.
-    #[must_use]
-    pub fn mapped(mut self, map_index: u32) -> Self {
-        self.map_index = Some(map_index);
-        self
+    setters! {
+        /// The same task, fanned out, at this index.
+        mapped(map_index: u32) { map_index = Some(map_index) }
     }
 }
 

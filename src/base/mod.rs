@@ -4,4 +4,7 @@ pub mod bounds;
 pub mod clock;
 pub mod error;
 pub mod id;
+mod setters;
 pub mod time;
+
+pub(crate) use setters::setters;

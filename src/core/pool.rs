@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::setters;
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
 use crate::id::PoolName;
@@ -142,18 +143,11 @@ impl PoolSpec {
         Ok(Self { name: PoolName::new(name)?, slots, description, deferred })
     }
 
-    /// Sets the description.
-    #[must_use]
-    pub fn described(mut self, description: impl Into<String>) -> Self {
-        self.description = description.into();
-        self
-    }
-
-    /// Sets whether sensing tasks keep their slots.
-    #[must_use]
-    pub fn deferred(mut self, deferred: Deferred) -> Self {
-        self.deferred = deferred;
-        self
+    setters! {
+        /// Sets the description.
+        described(description: impl Into<String>) { description = description.into() }
+        /// Sets whether sensing tasks keep their slots.
+        deferred: Deferred;
     }
 }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::{Ageing, LaneKey, OrderKey};
 use crate::backoff::RetryPolicy;
+use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
 use crate::id::{LimitKey, PoolName, TaskKey};
@@ -200,74 +201,27 @@ impl NewTask {
         }
     }
 
-    /// Sets the pool.
-    #[must_use]
-    pub fn pool(mut self, pool: PoolName) -> Self {
-        self.pool = pool;
-        self
-    }
-
-    /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued.
-    #[must_use]
-    pub fn pool_slots(mut self, slots: u32) -> Self {
-        self.pool_slots = slots;
-        self
-    }
-
-    /// Sets the priority; larger goes first.
-    #[must_use]
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Sets the date the run is for.
-    #[must_use]
-    pub fn logical_date(mut self, at: DateTime<Utc>) -> Self {
-        self.logical_date = Some(at);
-        self
-    }
-
-    /// Keeps the task out of admission until this instant.
-    #[must_use]
-    pub fn not_before(mut self, at: DateTime<Utc>) -> Self {
-        self.not_before = Some(at);
-        self
-    }
-
-    /// Adds a limit key that it counts against.
-    #[must_use]
-    pub fn limit(mut self, key: LimitKey) -> Self {
-        self.limits.push(key);
-        self
-    }
-
-    /// Sets the retry policy.
-    #[must_use]
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.retry = policy;
-        self
-    }
-
-    /// Sets what becomes of it when its lease expires.
-    #[must_use]
-    pub fn lease_loss(mut self, loss: LeaseLoss) -> Self {
-        self.lease_loss = loss;
-        self
-    }
-
-    /// Sets whether its attempts are written to the active-run index.
-    #[must_use]
-    pub fn attempt_runs(mut self, runs: AttemptRuns) -> Self {
-        self.attempt_runs = runs;
-        self
-    }
-
-    /// Sets the host's own text, at most [`MAX_TEXT_BYTES`].
-    #[must_use]
-    pub fn payload(mut self, payload: impl Into<String>) -> Self {
-        self.payload = payload.into();
-        self
+    setters! {
+        /// Sets the pool.
+        pool: PoolName;
+        /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued.
+        pool_slots: u32;
+        /// Sets the priority; larger goes first.
+        priority: i32;
+        /// Sets the date the run is for.
+        logical_date: Some(DateTime<Utc>);
+        /// Keeps the task out of admission until this instant.
+        not_before: Some(DateTime<Utc>);
+        /// Adds a limit key that it counts against.
+        limit(key: LimitKey) { limits.push(key) }
+        /// Sets the retry policy.
+        retry: RetryPolicy;
+        /// Sets what becomes of it when its lease expires.
+        lease_loss: LeaseLoss;
+        /// Sets whether its attempts are written to the active-run index.
+        attempt_runs: AttemptRuns;
+        /// Sets the host's own text, at most [`MAX_TEXT_BYTES`].
+        payload(payload: impl Into<String>) { payload = payload.into() }
     }
 
     /// The row to be stored, with instants truncated to the microsecond.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::driver::{Report, Service};
 use super::incarnation;
-use super::observer::{Observer, Tick, Watch};
-use super::run::{Report, Service};
-use crate::admission::Policy;
+use super::observer::metrics::{ADMISSION_CONFLICTS, DEFERRED, GRANTED, PROMOTED, WAIT_SECONDS};
+use super::observer::{Emitter, Observer, Reported, Tick, spans};
+use crate::admission::{Policy, ReasonKind};
+use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
 use crate::ops::{Admission, AdmitOrder, Finish};
@@ -45,32 +47,15 @@ impl Default for AdmitterOptions {
 }
 
 impl AdmitterOptions {
-    /// Sets the most tasks one tick admits.
-    #[must_use]
-    pub fn budget(mut self, tasks: usize) -> Self {
-        self.budget = tasks;
-        self
-    }
-
-    /// Sets how long the store remembers what a tick granted, if no later one of its admitter follows it.
-    #[must_use]
-    pub fn remember(mut self, length: Duration) -> Self {
-        self.remember = length;
-        self
-    }
-
-    /// Sets how long leases hold.
-    #[must_use]
-    pub fn lease(mut self, length: Duration) -> Self {
-        self.lease = length;
-        self
-    }
-
-    /// Sets what becomes of tasks that do not fit.
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
+    setters! {
+        /// Sets the most tasks one tick admits.
+        budget: usize;
+        /// Sets how long the store remembers what a tick granted, if no later one of its admitter follows it.
+        remember: Duration;
+        /// Sets how long leases hold.
+        lease: Duration;
+        /// Sets what becomes of tasks that do not fit.
+        policy: Policy;
     }
 }
 
@@ -107,7 +92,7 @@ pub struct Admitter {
     store: Arc<dyn Store>,
     holder: Holder,
     options: AdmitterOptions,
-    watch: Watch,
+    emitter: Emitter,
     /// Random: tells it from others of its name, wherever they run.
     incarnation: u64,
     ticks: u64,
@@ -126,14 +111,12 @@ impl Admitter {
             return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
         }
         let incarnation = incarnation::draw();
-        Ok(Self { store, holder, options, watch: Watch::default(), incarnation, ticks: 0, last: None })
+        Ok(Self { store, holder, options, emitter: Emitter::default(), incarnation, ticks: 0, last: None })
     }
 
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
-        self
+    setters! {
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
     /// Admits at most `free` tasks, and at most as many as the options say: the free places of the executor.
@@ -147,9 +130,11 @@ impl Admitter {
     pub fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
         let now = time::truncate(now);
         let budget = self.options.budget.min(free);
-        let (tick, mut runs) = (Tick::admitter(&self.holder, budget), 0);
+        let (tick, mut runs) = (Tick::begin("admitter", spans::admit(&self.holder, budget)), 0);
         let answer = self.admit_within(budget, now, &mut runs);
-        self.watch.admitted(tick, now, runs.saturating_sub(1), &answer);
+        let conflicts = runs.saturating_sub(1);
+        let report = Admitted { admission: answer.as_ref().ok(), now, conflicts };
+        self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
         answer
     }
 
@@ -182,7 +167,8 @@ impl Admitter {
         // In a transaction that writes: it waits for the commit that may still be under way.
         let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
         if !matches!(&survey, Ok(survey) if survey.granted.is_none()) {
-            // Noted for certain, or perhaps. If it was not, the row of the tick before it is left to be forgotten by age.
+            // Noted for certain, or perhaps. If it was not, the row of the tick before it is left to be
+            // forgotten by age.
             self.last = Some(order.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
@@ -231,6 +217,44 @@ impl Service for Admitter {
 impl Report for Admission {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+/// An admission, with what its numbers need besides.
+struct Admitted<'a> {
+    /// `None` if it failed.
+    admission: Option<&'a Admission>,
+    now: DateTime<Utc>,
+    /// How often it was decided again because another writer came between.
+    conflicts: usize,
+}
+
+impl Reported for Admitted<'_> {
+    fn emit(&self, to: &Emitter) {
+        to.counter(&ADMISSION_CONFLICTS, &[], self.conflicts);
+        let Some(Admission { granted, deferrals, promoted, .. }) = self.admission else { return };
+        to.counter(&GRANTED, &[], granted.len());
+        to.counter(&PROMOTED, &[], *promoted);
+        for task in granted {
+            to.seconds(&WAIT_SECONDS, &[], time::since(self.now, task.ready_at));
+        }
+        for kind in ReasonKind::ALL {
+            let of_kind = deferrals.iter().filter(|deferral| deferral.reason.kind() == kind);
+            to.gauge(&DEFERRED, &[("reason", kind.as_str())], of_kind.map(|deferral| deferral.tasks).sum());
+        }
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let Some(Admission { granted, deferrals, promoted, .. }) = self.admission else { return };
+        tracing::debug!(target: "stationmaster::admitter",
+            granted = granted.len(), promoted, deferred = deferrals.iter().map(|deferral| deferral.tasks).sum::<u64>(),
+            conflicts = self.conflicts, took_s, "admitted");
+        for task in granted {
+            tracing::trace!(target: "stationmaster::admitter",
+                task = %task.key, attempt = task.attempt, epoch = task.epoch,
+                waited_s = time::since(self.now, task.ready_at).as_secs_f64(), "granted");
+        }
     }
 }
 
@@ -289,8 +313,8 @@ mod tests {
         let store = Arc::new(Fickle { inner: MemoryStore::new(), ends: Mutex::default() });
         let mut admitter =
             Admitter::new(store.clone(), Holder::new("h").unwrap(), AdmitterOptions::default()).unwrap();
-        // Whether the tick has something to grant, what becomes of its transactions, and how many of the requests so far the
-        // store remembers afterwards.
+        // Whether the tick has something to grant, what becomes of its transactions, and how many of the
+        // requests so far the store remembers afterwards.
         let ticks: [(bool, &[End], usize); 10] = [
             (true, &[], 1),
             (true, &[], 1),

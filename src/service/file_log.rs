@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use siphasher::sip::SipHasher24;
 
 use super::poker::PokeLog;
+use crate::error::Invalid;
 use crate::id::TaskKey;
 use crate::sensor::{Poked, SensorRecord};
 
@@ -58,17 +59,15 @@ const LONGEST_TEXT: usize = 2_048;
 pub struct FileLog {
     root: PathBuf,
     parts: Vec<Vec<Piece>>,
-    failures: Arc<Mutex<LogFailures>>,
+    failures: Arc<Mutex<Failures>>,
 }
 
-/// How often a [`FileLog`] could not be written.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LogFailures {
-    /// Lines that were lost.
-    pub count: u64,
+/// The lines that were lost.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
     /// The path and the error of the last one.
-    pub last: Option<String>,
+    last: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,37 +81,6 @@ enum Piece {
     Attempt,
 }
 
-/// A path template was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TemplateError {
-    /// A part is empty, `.` or `..`, or has a character that a path should not have.
-    #[error(
-        "part {part:?} of the template is refused: give a relative path without empty parts, `.`, `..`, `\\` and NUL"
-    )]
-    Part {
-        /// The part.
-        part: String,
-    },
-    /// The file's name has `{map_index}`, which tasks that are not mapped do not have.
-    #[error(
-        "{part:?} names the file, so it cannot have {{map_index}}, which most tasks lack: give that a part of its own \
-         before it, say {{task}}/map_index={{map_index}}/attempt={{attempt}}.log"
-    )]
-    MapIndexOfFile {
-        /// The part.
-        part: String,
-    },
-    /// Braces hold no known name, or do not close.
-    #[error(
-        "{{{name}}} is no placeholder: use {{namespace}}, {{workflow}}, {{run}}, {{task}}, {{map_index}} or {{attempt}}"
-    )]
-    Placeholder {
-        /// What stands in the braces.
-        name: String,
-    },
-}
-
 impl FileLog {
     /// Airflow's paths (since 2.3).
     pub const AIRFLOW: &str =
@@ -122,13 +90,16 @@ impl FileLog {
     ///
     /// # Errors
     ///
-    /// [`TemplateError`] if the template could lead outside the root, names what is not known, or does not
-    /// name a file for tasks that are not mapped.
-    pub fn new(root: impl Into<PathBuf>, template: &str) -> Result<Self, TemplateError> {
+    /// [`Invalid::Template`] if the template could lead outside the root, names what is not known, or does
+    /// not name a file for tasks that are not mapped.
+    pub fn new(root: impl Into<PathBuf>, template: &str) -> Result<Self, Invalid> {
         let parts = template.split('/').map(pieces).collect::<Result<Vec<_>, _>>()?;
         if parts.last().is_some_and(|file| file.contains(&Piece::MapIndex)) {
             let part = template.rsplit('/').next().unwrap_or_default().to_owned();
-            return Err(TemplateError::MapIndexOfFile { part });
+            return Err(refused(format!(
+                "{part:?} names the file, so it cannot have {{map_index}}, which most tasks lack: give that a part of its \
+                 own before it, say {{task}}/map_index={{map_index}}/attempt={{attempt}}.log"
+            )));
         }
         Ok(Self { root: root.into(), parts, failures: Arc::default() })
     }
@@ -146,9 +117,14 @@ impl FileLog {
         path
     }
 
-    /// How often a line could not be written so far.
-    pub fn failures(&self) -> LogFailures {
-        self.failures.lock().clone()
+    /// Returns how many lines were lost because they could not be written.
+    pub fn failures(&self) -> u64 {
+        self.failures.lock().count
+    }
+
+    /// Returns the path and the error of the last line that was lost.
+    pub fn last_failure(&self) -> Option<String> {
+        self.failures.lock().last.clone()
     }
 }
 
@@ -166,16 +142,18 @@ impl Piece {
     }
 }
 
-fn pieces(part: &str) -> Result<Vec<Piece>, TemplateError> {
-    let refused = |c: char| c == '\\' || c.is_control();
-    if matches!(part, "" | "." | "..") || part.contains(refused) || (cfg!(windows) && part.contains(':')) {
-        return Err(TemplateError::Part { part: part.to_owned() });
+fn pieces(part: &str) -> Result<Vec<Piece>, Invalid> {
+    let odd = |c: char| c == '\\' || c.is_control();
+    if matches!(part, "" | "." | "..") || part.contains(odd) || (cfg!(windows) && part.contains(':')) {
+        return Err(refused(format!(
+            "part {part:?} of the template is refused: give a relative path without empty parts, `.`, `..`, `\\` and NUL"
+        )));
     }
     let mut pieces = Vec::new();
     let mut rest = part;
     while let Some((text, after)) = rest.split_once('{') {
         let Some((name, after)) = after.split_once('}') else {
-            return Err(TemplateError::Placeholder { name: after.to_owned() });
+            return Err(no_placeholder(after));
         };
         if !text.is_empty() {
             pieces.push(Piece::Text(text.to_owned()));
@@ -187,7 +165,7 @@ fn pieces(part: &str) -> Result<Vec<Piece>, TemplateError> {
             "task" => Piece::Task,
             "map_index" => Piece::MapIndex,
             "attempt" => Piece::Attempt,
-            _ => return Err(TemplateError::Placeholder { name: name.to_owned() }),
+            _ => return Err(no_placeholder(name)),
         });
         rest = after;
     }
@@ -195,6 +173,17 @@ fn pieces(part: &str) -> Result<Vec<Piece>, TemplateError> {
         pieces.push(Piece::Text(rest.to_owned()));
     }
     Ok(pieces)
+}
+
+fn refused(why: String) -> Invalid {
+    Invalid::Template { why }
+}
+
+/// Refuses braces that hold no known name, or do not close.
+fn no_placeholder(name: &str) -> Invalid {
+    refused(format!(
+        "{{{name}}} is no placeholder: use {{namespace}}, {{workflow}}, {{run}}, {{task}}, {{map_index}} or {{attempt}}"
+    ))
 }
 
 /// The name with everything escaped that could mean something to a file system.
@@ -305,20 +294,21 @@ mod tests {
 
     #[test]
     fn templates_that_could_lead_astray_are_refused() {
+        let refusal = |template: &str| FileLog::new("root", template).unwrap_err().to_string();
         for template in ["", "/etc/{task}", "a//b", "../{task}", "{task}/..", "./a", "a/", "a\\b", "a\0b"] {
-            let refused = FileLog::new("root", template);
-            assert!(matches!(refused, Err(TemplateError::Part { .. })), "{template:?}: {refused:?}");
-        }
-        for template in ["{map_index}", "{task}-{map_index}.log", "{workflow}/{map_index}.log"] {
-            let refused = FileLog::new("root", template);
+            let why = refusal(template);
             assert!(
-                matches!(refused, Err(TemplateError::MapIndexOfFile { .. })),
-                "{template:?}: {refused:?}"
+                why.starts_with("part ") && why.contains("of the template is refused"),
+                "{template:?}: {why}"
             );
         }
+        for template in ["{map_index}", "{task}-{map_index}.log", "{workflow}/{map_index}.log"] {
+            let why = refusal(template);
+            assert!(why.contains(" names the file, so it cannot have {map_index}"), "{template:?}: {why}");
+        }
         for template in ["{try}", "{task", "{}", "{{task}}", "{Task}"] {
-            let refused = FileLog::new("root", template);
-            assert!(matches!(refused, Err(TemplateError::Placeholder { .. })), "{template:?}: {refused:?}");
+            let why = refusal(template);
+            assert!(why.contains("} is no placeholder: use {namespace}"), "{template:?}: {why}");
         }
     }
 

@@ -15,33 +15,29 @@
 //! Programs on a tokio runtime find all of it awaited in the module `tokio` (feature `tokio`).
 //!
 //! What a host does with a task in between (start, renew, finish, register as a sensor) are the verbs in
-//! [`crate::ops`]. Numbers for its metrics come from [`observer`].
+//! [`crate::ops`]. Numbers for its metrics reach an [`Observer`]: see
+//! [`metrics`].
 
 mod admitter;
-mod config;
+mod driver;
 mod events;
 mod file_log;
 mod incarnation;
 pub mod kinds;
-pub mod observer;
-mod poker;
+mod observer;
+pub(crate) mod poker;
 mod reaper;
 mod retention;
-mod run;
 mod waking;
 mod woken;
 
 pub use admitter::{Admitter, AdmitterOptions};
+#[cfg(feature = "tokio")]
+pub(crate) use driver::pause;
+pub use driver::{LoopHandle, Report, Service, run_blocking};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
-pub use file_log::{FileLog, LogFailures, TemplateError};
-pub use observer::{ObservedStore, Observer};
-#[cfg(feature = "tokio")]
-pub use poker::OwnedPokeRequest;
-#[cfg(feature = "tokio")]
-pub(crate) use poker::{AsyncProbe, BoxFuture};
+pub use file_log::FileLog;
+pub use observer::{ObservedStore, Observer, metrics, spans};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
 pub use reaper::{ReapReport, Reaper, ReaperOptions};
-#[cfg(feature = "tokio")]
-pub(crate) use run::pause;
-pub use run::{LoopHandle, Report, Service, Wakes, run_blocking};
 pub use waking::WakingStore;

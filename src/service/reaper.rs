@@ -5,9 +5,13 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-use super::observer::{Observer, Tick, Watch};
+use super::driver::{Report, Service};
+use super::observer::metrics::{EVENTS_FORGOTTEN, FORGOTTEN, KEPT_BY_EVENTS, REAPED};
+#[cfg(feature = "tracing")]
+use super::observer::spans::debug_or_warn;
+use super::observer::{Emitter, Observer, Reported, Tick, became, spans};
 use super::retention::{Forgotten, forget};
-use super::run::{Report, Service};
+use crate::base::setters;
 use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
@@ -26,58 +30,43 @@ pub struct ReaperOptions {
     /// How long holders may still renew after the reaper was held up; see [`Reaper`].
     pub grace: Duration,
     /// How long ended tasks are kept; `None` means for ever.
-    pub keep_ended: Option<Duration>,
+    pub retain_ended_for: Option<Duration>,
     /// How long the events of sensors are kept if the host does not acknowledge them; `None` means for ever.
-    pub keep_events: Option<Duration>,
+    pub retain_events_for: Option<Duration>,
 }
 
 impl Default for ReaperOptions {
     fn default() -> Self {
-        Self { limit: 1_000, grace: Duration::from_secs(20), keep_ended: None, keep_events: None }
+        Self { limit: 1_000, grace: Duration::from_secs(20), retain_ended_for: None, retain_events_for: None }
     }
 }
 
 impl ReaperOptions {
-    /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by
-    /// [`Reaper::new`].
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Sets how long holders may still renew after the reaper was held up.
-    ///
-    /// Choose it above the interval at which holders renew, which is a third of a lease as a rule.
-    /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose holders
-    /// all renew before its reaper ticks, for one that makes a reaper for each tick, and for one that jumps
-    /// in virtual time.
-    #[must_use]
-    pub fn grace(mut self, length: Duration) -> Self {
-        self.grace = length;
-        self
-    }
-
-    /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new task.
-    ///
-    /// Two things keep a task longer. While events of it are not acknowledged it stays
-    /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
-    /// [`Self::keep_events`]. And a task that was a sensor stays for a minute at least, so that the pokers
-    /// that share its target learn of its end; one that looks more seldom reads all its sensors again.
-    #[must_use]
-    pub fn keep_ended(mut self, length: Duration) -> Self {
-        self.keep_ended = Some(length);
-        self
-    }
-
-    /// Forgets events this long after they were noted, acknowledged or not. What a
-    /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host without
-    /// use for events. They go in the order in which they were noted, so one that was noted by a clock that
-    /// ran ahead keeps those behind it until its instant has passed.
-    #[must_use]
-    pub fn keep_events(mut self, length: Duration) -> Self {
-        self.keep_events = Some(length);
-        self
+    setters! {
+        /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by
+        /// [`Reaper::new`].
+        limit: usize;
+        /// Sets how long holders may still renew after the reaper was held up.
+        ///
+        /// Choose it above the interval at which holders renew, which is a third of a lease as a rule.
+        /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose
+        /// holders all renew before its reaper ticks, for one that makes a reaper for each tick, and for one
+        /// that jumps in virtual time.
+        grace: Duration;
+        /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new
+        /// task.
+        ///
+        /// Two things keep a task longer. While events of it are not acknowledged it stays
+        /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
+        /// [`Self::retain_events_for`]. And a task that was a sensor stays for a minute at least, so that the
+        /// pokers that share its target learn of its end; one that looks more seldom reads all its sensors
+        /// again.
+        retain_ended_for: Some(Duration);
+        /// Forgets events this long after they were noted, acknowledged or not. What a
+        /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host
+        /// without use for events. They go in the order in which they were noted, so one that was noted by a
+        /// clock that ran ahead keeps those behind it until its instant has passed.
+        retain_events_for: Some(Duration);
     }
 }
 
@@ -89,7 +78,7 @@ pub struct ReapReport {
     pub reaped: Vec<Reaped>,
     /// How many ended tasks it forgot.
     pub forgotten: usize,
-    /// How many events it forgot that nobody had acknowledged ([`ReaperOptions::keep_events`]).
+    /// How many events it forgot that nobody had acknowledged ([`ReaperOptions::retain_events_for`]).
     pub events_forgotten: usize,
     /// How many tasks it would have forgotten if their events were acknowledged: of those that the oldest
     /// events belong to, as many events as the tick's limit. 0 if ended tasks are kept for ever.
@@ -161,7 +150,7 @@ pub struct Reaper {
     store: Arc<dyn Store>,
     options: ReaperOptions,
     grace: Grace,
-    watch: Watch,
+    emitter: Emitter,
 }
 
 impl Reaper {
@@ -175,14 +164,12 @@ impl Reaper {
             return Err(Invalid::Zero { what: "a reaper's limit" }.into());
         }
         let grace = Grace::new(options.grace);
-        Ok(Self { store, options, grace, watch: Watch::default() })
+        Ok(Self { store, options, grace, emitter: Emitter::default() })
     }
 
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
-        self
+    setters! {
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 }
 
@@ -191,11 +178,12 @@ impl Service for Reaper {
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<ReapReport> {
         let now = time::truncate(now);
-        let (options, tick, called) = (&self.options, Tick::reaper(), Instant::now());
+        let (options, tick, called) = (&self.options, Tick::begin("reaper", spans::reap()), Instant::now());
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
             let first_expiry = tx.next_expiry()?;
-            // Only now it is known that the store let the tick in. A body that is run again begins with what was committed.
+            // Only now it is known that the store let the tick in. A body that is run again begins with what
+            // was committed.
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
             let reaped = match expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by)) {
@@ -214,7 +202,7 @@ impl Service for Reaper {
             Ok(_) => self.grace = grace,
             Err(_) => self.grace.failed(now),
         }
-        self.watch.reaped(tick, &answer);
+        self.emitter.ticked(&tick, answer.as_ref().ok(), answer.as_ref().err());
         answer
     }
 }
@@ -222,5 +210,36 @@ impl Service for Reaper {
 impl Report for ReapReport {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+impl ReapReport {
+    /// Returns how many of the tasks became this.
+    fn became(&self, word: &str) -> usize {
+        self.reaped.iter().filter(|reaped| became(reaped.became) == word).count()
+    }
+}
+
+impl Reported for ReapReport {
+    fn emit(&self, to: &Emitter) {
+        for word in ["ready", "retry", "failed"] {
+            to.counter(&REAPED, &[("became", word)], self.became(word));
+        }
+        to.counter(&FORGOTTEN, &[], self.forgotten);
+        to.counter(&EVENTS_FORGOTTEN, &[], self.events_forgotten);
+        to.gauge(&KEPT_BY_EVENTS, &[], self.kept_by_events as u64);
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let expired = self.reaped.len();
+        debug_or_warn!(expired > 0, target: "stationmaster::reaper",
+            expired, ready = self.became("ready"), retry = self.became("retry"), failed = self.became("failed"),
+            forgotten = self.forgotten, took_s, "reaped");
+        for reaped in &self.reaped {
+            let holder = reaped.task.lease.as_ref().map(|lease| lease.holder.as_str());
+            tracing::debug!(target: "stationmaster::reaper",
+                task = %reaped.task.key, holder, became = became(reaped.became), "lease expired");
+        }
     }
 }

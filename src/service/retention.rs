@@ -18,11 +18,11 @@ pub(super) struct Forgotten {
 pub(super) fn forget(tx: &mut Tx<'_>, now: DateTime<Utc>, options: &ReaperOptions) -> Result<Forgotten> {
     let limit = options.limit;
     // The events first: they keep the tasks.
-    let events = match options.keep_events {
+    let events = match options.retain_events_for {
         Some(length) => tx.forget_events(now, length, limit)?,
         None => 0,
     };
-    let Some(length) = options.keep_ended else {
+    let Some(length) = options.retain_ended_for else {
         return Ok(Forgotten { tasks: 0, events, kept_by_events: 0 });
     };
     // Every task that has events was a sensor.

@@ -1,6 +1,6 @@
 //! A store that wakes a loop when there may be work for it.
 
-use super::run::LoopHandle;
+use super::driver::LoopHandle;
 use crate::error::Result;
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 

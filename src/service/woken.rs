@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::run::{LoopHandle, Wakes};
+use super::driver::LoopHandle;
 
 /// Who waits for a change of a handle.
 #[derive(Debug, Default)]
@@ -35,12 +35,12 @@ impl Woken {
 pub(super) struct Change {
     handle: LoopHandle,
     /// For none, only a stop counts.
-    seen: Option<Wakes>,
+    seen: Option<u64>,
     place: Option<u64>,
 }
 
 impl Change {
-    pub(super) fn new(handle: LoopHandle, seen: Option<Wakes>) -> Self {
+    pub(super) fn new(handle: LoopHandle, seen: Option<u64>) -> Self {
         Self { handle, seen, place: None }
     }
 }

@@ -24,7 +24,7 @@
 //!   [`AsyncStore`] whose store has a lock timeout.
 //! * What is awaited is polled by the host's task; nothing is spawned for it.
 //!
-//! Outside a runtime everything answers [`NoRuntime`], and nothing was done.
+//! Outside a runtime everything returns [`NoRuntime`](crate::error::NoRuntime), and nothing was done.
 //!
 //! # Dropping futures
 //!
@@ -90,16 +90,14 @@
 //! ```
 
 mod blocking;
+mod driver;
 mod poke;
-mod run;
 mod service;
 mod store;
 
+pub use driver::run;
 pub use poke::{AsyncPoke, AsyncPokeMany};
-pub use run::run;
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;
 
-#[doc(no_inline)]
-pub use crate::error::NoRuntime;
-pub use crate::service::OwnedPokeRequest;
+pub use crate::service::poker::OwnedPokeRequest;

@@ -7,7 +7,8 @@ use ::tokio::runtime::Handle;
 
 use crate::id::SensorKind;
 use crate::sensor::Poked;
-use crate::service::{AsyncProbe, BoxFuture, OwnedPokeRequest, Poker};
+use crate::service::Poker;
+use crate::service::poker::{AsyncProbe, BoxFuture, OwnedPokeRequest};
 
 /// Looks whether what a kind of sensor waits for has come, without a thread of its own:
 /// [`Poke`](crate::service::Poke) as a future.

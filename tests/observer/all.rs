@@ -12,12 +12,10 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::{Finish, Mark};
 use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
-use stationmaster::service::observer::{
-    Metric, MetricKind, ObservedStore, Observer, finished, metrics, registered,
-};
+use stationmaster::service::metrics::{self, Metric, MetricKind, finished, registered};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
-    Service,
+    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, PokerOptions,
+    Reaper, ReaperOptions, Service,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -96,7 +94,7 @@ fn everything() -> Told {
         Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap().observed_by(observer.clone());
     let mut reaper = Reaper::new(
         store.clone(),
-        ReaperOptions::default().grace(Duration::ZERO).keep_ended(Duration::from_secs(60)),
+        ReaperOptions::default().grace(Duration::ZERO).retain_ended_for(Duration::from_secs(60)),
     )
     .unwrap()
     .observed_by(observer.clone());
@@ -135,7 +133,7 @@ fn everything() -> Told {
         Poked::NotYet
     };
     let good = |_: &PokeRequest<'_>| Poked::Landed(None);
-    let options = PokerOptions::default().patience(Duration::from_secs(60)).max_hung(1);
+    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60)).max_hung(1);
     let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
         .unwrap()
         .kind("stuck".try_into().unwrap(), stuck)
@@ -163,7 +161,7 @@ fn everything() -> Told {
 
     // An event, one that is dropped, and an admission that another writer disturbs.
     store.write(|tx| tx.mark(at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
-    let drops = ReaperOptions::default().limit(1).keep_events(Duration::ZERO);
+    let drops = ReaperOptions::default().limit(1).retain_events_for(Duration::ZERO);
     Reaper::new(store.clone(), drops).unwrap().observed_by(observer.clone()).tick(at(now + 1)).unwrap();
     Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
     let disturbed = Contended(MemoryStore::new(), AtomicBool::new(true));
@@ -213,7 +211,7 @@ fn a_tick_that_fails_tells_what_it_did() {
         refusing.refuse(TxMode::Write, 1);
         Poked::Landed(None)
     };
-    let options = PokerOptions::default().patience(Duration::from_secs(60));
+    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
     let poker = Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap();
     let mut poker = poker.kind("good".try_into().unwrap(), poke).observed_by(recorder.clone());
     poker.tick(at(0)).unwrap_err();
@@ -281,7 +279,7 @@ fn async_pokes_are_counted_and_measured() {
         }
         Poked::Landed(None)
     };
-    let options = PokerOptions::default().patience(Duration::from_secs(60));
+    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
     Poker::new(store, "p".try_into().unwrap(), options)
         .unwrap()
         .kind_async("http".try_into().unwrap(), runtime.handle(), poke)

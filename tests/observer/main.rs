@@ -12,7 +12,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use recorder::{Panicking, Recorder, Told};
 use stationmaster::admission::ReasonKind;
-use stationmaster::service::observer::Observer;
+use stationmaster::service::Observer;
 use world::{Op, World, ops};
 
 fn run(observer: Option<Arc<dyn Observer>>, ops: &[Op]) -> World {

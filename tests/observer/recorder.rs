@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use stationmaster::service::observer::{Metric, MetricKind, Observer};
+use stationmaster::service::Observer;
+use stationmaster::service::metrics::{Metric, MetricKind};
 
 /// Values by `name{label="value",…}`.
 #[derive(Debug, Default, Clone, PartialEq)]

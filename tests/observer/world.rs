@@ -13,9 +13,10 @@ use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::{Finish, Finished, Mark, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, OnMissed, Poked, SensorEvent, Settings};
-use stationmaster::service::observer::{ObservedStore, Observer, finished, registered};
+use stationmaster::service::metrics::{finished, registered};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
+    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
+    ReaperOptions, Service,
 };
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -192,13 +193,16 @@ impl World {
             false => Ok(()),
         };
         let lease = secs(60);
-        let options = PokerOptions::default().patience(secs(60)).retry_window(secs(20)).lease(secs(40));
+        let options =
+            PokerOptions::default().wait_for_answers(secs(60)).retry_window(secs(20)).lease(secs(40));
         let mut admitter =
             Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default().lease(lease))
                 .unwrap();
-        let mut reaper =
-            Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO).keep_ended(secs(300)))
-                .unwrap();
+        let mut reaper = Reaper::new(
+            store.clone(),
+            ReaperOptions::default().grace(Duration::ZERO).retain_ended_for(secs(300)),
+        )
+        .unwrap();
         let poker = Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap();
         let mut poker = poker.kind("file".try_into().unwrap(), poke);
         let mut delivery = Delivery::new(store.clone(), 3, callback);

@@ -39,7 +39,7 @@ fn a_huge_poke_timeout_neither_keeps_a_thread_nor_its_sensor_from_timing_out() {
         }
         Poked::Landed(None)
     };
-    let options = patient().threads(1).patience(millis(1)).poke_timeout(millis(200));
+    let options = patient().threads(1).wait_for_answers(millis(1)).poke_timeout(millis(200));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let _at_end = OpensAtEnd(gate.clone());
     tick_until(&mut poker, 0, |report| report.in_flight == 1);
@@ -68,7 +68,7 @@ fn the_operator_bounds_the_poke_timeouts_of_sensors() {
         held.pass();
         Poked::NotYet
     };
-    let options = patient().patience(millis(1)).max_poke_timeout(secs(1));
+    let options = patient().wait_for_answers(millis(1)).max_poke_timeout(secs(1));
     let mut poker = poker(&store, options)
         .kind("kind".try_into().unwrap(), poke.clone())
         .kind("other".try_into().unwrap(), poke);
@@ -100,7 +100,7 @@ fn the_first_sensor_that_times_out_does_not_cut_short_the_poke_of_the_others() {
         held.pass();
         Poked::Landed(None)
     };
-    let options = patient().patience(millis(1)).poke_timeout(millis(100)).follow(secs(3_600));
+    let options = patient().wait_for_answers(millis(1)).poke_timeout(millis(100)).refresh_every(secs(3_600));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let _at_end = OpensAtEnd(gate.clone());
     // Its loop is woken when the poke answers: nothing but the timeout makes it tick before.

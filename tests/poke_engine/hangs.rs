@@ -45,7 +45,7 @@ fn whatever_some_targets_do_the_others_are_poked_in_time_and_the_end_is_not_held
         }
         Poked::NotYet
     };
-    let options = patient().poke_timeout(millis(250)).threads(4).breaker(secs(40));
+    let options = patient().poke_timeout(millis(250)).threads(4).max_pause(secs(40));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let (mut overran, mut unreachable) = (0, 0);
     for now in 0..=100 {
@@ -81,7 +81,7 @@ fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
         forever.pass();
         Poked::NotYet
     };
-    let options = patient().patience(millis(1)).poke_timeout(millis(700));
+    let options = patient().wait_for_answers(millis(1)).poke_timeout(millis(700));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     tick_until(&mut poker, 0, |report| report.in_flight == 4);
     let began = Instant::now();
@@ -98,7 +98,8 @@ fn what_pokes_answer_while_the_poker_leaves_counts() {
         std::thread::sleep(millis(300));
         Poked::Landed(None)
     };
-    let mut poker = poker(&store, patient().patience(millis(1))).kind("kind".try_into().unwrap(), poke);
+    let mut poker =
+        poker(&store, patient().wait_for_answers(millis(1))).kind("kind".try_into().unwrap(), poke);
     tick_until(&mut poker, 0, |report| report.in_flight == 1 || report.landed == 1);
     poker.leave().unwrap();
     assert_eq!(state(&store, "t"), stationmaster::TaskState::Success);
@@ -154,7 +155,7 @@ fn a_sensor_of_a_target_that_hangs_still_times_out() {
         forever.pass();
         Poked::NotYet
     };
-    let options = patient().poke_timeout(millis(100)).breaker(secs(0));
+    let options = patient().poke_timeout(millis(100)).max_pause(secs(0));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let mut reports = (0..=35).map(|now| poker.tick(at(now)).unwrap());
     let unreachable: usize = reports.by_ref().take(35).map(|report| report.unreachable).sum();
@@ -185,7 +186,7 @@ fn a_kind_at_its_limit_holds_up_no_other() {
         counted.fetch_add(1, Ordering::SeqCst);
         Poked::NotYet
     };
-    let mut poker = poker(&store, patient().patience(millis(5)))
+    let mut poker = poker(&store, patient().wait_for_answers(millis(5)))
         .kind("slow".try_into().unwrap(), slowly)
         .kind("quick".try_into().unwrap(), quickly)
         .at_once("slow".try_into().unwrap(), NonZeroUsize::new(2).unwrap());
@@ -210,7 +211,7 @@ fn pokes_that_return_right_at_their_deadline_all_come_back() {
         }
         Poked::NotYet
     };
-    let options = patient().poke_timeout(deadline).breaker(secs(0)).threads(8).max_hung(1_000);
+    let options = patient().poke_timeout(deadline).max_pause(secs(0)).threads(8).max_hung(1_000);
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let (mut overran, mut late) = (0, 0);
     for now in 0..40 {
@@ -231,7 +232,7 @@ fn beside_kinds_that_hang(bad: &[&'static str], ticks: i64) -> usize {
     let store = memory();
     let (forever, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let counted = good.clone();
-    let options = patient().threads(4).max_hung(8).poke_timeout(millis(30)).patience(millis(300));
+    let options = patient().threads(4).max_hung(8).poke_timeout(millis(30)).wait_for_answers(millis(300));
     let mut poker = poker(&store, options).kind("good".try_into().unwrap(), move |_: &PokeRequest<'_>| {
         counted.fetch_add(1, Ordering::SeqCst);
         Poked::NotYet
@@ -277,7 +278,7 @@ fn a_kind_that_was_held_back_is_poked_again_when_its_calls_return() {
         counted.fetch_add(1, Ordering::SeqCst);
         Poked::NotYet
     };
-    let options = patient().threads(1).max_hung(4).poke_timeout(millis(100)).breaker(secs(0));
+    let options = patient().threads(1).max_hung(4).poke_timeout(millis(100)).max_pause(secs(0));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let report = poker.tick(at(0)).unwrap();
     let counts = (report.hung, report.overran, report.held_back, report.unreachable, report.backed_off);

@@ -47,7 +47,7 @@ fn an_answer_does_not_end_what_registered_after_its_poke_began() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "target"), ("old", "target")], waits(10, 1_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient().patience(millis(1)))
+    let mut poker = poker(&store, patient().wait_for_answers(millis(1)))
         .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     tick_until(&mut poker, 0, |_| pokes.load(Ordering::SeqCst) == 1);
     register_again(&store, 1, ("t", "target"), waits(10, 1_000));
@@ -69,7 +69,7 @@ fn a_sole_sensor_that_registers_again_is_poked_again_after_the_answer_to_its_fir
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(500, 1_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient().patience(millis(1)))
+    let mut poker = poker(&store, patient().wait_for_answers(millis(1)))
         .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     tick_until(&mut poker, 0, |_| pokes.load(Ordering::SeqCst) == 1);
     register_again(&store, 1, ("t", "t"), waits(500, 1_000));
@@ -112,7 +112,7 @@ fn a_clock_set_back_while_a_poke_runs_loses_no_group() {
     let store = memory();
     sense(&store, 10_000, "kind", &[("t", "t")], waits(10, 1_000_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient().patience(millis(1)))
+    let mut poker = poker(&store, patient().wait_for_answers(millis(1)))
         .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     tick_until(&mut poker, 10_000, |_| pokes.load(Ordering::SeqCst) == 1);
     assert_eq!(poker.tick(at(5_000)).unwrap().sensors, 1);
@@ -132,7 +132,7 @@ fn a_loop_that_sleeps_is_woken_by_a_late_answer() {
         Poked::Landed(None)
     };
     let hour = secs(3_600);
-    let options = patient().patience(millis(1)).follow(hour).poke_timeout(hour);
+    let options = patient().wait_for_answers(millis(1)).refresh_every(hour).poke_timeout(hour);
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let mut landed = 0;
     run_blocking(&mut poker, &SystemClock, &LoopHandle::new(), hour, |report| {
@@ -192,7 +192,7 @@ fn ends_that_the_store_refuses_for_long_make_no_target_poked_more_often_than_the
             given.clone()
         };
         let window = if answer == Poked::NotYet { secs(10_000) } else { secs(50) };
-        let options = patient().floor(secs(10)).retry_window(window).breaker(secs(30));
+        let options = patient().min_interval(secs(10)).retry_window(window).max_pause(secs(30));
         let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
         poker.tick(at(0)).unwrap();
         faults.refuse(TxMode::Write, u32::MAX);

@@ -25,7 +25,7 @@ fn dark(store: &Arc<dyn Store>, breaker: u64, except: std::ops::Range<i64>) -> (
             false => Poked::Unreachable("no route to host".into()),
         }
     };
-    let options = patient().breaker(secs(breaker));
+    let options = patient().max_pause(secs(breaker));
     (poker(store, options).kind("kind".try_into().unwrap(), poke), minutes)
 }
 

@@ -43,7 +43,7 @@ pub fn key(task: &str) -> TaskKey {
 /// A tick waits until all have answered or passed their deadlines, which are long.
 pub fn patient() -> PokerOptions {
     let options = PokerOptions::default().shards(NonZeroU32::new(4).unwrap()).lease(secs(100_000));
-    options.patience(secs(120)).poke_timeout(secs(120)).threads(4)
+    options.wait_for_answers(secs(120)).poke_timeout(secs(120)).threads(4)
 }
 
 pub fn poker(store: &Arc<dyn Store>, options: PokerOptions) -> Poker {

@@ -72,7 +72,7 @@ fn state(store: &Arc<dyn Store>, name: &str) -> TaskState {
 
 fn options() -> PokerOptions {
     let options = PokerOptions::default().shards(NonZeroU32::new(4).unwrap()).lease(secs(30));
-    options.threads(2).patience(secs(60))
+    options.threads(2).wait_for_answers(secs(60))
 }
 
 /// A poker that counts its pokes and answers like this.
@@ -105,7 +105,7 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
                     poked.lock().unwrap().push((request.context.to_string(), request.now));
                     Poked::NotYet
                 };
-                let options = options().follow(secs(3600));
+                let options = options().refresh_every(secs(3600));
                 let poker = Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap();
                 (at(begins), poker.kind("kind".try_into().unwrap(), poke))
             })
@@ -148,7 +148,8 @@ fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
                 Poked::NotYet
             };
             let poker =
-                Poker::new(store.clone(), name.try_into().unwrap(), options().follow(secs(3600))).unwrap();
+                Poker::new(store.clone(), name.try_into().unwrap(), options().refresh_every(secs(3600)))
+                    .unwrap();
             poker.kind("kind".try_into().unwrap(), poke)
         };
         let mut workers = [(at(0), worker("old")), (at(joins), worker("new"))];

@@ -44,7 +44,8 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
             }
             acknowledge(&store);
             // Before the workers look again, so that they can miss an end.
-            forgotten += reap(&store, now + 1, ReaperOptions::default().keep_ended(Duration::ZERO)).forgotten;
+            forgotten +=
+                reap(&store, now + 1, ReaperOptions::default().retain_ended_for(Duration::ZERO)).forgotten;
         }
         assert!(forgotten > 20 && ended - forgotten < 25, "of {ended} ended ones {forgotten} were forgotten");
     }
@@ -56,12 +57,12 @@ fn a_host_without_use_for_events_keeps_nothing_for_ever() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
         poker(&store, "w", &asked, Poked::Landed(None)).tick(at(0)).unwrap();
-        let options = ReaperOptions::default().keep_ended(secs(300));
+        let options = ReaperOptions::default().retain_ended_for(secs(300));
         let report = reap(&store, 301, options.clone());
         assert_eq!((report.forgotten, report.kept_by_events), (0, 3), "what keeps them is in the report");
         assert_eq!(reap(&store, 300, options.clone()).kept_by_events, 0, "they are not old enough");
 
-        let options = options.keep_events(secs(600));
+        let options = options.retain_events_for(secs(600));
         let report = reap(&store, 600, options.clone());
         assert_eq!((report.events_forgotten, report.forgotten, report.kept_by_events), (0, 0, 3));
         let report = reap(&store, 601, options.clone());
@@ -77,7 +78,7 @@ fn events_are_forgotten_in_bounded_pieces() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
         poker(&store, "w", &asked, Poked::Landed(None)).tick(at(0)).unwrap();
-        let options = ReaperOptions::default().limit(2).keep_events(Duration::ZERO);
+        let options = ReaperOptions::default().limit(2).retain_events_for(Duration::ZERO);
         let first = reap(&store, 1, options.clone());
         assert_eq!((first.events_forgotten, first.next_due), (2, Some(at(1))));
         let second = reap(&store, 1, options);

@@ -33,7 +33,7 @@ impl Fleet {
                 asked.fetch_add(1, Ordering::SeqCst);
                 Poked::NotYet
             };
-            let options = options.clone().threads(2).patience(secs(60)).follow(secs(3600));
+            let options = options.clone().threads(2).wait_for_answers(secs(60)).refresh_every(secs(3600));
             let poker = Poker::new(self.store.clone(), (*name).try_into().unwrap(), options).unwrap();
             self.workers.push((at(now), poker.kind("kind".try_into().unwrap(), poke)));
         }

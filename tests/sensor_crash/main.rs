@@ -100,7 +100,7 @@ fn child() {
     };
     let options = PokerOptions::default()
         .lease(fleet.lease)
-        .floor(fleet.interval)
+        .min_interval(fleet.interval)
         .shards(NonZeroU32::new(12).unwrap())
         .threads(2);
     let mut poker = Poker::new(place.open(Commits::Quick), name.as_str().try_into().unwrap(), options)

@@ -222,7 +222,7 @@ fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
             held.pass();
             Poked::NotYet
         };
-        let options = patient().patience(std::time::Duration::from_millis(1));
+        let options = patient().wait_for_answers(std::time::Duration::from_millis(1));
         let mut poker = AsyncService::new(poker(&store, options).kind("again".try_into().unwrap(), poke));
         while poker.tick(at(1)).await.unwrap().in_flight < 3 {}
         drop(poker);

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use stationmaster::Error;
 use stationmaster::clock::SystemClock;
+use stationmaster::error::NoRuntime;
 use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::tokio::{AsyncService, AsyncStore, NoRuntime, run};
+use stationmaster::tokio::{AsyncService, AsyncStore, run};
 
 use crate::cut::look;
 use crate::operations::{operations, world};

@@ -104,7 +104,7 @@ fn what_is_queued_behind_a_limit_is_launched_without_a_tick() {
                 Poked::NotYet
             }
         };
-        let poker = poker(&store, patient().patience(millis(1)))
+        let poker = poker(&store, patient().wait_for_answers(millis(1)))
             .kind_async("kind".try_into().unwrap(), &Handle::current(), poke)
             .at_once("kind".try_into().unwrap(), places(2));
         let mut poker = AsyncService::new(poker);
@@ -214,7 +214,7 @@ fn an_answer_reaches_only_those_that_were_known_when_its_poke_began() {
                 Poked::Landed(Some("first".into()))
             }
         };
-        let mut poker = poker_of(&store, patient().patience(millis(1)), poke);
+        let mut poker = poker_of(&store, patient().wait_for_answers(millis(1)), poke);
         assert_eq!(poker.tick(at(0)).await.unwrap().in_flight, 1);
         until(|| flights.begun() == 1).await;
         register_again(&store, 1, ("t", "target"), waits(10, 1_000));
@@ -256,7 +256,8 @@ fn an_answer_that_no_tick_waits_for_wakes_the_loop() {
         };
         // Nothing else would have the loop tick within the hour.
         let hour = secs(3_600);
-        let options: PokerOptions = patient().patience(millis(1)).poke_timeout(hour).follow(hour);
+        let options: PokerOptions =
+            patient().wait_for_answers(millis(1)).poke_timeout(hour).refresh_every(hour);
         let mut poker = poker_of(&store, options, poke);
         let (ticked, mut landed) = (asked.clone(), 0);
         let run = run(&mut poker, &SystemClock, &handle, hour, |report| {
@@ -291,7 +292,8 @@ fn a_future_is_dropped_at_the_operators_bound_and_when_nobody_waits_any_more() {
                 Poked::NotYet
             }
         };
-        let options = patient().patience(millis(1)).poke_timeout(millis(200)).max_poke_timeout(secs(10));
+        let options =
+            patient().wait_for_answers(millis(1)).poke_timeout(millis(200)).max_poke_timeout(secs(10));
         let mut poker = poker_of(&store, options, poke);
         while flights.now() < 2 {
             poker.tick(at(0)).await.unwrap();

@@ -90,13 +90,13 @@ fn a_poker_that_is_dropped_or_leaves_drops_its_futures() {
     let keys = sense_targets(&store, "kind", 300, waits(10, 100_000));
     one_thread().block_on(async {
         let flights = Flights::default();
-        let mut poker = poker_of(&store, patient().patience(millis(1)), forever(&flights));
+        let mut poker = poker_of(&store, patient().wait_for_answers(millis(1)), forever(&flights));
         assert_eq!(poker.tick(at(0)).await.unwrap().in_flight, 300);
         until(|| flights.now() == 300).await;
         poker.with(|poker| poker.leave()).await.unwrap().unwrap();
         assert_eq!(flights.now(), 0, "before leaving has ended");
 
-        let mut poker = poker_of(&store, patient().patience(millis(1)), forever(&flights));
+        let mut poker = poker_of(&store, patient().wait_for_answers(millis(1)), forever(&flights));
         assert_eq!(poker.tick(at(1)).await.unwrap().in_flight, 300);
         until(|| flights.begun() == 600).await;
         drop(poker);
@@ -123,7 +123,7 @@ fn a_future_that_blocks_counts_as_hung_until_it_lets_go() {
             Poked::NotYet
         }
     };
-    let mut poker = poker(&store, patient().poke_timeout(secs(1)).breaker(secs(0))).kind_async(
+    let mut poker = poker(&store, patient().poke_timeout(secs(1)).max_pause(secs(0))).kind_async(
         "kind".try_into().unwrap(),
         runtime.handle(),
         poke,
@@ -149,7 +149,7 @@ fn without_its_runtime_a_target_cannot_be_looked_at() {
     let store = memory();
     let keys = sense_targets(&store, "kind", 30, waits(10, 100_000));
     let (runtime, flights) = (one_thread(), Flights::default());
-    let options = patient().patience(millis(1)).breaker(secs(0));
+    let options = patient().wait_for_answers(millis(1)).max_pause(secs(0));
     let mut poker = poker(&store, options)
         .kind_async("kind".try_into().unwrap(), runtime.handle(), forever(&flights))
         .at_once("kind".try_into().unwrap(), places(20));

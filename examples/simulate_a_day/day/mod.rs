@@ -21,7 +21,7 @@ use stationmaster::ops::EarlyStop;
 use stationmaster::pool::{Deferred, PoolSpec};
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, Wakes, WakingStore,
+    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
 };
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
 use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
@@ -112,7 +112,7 @@ pub(crate) struct Day<'a> {
     store: Arc<dyn Store>,
     /// Woken by the store when there may be work for an admitter.
     news: LoopHandle,
-    heard: Option<Wakes>,
+    heard: Option<u64>,
     calendar: Calendar<Event>,
     workers: Vec<Worker>,
     /// Asks why tasks wait, and admits nothing.
@@ -172,9 +172,10 @@ impl<'a> Day<'a> {
         }
 
         let landings = Landings::new(dice, &workload.targets);
-        let options = PokerOptions::default().patience(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
+        let options =
+            PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
         // Registrations are told to it; nobody else pokes, so there is nothing to share.
-        let options = options.follow(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
+        let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
         let poker = Poker::new(store.clone(), holder("poker")?, options)?;
         Ok(Self {
             workload,

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::base::setters;
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskNo;
 
@@ -95,11 +96,9 @@ impl Candidate {
         Self { lane, order, ready_at: None }
     }
 
-    /// Tells since when it is ready.
-    #[must_use]
-    pub fn ready_at(mut self, at: DateTime<Utc>) -> Self {
-        self.ready_at = Some(at);
-        self
+    setters! {
+        /// Tells since when it is ready.
+        ready_at: Some(DateTime<Utc>);
     }
 }
 
@@ -123,10 +122,8 @@ impl LanePage {
         Self { lane, after, limit, with_ready_at: false }
     }
 
-    /// Sets whether to tell since when each of the tasks is ready.
-    #[must_use]
-    pub fn with_ready_at(mut self, wanted: bool) -> Self {
-        self.with_ready_at = wanted;
-        self
+    setters! {
+        /// Sets whether to tell since when each of the tasks is ready.
+        with_ready_at: bool;
     }
 }

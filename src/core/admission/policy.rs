@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::setters;
 use crate::id::LimitKey;
 
 /// What a tick does with a task that does not fit: the one choice that the order of admission leaves open.
@@ -102,10 +103,8 @@ impl AirflowWindow {
         Self { max_tis, missing: Vec::new() }
     }
 
-    /// Sets the workflows whose definition is gone.
-    #[must_use]
-    pub fn missing(mut self, workflows: Vec<LimitKey>) -> Self {
-        self.missing = workflows;
-        self
+    setters! {
+        /// Sets the workflows whose definition is gone.
+        missing: Vec<LimitKey>;
     }
 }

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
 use super::growth;
+use crate::base::setters;
 use crate::time;
 
 /// A range of Airflow releases that compute the same retry.
@@ -172,42 +173,20 @@ impl<'a> AirflowRetry<'a> {
         }
     }
 
-    /// The number of the try that failed, as Airflow's database has it: 1 for the first, 0 for a task that
-    /// never ran (its delay is halved).
-    #[must_use]
-    pub fn try_number(mut self, try_number: u32) -> Self {
-        self.try_number = try_number;
-        self
-    }
-
-    /// `retry_delay`; microseconds, rounded down.
-    #[must_use]
-    pub fn retry_delay(mut self, delay: Duration) -> Self {
-        self.retry_delay = delay;
-        self
-    }
-
-    /// `retry_exponential_backoff` as a number: above 0 and not 1, each delay is this many times the one
-    /// before. Anything else (0, 1, a negative number, NaN) is a fixed delay. Before 3.2, pass 2 for `True`
-    /// and 0 for `False`.
-    #[must_use]
-    pub fn multiplier(mut self, multiplier: f64) -> Self {
-        self.multiplier = multiplier;
-        self
-    }
-
-    /// `max_retry_delay`; zero means none, as it does to Airflow.
-    #[must_use]
-    pub fn max_retry_delay(mut self, max: Option<Duration>) -> Self {
-        self.max_retry_delay = max;
-        self
-    }
-
-    /// `[core] max_task_retry_delay`, instead of the version's default.
-    #[must_use]
-    pub fn cap(mut self, cap: Duration) -> Self {
-        self.cap = cap;
-        self
+    setters! {
+        /// The number of the try that failed, as Airflow's database has it: 1 for the first, 0 for a task that
+        /// never ran (its delay is halved).
+        try_number: u32;
+        /// `retry_delay`; microseconds, rounded down.
+        retry_delay: Duration;
+        /// `retry_exponential_backoff` as a number: above 0 and not 1, each delay is this many times the one
+        /// before. Anything else (0, 1, a negative number, NaN) is a fixed delay. Before 3.2, pass 2 for `True`
+        /// and 0 for `False`.
+        multiplier: f64;
+        /// `max_retry_delay`; zero means none, as it does to Airflow.
+        max_retry_delay: Option<Duration>;
+        /// `[core] max_task_retry_delay`, instead of the version's default.
+        cap: Duration;
     }
 
     /// How long after the end of the failed try the next one starts.

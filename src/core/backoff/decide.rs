@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::RetryPolicy;
 use super::{RetryKey, delay};
+use crate::base::setters;
 use crate::{seconds, time};
 
 /// What happened to a task so far.
@@ -50,18 +51,11 @@ impl History {
         Self { attempt, first_started_at, failed_at, hint: None, override_delay: None }
     }
 
-    /// The server asked to wait at least that long.
-    #[must_use]
-    pub fn hint(mut self, hint: Duration) -> Self {
-        self.hint = Some(hint);
-        self
-    }
-
-    /// Wait exactly that long after this failure (Airflow 3.3: `retry_delay_override`).
-    #[must_use]
-    pub fn override_delay(mut self, delay: Duration) -> Self {
-        self.override_delay = Some(delay);
-        self
+    setters! {
+        /// The server asked to wait at least that long.
+        hint: Some(Duration);
+        /// Wait exactly that long after this failure (Airflow 3.3: `retry_delay_override`).
+        override_delay: Some(Duration);
     }
 }
 

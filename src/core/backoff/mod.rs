@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use crate::base::setters;
 use crate::id::TaskKey;
 use crate::time::{self, duration_micros};
 
@@ -48,11 +49,9 @@ impl<'a> RetryKey<'a> {
         Self { task, logical_date: None }
     }
 
-    /// The same with the logical date of the run.
-    #[must_use]
-    pub fn logical_date(mut self, at: DateTime<Utc>) -> Self {
-        self.logical_date = Some(at);
-        self
+    setters! {
+        /// The same with the logical date of the run.
+        logical_date: Some(DateTime<Utc>);
     }
 }
 

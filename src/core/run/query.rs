@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::record::{RunKey, RunRecord, RunStatus};
+use crate::base::setters;
 use crate::id::{Namespace, WorkflowId};
 use crate::time;
 
@@ -78,39 +79,17 @@ impl ActiveQuery {
         }
     }
 
-    /// Asks about this namespace, besides those named before.
-    #[must_use]
-    pub fn namespace(mut self, namespace: Namespace) -> Self {
-        self.namespaces.push(namespace);
-        self
-    }
-
-    /// Asks for runs of this status, besides those named before.
-    #[must_use]
-    pub fn status(mut self, status: RunStatus) -> Self {
-        self.statuses.push(status);
-        self
-    }
-
-    /// Asks for runs of this workflow, besides those named before.
-    #[must_use]
-    pub fn workflow(mut self, workflow: WorkflowId) -> Self {
-        self.workflows.push(workflow);
-        self
-    }
-
-    /// Asks only for runs that stand after this place: the next page.
-    #[must_use]
-    pub fn after(mut self, place: RunPlace) -> Self {
-        self.after = Some(place);
-        self
-    }
-
-    /// Asks for at most this many runs: a page.
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = Some(limit);
-        self
+    setters! {
+        /// Asks about this namespace, besides those named before.
+        namespace(namespace: Namespace) { namespaces.push(namespace) }
+        /// Asks for runs of this status, besides those named before.
+        status(status: RunStatus) { statuses.push(status) }
+        /// Asks for runs of this workflow, besides those named before.
+        workflow(workflow: WorkflowId) { workflows.push(workflow) }
+        /// Asks only for runs that stand after this place: the next page.
+        after: Some(RunPlace);
+        /// Asks for at most this many runs: a page.
+        limit: Some(usize);
     }
 
     /// True if no instant lies in the window.

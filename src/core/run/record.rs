@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::query::RunPlace;
+use crate::base::setters;
 use crate::error::Invalid;
 use crate::id::{IdError, Namespace, RunId, WorkflowId};
 use crate::time;
@@ -179,25 +180,13 @@ impl RunRecord {
         }
     }
 
-    /// Sets what it is doing.
-    #[must_use]
-    pub fn status(mut self, status: RunStatus) -> Self {
-        self.status = status;
-        self
-    }
-
-    /// At work since this instant.
-    #[must_use]
-    pub fn running(mut self, since: DateTime<Utc>) -> Self {
-        self.running = Some(time::truncate(since));
-        self
-    }
-
-    /// Gave a sign of life at this instant, and is watched from now on.
-    #[must_use]
-    pub fn heartbeat(mut self, at: DateTime<Utc>) -> Self {
-        self.heartbeat = Some(time::truncate(at));
-        self
+    setters! {
+        /// Sets what it is doing.
+        status: RunStatus;
+        /// At work since this instant.
+        running(since: DateTime<Utc>) { running = Some(time::truncate(since)) }
+        /// Gave a sign of life at this instant, and is watched from now on.
+        heartbeat(at: DateTime<Utc>) { heartbeat = Some(time::truncate(at)) }
     }
 
     /// Suspended from this instant on; no change if it is suspended already.
@@ -270,32 +259,15 @@ impl RunRecord {
         self
     }
 
-    /// Sets the workflow.
-    #[must_use]
-    pub fn workflow(mut self, workflow: WorkflowId) -> Self {
-        self.workflow = Some(workflow);
-        self
-    }
-
-    /// Sets who started it.
-    #[must_use]
-    pub fn method(mut self, method: StartMethod) -> Self {
-        self.method = method;
-        self
-    }
-
-    /// Sets on whose behalf it runs.
-    #[must_use]
-    pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.user = Some(user.into());
-        self
-    }
-
-    /// Sets the host's own text.
-    #[must_use]
-    pub fn attributes(mut self, attributes: impl Into<String>) -> Self {
-        self.attributes = Some(attributes.into());
-        self
+    setters! {
+        /// Sets the workflow.
+        workflow: Some(WorkflowId);
+        /// Sets who started it.
+        method: StartMethod;
+        /// Sets on whose behalf it runs.
+        user(user: impl Into<String>) { user = Some(user.into()) }
+        /// Sets the host's own text.
+        attributes(attributes: impl Into<String>) { attributes = Some(attributes.into()) }
     }
 
     /// Its place in the order of answers.

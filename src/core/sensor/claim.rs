@@ -17,6 +17,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::base::setters;
 use crate::id::Holder;
 use crate::shard::ShardLimit;
 use crate::time;
@@ -45,11 +46,9 @@ impl Worker {
         Self { name, incarnation: 0, codes, shards, expires_at }
     }
 
-    /// Sets the number that tells it from others of its name.
-    #[must_use]
-    pub fn incarnation(mut self, number: u64) -> Self {
-        self.incarnation = number;
-        self
+    setters! {
+        /// Sets the number that tells it from others of its name.
+        incarnation: u64;
     }
 
     /// Until when another incarnation of its name counts as alive; `None` if there is none among these

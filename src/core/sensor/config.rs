@@ -9,6 +9,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::spec::NewSensor;
+use crate::base::setters;
 use crate::id::SensorKind;
 use crate::shard::ShardLimit;
 
@@ -89,32 +90,15 @@ impl SmartSensorConfig {
         }
     }
 
-    /// Switches sensors on or off for all.
-    #[must_use]
-    pub fn use_smart_sensor(mut self, on: bool) -> Self {
-        self.use_smart_sensor = on;
-        self
-    }
-
-    /// Sets the number of shard codes.
-    #[must_use]
-    pub fn shard_code_upper_limit(mut self, codes: ShardLimit) -> Self {
-        self.shard_code_upper_limit = codes;
-        self
-    }
-
-    /// Sets into how many shards the codes are split.
-    #[must_use]
-    pub fn shards(mut self, shards: NonZeroU32) -> Self {
-        self.shards = shards;
-        self
-    }
-
-    /// Sets the kinds that may wait as sensors.
-    #[must_use]
-    pub fn sensors_enabled(mut self, kinds: EnabledKinds) -> Self {
-        self.sensors_enabled = kinds;
-        self
+    setters! {
+        /// Switches sensors on or off for all.
+        use_smart_sensor: bool;
+        /// Sets the number of shard codes.
+        shard_code_upper_limit: ShardLimit;
+        /// Sets into how many shards the codes are split.
+        shards: NonZeroU32;
+        /// Sets the kinds that may wait as sensors.
+        sensors_enabled: EnabledKinds;
     }
 
     /// Why this task must not wait as a sensor; none if it may.

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::spec::{OnLanded, OnMissed, SensorRecord, Settings};
+use crate::base::setters;
 use crate::id::TaskKey;
 use crate::lease::TaskNo;
 use crate::task::TaskState;
@@ -104,18 +105,11 @@ impl Ending {
         Self { reason, to, value: None, message: None }
     }
 
-    /// Sets what a person should read about it.
-    #[must_use]
-    pub fn message(mut self, message: Option<String>) -> Self {
-        self.message = message;
-        self
-    }
-
-    /// Sets what it landed with.
-    #[must_use]
-    pub fn value(mut self, value: Option<String>) -> Self {
-        self.value = value;
-        self
+    setters! {
+        /// Sets what a person should read about it.
+        message: Option<String>;
+        /// Sets what it landed with.
+        value: Option<String>;
     }
 }
 

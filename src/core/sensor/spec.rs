@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::TaskCallbacks;
 use super::lifecycle::SensorState;
+use crate::base::setters;
 use crate::canonical::PokeContext;
 use crate::error::Invalid;
 use crate::fingerprint::Fingerprint;
@@ -54,7 +55,7 @@ pub enum OnMissed {
 #[non_exhaustive]
 pub struct Settings {
     /// The time between two pokes, at least one millisecond. No poker goes below its own smallest one
-    /// (`PokerOptions::floor`, one second unless it says otherwise).
+    /// (`PokerOptions::min_interval`, one second unless it says otherwise).
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
     /// How long it waits, from its registration; at least one microsecond. A poker ends it then, for good.
@@ -205,18 +206,11 @@ impl Settings {
         self.execution_timeout.map_or(self.timeout, |length| length.min(self.timeout))
     }
 
-    /// Sets what a landing does.
-    #[must_use]
-    pub fn on_landed(mut self, what: OnLanded) -> Self {
-        self.on_landed = what;
-        self
-    }
-
-    /// Sets what a timeout or a failure does.
-    #[must_use]
-    pub fn on_missed(mut self, what: OnMissed) -> Self {
-        self.on_missed = what;
-        self
+    setters! {
+        /// Sets what a landing does.
+        on_landed: OnLanded;
+        /// Sets what a timeout or a failure does.
+        on_missed: OnMissed;
     }
 }
 
@@ -248,11 +242,9 @@ impl NewSensor {
         Self { lease, kind, context, settings, callbacks: TaskCallbacks::None }
     }
 
-    /// Says whether the task has callbacks of its own process.
-    #[must_use]
-    pub fn callbacks(mut self, callbacks: TaskCallbacks) -> Self {
-        self.callbacks = callbacks;
-        self
+    setters! {
+        /// Says whether the task has callbacks of its own process.
+        callbacks: TaskCallbacks;
     }
 
     /// The row to be stored.

@@ -6,9 +6,9 @@
 //! equal codes, and so one range, whose holder pokes once for all of them.
 //!
 //! A host sets two numbers: [`PokerOptions::shards`](crate::service::PokerOptions::shards), how many ranges
-//! there are, and [`PokerOptions::codes`](crate::service::PokerOptions::codes), the limit. Pokers lease the
-//! ranges, so only the ranges of a poker that comes or goes change hands. With another limit nearly all codes
-//! change: they are computed from the stored fingerprints, of which a code is only a cache.
+//! there are, and [`PokerOptions::shard_codes`](crate::service::PokerOptions::shard_codes), the limit. Pokers
+//! lease the ranges, so only the ranges of a poker that comes or goes change hands. With another limit nearly
+//! all codes change: they are computed from the stored fingerprints, of which a code is only a cache.
 
 use std::num::NonZeroU32;
 

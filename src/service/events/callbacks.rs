@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Delivered;
+use crate::base::setters;
 use crate::sensor::{EndReason, SensorEvent};
 use crate::task::TaskState;
 
@@ -36,17 +37,6 @@ impl fmt::Debug for Callbacks {
     }
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $setter:ident, $field:ident;)+) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $setter(mut self, callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) -> Self {
-            self.$field = Some(Box::new(callback));
-            self
-        }
-    )+};
-}
-
 impl Callbacks {
     /// None yet.
     pub fn new() -> Self {
@@ -55,17 +45,29 @@ impl Callbacks {
 
     setters! {
         /// Called when a sensor landed.
-        on_landed, landed;
+        on_landed(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
+            landed = Some(Box::new(callback))
+        }
         /// Called when a sensor, or its attempt, waited for too long.
-        on_timed_out, timed_out;
+        on_timed_out(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
+            timed_out = Some(Box::new(callback))
+        }
         /// Called when a poke said that it never will land, or could not look for too long.
-        on_failed, failed;
+        on_failed(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
+            failed = Some(Box::new(callback))
+        }
         /// Called when a task was skipped instead of failed.
-        on_skipped, skipped;
+        on_skipped(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
+            skipped = Some(Box::new(callback))
+        }
         /// Called when the task is tried again.
-        on_retry, retry;
+        on_retry(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
+            retry = Some(Box::new(callback))
+        }
         /// Called when the host ended the task.
-        on_cancelled, cancelled;
+        on_cancelled(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
+            cancelled = Some(Box::new(callback))
+        }
     }
 
     /// Gives an event to its callback.

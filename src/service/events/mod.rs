@@ -13,8 +13,12 @@ use chrono::{DateTime, Utc};
 
 pub use callbacks::Callbacks;
 
-use super::observer::{Observer, Tick, Watch};
-use super::run::{Report, Service};
+use super::driver::{Report, Service};
+use super::observer::metrics::EVENTS;
+#[cfg(feature = "tracing")]
+use super::observer::spans::debug_or_warn;
+use super::observer::{Emitter, Observer, Reported, Tick, spans};
+use crate::base::setters;
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::sensor::SensorEvent;
@@ -48,7 +52,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// One delivery at a time should work on a store: two would deliver each event twice. What a callback never
 /// takes stays until the host acknowledges it by hand
 /// ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
-/// ([`crate::service::ReaperOptions::keep_events`]).
+/// ([`crate::service::ReaperOptions::retain_events_for`]).
 ///
 /// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
 /// next one goes on where it stopped, so that events that are never taken do not keep it from the others.
@@ -96,7 +100,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 pub struct Delivery {
     store: Arc<dyn Store>,
     limit: usize,
-    follow: Duration,
+    refresh_every: Duration,
     callback: Box<dyn FnMut(&SensorEvent) -> Delivered + Send>,
     /// The place up to which this round has come.
     after: u64,
@@ -109,7 +113,7 @@ pub struct Delivery {
     again_at: Option<DateTime<Utc>>,
     /// The pause before that.
     pause: Duration,
-    watch: Watch,
+    emitter: Emitter,
 }
 
 /// The numbers of one tick of a [`Delivery`].
@@ -122,14 +126,30 @@ pub struct DeliveryReport {
     pub failed: Vec<(SensorEvent, String)>,
     /// Events that wait for an earlier one of their task.
     pub waiting: usize,
-    /// When to come again: at once if there is more, else to look for new events ([`Delivery::follow`]) or to
-    /// try again what was not taken.
+    /// When to come again: at once if there is more, else to look for new events
+    /// ([`Delivery::refresh_every`]) or to try again what was not taken.
     pub next_due: Option<DateTime<Utc>>,
 }
 
 impl Report for DeliveryReport {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+impl Reported for DeliveryReport {
+    fn emit(&self, to: &Emitter) {
+        to.counter(&EVENTS, &[("result", "delivered")], self.delivered);
+        to.counter(&EVENTS, &[("result", "failed")], self.failed.len());
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let (delivered, failed, waiting) = (self.delivered, self.failed.len(), self.waiting);
+        debug_or_warn!(failed > 0, target: "stationmaster::delivery", delivered, failed, waiting, took_s, "delivered");
+        for (event, error) in &self.failed {
+            tracing::debug!(target: "stationmaster::delivery", task = %event.task, seq = event.seq, error, "callback failed");
+        }
     }
 }
 
@@ -152,30 +172,23 @@ impl Delivery {
         Self {
             store,
             limit: limit.max(1),
-            follow: Duration::from_secs(1),
+            refresh_every: Duration::from_secs(1),
             callback: Box::new(callback),
             after: 0,
             waiting: HashSet::new(),
             waited: HashSet::new(),
             again_at: None,
             pause: PAUSES.0,
-            watch: Watch::default(),
+            emitter: Emitter::default(),
         }
     }
 
-    /// Sets how often it looks for new events: so late a callback may come, for one read of the store.
-    /// Default: one second.
-    #[must_use]
-    pub fn follow(mut self, interval: Duration) -> Self {
-        self.follow = interval;
-        self
-    }
-
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
-        self
+    setters! {
+        /// Sets how often it looks for new events: so late a callback may come, for one read of the store.
+        /// Default: one second.
+        refresh_every: Duration;
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
     fn deliver(&mut self, event: &SensorEvent) -> Result<(), String> {
@@ -250,7 +263,7 @@ impl Delivery {
 
     /// The last event was reached: answers when to come again.
     fn rest(&mut self, now: DateTime<Utc>, failed: bool) -> DateTime<Utc> {
-        let follow = time::add(now, self.follow);
+        let follow = time::add(now, self.refresh_every);
         if self.waiting.is_empty() {
             self.pause = PAUSES.0;
             self.begin_round();
@@ -274,9 +287,9 @@ impl Service for Delivery {
     type Report = DeliveryReport;
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
-        let tick = Tick::delivery();
+        let tick = Tick::begin("delivery", spans::deliver());
         let answer = self.go_on(now);
-        self.watch.delivered(tick, &answer);
+        self.emitter.ticked(&tick, answer.as_ref().ok(), answer.as_ref().err());
         answer
     }
 }

@@ -10,7 +10,8 @@ use chrono::{DateTime, Utc};
 use glob::{MatchOptions, glob_with};
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, wrong};
+use super::Condition;
+use crate::base::setters;
 use crate::seconds;
 use crate::sensor::Poked;
 use crate::service::poker::PokeRequest;
@@ -56,18 +57,16 @@ impl FileExists {
         Self { path: None, glob: Some(pattern.into()), min_age: Duration::ZERO }
     }
 
-    /// The file must have been left unchanged for this long. Default: none.
-    #[must_use]
-    pub fn min_age(mut self, age: Duration) -> Self {
-        self.min_age = seconds::clip(age);
-        self
+    setters! {
+        /// The file must have been left unchanged for this long. Default: none.
+        min_age(age: Duration) { min_age = seconds::clip(age) }
     }
 
     fn look(&self, now: DateTime<Utc>) -> Poked {
         let path = self.path.as_deref().map(Path::as_os_str);
         let [path, glob] = [path, self.glob.as_deref().map(OsStr::new)].map(Option::unwrap_or_default);
         if [path, glob].iter().any(|text| text.as_encoded_bytes().contains(&0)) {
-            return wrong::<Self>("it has a NUL character");
+            return Self::wrong("it has a NUL character");
         }
         match (&self.path, &self.glob) {
             (Some(path), None) if !path.as_os_str().is_empty() => match fs::metadata(path) {
@@ -76,7 +75,7 @@ impl FileExists {
                 Err(error) => Poked::Unreachable(format!("{}: {error}", path.display())),
             },
             (None, Some(pattern)) if !pattern.is_empty() => self.search(pattern, now),
-            _ => wrong::<Self>("it must have either a path or a glob"),
+            _ => Self::wrong("it must have either a path or a glob"),
         }
     }
 
@@ -84,7 +83,7 @@ impl FileExists {
         let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
         let found = match glob_with(pattern, options) {
             Ok(found) => found,
-            Err(error) => return wrong::<Self>(&format!("glob {pattern:?}: {error}")),
+            Err(error) => return Self::wrong(&format!("glob {pattern:?}: {error}")),
         };
         for path in found.flatten() {
             // It may be gone again.

@@ -3,8 +3,6 @@
 //! | kind | waits until | lands with |
 //! |---|---|---|
 //! | [`FileExists`] `file_exists` | a file is there, by path or glob, and old enough | `{"path": …, "bytes": …}` |
-//! | [`CommandSucceeds`] `command_succeeds` | a command exits with 0 | nothing |
-//! | [`TcpAccepts`] `tcp_accepts` | a port accepts connections | the address |
 //! | [`TimeReached`] `time_reached` | an instant has come | nothing |
 //! | [`TaskEnded`] `task_ended` | another task of the store has ended | that task's value |
 //! | [`RunEnded`] `run_ended` | a run of the active-run index has stopped | its status |
@@ -14,9 +12,8 @@
 //! make it: give absolute paths that mean the same on every machine with a poker. A context that makes no
 //! sense ends its sensors as failed, with a message that says what to correct.
 //!
-//! A `command_succeeds` sensor runs what its context says, as the user of the poker's process. Where those
-//! who register sensors are not to be trusted with that, teach the poker single kinds instead, each under its
-//! name: `poker.kind(FileExists::kind()?, file_exists)`.
+//! A host writes kinds of its own in the same way: `examples/orchestrator/kinds` has one that runs a command,
+//! and one that connects to a port.
 //!
 //! # Examples
 //!
@@ -38,14 +35,9 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 
-mod child;
-mod command;
 mod file;
-#[cfg(unix)]
-mod orphans;
 mod run;
 mod task;
-mod tcp;
 mod time;
 
 use std::sync::Arc;
@@ -53,11 +45,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use command::{CommandSucceeds, command_succeeds};
 pub use file::{FileExists, file_exists};
 pub use run::{RunEnded, run_ended};
 pub use task::{TaskEnded, task_ended};
-pub use tcp::{TcpAccepts, tcp_accepts};
 pub use time::{TimeReached, time_reached};
 
 use super::poker::Poker;
@@ -109,15 +99,16 @@ pub trait Condition: Serialize + DeserializeOwned {
     ///
     /// The answer that the poke should give.
     fn read(context: &PokeContext) -> Result<Self, Poked> {
-        context.decode().map_err(|error| wrong::<Self>(&error.to_string()))
+        context.decode().map_err(|error| Self::wrong(&error.to_string()))
     }
-}
 
-fn wrong<C: Condition>(problem: &str) -> Poked {
-    let (kind, example) = (C::KIND, C::EXAMPLE);
-    Poked::Failed(format!(
-        "the context of this {kind} sensor is wrong: {problem}: register it with, say, {example}"
-    ))
+    /// Returns the answer to a context that makes no sense: a [`Poked::Failed`] that says what to correct.
+    fn wrong(problem: &str) -> Poked {
+        let (kind, example) = (Self::KIND, Self::EXAMPLE);
+        Poked::Failed(format!(
+            "the context of this {kind} sensor is wrong: {problem}: register it with, say, {example}"
+        ))
+    }
 }
 
 /// Teaches a poker all kinds of this module, under their names. `store` is where [`TaskEnded`] and
@@ -129,8 +120,6 @@ fn wrong<C: Condition>(problem: &str) -> Poked {
 pub fn builtin(poker: Poker, store: Arc<dyn Store>) -> Result<Poker> {
     Ok(poker
         .kind(FileExists::kind()?, file_exists)
-        .kind(CommandSucceeds::kind()?, command_succeeds)
-        .kind(TcpAccepts::kind()?, tcp_accepts)
         .kind(TimeReached::kind()?, time_reached)
         .kind(TaskEnded::kind()?, task_ended(Arc::clone(&store)))
         .kind(RunEnded::kind()?, run_ended(store)))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Condition;
+use crate::base::setters;
 use crate::run::{RunKey, RunStatus};
 use crate::sensor::Poked;
 use crate::service::poker::{Poke, PokeRequest};
@@ -53,18 +54,11 @@ impl RunEnded {
         Self { run, lands_on: well(), fails_on: badly() }
     }
 
-    /// Lands when the run stopped with one of these.
-    #[must_use]
-    pub fn lands_on(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
-        self.lands_on = statuses.into_iter().collect();
-        self
-    }
-
-    /// Fails when the run stopped with one of these.
-    #[must_use]
-    pub fn fails_on(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
-        self.fails_on = statuses.into_iter().collect();
-        self
+    setters! {
+        /// Lands when the run stopped with one of these.
+        lands_on(statuses: impl IntoIterator<Item = RunStatus>) { lands_on = statuses.into_iter().collect() }
+        /// Fails when the run stopped with one of these.
+        fails_on(statuses: impl IntoIterator<Item = RunStatus>) { fails_on = statuses.into_iter().collect() }
     }
 
     fn look(&self, store: &dyn Store) -> Poked {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Condition;
+use crate::base::setters;
 use crate::id::TaskKey;
 use crate::sensor::Poked;
 use crate::service::poker::{Poke, PokeRequest};
@@ -54,18 +55,11 @@ impl TaskEnded {
         Self { task, lands_on: success(), fails_on: other_ends() }
     }
 
-    /// Lands when the task is in one of these states.
-    #[must_use]
-    pub fn lands_on(mut self, states: impl IntoIterator<Item = TaskState>) -> Self {
-        self.lands_on = states.into_iter().collect();
-        self
-    }
-
-    /// Fails when the task is in one of these states.
-    #[must_use]
-    pub fn fails_on(mut self, states: impl IntoIterator<Item = TaskState>) -> Self {
-        self.fails_on = states.into_iter().collect();
-        self
+    setters! {
+        /// Lands when the task is in one of these states.
+        lands_on(states: impl IntoIterator<Item = TaskState>) { lands_on = states.into_iter().collect() }
+        /// Fails when the task is in one of these states.
+        fails_on(states: impl IntoIterator<Item = TaskState>) { fails_on = states.into_iter().collect() }
     }
 
     fn look(&self, store: &dyn Store) -> Poked {

@@ -1,9 +1,9 @@
 //! What only the caller of an operation sees.
 
-use super::metrics::{FINISHED, REGISTERED};
-use super::watch::became;
-use super::{Metric, Observer};
+use super::Observer;
+use super::metrics::{FINISHED, Metric, REGISTERED};
 use crate::ops::{Finished, Registered};
+use crate::task::TaskState;
 
 /// Tells of the answers to [`finish`](crate::store::Tx::finish), after its transaction was committed.
 ///
@@ -12,7 +12,8 @@ use crate::ops::{Finished, Registered};
 /// ```
 /// use stationmaster::TaskState;
 /// use stationmaster::ops::Finished;
-/// use stationmaster::service::observer::{Metric, Observer, finished};
+/// use stationmaster::service::Observer;
+/// use stationmaster::service::metrics::{Metric, finished};
 ///
 /// struct Print;
 /// impl Observer for Print {
@@ -53,6 +54,19 @@ fn count(
         }
     }
     for (word, count) in counts {
-        super::watch::safely(|| observer.counter(metric, &[(label, word)], count));
+        super::emitter::safely(|| observer.counter(metric, &[(label, word)], count));
+    }
+}
+
+/// Returns the label of what became of a task.
+pub(in crate::service) fn became(finished: Finished) -> &'static str {
+    match finished {
+        Finished::Ended(TaskState::Success) => "success",
+        Finished::Ended(TaskState::Skipped) => "skipped",
+        Finished::Ended(_) => "failed",
+        Finished::RetryAt(_) => "retry",
+        Finished::Ready => "ready",
+        Finished::Already(_) => "already",
+        Finished::Stale => "stale",
     }
 }

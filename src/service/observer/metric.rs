@@ -5,7 +5,7 @@
 /// # Examples
 ///
 /// ```
-/// use stationmaster::service::observer::{MetricKind, metrics};
+/// use stationmaster::service::metrics::{self, MetricKind};
 /// let metric = &metrics::WAIT_SECONDS;
 /// assert_eq!((metric.name, metric.kind), ("stationmaster_wait_seconds", MetricKind::Histogram));
 /// assert!(metric.buckets.is_sorted());

@@ -1,4 +1,7 @@
-//! Every metric there is.
+//! Every metric there is, and what an [`Observer`](super::Observer) learns of one.
+//!
+//! All of them: [`ALL`]. Names and labels are part of the crate's interface. Values of labels are words of
+//! the crate, except that of `kind`, which is the name of a kind of sensors: as many as the host defines.
 //!
 //! | label | values |
 //! |---|---|
@@ -16,7 +19,8 @@
 //! | `kind` | the kind of the sensors |
 //! | `outcome` of a poke | `landed`, `not_yet`, `failed`, `unreachable`, `overran` (its deadline) |
 
-use super::metric::{Metric, MetricKind};
+pub use super::answers::{finished, registered};
+pub use super::metric::{Metric, MetricKind};
 
 /// For ticks, transactions and pokes: 0.1 ms to 30 s.
 const WORK: &[f64] =

@@ -19,19 +19,11 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 #[cfg(feature = "tracing")]
-use super::watch::{became, result};
-use crate::error::Result;
+use super::emitter::result;
+use crate::error::Error;
 use crate::id::{Holder, SensorKind};
-use crate::ops::Admission;
-use crate::service::events::DeliveryReport;
-use crate::service::poker::PokeReport;
-use crate::service::reaper::ReapReport;
 use crate::store::TxMode;
-#[cfg(feature = "tracing")]
-use crate::time;
 
 /// A span that was entered, and is left when this is dropped.
 #[must_use]
@@ -53,18 +45,6 @@ macro_rules! spans {
         pub(in crate::service) fn $name($(_: $ty),*) -> Span {
             Span {}
         }
-    )+};
-}
-
-macro_rules! events {
-    ($($(#[$doc:meta])* fn $name:ident $(<$($t:ident),+>)? ($($arg:ident: $ty:ty),*) $body:block)+) => {$(
-        $(#[$doc])*
-        #[cfg(feature = "tracing")]
-        pub(super) fn $name $(<$($t),+>)? ($($arg: $ty),*) $body
-
-        $(#[$doc])*
-        #[cfg(not(feature = "tracing"))]
-        pub(super) fn $name $(<$($t),+>)? ($(_: $ty),*) {}
     )+};
 }
 
@@ -91,80 +71,36 @@ macro_rules! debug_or_warn {
         if $wrong { tracing::warn!($($rest)+) } else { tracing::debug!($($rest)+) }
     };
 }
-
-/// What every failed tick says.
 #[cfg(feature = "tracing")]
-macro_rules! failed {
-    ($target:literal, $answer:expr, $took_s:expr) => {
-        if let Err(error) = $answer {
-            tracing::warn!(target: $target, result = result($answer), took_s = $took_s, error = %error, "tick failed");
-        }
-    };
-}
+pub(in crate::service) use debug_or_warn;
 
-events! {
-    /// An admission is over.
-    fn admitted(now: DateTime<Utc>, conflicts: usize, took: Duration, answer: &Result<Admission>) {
-        let took_s = took.as_secs_f64();
-        failed!("stationmaster::admitter", answer, took_s);
-        let Ok(admission) = answer else { return };
-        let (granted, promoted) = (admission.granted.len(), admission.promoted);
-        let deferred: u64 = admission.deferrals.iter().map(|deferral| deferral.tasks).sum();
-        tracing::debug!(target: "stationmaster::admitter", granted, promoted, deferred, conflicts, took_s, "admitted");
-        for task in &admission.granted {
-            let waited_s = time::since(now, task.ready_at).as_secs_f64();
-            let (attempt, epoch) = (task.attempt, task.epoch);
-            tracing::trace!(target: "stationmaster::admitter", task = %task.key, attempt, epoch, waited_s, "granted");
-        }
+/// Warns of a tick that failed.
+#[cfg(feature = "tracing")]
+pub(super) fn failed(service: &str, took: Duration, error: Option<&Error>) {
+    // The target of an event is fixed where it stands, so there is one for each service.
+    macro_rules! warn_of {
+        ($error:ident, $($service:literal)+) => {
+            match service {
+                $($service => tracing::warn!(target: concat!("stationmaster::", $service),
+                    result = result(error), took_s = took.as_secs_f64(), error = %$error, "tick failed"),)+
+                _ => {}
+            }
+        };
     }
-
-    /// A reaper's tick is over.
-    fn reaped(took: Duration, answer: &Result<ReapReport>) {
-        let took_s = took.as_secs_f64();
-        failed!("stationmaster::reaper", answer, took_s);
-        let Ok(report) = answer else { return };
-        let count = |word| report.reaped.iter().filter(|reaped| became(reaped.became) == word).count();
-        let (ready, retry, failed) = (count("ready"), count("retry"), count("failed"));
-        let (expired, forgotten) = (report.reaped.len(), report.forgotten);
-        debug_or_warn!(expired > 0, target: "stationmaster::reaper",
-            expired, ready, retry, failed, forgotten, took_s, "reaped");
-        for reaped in &report.reaped {
-            let holder = reaped.task.lease.as_ref().map(|lease| lease.holder.as_str());
-            tracing::debug!(target: "stationmaster::reaper",
-                task = %reaped.task.key, holder, became = became(reaped.became), "lease expired");
-        }
-    }
-
-    /// A poker's tick is over.
-    fn cycled<T>(took: Duration, report: &PokeReport, answer: &Result<T>) {
-        let took_s = took.as_secs_f64();
-        failed!("stationmaster::poker", answer, took_s);
-        let wrong = report.overran + report.log_panics + report.unknown_kind > 0;
-        debug_or_warn!(wrong, target: "stationmaster::poker",
-            shards = report.shards, gained = report.gained, sensors = report.sensors, groups = report.groups,
-            loaded = report.loaded, due = report.due, poked = report.poked, saved = report.saved,
-            unreachable = report.unreachable, overran = report.overran, late = report.late,
-            held_back = report.held_back, landed = report.landed, failed = report.failed,
-            timed_out = report.timed_out, gave_up = report.gave_up, unknown_kind = report.unknown_kind,
-            log_panics = report.log_panics, outages = report.backed_off, waiting = report.waiting,
-            hung = report.hung, took_s, "cycled");
-    }
-
-    /// A tick of a delivery is over.
-    fn delivered(took: Duration, answer: &Result<DeliveryReport>) {
-        let took_s = took.as_secs_f64();
-        failed!("stationmaster::delivery", answer, took_s);
-        let Ok(report) = answer else { return };
-        let (delivered, failed, waiting) = (report.delivered, report.failed.len(), report.waiting);
-        debug_or_warn!(failed > 0, target: "stationmaster::delivery", delivered, failed, waiting, took_s, "delivered");
-        for (event, error) in &report.failed {
-            tracing::debug!(target: "stationmaster::delivery", task = %event.task, seq = event.seq, error, "callback failed");
-        }
-    }
-
-    /// A transaction is over.
-    fn transacted(mode: TxMode, took: Duration, answer: &Result<()>) {
-        let (mode, result, took_s) = (mode.as_str(), result(answer), took.as_secs_f64());
-        tracing::trace!(target: "stationmaster::store", mode, result, took_s, "transaction");
+    if let Some(cause) = error {
+        warn_of!(cause, "admitter" "reaper" "poker" "delivery");
     }
 }
+
+#[cfg(not(feature = "tracing"))]
+pub(super) fn failed(_: &str, _: Duration, _: Option<&Error>) {}
+
+/// Tells of a transaction that is over.
+#[cfg(feature = "tracing")]
+pub(super) fn transacted(mode: TxMode, took: Duration, error: Option<&Error>) {
+    let (mode, result, took_s) = (mode.as_str(), result(error), took.as_secs_f64());
+    tracing::trace!(target: "stationmaster::store", mode, result, took_s, "transaction");
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(super) fn transacted(_: TxMode, _: Duration, _: Option<&Error>) {}

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Observer;
+use super::emitter::{Emitter, result};
 use super::metrics::{ENQUEUED, STALE_CALLS, TASK_MOVES, TRANSACTION_SECONDS, TRANSACTIONS};
 use super::spans;
-use super::watch::{Watch, result};
 use crate::error::Result;
 use crate::store::{Effects, Store, StoreInfo, Tx, TxMode};
 use crate::task::TaskState;
@@ -22,7 +22,8 @@ use crate::task::TaskState;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::observer::{Metric, ObservedStore, Observer};
+/// use stationmaster::service::metrics::Metric;
+/// use stationmaster::service::{ObservedStore, Observer};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
@@ -44,13 +45,13 @@ use crate::task::TaskState;
 #[derive(Debug)]
 pub struct ObservedStore<S> {
     inner: S,
-    watch: Watch,
+    emitter: Emitter,
 }
 
 impl<S: Store> ObservedStore<S> {
     /// Tells this observer.
     pub fn new(inner: S, observer: Arc<dyn Observer>) -> Self {
-        Self { inner, watch: observer.into() }
+        Self { inner, emitter: observer.into() }
     }
 
     /// The store behind it.
@@ -66,30 +67,30 @@ impl<S: Store> Store for ObservedStore<S> {
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let (began, mut effects) = (Instant::now(), Effects::default());
-        let result_of_store = self.inner.transact(mode, &mut |tx| {
+        let answer = self.inner.transact(mode, &mut |tx| {
             body(tx)?;
             effects = tx.effects().clone();
             Ok(())
         });
         let took = began.elapsed();
-        spans::transacted(mode, took, &result_of_store);
-        let labels = [("mode", mode.as_str()), ("result", result(&result_of_store))];
-        self.watch.counter(&TRANSACTIONS, &labels, 1);
-        self.watch.seconds(&TRANSACTION_SECONDS, &[("mode", mode.as_str())], took);
-        if result_of_store.is_ok() {
-            tell(&self.watch, &effects);
+        spans::transacted(mode, took, answer.as_ref().err());
+        let labels = [("mode", mode.as_str()), ("result", result(answer.as_ref().err()))];
+        self.emitter.counter(&TRANSACTIONS, &labels, 1);
+        self.emitter.seconds(&TRANSACTION_SECONDS, &[("mode", mode.as_str())], took);
+        if answer.is_ok() {
+            emit(&effects, &self.emitter);
         }
-        result_of_store
+        answer
     }
 }
 
-fn tell(watch: &Watch, effects: &Effects) {
-    watch.counter(&ENQUEUED, &[], effects.enqueued);
+fn emit(effects: &Effects, to: &Emitter) {
+    to.counter(&ENQUEUED, &[], effects.enqueued);
     for state in TaskState::ALL {
-        watch.counter(&TASK_MOVES, &[("to", state.as_str())], effects.moved_to(state));
+        to.counter(&TASK_MOVES, &[("to", state.as_str())], effects.moved_to(state));
     }
     let stale = effects.stale;
     for (call, count) in [("start", stale.start), ("renew", stale.renew), ("move", stale.change)] {
-        watch.counter(&STALE_CALLS, &[("call", call)], count);
+        to.counter(&STALE_CALLS, &[("call", call)], count);
     }
 }

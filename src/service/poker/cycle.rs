@@ -11,8 +11,8 @@ use super::options::PokerOptions;
 use super::report::PokeReport;
 use super::worker::{Pending, Poker};
 use crate::error::Result;
-use crate::service::observer::Tick;
-use crate::service::run::{LoopHandle, Service};
+use crate::service::driver::{LoopHandle, Service};
+use crate::service::observer::{Tick, spans};
 use crate::time;
 
 /// How soon at the latest a tick should follow while pokes run and nobody would wake its loop.
@@ -22,12 +22,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
 /// A tick waits no longer than this, whatever the options say.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
     pub(super) fn rules(&self) -> Rules {
-        let PokerOptions { floor, breaker, retry_window, .. } = self.options;
-        Rules { floor, breaker, window: retry_window }
+        let PokerOptions { min_interval, max_pause, retry_window, .. } = self.options;
+        Rules { min_interval, max_pause, window: retry_window }
     }
 
     /// Takes back what waits to be poked for nobody.
@@ -148,18 +148,24 @@ impl Poker {
         began.checked_add(length)
     }
 
-    /// Has what is due poked, and takes up answers as long as it has the patience.
+    /// Has overdue groups poked, and processes answers until all are there or
+    /// [`PokerOptions::wait_for_answers`] has passed.
     fn poke(&mut self, now: DateTime<Utc>, began: Instant, report: &mut PokeReport) {
         let begin_until = self.begin_until(now, began);
         if let Some(crew) = &self.crew {
             crew.begin_until(begin_until);
         }
-        let patience = self.options.patience.min(LONGEST_PATIENCE);
-        let end = Instant::now() + patience;
+        let end = Instant::now() + self.options.wait_for_answers.min(LONGEST_WAIT);
         let mut haul = Haul::default();
-        // Jobs of this tick that were handed out and not answered.
+        // Jobs of this tick that were assigned and not answered. Answers to earlier ticks are processed too,
+        // but only these are waited for: a poke that takes long delays the tick that began it alone.
         let mut open = 0;
+        // Queues are bounded, so overdue groups are assigned as answers make room. The loop ends when the
+        // time is up; when all is answered; when nothing is open and nothing moves; or when nothing runs and
+        // nothing may begin, because the leases are about to end or each thread hangs.
         loop {
+            // First, so that no job of a kind whose calls hang is assigned below. What it takes back needs no
+            // answer.
             open -= self.hold_back(now, report).min(open);
             let handed = self.hand_out(now);
             open += handed;
@@ -181,6 +187,8 @@ impl Poker {
             if standing.running == 0 && (!crew.may_begin() || crew.usable() == 0) {
                 return;
             }
+            // An answer ends the sleep. A deadline does not, nor does a batch behind a slow call: the tick
+            // itself must look for those.
             let soon = time + LOOK_SOON;
             let mut until = standing.deadline.map_or(end, |deadline| deadline.min(end));
             // Deadlines of calls that have not begun are not known yet.
@@ -205,7 +213,7 @@ impl Poker {
     /// When the next tick has something to do.
     fn due_next(&self, now: DateTime<Utc>, standing: Standing, waiting: usize) -> Option<DateTime<Utc>> {
         // One whose name is taken has nothing to follow.
-        let follow = self.name_taken_until.is_none().then(|| time::add(now, self.options.follow));
+        let follow = self.name_taken_until.is_none().then(|| time::add(now, self.options.refresh_every));
         let usual = self.options.poke_timeout;
         let overdue =
             self.groups.next_timeout(time::sub(now, usual)).map(|timeout| time::add(timeout, usual));
@@ -281,9 +289,13 @@ impl Service for Poker {
     type Report = PokeReport;
 
     fn tick(&mut self, now: DateTime<Utc>) -> Result<PokeReport> {
-        let (tick, mut report) = (Tick::poker(&self.name), PokeReport::default());
+        let (tick, mut report) = (Tick::begin("poker", spans::cycle(&self.name)), PokeReport::default());
         let answer = self.cycle(now, &mut report);
-        self.watch.poked(tick, &report, &mut self.tally, &answer);
+        self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
+        self.counts.emit(&self.emitter);
+        if answer.is_ok() {
+            report.emit_gauges(&self.emitter);
+        }
         answer.map(|()| report)
     }
 

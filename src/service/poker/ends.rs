@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::counts::PokeOutcome;
 use super::crew::{Answer, Haul, Outcome};
 use super::group::GroupRef;
 use super::report::PokeReport;
@@ -12,7 +13,6 @@ use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Outage, Poked, SensorRecord, give_up, settle};
-use crate::service::observer::PokeOutcome;
 use crate::store::{Moved, StoreExt};
 use crate::time;
 
@@ -34,7 +34,7 @@ impl Poker {
                         Outcome::Answered(poked) => PokeOutcome::from(poked),
                         Outcome::Overran { .. } => PokeOutcome::Overran,
                     };
-                    self.tally.count(&self.watch, kind, outcome, took);
+                    self.counts.count(&self.emitter, kind, outcome, took);
                 }
             }
             match outcome {

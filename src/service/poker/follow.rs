@@ -54,9 +54,10 @@ impl Poker {
         if ranges.is_empty() {
             return Ok(0);
         }
-        let mut query = SensorQuery::new(after, self.options.codes, ranges, which, self.options.page.max(1));
+        let mut query =
+            SensorQuery::new(after, self.options.shard_codes, ranges, which, self.options.page_size.max(1));
         let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
-        let PokerOptions { codes, shards, .. } = self.options;
+        let PokerOptions { shard_codes: codes, shards, .. } = self.options;
         let since: Vec<(ShardRange, DateTime<Utc>)> =
             gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
         let mut loaded = 0;
@@ -89,7 +90,7 @@ impl Poker {
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let is_young = now < time::add(sensor.registered_at, self.options.lease);
-        let code = self.options.codes.code(sensor.fingerprint);
+        let code = self.options.shard_codes.code(sensor.fingerprint);
         let since = since.iter().find(|(range, _)| range.contains(code)).map_or(now, |(_, since)| *since);
         (!is_young).then_some(since)
     }

@@ -67,8 +67,8 @@ pub(super) struct Group {
 /// By which rules due times are set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    pub(super) floor: Duration,
-    pub(super) breaker: Duration,
+    pub(super) min_interval: Duration,
+    pub(super) max_pause: Duration,
     pub(super) window: Duration,
 }
 

@@ -82,11 +82,14 @@ impl Groups {
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
     ///
-    /// The group is due at once, but not below the floor after its last look. If the sensor was taken over,
-    /// or the target could not be looked at last time, it waits for the next grid point.
+    /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
+    /// sensor was taken over, or the target could not be looked at last time, it waits for the next grid
+    /// point.
     pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
         let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
         let lease = sensor.lease_ref();
+        // A registration may be read twice, as a change and with its shard. It keeps the tick that learned of
+        // it first: a poke that began since then answers it too.
         if sensor.state == SensorState::Waiting && self.knows(lease) {
             return;
         }
@@ -104,27 +107,38 @@ impl Groups {
         }
         let Some(first) = self.members.push(member, group.first) else { return };
         group.first = first;
+        // Without members it counted as deserted, whether it was founded just now or waits for its poke.
         if group.members == 0 {
             self.deserted -= 1;
         }
         group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
-        let interval = interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.floor);
+        let interval =
+            interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.min_interval);
+        // When the newcomer wants the target looked at:
+        // - A target that nobody has looked at: now.
+        // - An outage keeps its pause, or each registration would poke a service that is down. But the pause
+        //   does not outlast what the sensor tolerates.
+        // - A sensor that was taken over was looked at by its former worker. It waits for the grid, or each
+        //   takeover would poke everything at once.
+        // - Any other newcomer has a look of its own, which all that join within `min_interval` share.
         let poke = match (group.looked_at, group.outage) {
             (None, _) => now,
             (Some(looked), Some(outage)) => {
-                let pause = backed_off(interval, outage.failures, rules.breaker);
+                let pause = backed_off(interval, outage.failures, rules.max_pause);
                 next_poke(group.fingerprint, pause, looked)
                     .min(outage.borne_until(terms.registered_at, rules.window))
             }
             (Some(looked), None) if looked_at.is_some() => next_poke(group.fingerprint, interval, looked),
             (Some(looked), None) => {
                 group.joined = true;
-                time::add(looked, rules.floor)
+                time::add(looked, rules.min_interval)
             }
         };
         let before = group.timeout;
         group.add(&terms);
+        // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
+        // as well, since a sensor that times out is looked at once more first.
         let due = group.due.min(time::micros(poke.max(now))).min(group.timeout);
         if group.timeout != before {
             self.timeouts.remove(&(before, at));
@@ -244,6 +258,10 @@ impl Groups {
     /// give it a new due time. Groups whose due time has moved back are passed over.
     pub(super) fn next_due(&mut self, now: DateTime<Utc>, rules: Rules) -> Option<GroupRef> {
         let limit = time::micros(now);
+        // When a member goes, its group's due time is left as it is and the group marked stale. So removing a
+        // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
+        // computed again when it comes first. It may then be due later: it is put back, and the loop looks at
+        // the next.
         loop {
             let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
             let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
@@ -255,7 +273,8 @@ impl Groups {
                 let next = self.slab.get(at).map_or(i64::MAX, |group| {
                     let since = group.looked_at.unwrap_or(now);
                     let grid = next_poke(group.fingerprint, self.interval(group, now, rules), since);
-                    // It was due for a member that has gone, or for a grid that was finer.
+                    // It was due for a member that has gone, or for a grid that was finer. A first look that
+                    // somebody still waits for stays due.
                     if group.looked_at.is_none() || group.joined {
                         due
                     } else {
@@ -268,6 +287,8 @@ impl Groups {
             let group = self.slab.get_mut(at)?;
             let found = GroupRef { at, incarnation: group.incarnation };
             self.due.pop_first();
+            // While it is asked it is in no order; `due` then notes who joins. A group that hangs is returned
+            // as well, because each of its due times counts as one more failed look, but stays hung.
             group.due = i64::MAX;
             if group.phase == Phase::Resting {
                 group.phase = Phase::Asked;
@@ -297,8 +318,8 @@ impl Groups {
             true => self.members(group).map(current).min().unwrap_or(group.interval),
             false => group.interval,
         };
-        let interval = interval.max(rules.floor);
-        group.outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules.breaker))
+        let interval = interval.max(rules.min_interval);
+        group.outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules.max_pause))
     }
 
     /// A group's poke was answered, or will not be made: it waits for its next due time.
@@ -308,12 +329,15 @@ impl Groups {
         if asked {
             found.phase = Phase::Resting;
         }
+        // All members went while it was asked. It was kept until the answer came, so that a newcomer of the
+        // same target found it, and the target was not poked a second time meanwhile.
         if found.members == 0 {
             if asked {
                 self.forget(group.at);
             }
             return;
         }
+        // Of a timeout that has passed, the members may have ended already: the earliest is another one then.
         if found.stale || found.timeout <= time::micros(now) {
             self.refresh(group.at);
         }
@@ -323,13 +347,17 @@ impl Groups {
             let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
             self.members(found).map(borne).min()
         });
-        // For an end that has passed, and that the store has not taken yet, it is not looked at again at once.
-        let soonest = time::micros(time::add(now, rules.floor));
+        // It is due on its grid, and before that when the first member times out or has tolerated the outage
+        // for long enough: nothing else would end that member in time. An end that has passed is one that the
+        // store has not taken yet. It is tried again no sooner than `min_interval`, or the group would be due
+        // in each tick for as long as the store fails.
+        let soonest = time::micros(time::add(now, rules.min_interval));
         for end in ends.map(time::micros).into_iter().chain([found.timeout]) {
             due = due.min(if end > time::micros(now) { end } else { soonest });
         }
         if asked {
-            // Who joined meanwhile waits for no grid point, unless the target cannot be looked at.
+            // Newcomers joined while it was asked, too late for that poke: they wait for no grid point,
+            // unless the target cannot be looked at.
             due = if found.outage.is_none() { due.min(found.due) } else { due };
             if let Some(found) = self.get_mut(group) {
                 found.due = i64::MAX;

@@ -1,5 +1,6 @@
 //! The poker: polls what sensors wait for. Its protocol stands with [`Poker`].
 
+mod counts;
 mod crew;
 mod cycle;
 #[cfg_attr(not(feature = "tokio"), allow(dead_code, unreachable_pub))]

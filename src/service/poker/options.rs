@@ -3,9 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::base::setters;
+use crate::sensor::SmartSensorConfig;
 use crate::shard::ShardLimit;
 
-/// How a [`super::Poker`] works. All workers of a store use the same `codes` and `shards`.
+/// How a [`super::Poker`] works. All workers of a store use the same `shard_codes` and `shards`.
 ///
 /// Defaults: 10,000 codes in 16 shards, leases of 30 seconds, no poke interval below one second, 16 threads,
 /// 10,000 sensors to a read; a tick waits half a second for answers; a poke may take ten seconds, or as long
@@ -24,7 +26,7 @@ use crate::shard::ShardLimit;
 #[non_exhaustive]
 pub struct PokerOptions {
     /// The number of shard codes (Airflow: `shard_code_upper_limit`).
-    pub codes: ShardLimit,
+    pub shard_codes: ShardLimit,
     /// Into how many shards the codes are split (Airflow: `shards`). At most so many workers share the work.
     pub shards: NonZeroU32,
     /// The most shards that a worker holds; what nobody may hold is not poked
@@ -39,17 +41,17 @@ pub struct PokerOptions {
     /// dead.
     pub lease: Duration,
     /// No group is poked more often than this.
-    pub floor: Duration,
+    pub min_interval: Duration,
     /// How many pokes are made at once, at most; 0 counts as 1. The threads are the poker's own, made when
     /// they are needed. Async pokes (feature `tokio`) need none, and do not count.
     pub threads: usize,
     /// How many sensors are read at once.
-    pub page: usize,
+    pub page_size: usize,
     /// How long at most until a tick looks for new registrations.
-    pub follow: Duration,
+    pub refresh_every: Duration,
     /// How long a tick waits for the answers to the pokes it began. It ends as soon as all are there; what
     /// comes later is taken up by a later tick.
-    pub patience: Duration,
+    pub wait_for_answers: Duration,
     /// How long a poke may take where the sensors do not say ([`crate::sensor::Settings::poke_timeout`];
     /// Airflow: `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::Poked::Unreachable`], and
     /// its thread as hung.
@@ -71,71 +73,78 @@ pub struct PokerOptions {
     pub retry_window: Duration,
     /// A target that cannot be looked at is tried after longer and longer pauses, at most this long
     /// ([`crate::sensor::backed_off`]). Zero: at its interval, as ever.
-    pub breaker: Duration,
+    pub max_pause: Duration,
 }
 
 impl Default for PokerOptions {
     fn default() -> Self {
         Self {
-            codes: ShardLimit::default(),
+            shard_codes: ShardLimit::default(),
             shards: NonZeroU32::MIN.saturating_add(15),
             most_shards: NonZeroU32::MAX,
             lease: Duration::from_secs(30),
-            floor: Duration::from_secs(1),
+            min_interval: Duration::from_secs(1),
             threads: 16,
-            page: 10_000,
-            follow: Duration::from_secs(1),
-            patience: Duration::from_millis(500),
+            page_size: 10_000,
+            refresh_every: Duration::from_secs(1),
+            wait_for_answers: Duration::from_millis(500),
             poke_timeout: Duration::from_secs(10),
             max_poke_timeout: Duration::from_secs(600),
             max_hung: 64,
             retry_window: Duration::from_secs(130 * 60),
-            breaker: Duration::from_secs(600),
+            max_pause: Duration::from_secs(600),
         }
     }
 }
 
-/// One setter for each field.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $type:ty;)+) => {
-        impl PokerOptions {$(
-            $(#[$doc])*
-            #[must_use]
-            pub fn $field(mut self, $field: $type) -> Self {
-                self.$field = $field;
-                self
-            }
-        )+}
-    };
+impl PokerOptions {
+    setters! {
+        /// Sets the number of shard codes.
+        shard_codes: ShardLimit;
+        /// Sets into how many shards the codes are split.
+        shards: NonZeroU32;
+        /// Sets the most shards that a worker holds.
+        most_shards: NonZeroU32;
+        /// Sets how long a worker holds its shards without renewing.
+        lease: Duration;
+        /// Sets the smallest poke interval of all.
+        min_interval: Duration;
+        /// Sets how many pokes are made at once.
+        threads: usize;
+        /// Sets how many sensors are read at once.
+        page_size: usize;
+        /// Sets how long at most until a tick looks for new registrations.
+        refresh_every: Duration;
+        /// Sets how long a tick waits for the answers to the pokes it began.
+        wait_for_answers: Duration;
+        /// Sets how long a poke may take where the sensors do not say.
+        poke_timeout: Duration;
+        /// Sets the longest poke timeout that a sensor may ask for.
+        max_poke_timeout: Duration;
+        /// Sets how many hung threads are replaced.
+        max_hung: usize;
+        /// Sets how long sensors bear a target that cannot be looked at.
+        retry_window: Duration;
+        /// Sets the longest pause between pokes of a target that cannot be looked at.
+        max_pause: Duration;
+    }
 }
 
-setters! {
-    /// Sets the number of shard codes.
-    codes: ShardLimit;
-    /// Sets into how many shards the codes are split.
-    shards: NonZeroU32;
-    /// Sets the most shards that a worker holds.
-    most_shards: NonZeroU32;
-    /// Sets how long a worker holds its shards without renewing.
-    lease: Duration;
-    /// Sets the smallest poke interval of all.
-    floor: Duration;
-    /// Sets how many pokes are made at once.
-    threads: usize;
-    /// Sets how many sensors are read at once.
-    page: usize;
-    /// Sets how long at most until a tick looks for new registrations.
-    follow: Duration;
-    /// Sets how long a tick waits for the answers to the pokes it began.
-    patience: Duration;
-    /// Sets how long a poke may take where the sensors do not say.
-    poke_timeout: Duration;
-    /// Sets the longest poke timeout that a sensor may ask for.
-    max_poke_timeout: Duration;
-    /// Sets how many hung threads are replaced.
-    max_hung: usize;
-    /// Sets how long sensors bear a target that cannot be looked at.
-    retry_window: Duration;
-    /// Sets the longest pause between pokes of a target that cannot be looked at.
-    breaker: Duration;
+/// The default options with the shard codes and shards of these settings.
+///
+/// Whether sensors are switched on is asked when they register, not here: those that wait already are poked
+/// on.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::sensor::SmartSensorConfig;
+/// use stationmaster::service::PokerOptions;
+/// let options = PokerOptions::from(&SmartSensorConfig::airflow());
+/// assert_eq!((options.shard_codes.get(), options.shards.get()), (10_000, 5));
+/// ```
+impl From<&SmartSensorConfig> for PokerOptions {
+    fn from(config: &SmartSensorConfig) -> Self {
+        Self::default().shard_codes(config.shard_code_upper_limit).shards(config.shards)
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use crate::base::setters;
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::canonical::PokeContext;
 use crate::id::SensorKind;
@@ -123,11 +124,9 @@ impl<'a> PokeRequest<'a> {
         Self { kind, context, sensors: 1, now }
     }
 
-    /// Sets how many sensors share the answer.
-    #[must_use]
-    pub fn sensors(mut self, sensors: usize) -> Self {
-        self.sensors = sensors;
-        self
+    setters! {
+        /// Sets how many sensors share the answer.
+        sensors: usize;
     }
 }
 

@@ -5,7 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::service::run::Report;
+use crate::service::driver::Report;
+use crate::service::observer::metrics::*;
+#[cfg(feature = "tracing")]
+use crate::service::observer::spans::debug_or_warn;
+use crate::service::observer::{Emitter, Reported};
 
 /// The numbers of one tick of a [`super::Poker`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -81,5 +85,67 @@ pub struct PokeReport {
 impl Report for PokeReport {
     fn next_due(&self) -> Option<DateTime<Utc>> {
         self.next_due
+    }
+}
+
+impl PokeReport {
+    /// Emits how things stand after a tick that did not fail.
+    pub(super) fn emit_gauges(&self, to: &Emitter) {
+        let gauges = [
+            (&SHARDS, self.shards as usize),
+            (&SHARDS_UNCLAIMED, self.unclaimed as usize),
+            (&POKER_NAME_TAKEN, usize::from(self.name_taken_until.is_some())),
+            (&SENSORS, self.sensors),
+            (&POKE_GROUPS, self.groups),
+            (&POKE_GROUPS_WAITING, self.waiting),
+            (&POKES_IN_FLIGHT, self.in_flight),
+            (&POKE_THREADS, self.threads),
+            (&POKE_THREADS_HUNG, self.hung),
+            (&OUTAGES, self.backed_off),
+        ];
+        for (metric, value) in gauges {
+            to.gauge(metric, &[], value as u64);
+        }
+    }
+}
+
+impl Reported for PokeReport {
+    /// Emits what was done, which counts even if the tick failed later on.
+    fn emit(&self, to: &Emitter) {
+        let counters = [
+            (&POKES_SAVED, self.saved),
+            (&POKES_LATE, self.late),
+            (&POKES_HELD_BACK, self.held_back),
+            (&GROUPS_DUE, self.due),
+            (&SENSORS_LOADED, self.loaded),
+            (&SENSORS_UNKNOWN_KIND, self.unknown_kind),
+            (&SHARDS_GAINED, self.gained),
+            (&LOG_PANICS, self.log_panics),
+        ];
+        for (metric, more) in counters {
+            to.counter(metric, &[], more);
+        }
+        let ends = [
+            ("landed", self.landed),
+            ("failed", self.failed),
+            ("timed_out", self.timed_out),
+            ("unreachable", self.gave_up),
+        ];
+        for (reason, more) in ends {
+            to.counter(&SENSORS_ENDED, &[("reason", reason)], more);
+        }
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let wrong = self.overran + self.log_panics + self.unknown_kind > 0;
+        debug_or_warn!(wrong, target: "stationmaster::poker",
+            shards = self.shards, gained = self.gained, sensors = self.sensors, groups = self.groups,
+            loaded = self.loaded, due = self.due, poked = self.poked, saved = self.saved,
+            unreachable = self.unreachable, overran = self.overran, late = self.late,
+            held_back = self.held_back, landed = self.landed, failed = self.failed,
+            timed_out = self.timed_out, gave_up = self.gave_up, unknown_kind = self.unknown_kind,
+            log_panics = self.log_panics, outages = self.backed_off, waiting = self.waiting,
+            hung = self.hung, took_s, "cycled");
     }
 }

@@ -86,7 +86,7 @@ impl Poker {
     fn renew(&self, now: DateTime<Utc>, comeback: Option<Comeback>) -> Result<Renewed> {
         let (name, options) = (&self.name, &self.options);
         let expires_at = time::add(now, options.lease);
-        let me = Worker::new(name.clone(), options.codes, options.shards, expires_at);
+        let me = Worker::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation);
         let (shards, most) = (options.shards.get(), options.most_shards.get());
         let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
@@ -123,13 +123,13 @@ impl Poker {
 
     /// Forgets the sensors of shards that are not held.
     pub(super) fn keep_only_held(&mut self) {
-        let (codes, kept) = (self.options.codes, self.ranges(self.shards.keys().copied()));
+        let (codes, kept) = (self.options.shard_codes, self.ranges(self.shards.keys().copied()));
         self.groups.retain(|print| kept.iter().any(|range| range.contains(codes.code(print))));
         self.withdraw();
     }
 
     pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<ShardRange> {
-        shards.map(|shard| range(self.options.codes, self.options.shards, shard)).collect()
+        shards.map(|shard| range(self.options.shard_codes, self.options.shards, shard)).collect()
     }
 }
 
@@ -143,7 +143,7 @@ fn left_alone_since(lease: &ShardLease, length: Duration, now: DateTime<Utc>) ->
 
 /// Refuses to share sensors with a worker that splits them otherwise.
 fn agree(me: &Holder, options: &PokerOptions, live: &[Worker]) -> Result<()> {
-    let same = |worker: &&Worker| worker.codes == options.codes && worker.shards == options.shards;
+    let same = |worker: &&Worker| worker.codes == options.shard_codes && worker.shards == options.shards;
     match live.iter().find(|worker| worker.name != *me && !same(worker)) {
         None => Ok(()),
         Some(Worker { name, codes, shards, .. }) => {

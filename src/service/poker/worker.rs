@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::counts::PokeCounts;
 use super::crew::{Crew, Former, Haul};
 use super::distant::Way;
 use super::group::GroupRef;
@@ -16,13 +17,14 @@ use super::kinds::Kinds;
 use super::options::PokerOptions;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
+use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::{Comeback, Ending};
+use crate::service::driver::LoopHandle;
 use crate::service::incarnation;
-use crate::service::observer::{Observer, PokeTally, Watch};
-use crate::service::run::LoopHandle;
+use crate::service::observer::{Emitter, Observer, Reported};
 use crate::store::{Store, StoreExt};
 
 /// Polls what sensors wait for.
@@ -37,19 +39,19 @@ use crate::store::{Store, StoreExt};
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. When nothing changed it reads nothing else.
 /// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers,
-///    at most [`patience`](PokerOptions::patience); what comes later is taken up by a later tick, and no
-///    other group waits for it.
+///    at most [`wait_for_answers`](PokerOptions::wait_for_answers); what comes later is taken up by a later
+///    tick, and no other group waits for it.
 /// 4. *Settle.* What landed, failed, timed out or was given up is ended in one transaction (of 10,000 at
 ///    most), with an event per sensor. When nothing ended, nothing is written. A sensor that times out is
 ///    looked at once more first.
 ///
 /// # Pokes
 ///
-/// A group is poked when a sensor of it registers (not below the floor, and not while its target cannot be
-/// looked at), then on a grid of the smallest interval of its members
-/// ([`interval_at`](crate::sensor::interval_at), not below the floor) that is computed from fingerprint and
-/// interval alone ([`crate::sensor::next_poke`]), and when a member times out. So a restart needs no stored
-/// counter and pokes no more than usual.
+/// A group is poked when a sensor of it registers (at most once per
+/// [`min_interval`](PokerOptions::min_interval), and not while its target cannot be looked at), then on a
+/// grid of the smallest interval of its members ([`interval_at`](crate::sensor::interval_at), not below that
+/// minimum) that is computed from fingerprint and interval alone ([`crate::sensor::next_poke`]), and when a
+/// member times out. So a restart needs no stored counter and pokes no more than usual.
 ///
 /// * *Threads* are the poker's own, made when there is work for them, at most
 ///   [`threads`](PokerOptions::threads) that do not hang. Kinds take turns; a kind may have a limit of calls
@@ -157,9 +159,9 @@ pub struct Poker {
     pub(super) handle: Option<LoopHandle>,
     /// Due groups that wait for a place in the crew's queue, by kind.
     pub(super) pending: Vec<Pending>,
-    pub(super) watch: Watch,
+    pub(super) emitter: Emitter,
     /// Outcomes that were not reported to the observer yet.
-    pub(super) tally: PokeTally,
+    pub(super) counts: PokeCounts,
 }
 
 /// The due groups of a kind that this worker can poke.
@@ -214,16 +216,14 @@ impl Poker {
             former: Former::default(),
             handle: None,
             pending: Vec::new(),
-            watch: Watch::default(),
-            tally: PokeTally::default(),
+            emitter: Emitter::default(),
+            counts: PokeCounts::default(),
         })
     }
 
-    /// Tells this observer what it counts and measures.
-    #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch = observer.into();
-        self
+    setters! {
+        /// Tells this observer what it counts and measures.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
     /// Sets the poke of this kind.
@@ -318,7 +318,8 @@ impl Poker {
         self.former = crew.disband(&mut haul);
         self.take_up(&mut haul, now, &mut report);
         let settled = self.store_ends(now, &mut report);
-        self.watch.poke_answers(&report, &mut self.tally);
+        self.counts.emit(&self.emitter);
+        report.emit(&self.emitter);
         settled
     }
 

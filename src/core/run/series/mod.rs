@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::record::{RunRecord, RunStatus};
+use crate::base::setters;
 use crate::bounds::{MAX_BUCKETS, MAX_SERIES_BUCKETS};
 use crate::error::Invalid;
 use crate::id::{Namespace, WorkflowId};
@@ -73,11 +74,9 @@ impl SeriesSpec {
         }
     }
 
-    /// Sets what runs are told apart by.
-    #[must_use]
-    pub fn by(mut self, by: SeriesBy) -> Self {
-        self.by = by;
-        self
+    setters! {
+        /// Sets what runs are told apart by.
+        by: SeriesBy;
     }
 
     /// How many buckets there are.

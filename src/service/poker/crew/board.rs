@@ -10,10 +10,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::flights::Air;
 use super::job::Job;
 use crate::id::SensorKind;
+use crate::service::driver::LoopHandle;
 use crate::service::poker::distant::{AsyncProbe, Way};
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::Probe;
-use crate::service::run::LoopHandle;
 
 /// A thread takes so much quick work at once that it lasts this long.
 const STINT: Duration = Duration::from_millis(1);

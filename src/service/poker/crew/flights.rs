@@ -214,11 +214,16 @@ impl Shared {
 impl Flight {
     /// Drops the future, and says so, unless it is being polled or was ready; its task then does the rest.
     fn ground(&self) -> bool {
-        // Before the lock is tried: who holds it looks at this when it has let go.
+        // The future is either idle, and dropped here, or being polled at this instant. The tick cannot wait
+        // for the poll, which may never return, so it only leaves a note. The order makes one of the two see
+        // the other: the note is set before the lock is tried, and the task reads it after it has released
+        // the lock. If the lock was free, this drops the future; if not, the task finds the note after its
+        // poll and ends, which drops the future there.
         self.given_up.store(true, Ordering::SeqCst);
         let future = self.future.try_lock().and_then(|mut place| place.take());
         let was_there = future.is_some();
         self.discard(future);
+        // An idle task must be polled once more to learn that it is over, or its runtime would keep it.
         self.wake();
         was_there
     }

@@ -25,7 +25,7 @@ pub(super) use job::{Answer, Job, Outcome};
 use super::distant::Way;
 use super::group::GroupRef;
 use crate::id::SensorKind;
-use crate::service::run::LoopHandle;
+use crate::service::driver::LoopHandle;
 
 /// The most jobs of a kind that wait in a queue.
 const QUEUE: usize = 4096;
@@ -148,7 +148,8 @@ impl Crew {
             let (desk, shared) = (Arc::new(Desk::default()), Arc::clone(&self.shared));
             let place = Arc::clone(&desk);
             let thread = std::thread::Builder::new().name("stationmaster-poke".into());
-            // If the system has no more threads, those that are there do the work, or a later tick tries again.
+            // If the system has no more threads, those that are there do the work, or a later tick tries
+            // again.
             let Ok(handle) = thread.spawn(move || thread::run(&shared, &place)) else { return };
             self.threads.push((desk, handle));
             board.active += 1;
@@ -161,9 +162,12 @@ impl Crew {
         self.size.saturating_sub(hung.saturating_sub(self.max_hung))
     }
 
-    /// Takes up all answers that are there, and the desks of calls that have passed their deadline.
+    /// Collects all answers that are there, and takes the desks of calls that have passed their deadline.
+    ///
+    /// Locks are taken in one order: the board, then a desk.
     pub(super) fn collect(&mut self, haul: &mut Haul) {
-        // Held while desks are taken: a thread finds that its place was taken only when it is counted as hung.
+        // The board is held until all desks were looked at. A thread whose desk is taken waits for it before
+        // it counts itself as returned, and by then it has been counted as hung.
         let mut board = self.shared.board.lock();
         self.heard = board.told;
         let now = Instant::now();
@@ -176,6 +180,10 @@ impl Crew {
             if overran {
                 haul.answers.extend(call.overran(true));
             }
+            // A thread takes a batch of jobs that should be quick together. When its first call is slow after
+            // all, the rest goes back to the front of the queue, where another thread finds it. A slow call
+            // alone costs nothing more: the thread keeps its desk. Only past its deadline it loses it, and
+            // with it the right to answer.
             let stuck = now.saturating_duration_since(call.began()) >= STUCK;
             let kind = work.kind;
             let left = match overran || stuck {
@@ -190,7 +198,7 @@ impl Crew {
             freed = true;
             if let Some(queue) = board.kinds.get_mut(kind) {
                 left.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
-                // It is slower than it was taken for.
+                // The next batches of this kind are smaller.
                 queue.took(1, STUCK);
                 queue.running -= usize::from(overran);
                 queue.hung += usize::from(overran);
@@ -204,9 +212,11 @@ impl Crew {
         let overdue = board.take_overdue(now);
         haul.answers.append(&mut board.air.answers);
         haul.returned.append(&mut board.returned);
+        // Without the lock: dropping a future runs code of the host.
         drop(board);
         haul.answers.extend(self.shared.ground(overdue));
         self.shared.launch_all();
+        // There is work again, or room for a thread that hung ones had denied it.
         if freed || !haul.returned.is_empty() || self.threads.is_empty() {
             self.staff();
         }

@@ -10,8 +10,8 @@ use crate::id::TaskKey;
 use crate::sensor::{NewSensor, Poked, Settings};
 
 const RULES: Rules = Rules {
-    floor: Duration::from_secs(1),
-    breaker: Duration::from_secs(60),
+    min_interval: Duration::from_secs(1),
+    max_pause: Duration::from_secs(60),
     window: Duration::from_secs(500),
 };
 
@@ -79,7 +79,7 @@ fn check(groups: &Groups, model: &BTreeMap<i64, (u8, i64, DateTime<Utc>)>, now: 
         timeouts += 1;
         if group.phase != Phase::Asked {
             assert!(groups.due.contains(&(group.due, at)));
-            let soon = time::micros(time::add(now, RULES.floor));
+            let soon = time::micros(time::add(now, RULES.min_interval));
             let last_look = if earliest <= time::micros(now) { soon } else { earliest };
             assert!(group.due <= last_look, "a last look at the first timeout");
             due += 1;

@@ -2,29 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(unix)]
 use super::orphans;
 
 /// How a command ended.
 pub(super) enum Exit {
     Code(i32),
     /// The command, or its guard with it.
-    #[cfg_attr(not(unix), expect(dead_code))]
     Signal(i32),
     /// Its time was up; it was killed.
     Overlong,
 }
 
 /// The words that run a text as a shell does.
-#[cfg(not(windows))]
 pub(super) const SHELL: [&str; 2] = ["/bin/sh", "-c"];
-#[cfg(windows)]
-pub(super) const SHELL: [&str; 2] = ["cmd", "/C"];
 
 /// Runs its arguments in the process group of this shell, under a guard that kills the whole group, itself
 /// included, when standard input ends. We hold the other end of that pipe, so the system closes it when we
@@ -35,7 +31,6 @@ pub(super) const SHELL: [&str; 2] = ["cmd", "/C"];
 /// too.
 ///
 /// It sets no variable, so that none of the command's environment is changed.
-#[cfg(unix)]
 const GUARDED: &str = r#"
 exec 3<&0 </dev/null 4>&1 >/dev/null
 { read -r _ <&3; kill -KILL 0; } 4>&- &
@@ -63,29 +58,17 @@ pub(super) fn run(
         Some(dir) if !dir.is_dir() => io::Error::new(error.kind(), format!("no directory {}", dir.display())),
         _ => error,
     })?;
-    #[cfg(unix)]
     let group = child.id();
     let ended = wait_at_most(child, limit);
-    #[cfg(unix)]
     orphans::wait_for(group);
     ended
 }
 
-#[cfg(unix)]
 fn command(words: &[&str]) -> Command {
-    use std::os::unix::process::CommandExt;
-
     // By its path: a command may have a `PATH` of its own.
     let mut command = Command::new(SHELL[0]);
     command.args(["-c", GUARDED, "sh"]).args(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-    command
-}
-
-#[cfg(not(unix))]
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(words.first().copied().unwrap_or_default());
-    command.args(words.get(1..).unwrap_or_default()).stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
@@ -130,7 +113,6 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
 
 /// Kills the process group that this child leads. The child itself was not waited for, so the number is still
 /// its own.
-#[cfg(unix)]
 fn kill_group(child: &Child) {
     let mut killer = Command::new(SHELL[0]);
     killer.args(["-c", "kill -KILL \"-$1\"", "sh", &child.id().to_string()]);
@@ -138,24 +120,14 @@ fn kill_group(child: &Child) {
     let _ = killer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
-#[cfg(not(unix))]
-fn kill_group(_: &Child) {}
-
-#[cfg(unix)]
 fn exit(status: ExitStatus) -> Exit {
-    use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, signal) => Exit::Signal(signal.unwrap_or_default()),
     }
 }
 
-#[cfg(not(unix))]
-fn exit(status: ExitStatus) -> Exit {
-    Exit::Code(status.code().unwrap_or(1))
-}
-
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -83,14 +83,10 @@ pub(super) struct State {
 
 impl State {
     /// True if a loop that saw so many wakes is to look again, or, for none, if it is to end.
-    pub(super) fn calls(&self, seen: Option<Wakes>) -> bool {
-        self.stopped || seen.is_some_and(|seen| seen.0 != self.wakes)
+    pub(super) fn calls(&self, seen: Option<u64>) -> bool {
+        self.stopped || seen.is_some_and(|seen| seen != self.wakes)
     }
 }
-
-/// How often a [`LoopHandle`] was woken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wakes(u64);
 
 impl LoopHandle {
     /// A handle that was not stopped.
@@ -127,13 +123,14 @@ impl LoopHandle {
         self.wait_since(self.seen(), length);
     }
 
-    /// The wakes so far: read it before looking for work, and give it to [`Self::wait_since`].
-    pub fn seen(&self) -> Wakes {
-        Wakes(self.0.state.lock().wakes)
+    /// Returns the number of wakes so far: read it before looking for work, and give it to
+    /// [`Self::wait_since`].
+    pub fn seen(&self) -> u64 {
+        self.0.state.lock().wakes
     }
 
     /// Sleeps this long, unless a wake came since `seen` was read: a loop of the host's own misses none.
-    pub fn wait_since(&self, seen: Wakes, length: Duration) {
+    pub fn wait_since(&self, seen: u64, length: Duration) {
         let mut state = self.0.state.lock();
         let idle = |state: &mut State| !state.calls(Some(seen));
         self.0.changed.wait_while_for(&mut state, idle, length);
@@ -157,7 +154,7 @@ impl LoopHandle {
     /// handle.wake();
     /// assert!(woken.as_mut().poll(&mut context).is_ready());
     /// ```
-    pub fn woken_since(&self, seen: Wakes) -> impl Future<Output = ()> + Send + use<> {
+    pub fn woken_since(&self, seen: u64) -> impl Future<Output = ()> + Send + use<> {
         Change::new(self.clone(), Some(seen))
     }
 

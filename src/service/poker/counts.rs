@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::metrics::{POKE_SECONDS, POKES};
-use super::watch::Watch;
 use crate::id::SensorKind;
 use crate::sensor::Poked;
+use crate::service::observer::Emitter;
+use crate::service::observer::metrics::{POKE_SECONDS, POKES};
 
 /// How a poke ended.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::service) enum PokeOutcome {
+pub(super) enum PokeOutcome {
     Landed,
     NotYet,
     Failed,
@@ -34,22 +34,22 @@ impl From<&Poked> for PokeOutcome {
 
 /// Pokes of one tick. Kept from tick to tick, so that it takes memory for new kinds only.
 #[derive(Debug, Default)]
-pub(in crate::service) struct PokeTally(Vec<(SensorKind, [usize; 5])>);
+pub(super) struct PokeCounts(Vec<(SensorKind, [usize; 5])>);
 
-impl PokeTally {
+impl PokeCounts {
     /// Counts one answer. `took` is how long its call took; one of the answers to a call says so.
-    pub(in crate::service) fn count(
+    pub(super) fn count(
         &mut self,
-        watch: &Watch,
+        emitter: &Emitter,
         kind: &SensorKind,
         outcome: PokeOutcome,
         took: Option<Duration>,
     ) {
-        if !watch.has_observer() {
+        if !emitter.has_observer() {
             return;
         }
         if let Some(took) = took {
-            watch.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
+            emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
         }
         let at = self.0.iter().position(|(known, _)| known == kind).unwrap_or_else(|| {
             self.0.push((kind.clone(), [0; 5]));
@@ -60,11 +60,11 @@ impl PokeTally {
         }
     }
 
-    /// Tells what it counted, and begins anew.
-    pub(super) fn tell(&mut self, watch: &Watch) {
+    /// Emits what it counted, and starts again from zero.
+    pub(super) fn emit(&mut self, emitter: &Emitter) {
         for (kind, counts) in &mut self.0 {
             for (word, count) in PokeOutcome::WORDS.into_iter().zip(std::mem::take(counts)) {
-                watch.counter(&POKES, &[("kind", kind.as_str()), ("outcome", word)], count);
+                emitter.counter(&POKES, &[("kind", kind.as_str()), ("outcome", word)], count);
             }
         }
     }

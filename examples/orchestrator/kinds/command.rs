@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stationmaster::seconds;
+use stationmaster::sensor::Poked;
+use stationmaster::service::PokeRequest;
+use stationmaster::service::kinds::Condition;
 
-use super::child::{self, Exit};
-use super::{Condition, wrong};
-use crate::seconds;
-use crate::sensor::Poked;
-use crate::service::poker::PokeRequest;
+use super::process::{self, Exit};
 
 /// Waits until a command exits with 0. It is started anew by each poke.
 ///
 /// | the command | is |
 /// |---|---|
 /// | exits with 0 | landed, with no value |
-/// | exits with one of [`Self::fails_on`] | failed |
+/// | exits with one of `fails_on` | failed |
 /// | exits with 126 or 127 (it is not there, or is no program), or is killed by a signal | unreachable |
-/// | on Unix, exits with 129 to 192, which is how shells tell of a signal | unreachable, as if killed by it |
+/// | exits with 129 to 192, which is how shells tell of a signal | unreachable, as if killed by it |
 /// | could not be started, or its guard could not | unreachable |
 /// | takes longer than its timeout, 5 seconds by default | killed, and unreachable |
 /// | exits with anything else | not yet |
@@ -27,33 +27,21 @@ use crate::service::poker::PokeRequest;
 /// The command has the environment of the poker's process and its own variables, no input, and its output is
 /// thrown away.
 ///
-/// On Unix it runs in a process group of its own, under a guard, which is a shell (`/bin/sh`). The whole
-/// group is killed when the command's time is up, and also when the poker's process dies, however it dies.
-/// When the command ends, the processes that it left in the background are asked to end; they may ignore
-/// that. What makes a session or a group of its own is out of reach. Elsewhere only the command itself is
-/// killed, and only when its time is up.
+/// It runs in a process group of its own, under a guard, which is a shell (`/bin/sh`). The whole group is
+/// killed when the command's time is up, and also when the poker's process dies, however it dies. When the
+/// command ends, the processes that it left in the background are asked to end; they may ignore that. What
+/// makes a session or a group of its own is out of reach.
 ///
 /// Where the system gives orphans to the poker's process, as it does to the first process of a container,
 /// those of the group are waited for, so that no zombies are left. For those that are out of reach, run the
 /// container with an init (`docker run --init`).
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::service::kinds::{CommandSucceeds, Condition};
-/// let ready = CommandSucceeds::argv(["grep", "-q", "done", "status"]).dir("/data").fails_on([2]);
-/// assert_eq!(
-///     ready.context()?.as_str(),
-///     r#"{"argv":["grep","-q","done","status"],"dir":"/data","fails_on":[2],"timeout_s":5}"#,
-/// );
-/// let piped = CommandSucceeds::shell("curl -sf $URL | grep -q done").env("URL", "http://localhost/status");
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CommandSucceeds {
+pub(crate) struct CommandSucceeds {
+    /// A program, which is searched in the command's `PATH`, and its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     argv: Vec<String>,
+    /// What a shell runs, if there is no `argv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shell: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +50,7 @@ pub struct CommandSucceeds {
     env: BTreeMap<String, String>,
     #[serde(default = "five_seconds", rename = "timeout_s", with = "seconds")]
     timeout: Duration,
+    /// The exit codes that say that it never will succeed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     fails_on: BTreeSet<i32>,
 }
@@ -71,32 +60,28 @@ fn five_seconds() -> Duration {
 }
 
 impl CommandSucceeds {
-    fn of(argv: Vec<String>, shell: Option<String>) -> Self {
-        let (env, fails_on) = (BTreeMap::new(), BTreeSet::new());
-        Self { argv, shell, dir: None, env, timeout: five_seconds(), fails_on }
-    }
-
-    /// Runs a program with these arguments; the first is the program, which is searched in the command's
-    /// `PATH`.
-    pub fn argv<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
-        Self::of(words.into_iter().map(Into::into).collect(), None)
-    }
-
-    /// Runs this text in a shell: `/bin/sh -c`, on Windows `cmd /C`.
-    pub fn shell(text: impl Into<String>) -> Self {
-        Self::of(Vec::new(), Some(text.into()))
+    /// Runs this text in a shell: `/bin/sh -c`.
+    pub(crate) fn shell(text: impl Into<String>) -> Self {
+        Self {
+            argv: Vec::new(),
+            shell: Some(text.into()),
+            dir: None,
+            env: BTreeMap::new(),
+            timeout: five_seconds(),
+            fails_on: BTreeSet::new(),
+        }
     }
 
     /// Sets its working directory. Default: that of the poker's process.
     #[must_use]
-    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+    pub(crate) fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
     }
 
     /// Sets a variable of its environment.
     #[must_use]
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub(crate) fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.insert(name.into(), value.into());
         self
     }
@@ -104,15 +89,8 @@ impl CommandSucceeds {
     /// Sets how long it may take. Keep it below the poke timeout, which gives up on the poke but cannot kill
     /// the command.
     #[must_use]
-    pub fn timeout(mut self, length: Duration) -> Self {
+    pub(crate) fn timeout(mut self, length: Duration) -> Self {
         self.timeout = seconds::clip(length);
-        self
-    }
-
-    /// Sets the exit codes that say that it never will succeed. Default: none.
-    #[must_use]
-    pub fn fails_on(mut self, codes: impl IntoIterator<Item = i32>) -> Self {
-        self.fails_on = codes.into_iter().collect();
         self
     }
 
@@ -120,7 +98,7 @@ impl CommandSucceeds {
     fn words(&self) -> Result<Vec<&str>, String> {
         let words: Vec<&str> = match (self.argv.as_slice(), self.shell.as_deref()) {
             (argv @ [program, ..], None) if !program.is_empty() => argv.iter().map(String::as_str).collect(),
-            ([], Some(text)) if !text.trim().is_empty() => child::SHELL.into_iter().chain([text]).collect(),
+            ([], Some(text)) if !text.trim().is_empty() => process::SHELL.into_iter().chain([text]).collect(),
             _ => return Err("it must have either an argv or a shell text".into()),
         };
         let plain = |text: &str| !text.contains('\0');
@@ -138,9 +116,9 @@ impl CommandSucceeds {
     fn look(&self) -> Poked {
         let words = match self.words() {
             Ok(words) => words,
-            Err(problem) => return wrong::<Self>(&problem),
+            Err(problem) => return Self::wrong(&problem),
         };
-        match child::run(&words, self.dir.as_deref(), &self.env, self.timeout) {
+        match process::run(&words, self.dir.as_deref(), &self.env, self.timeout) {
             Ok(Exit::Code(0)) => Poked::Landed(None),
             Ok(Exit::Code(code)) if self.fails_on.contains(&code) => {
                 Poked::Failed(format!("the command exited with {code}"))
@@ -149,7 +127,7 @@ impl CommandSucceeds {
                 "exit code {code}: no such command on this machine, or no program"
             )),
             // A shell tells of a signal by a code above 128.
-            Ok(Exit::Code(code @ 129..=192)) if cfg!(unix) => killed(code - 128),
+            Ok(Exit::Code(code @ 129..=192)) => killed(code - 128),
             Ok(Exit::Code(_)) => Poked::NotYet,
             Ok(Exit::Signal(signal)) => killed(signal),
             Ok(Exit::Overlong) => {
@@ -172,7 +150,7 @@ impl Condition for CommandSucceeds {
 }
 
 /// The poke of [`CommandSucceeds`].
-pub fn command_succeeds(request: &PokeRequest<'_>) -> Poked {
+pub(super) fn command_succeeds(request: &PokeRequest<'_>) -> Poked {
     match CommandSucceeds::read(request.context) {
         Ok(wanted) => wanted.look(),
         Err(wrong) => wrong,

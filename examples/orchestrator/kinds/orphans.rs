@@ -4,7 +4,7 @@
 //! process 1. In a container without an init of its own that is the host's process. An orphan that has ended
 //! and that nobody waits for stays a zombie, and counts against the limit of processes.
 //!
-//! Only the process groups that [`super::child`] made are waited for. A host's own children are in none of
+//! Only the process groups that [`super::process`] made are waited for. A host's own children are in none of
 //! them.
 
 use std::thread;

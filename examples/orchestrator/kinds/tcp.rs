@@ -5,11 +5,10 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-
-use super::{Condition, wrong};
-use crate::seconds;
-use crate::sensor::Poked;
-use crate::service::poker::PokeRequest;
+use stationmaster::seconds;
+use stationmaster::sensor::Poked;
+use stationmaster::service::PokeRequest;
+use stationmaster::service::kinds::Condition;
 
 /// Waits until a TCP port accepts a connection, which is closed at once. It lands with the address that
 /// answered.
@@ -18,18 +17,9 @@ use crate::service::poker::PokeRequest;
 /// whose addresses can be tried, is [`Poked::Unreachable`]: there is no route, or this process may not
 /// connect or has too many open files. The time is for all addresses of the name together; resolving it comes
 /// on top, and has no limit but the poke's own.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::service::kinds::{Condition, TcpAccepts};
-/// let context = TcpAccepts::new("db.internal:5432").context()?;
-/// assert_eq!(context.as_str(), r#"{"address":"db.internal:5432","connect_timeout_s":3}"#);
-/// # Ok::<(), stationmaster::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TcpAccepts {
+pub(crate) struct TcpAccepts {
     address: String,
     #[serde(default = "three_seconds", rename = "connect_timeout_s", with = "seconds")]
     connect_timeout: Duration,
@@ -41,13 +31,13 @@ fn three_seconds() -> Duration {
 
 impl TcpAccepts {
     /// Waits for `host:port`, for three seconds a poke.
-    pub fn new(address: impl Into<String>) -> Self {
+    pub(crate) fn new(address: impl Into<String>) -> Self {
         Self { address: address.into(), connect_timeout: three_seconds() }
     }
 
     /// How long one poke may try to connect; at least one millisecond is used.
     #[must_use]
-    pub fn connect_timeout(mut self, length: Duration) -> Self {
+    pub(crate) fn connect_timeout(mut self, length: Duration) -> Self {
         self.connect_timeout = seconds::clip(length);
         self
     }
@@ -55,7 +45,7 @@ impl TcpAccepts {
     fn look(&self) -> Poked {
         let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         if port.is_none_or(|(_, port)| port.parse::<u16>().map_or(true, |port| port == 0)) {
-            return wrong::<Self>(&format!("address {:?} is no host:port", self.address));
+            return Self::wrong(&format!("address {:?} is no host:port", self.address));
         }
         match self.address.to_socket_addrs() {
             Ok(found) => self.connect(&found.collect::<Vec<SocketAddr>>()),
@@ -84,8 +74,8 @@ impl TcpAccepts {
 /// True if somebody listens there, an error if that cannot be told.
 fn accepts(address: &SocketAddr, limit: Duration) -> io::Result<bool> {
     match TcpStream::connect_timeout(address, limit) {
-        // Where nobody listens on a port of the range that outgoing connections are given, the system may give this one
-        // that very port, and TCP connects it to itself.
+        // Where nobody listens on a port of the range that outgoing connections are given, the system may
+        // give this one that very port, and TCP connects it to itself.
         Ok(stream) => Ok(stream.local_addr()? != stream.peer_addr()?),
         Err(error) => match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::TimedOut => Ok(false),
@@ -100,7 +90,7 @@ impl Condition for TcpAccepts {
 }
 
 /// The poke of [`TcpAccepts`].
-pub fn tcp_accepts(request: &PokeRequest<'_>) -> Poked {
+pub(super) fn tcp_accepts(request: &PokeRequest<'_>) -> Poked {
     match TcpAccepts::read(request.context) {
         Ok(wanted) => wanted.look(),
         Err(wrong) => wrong,

@@ -1,0 +1,79 @@
+//! Asks a kind of sensors through a poker.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use stationmaster::canonical::PokeContext;
+use stationmaster::id::SensorKind;
+use stationmaster::ops::Mark;
+use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
+use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, Poker, PokerOptions, Service};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::testing::raw;
+use stationmaster::time::from_micros;
+use stationmaster::{NewTask, TaskKey, TaskState};
+
+pub fn at(seconds: i64) -> DateTime<Utc> {
+    from_micros(seconds * 1_000_000)
+}
+
+pub fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[derive(Clone, Default)]
+struct Answers(Arc<Mutex<Vec<Poked>>>);
+
+impl PokeLog for Answers {
+    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, answer: &Poked) {
+        self.0.lock().unwrap().push(answer.clone());
+    }
+}
+
+/// What the first poke of a sensor of this kind answers, in a tick of this instant, by a poker that was
+/// taught its kinds.
+pub fn answer(
+    store: &Arc<dyn Store>,
+    kind: &str,
+    context: PokeContext,
+    now: DateTime<Utc>,
+    teach: impl FnOnce(Poker) -> Poker,
+) -> Poked {
+    let name = format!("t{}", store.read(|tx| Ok(raw(tx).last_sensor_change()?)).unwrap());
+    let key = TaskKey::new("ns", "w", "sensors", &name).unwrap();
+    store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())])).unwrap();
+    let mut admitter =
+        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let granted = admitter.tick(now).unwrap().granted;
+    let lease = granted.iter().find(|task| task.key == key).unwrap().lease_ref();
+    let settings = Settings::new(secs(1), secs(1_000_000)).unwrap();
+    let sensor = NewSensor::new(lease, SensorKind::new(kind).unwrap(), context, settings);
+    store
+        .write(|tx| {
+            tx.start(now, &[lease])?;
+            tx.register(now, std::slice::from_ref(&sensor))
+        })
+        .unwrap();
+    let log = Answers::default();
+    let poker = Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default()).unwrap();
+    let mut poker = teach(poker).log(log.clone());
+    let began = Instant::now();
+    while log.0.lock().unwrap().is_empty() {
+        assert!(began.elapsed() < secs(60), "the poke never answered");
+        poker.tick(now).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    poker.leave().unwrap();
+    // Out of the way of the next.
+    store.write(|tx| tx.mark(now, &[Mark::new(key.clone(), TaskState::Skipped, "asked")])).unwrap();
+    log.0.lock().unwrap().remove(0)
+}
+
+pub fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+pub fn unreachable(answer: &Poked, part: &str) -> bool {
+    matches!(answer, Poked::Unreachable(why) if why.contains(part))
+}
