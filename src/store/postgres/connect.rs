@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::error::store_error;
-use super::listen::Ear;
+use super::listen::Inbox;
 use crate::error::StoreResult;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -50,10 +50,10 @@ pub(super) type Made = Result<(Client, Boxed<()>), Cause>;
 #[derive(Clone)]
 pub struct Connector {
     make: Arc<Make>,
-    ear: Option<Arc<Ear>>,
+    inbox: Option<Arc<Inbox>>,
 }
 
-type Make = dyn Fn(Option<Arc<Ear>>) -> Boxed<Made> + Send + Sync;
+type Make = dyn Fn(Option<Arc<Inbox>>) -> Boxed<Made> + Send + Sync;
 
 impl Connector {
     /// Connects with this closure. Its futures run on the store's own thread, in a tokio runtime with I/O and
@@ -71,15 +71,15 @@ impl Connector {
         Tls: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         Failure: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let make = move |ear: Option<Arc<Ear>>| -> Boxed<Made> {
+        let make = move |inbox: Option<Arc<Inbox>>| -> Boxed<Made> {
             let connecting = connect();
             Box::pin(async move {
                 let (client, connection) = connecting.await.map_err(Into::into)?;
-                let driving: Boxed<()> = Box::pin(drive(connection, ear));
+                let driving: Boxed<()> = Box::pin(drive(connection, inbox));
                 Ok((client, driving))
             })
         };
-        Self { make: Arc::new(make), ear: None }
+        Self { make: Arc::new(make), inbox: None }
     }
 
     /// Connects without TLS to what a URL or a list of `key=value` names. Unless it says otherwise, a
@@ -107,25 +107,25 @@ impl Connector {
         }))
     }
 
-    /// The same, with connections whose notifications are heard.
-    pub(super) fn heard_by(&self, ear: &Arc<Ear>) -> Self {
-        Self { make: Arc::clone(&self.make), ear: Some(Arc::clone(ear)) }
+    /// The same, with connections whose notifications are delivered to this inbox.
+    pub(super) fn delivering_to(&self, inbox: &Arc<Inbox>) -> Self {
+        Self { make: Arc::clone(&self.make), inbox: Some(Arc::clone(inbox)) }
     }
 
     pub(super) fn connect(&self) -> Boxed<Made> {
-        (self.make)(self.ear.clone())
+        (self.make)(self.inbox.clone())
     }
 }
 
-/// How it ended, the client tells whoever asks it next.
-async fn drive<Stream, Tls>(mut connection: Connection<Stream, Tls>, ear: Option<Arc<Ear>>)
+/// Moves the bytes of a connection until it ends. The client reports how it ended to the next call.
+async fn drive<Stream, Tls>(mut connection: Connection<Stream, Tls>, inbox: Option<Arc<Inbox>>)
 where
     Stream: AsyncRead + AsyncWrite + Unpin,
     Tls: AsyncRead + AsyncWrite + Unpin,
 {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let (AsyncMessage::Notification(notification), Some(ear)) = (&message, &ear) {
-            ear.hear(notification);
+        if let (AsyncMessage::Notification(notification), Some(inbox)) = (&message, &inbox) {
+            inbox.receive(notification);
         }
     }
 }

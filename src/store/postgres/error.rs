@@ -9,6 +9,7 @@ use tokio_postgres::error::{Severity, SqlState};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::IdError;
 use crate::store::sql::codes::UnknownCode;
+use crate::store::sql::row::Damaged;
 
 /// Why statements were not answered.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl From<Failure> for StoreError {
 
 /// What goes wrong inside an operation.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(in crate::store) enum Fault {
     /// The server did not do it; the transaction is lost.
     Server(StoreError),
     /// A row holds what the store never wrote.
@@ -102,6 +103,12 @@ impl From<PgError> for Fault {
 impl From<IdError> for Fault {
     fn from(error: IdError) -> Self {
         Self::Damaged(error.to_string())
+    }
+}
+
+impl From<Damaged> for Fault {
+    fn from(damaged: Damaged) -> Self {
+        Self::Damaged(damaged.0)
     }
 }
 

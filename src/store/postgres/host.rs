@@ -12,9 +12,9 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error as PgError, GenericClient};
 
 use super::error::Failure;
-use super::link::Done;
 use super::name::Schema;
-use super::pipeline::together;
+use super::pipeline::join_all;
+use super::request::Reply;
 use super::turn;
 use super::tx::{Access, PostgresBackend};
 use super::wire::{Answer, Statement, Touch, Wire, fits};
@@ -33,7 +33,7 @@ pub(super) async fn execute_text<C: GenericClient + Sync + ?Sized>(
 }
 
 /// What the transaction asks, and where the answer goes.
-type Question = (Vec<Statement>, SyncSender<Done>);
+type Question = (Vec<Statement>, SyncSender<Reply>);
 
 /// Sends what is asked to the future that has the host's client.
 struct Bridge(UnboundedSender<Question>);
@@ -210,14 +210,14 @@ async fn serve<C: GenericClient + Sync + ?Sized>(
 
 type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
 
-async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batch: &[Statement]) -> Done {
+async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batch: &[Statement]) -> Reply {
     let sent = batch
         .iter()
         .map(|statement| {
             Box::pin(execute_text(client, schema.statement(statement.sql), statement)) as Sent<'_, _>
         })
         .collect();
-    let answers: Result<Vec<Option<Answer>>, PgError> = together(sent).await.into_iter().collect();
+    let answers: Result<Vec<Option<Answer>>, PgError> = join_all(sent).await.into_iter().collect();
     Ok(answers.map_err(Failure::of)?.into_iter().flatten().collect())
 }
 
@@ -227,7 +227,7 @@ async fn take_turn<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema
     let (lock, ticket) = (schema.apply(turn::LOCK), schema.apply(turn::TICKET));
     let turn: Vec<Sent<'_, ()>> =
         vec![Box::pin(client.batch_execute(&lock)), Box::pin(client.batch_execute(&ticket))];
-    together(turn).await.into_iter().collect::<Result<(), _>>().map_err(outside)
+    join_all(turn).await.into_iter().collect::<Result<(), _>>().map_err(outside)
 }
 
 /// The error of taking the turn.

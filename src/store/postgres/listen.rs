@@ -13,8 +13,9 @@ use tokio::time::sleep;
 use tokio_postgres::Notification;
 
 use super::connect::Connector;
+use super::dial::{Dialer, PAUSES};
 use super::error::Failure;
-use super::link::{Link, PAUSES};
+use super::listener::Listener;
 use super::options::PostgresOptions;
 use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
@@ -57,7 +58,7 @@ impl NewsSet {
         self.0 & news.bit() != 0
     }
 
-    /// Of a newer version of the crate's it may be anything.
+    /// An unknown payload comes from a newer version of the crate: anything may have changed.
     fn of(payload: &str) -> Self {
         [News::Tasks, News::Sensors, News::Events]
             .into_iter()
@@ -88,51 +89,51 @@ impl Change {
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct Pending {
     news: NewsSet,
-    ended: bool,
+    closed: bool,
 }
 
-/// What was heard and not told yet: as much as it may be, it is one call.
-pub(super) struct Ear {
+/// Notifications received but not yet delivered. They are coalesced into one call.
+pub(super) struct Inbox {
     channel: String,
-    heard: Mutex<Heard>,
+    pending: Mutex<Pending>,
     changed: Condvar,
 }
 
-impl Ear {
-    pub(super) fn hear(&self, notification: &Notification) {
+impl Inbox {
+    pub(super) fn receive(&self, notification: &Notification) {
         if notification.channel() == self.channel {
             self.note(NewsSet::of(notification.payload()));
         }
     }
 
     fn note(&self, news: NewsSet) {
-        self.heard.lock().news.0 |= news.0;
+        self.pending.lock().news.0 |= news.0;
         self.changed.notify_all();
     }
 
-    fn end(&self) {
-        self.heard.lock().ended = true;
+    fn close(&self) {
+        self.pending.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits for news; none after the end.
+    /// Waits for news. Returns `None` once it is closed.
     fn next(&self) -> Option<Change> {
-        let mut heard = self.heard.lock();
-        while !heard.ended && heard.news == NewsSet::default() {
-            self.changed.wait(&mut heard);
+        let mut pending = self.pending.lock();
+        while !pending.closed && pending.news == NewsSet::default() {
+            self.changed.wait(&mut pending);
         }
-        (!heard.ended).then(|| Change(std::mem::take(&mut heard.news)))
+        (!pending.closed).then(|| Change(std::mem::take(&mut pending.news)))
     }
 }
 
-/// Ends what waits for news when nobody listens any more.
-struct Ends(Arc<Ear>);
+/// Closes the inbox when the connection is given up, so that the thread that waits for news ends.
+struct CloseOnDrop(Arc<Inbox>);
 
-impl Drop for Ends {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.close();
     }
 }
 
@@ -142,20 +143,20 @@ impl Drop for Ends {
 /// dropped by that call.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening {
-    ear: Arc<Ear>,
+    inbox: Arc<Inbox>,
     listener: AbortHandle,
     caller: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listening").field("channel", &self.ear.channel).finish_non_exhaustive()
+        f.debug_struct("Listening").field("channel", &self.inbox.channel).finish_non_exhaustive()
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.ear.end();
+        self.inbox.close();
         self.listener.abort();
         let Some(caller) = self.caller.take() else { return };
         if caller.thread().id() != thread::current().id() {
@@ -164,7 +165,7 @@ impl Drop for Listening {
     }
 }
 
-/// Listens with a connection on this runtime, and calls on a thread of its own. Answers when the server has
+/// Listens with a connection on this runtime, and calls on a thread of its own. Returns when the server has
 /// the LISTEN.
 pub(super) fn listen(
     runtime: &Handle,
@@ -174,16 +175,19 @@ pub(super) fn listen(
     callback: impl Fn(Change) + Send + 'static,
 ) -> StoreResult<Listening> {
     let channel = options.schema.channel();
-    let ear = Arc::new(Ear { channel, heard: Mutex::default(), changed: Condvar::new() });
-    let link = Link::new(TxMode::Read, connector.heard_by(&ear), Arc::clone(options), Arc::clone(time));
+    let inbox = Arc::new(Inbox { channel, pending: Mutex::default(), changed: Condvar::new() });
+    let connector = connector.delivering_to(&inbox);
+    let dialer = Dialer::new(TxMode::Read, connector, Arc::clone(options), Arc::clone(time));
     let (tell, first) = sync_channel(1);
-    let listener = runtime.spawn(keep_listening(link, Ends(Arc::clone(&ear)), tell)).abort_handle();
-    let mut listening = Listening { ear: Arc::clone(&ear), listener, caller: None };
+    let listener = runtime
+        .spawn(keep_listening(Listener::new(dialer), CloseOnDrop(Arc::clone(&inbox)), tell))
+        .abort_handle();
+    let mut listening = Listening { inbox: Arc::clone(&inbox), listener, caller: None };
     first.recv().map_err(|_| {
         StoreError::from(Failure::lost("the store's thread has ended: open the store anew"))
     })??;
     let call = move || {
-        while let Some(change) = ear.next() {
+        while let Some(change) = inbox.next() {
             // A panic of the host's is its own, and the hook has told of it.
             let _ = catch_unwind(AssertUnwindSafe(|| callback(change)));
         }
@@ -196,16 +200,16 @@ pub(super) fn listen(
     Ok(listening)
 }
 
-/// Whatever was committed while nothing was heard may be anything.
-async fn keep_listening(mut link: Link, ends: Ends, tell: SyncSender<Result<(), Failure>>) {
+/// Listens, and listens again whenever the connection was lost. After a loss everything counts as changed.
+async fn keep_listening(mut listener: Listener, inbox: CloseOnDrop, tell: SyncSender<Result<(), Failure>>) {
     let mut tell = Some(tell);
     let mut pause = PAUSES.0;
     loop {
-        let listens = link.listen(&ends.0.channel).await;
+        let listens = listener.listen(&inbox.0.channel).await;
         let failed = listens.is_err();
         match tell.take() {
             Some(tell) => {
-                // It waits for the answer.
+                // The caller waits for the first result.
                 let _ = tell.send(listens);
                 if failed {
                     return;
@@ -216,9 +220,9 @@ async fn keep_listening(mut link: Link, ends: Ends, tell: SyncSender<Result<(), 
                 pause = (pause * 2).min(PAUSES.1);
                 continue;
             }
-            None => ends.0.note(NewsSet::ALL),
+            None => inbox.0.note(NewsSet::ALL),
         }
         pause = PAUSES.0;
-        link.lost().await;
+        listener.lost().await;
     }
 }

@@ -1,7 +1,4 @@
 //! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
-//!
-//! A migration that was released is never changed: its checksum is in the ledger of every database it was
-//! applied to.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +7,10 @@ use tokio_postgres::{Client, GenericClient};
 
 use super::error::{Failure, store_error};
 use super::name::Schema;
-use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::error::{StoreError, StoreResult};
+use crate::store::sql::ledger::{Ledger, Migration, untouched};
 
-/// One step of the schema, in SQL with the schema written as `sm`.
-struct Migration {
-    name: &'static str,
-    sql: &'static str,
-}
-
+/// The steps of the schema, in SQL with the schema written as `sm`.
 const MIGRATIONS: &[Migration] =
     &[Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") }];
 
@@ -51,21 +44,15 @@ const TABLES: &[&str] = &[
 /// The version of the schema that this version of the crate reads and writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
 
-impl Migration {
-    fn checksum(&self) -> String {
-        Sha1::digest(self.sql.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// Notes it as applied. Names and checksums have no quotes.
-    fn note(&self, at: usize) -> String {
-        format!(
-            "INSERT INTO sm.migration (version, name, checksum, applied_at) VALUES ({}, '{}', '{}', \
-             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);\n",
-            at + 1,
-            self.name,
-            self.checksum()
-        )
-    }
+/// Notes a migration as applied. Names and checksums have no quotes.
+fn note(migration: &Migration, at: usize) -> String {
+    format!(
+        "INSERT INTO sm.migration (version, name, checksum, applied_at) VALUES ({}, '{}', '{}', \
+         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);\n",
+        at + 1,
+        migration.name,
+        migration.checksum()
+    )
 }
 
 /// What a database holds of a store in some schema.
@@ -122,27 +109,16 @@ async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreR
         }
         Err(error) => return Err(store_error(error)),
     };
-    let mut applied = 0;
+    let mut ledger = Ledger::new(MIGRATIONS);
     for row in rows {
         let (Ok(version), Ok(noted), Ok(checksum)) =
             (row.try_get::<_, i64>(0), row.try_get::<_, String>(1), row.try_get::<_, String>(2))
         else {
             return refuse(format!("{name}.migration is not of this crate: choose another schema"));
         };
-        let Some(known) = MIGRATIONS.get(applied) else {
-            return refuse(format!(
-                "its schema has version {version}, this version of the crate knows {VERSION}: use a newer version"
-            ));
-        };
-        if version != applied as i64 + 1 || noted != known.name || checksum != known.checksum() {
-            return refuse(format!(
-                "migration {version} ({noted}) is not the one this version of the crate knows: \
-                 use the version that created the database"
-            ));
-        }
-        applied += 1;
+        ledger.check(version, &noted, &checksum)?;
     }
-    if applied < MIGRATIONS.len() {
+    if let Some(applied) = ledger.older() {
         return Ok(Found::Older(applied));
     }
     match TABLES.iter().find(|table| !relations.contains(**table)) {
@@ -152,8 +128,7 @@ async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreR
 }
 
 fn refuse<T>(what: String) -> StoreResult<T> {
-    let text = format!("the database was left untouched: {what}");
-    Err(StoreError::new(StoreErrorKind::Schema, text))
+    Err(untouched(what))
 }
 
 /// Refuses a database without the tables of this version.
@@ -175,7 +150,7 @@ pub(super) async fn check<C: GenericClient + Sync>(client: &C, schema: &Schema) 
 ///
 /// # Errors
 ///
-/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something
+/// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema) if the tables were written by a newer version of the crate or by something
 /// else, and whatever the server answers. Nothing was changed.
 ///
 /// # Examples
@@ -209,7 +184,7 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
     let mut sql = create;
     for (at, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
         sql.push_str(migration.sql);
-        sql.push_str(&migration.note(at));
+        sql.push_str(&note(migration, at));
     }
     transaction.batch_execute(&schema.apply(&sql)).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)
@@ -239,7 +214,7 @@ pub fn migrations_sql(schema: &Schema) -> String {
     let mut sql = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n{LEDGER}");
     for (at, migration) in MIGRATIONS.iter().enumerate() {
         sql.push_str(migration.sql);
-        sql.push_str(&migration.note(at));
+        sql.push_str(&note(migration, at));
     }
     schema.apply(&sql)
 }

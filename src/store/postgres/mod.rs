@@ -41,17 +41,22 @@
 //! ```
 
 mod connect;
+mod connection;
+mod dial;
 mod driver;
 mod error;
 mod host;
-mod line;
-mod link;
 mod listen;
+mod listener;
+mod liveness;
 mod migrate;
 mod name;
 mod options;
 mod pipeline;
+mod request;
 mod route;
+mod session;
+mod sessions;
 mod text;
 mod time;
 mod turn;
@@ -77,8 +82,8 @@ pub use tokio_postgres;
 use crate::error::{Error, Result, StoreError};
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use driver::Driver;
-use line::Lines;
-use link::Work;
+use request::Request;
+use sessions::Sessions;
 use time::Timekeeper;
 use tx::Access;
 pub(super) use tx::PostgresBackend;
@@ -91,14 +96,14 @@ pub(super) use tx::PostgresBackend;
 /// server takes to say good-bye, and at most a second.
 #[derive(Debug)]
 pub struct PostgresStore {
-    writer: Lines,
-    readers: Lines,
+    writer: Sessions,
+    readers: Sessions,
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
     connector: Connector,
     /// Where commits are told of.
     channel: Option<Arc<str>>,
-    /// After the lines, so that it finds them closed when it is dropped.
+    /// After the sessions, so that it finds them closed when it is dropped.
     driver: Driver,
 }
 
@@ -133,11 +138,11 @@ impl PostgresStore {
     pub fn open(connector: Connector, options: PostgresOptions) -> Result<Self> {
         let (options, time) = (Arc::new(options), Arc::new(Timekeeper::default()));
         let (driver, writer, readers) = Driver::start(&connector, &options, &time)?;
-        let opened = writer.have(Work::Connect);
+        let opened = writer.call(Request::Connect);
         let channel = (options.notify == Notify::On).then(|| options.schema.channel().into());
         let store = Self {
-            writer: Lines::new(TxMode::Write, vec![writer]),
-            readers: Lines::new(TxMode::Read, readers),
+            writer: Sessions::new(TxMode::Write, vec![writer]),
+            readers: Sessions::new(TxMode::Read, readers),
             options,
             time,
             connector,
@@ -209,11 +214,11 @@ impl Store for PostgresStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let (lines, access) = match mode {
+        let (sessions, access) = match mode {
             TxMode::Read => (&self.readers, Access::Read),
             TxMode::Write => (&self.writer, Access::Write),
         };
-        lines.transact(&self.options, |wire| {
+        sessions.transact(&self.options, |wire| {
             let mut tx = PostgresBackend::inside(wire, access, self.channel.clone());
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)

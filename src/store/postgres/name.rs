@@ -1,13 +1,12 @@
 //! The schema that the store's tables are in.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use sha1::{Digest, Sha1};
 
 use crate::error::Invalid;
+use crate::store::sql::renamed::Renamed;
 
 /// The schema that the SQL of the crate is written with.
 const WRITTEN: &str = "sm.";
@@ -32,11 +31,8 @@ const CHANNEL: &str = "stationmaster_";
 #[derive(Clone)]
 pub struct Schema {
     text: Arc<str>,
-    replaced: Arc<Mutex<Replaced>>,
+    renamed: Renamed,
 }
-
-/// Statements with the schema put in, by address and length of the text they were made of.
-type Replaced = HashMap<(usize, usize), Arc<str>>;
 
 impl Schema {
     /// Checks and takes a name: 1 to 63 of `a-z`, `0-9` and `_`, beginning with a letter, not with `pg_`.
@@ -51,7 +47,7 @@ impl Schema {
         if !plain || !starts || text.len() > 63 || text.starts_with("pg_") || text == "information_schema" {
             return Err(Invalid::Schema { schema: text.into() });
         }
-        Ok(Self { text: text.into(), replaced: Arc::default() })
+        Ok(Self { text: text.into(), renamed: Renamed::default() })
     }
 
     /// The text, as it was given.
@@ -76,14 +72,13 @@ impl Schema {
 
     /// A statement with this schema, remembered.
     pub(super) fn statement(&self, sql: &'static str) -> Arc<str> {
-        let place = (sql.as_ptr() as usize, sql.len());
-        Arc::clone(self.replaced.lock().entry(place).or_insert_with(|| self.apply(sql).into()))
+        self.renamed.get(sql, |sql| self.apply(sql))
     }
 }
 
 impl Default for Schema {
     fn default() -> Self {
-        Self { text: "stationmaster".into(), replaced: Arc::default() }
+        Self { text: "stationmaster".into(), renamed: Renamed::default() }
     }
 }
 

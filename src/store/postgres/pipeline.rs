@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 /// Polls all of them until the last is done. The first poll is in order, and with it what each of them sends.
-pub(super) async fn together<'f, T>(
+pub(super) async fn join_all<'f, T>(
     mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + 'f>>>,
 ) -> Vec<T> {
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();

@@ -41,7 +41,7 @@ pub(super) enum Role {
 
 /// A connection that is there when it is asked for.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Session {
     place: Place,
     role: Role,
     options: SqliteOptions,
@@ -51,13 +51,13 @@ pub(super) struct Line {
     log: Option<Mutex<Log>>,
 }
 
-impl Line {
-    /// A line that connects at its first use.
+impl Session {
+    /// A session that connects at its first use.
     pub(super) fn lazy(place: Place, role: Role, options: SqliteOptions) -> Self {
         Self { place, role, options, conn: ReentrantMutex::default(), log: None }
     }
 
-    /// A line to a database that is created or brought up to date, if need be.
+    /// A session on a database that is created or brought up to date, if need be.
     pub(super) fn create(place: Place, options: SqliteOptions) -> StoreResult<Self> {
         check_library(rusqlite::version_number())?;
         let conn = match &place {

@@ -7,10 +7,11 @@ use rusqlite::types::FromSqlError;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::IdError;
 use crate::store::sql::codes::UnknownCode;
+use crate::store::sql::row::Damaged;
 
 /// What goes wrong inside an operation.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(in crate::store) enum Fault {
     /// SQLite refused a statement; part of the operation may have been done.
     Sqlite(rusqlite::Error),
     /// A row holds what the store never wrote.
@@ -37,6 +38,12 @@ impl From<FromSqlError> for Fault {
 impl From<IdError> for Fault {
     fn from(error: IdError) -> Self {
         Self::Damaged(error.to_string())
+    }
+}
+
+impl From<Damaged> for Fault {
+    fn from(damaged: Damaged) -> Self {
+        Self::Damaged(damaged.0)
     }
 }
 

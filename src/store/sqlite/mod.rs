@@ -90,7 +90,7 @@ pub(super) use tx::SqliteBackend;
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::store::{Durability, Store, StoreInfo, Tx, TxMode};
-use conn::{Line, Place, Role};
+use conn::{Place, Role, Session};
 use tx::Access;
 
 /// Keeps everything in a SQLite database. See the [module](self).
@@ -98,8 +98,8 @@ use tx::Access;
 pub struct SqliteStore {
     /// None in memory, where the writer reads too. Before the writer, so that it is closed first and the last
     /// to close can empty the log.
-    reader: Option<Line>,
-    writer: Line,
+    reader: Option<Session>,
+    writer: Session,
     options: SqliteOptions,
 }
 
@@ -131,8 +131,8 @@ impl SqliteStore {
             StoreError::new(StoreErrorKind::Io, text).with_source(error)
         })?;
         let place = Place::File(path);
-        let reader = Line::lazy(place.clone(), Role::Reader, options.clone());
-        let writer = Line::create(place, options.clone())?;
+        let reader = Session::lazy(place.clone(), Role::Reader, options.clone());
+        let writer = Session::create(place, options.clone())?;
         Ok(Self { reader: Some(reader), writer, options })
     }
 
@@ -151,7 +151,7 @@ impl SqliteStore {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn in_memory(options: SqliteOptions) -> Result<Self> {
-        let writer = Line::create(Place::Memory, options.clone())?;
+        let writer = Session::create(Place::Memory, options.clone())?;
         Ok(Self { reader: None, writer, options })
     }
 }
@@ -166,11 +166,11 @@ impl Store for SqliteStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let (line, access) = match mode {
+        let (session, access) = match mode {
             TxMode::Read => (self.reader.as_ref().unwrap_or(&self.writer), Access::Read),
             TxMode::Write => (&self.writer, Access::Write),
         };
-        line.transact(access, |conn| {
+        session.transact(access, |conn| {
             let mut tx = SqliteBackend::inside(conn, &self.options.prefix, access);
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)

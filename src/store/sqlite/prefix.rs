@@ -1,12 +1,10 @@
 //! The prefix of the store's tables.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::Invalid;
+use crate::store::sql::renamed::Renamed;
 
 /// The prefix that the SQL of the crate is written with.
 const WRITTEN: &str = "sm_";
@@ -28,11 +26,8 @@ const WRITTEN: &str = "sm_";
 #[derive(Clone)]
 pub struct Prefix {
     text: Arc<str>,
-    replaced: Arc<Mutex<Replaced>>,
+    renamed: Renamed,
 }
-
-/// Statements with the prefix put in, by address and length of the text they were made of.
-type Replaced = HashMap<(usize, usize), Arc<str>>;
 
 impl Prefix {
     /// Checks and takes a prefix: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with
@@ -48,7 +43,7 @@ impl Prefix {
         if !plain || !starts || text.len() > 32 || text.starts_with("sqlite_") {
             return Err(Invalid::Prefix { prefix: text.into() });
         }
-        Ok(Self { text: text.into(), replaced: Arc::default() })
+        Ok(Self { text: text.into(), renamed: Renamed::default() })
     }
 
     /// The text, as it was given.
@@ -71,15 +66,13 @@ impl Prefix {
         if &*self.text == WRITTEN {
             return with(sql);
         }
-        let place = (sql.as_ptr() as usize, sql.len());
-        let text = Arc::clone(self.replaced.lock().entry(place).or_insert_with(|| self.apply(sql).into()));
-        with(&text)
+        with(&self.renamed.get(sql, |sql| self.apply(sql)))
     }
 }
 
 impl Default for Prefix {
     fn default() -> Self {
-        Self { text: WRITTEN.into(), replaced: Arc::default() }
+        Self { text: WRITTEN.into(), renamed: Renamed::default() }
     }
 }
 

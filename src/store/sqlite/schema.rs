@@ -1,23 +1,16 @@
 //! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
 //!
-//! The ledger is a table of the store's own; `user_version` belongs to the host. A migration that was
-//! released is never changed: its checksum is in the ledger of every database it was applied to.
+//! The ledger is a table of the store's own; `user_version` belongs to the host.
 
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, ErrorCode, params};
-use sha1::{Digest, Sha1};
 
 use super::error::{Fault, Outcome, code};
 use super::prefix::Prefix;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::store::sql::ledger::{Ledger, Migration, untouched};
 
-/// One step of the schema, in SQL with the default prefix.
-struct Migration {
-    name: &'static str,
-    sql: &'static str,
-}
-
+/// The steps of the schema, in SQL with the default prefix.
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") },
     Migration { name: "0002_contract", sql: include_str!("migrations/0002_contract.sql") },
@@ -57,12 +50,6 @@ const TABLES: &[&str] = &[
 /// The version of the schema that this version of the crate reads and writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
 
-impl Migration {
-    fn checksum(&self) -> String {
-        Sha1::digest(self.sql.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
 /// What a database holds of a store with some prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
@@ -76,7 +63,7 @@ pub(super) enum Found {
 
 /// Looks what a database holds. Reads only.
 ///
-/// A schema that is newer, incomplete or somebody else's is refused: [`StoreErrorKind::Schema`].
+/// A schema that is newer, incomplete or somebody else's is refused: [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema).
 pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
     let ours = objects_of(conn, prefix)?;
     if !ours.contains(&prefix.table("migration")) {
@@ -87,8 +74,8 @@ pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
             )),
         };
     }
-    let mut ledger = match conn.prepare(&prefix.apply(READ_LEDGER)) {
-        Ok(ledger) => ledger,
+    let mut statement = match conn.prepare(&prefix.apply(READ_LEDGER)) {
+        Ok(statement) => statement,
         Err(error) if code(&error).is_some_and(|code| code.code == ErrorCode::Unknown) => {
             return refuse(format!(
                 "{} is not the record of migrations of this crate: choose another table prefix",
@@ -97,25 +84,13 @@ pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
         }
         Err(error) => return Err(error.into()),
     };
-    let mut rows = ledger.query([])?;
-    let mut applied = 0;
+    let mut rows = statement.query([])?;
+    let mut ledger = Ledger::new(MIGRATIONS);
     while let Some(row) = rows.next()? {
-        let version: i64 = row.get(0)?;
-        let Some(known) = MIGRATIONS.get(applied) else {
-            return refuse(format!(
-                "its schema has version {version}, this version of the crate knows {VERSION}: use a newer version"
-            ));
-        };
         let (name, checksum): (String, String) = (row.get(1)?, row.get(2)?);
-        if version != applied as i64 + 1 || name != known.name || checksum != known.checksum() {
-            return refuse(format!(
-                "migration {version} ({name}) is not the one this version of the crate knows: \
-                 use the version that created the database"
-            ));
-        }
-        applied += 1;
+        ledger.check(row.get(0)?, &name, &checksum).map_err(Fault::Refused)?;
     }
-    if applied < MIGRATIONS.len() {
+    if let Some(applied) = ledger.older() {
         return Ok(Found::Older(applied));
     }
     match TABLES.iter().map(|name| prefix.table(name)).find(|name| !ours.contains(name)) {
@@ -141,8 +116,7 @@ fn objects_of(conn: &Connection, prefix: &Prefix) -> Outcome<BTreeSet<String>> {
 }
 
 fn refuse<T>(what: String) -> Outcome<T> {
-    let text = format!("the database was left untouched: {what}");
-    Err(Fault::Refused(StoreError::new(StoreErrorKind::Schema, text)))
+    Err(Fault::Refused(untouched(what)))
 }
 
 /// Brings the schema to this version. Call it inside a transaction that writes; looks again what is there.
@@ -213,6 +187,7 @@ pub fn migrations_sql_from(prefix: &Prefix, version: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{StoreError, StoreErrorKind};
 
     #[test]
     fn the_list_of_tables_is_what_the_migrations_create() {

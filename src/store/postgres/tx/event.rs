@@ -5,21 +5,12 @@ use chrono::{DateTime, Utc};
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
-use super::{Db, clamp, row};
-use crate::lease::TaskNo;
+use super::{Db, clamp};
 use crate::sensor::{Ending, SensorEvent};
 use crate::store::contract::EventNote;
 use crate::store::sql::codes::Code;
+use crate::store::sql::records;
 use crate::time::micros;
-
-/// Counts the events that are `gone` no more with their tasks.
-macro_rules! counted {
-    () => {
-        ", counted AS (UPDATE sm.task SET events = task.events - less.less \
-           FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
-         SELECT count(*) FROM gone"
-    };
-}
 
 pub(super) const NOTE: &str = "INSERT INTO sm.event (seq, no, generation, at, reason, next, value, message) \
      SELECT counter.value + place, given.no, given.generation, given.at, given.reason, given.next, given.value, \
@@ -35,14 +26,19 @@ pub(super) const EVENTS: &str = "SELECT event.seq, event.no, event.generation, e
        event.value, event.message, task.namespace, task.workflow, task.run, task.task, task.map_index \
      FROM (SELECT * FROM sm.event WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint) event \
      CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = event.no OFFSET 0) task";
-pub(super) const ACKNOWLEDGE: &str =
-    concat!("WITH gone AS (DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no)", counted!());
-pub(super) const FORGET: &str = concat!(
-    "WITH old AS MATERIALIZED (SELECT seq FROM ( \
+/// Tasks count their events: those that are `gone` no more.
+pub(super) const ACKNOWLEDGE: &str = "WITH \
+     gone AS (DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no), \
+     counted AS (UPDATE sm.task SET events = task.events - less.less \
+       FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
+     SELECT count(*) FROM gone";
+pub(super) const FORGET: &str = "WITH \
+     old AS MATERIALIZED (SELECT seq FROM ( \
        SELECT seq, at FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) first WHERE at < $1::bigint), \
-     gone AS (DELETE FROM sm.event USING old WHERE event.seq = old.seq RETURNING event.no)",
-    counted!()
-);
+     gone AS (DELETE FROM sm.event USING old WHERE event.seq = old.seq RETURNING event.no), \
+     counted AS (UPDATE sm.task SET events = task.events - less.less \
+       FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
+     SELECT count(*) FROM gone";
 pub(super) const KEPT: &str = "SELECT count(DISTINCT event.no) \
      FROM (SELECT no FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) event \
      CROSS JOIN LATERAL (SELECT state, ended_at FROM sm.task WHERE task.no = event.no OFFSET 0) task \
@@ -69,22 +65,8 @@ impl Db<'_> {
 
     pub(super) fn events(&mut self, after: u64, limit: usize) -> Outcome<Vec<SensorEvent>> {
         let rows = self.one(ask!(EVENTS, clamp(after), clamp(limit)))?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in &rows {
-            found.push(SensorEvent {
-                seq: row::number(row, 0)?,
-                no: TaskNo(row::value(row, 1)?),
-                task: row::key(row, 8, &mut self.names)?,
-                generation: row::number(row, 2)?,
-                at: row::instant(row, 3)?,
-                ending: Ending {
-                    reason: row::code(row, 4)?,
-                    to: row::code(row, 5)?,
-                    value: row::maybe_text(row, 6)?,
-                    message: row::maybe_text(row, 7)?,
-                },
-            });
-        }
+        let event = |row| records::event(row, &mut self.names);
+        let mut found = rows.iter().map(event).collect::<Outcome<Vec<_>>>()?;
         found.sort_unstable_by_key(|event| event.seq);
         Ok(found)
     }

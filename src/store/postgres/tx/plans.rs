@@ -51,25 +51,25 @@ const HOT: &[(&str, &str)] = &[
     ("forget_workers", worker::FORGET_WORKERS),
     ("shard leases", worker::SHARDS),
     ("write shards", worker::PUT_SHARDS),
-    ("namespaces", run::sql::NAME),
-    ("put runs", run::sql::PUT),
-    ("levels", run::sql::LEVELS),
-    ("close runs", run::sql::CLOSE),
-    ("beat runs", run::sql::BEAT),
-    ("delete runs", run::sql::DELETE),
-    ("runs", run::sql::RUNS),
-    ("silent_runs", run::sql::SILENT),
-    ("forget_stopped_runs", run::sql::FORGET),
-    ("active_runs", run::sql::ACTIVE.any),
-    ("active_runs, filtered", run::sql::ACTIVE.wanted),
-    ("active_run_places", run::sql::PLACES.any),
-    ("active_run_places, filtered", run::sql::PLACES.wanted),
-    ("count_active_runs", run::sql::COUNT.any),
-    ("count_active_runs, filtered", run::sql::COUNT.wanted),
-    ("page", run::sql::PAGE.any),
-    ("page, filtered", run::sql::PAGE.wanted),
-    ("page of places", run::sql::PAGE_PLACES.any),
-    ("page of places, filtered", run::sql::PAGE_PLACES.wanted),
+    ("namespaces", run::statements::NUMBER_NAMESPACES),
+    ("put runs", run::statements::PUT),
+    ("levels", run::statements::RAISE_LEVELS),
+    ("close runs", run::statements::CLOSE),
+    ("beat runs", run::statements::BEAT),
+    ("delete runs", run::statements::DELETE),
+    ("runs", run::statements::RUNS),
+    ("silent_runs", run::statements::SILENT),
+    ("forget_stopped_runs", run::statements::FORGET),
+    ("active_runs", run::statements::ACTIVE.any),
+    ("active_runs, filtered", run::statements::ACTIVE.filtered),
+    ("active_run_places", run::statements::ACTIVE_PLACES.any),
+    ("active_run_places, filtered", run::statements::ACTIVE_PLACES.filtered),
+    ("count_active_runs", run::statements::COUNT_ACTIVE.any),
+    ("count_active_runs, filtered", run::statements::COUNT_ACTIVE.filtered),
+    ("page", run::statements::PAGE.any),
+    ("page, filtered", run::statements::PAGE.filtered),
+    ("page of places", run::statements::PAGE_PLACES.any),
+    ("page of places, filtered", run::statements::PAGE_PLACES.filtered),
 ];
 
 /// Sort what was asked, and nothing else: the tasks that are inserted or moved by one call. A page of active
@@ -237,8 +237,8 @@ fn candidates_are_read_from_the_index_from_the_place_they_continue_at() {
 fn active_runs_are_read_by_ranges_alone() {
     on("ranges", async |client, schema| {
         for (name, scan, sql) in [
-            ("records", "Index Scan", run::sql::ACTIVE.any),
-            ("places", "Index Only Scan", run::sql::PLACES.any),
+            ("records", "Index Scan", run::statements::ACTIVE.any),
+            ("places", "Index Only Scan", run::statements::ACTIVE_PLACES.any),
         ] {
             let steps = plan(&client, &schema, sql).await;
             let found = steps.iter().enumerate().filter(|(_, step)| step.contains(" using run_"));
@@ -286,10 +286,10 @@ fn a_window_reads_the_rows_that_it_answers() {
             || runs.iter().enumerate().filter_map(|(i, (_, stop))| Some((format!("r{i}"), (*stop)?)));
         let (ids, stops): (Vec<String>, Vec<i64>) = closed().unzip();
         let (names, statuses) = (vec!["a"; ids.len()], vec![5_i64; ids.len()]);
-        let close = schema.apply(run::sql::CLOSE);
+        let close = schema.apply(run::statements::CLOSE);
         let rows = client.query(&*close, &[&names, &ids, &stops, &statuses]).await.unwrap();
         assert_eq!(rows.len(), ids.len());
-        let places = format!("PREPARE hot AS {}", schema.apply(run::sql::PLACES.any));
+        let places = format!("PREPARE hot AS {}", schema.apply(run::statements::ACTIVE_PLACES.any));
         client.batch_execute(&places).await.unwrap();
         for (begin, end) in
             [(0, 1), (-2500, 2503), (-1024, -1000), (511, 513), (-1, 0), (2700, 2900), (9000, 9999)]

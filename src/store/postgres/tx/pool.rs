@@ -12,9 +12,10 @@ use super::{Db, PostgresBackend, row};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
-use crate::pool::{PoolRecord, PoolSpec, PoolStats, Slots};
+use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::store::contract::PoolTx;
 use crate::store::sql::codes::Code;
+pub(super) use crate::store::sql::records::{limit, pool};
 use crate::store::{LimitDeletion, PoolDeletion};
 
 const PUT_POOLS: &str = "INSERT INTO sm.pool AS pool (name, slots, deferred, description) \
@@ -62,25 +63,6 @@ pub(super) const CAPS: &str = "SELECT cap.key, max, used, place \
      FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
      CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = given.key OFFSET 0) cap";
 pub(super) const DEFINED_CAPS: &str = "SELECT key, max, used FROM sm.cap WHERE max IS NOT NULL ORDER BY key";
-
-pub(super) fn pool(row: &Row) -> Outcome<PoolRecord> {
-    let slots = match row::value::<Option<i64>>(row, 1)? {
-        None => Slots::Unlimited,
-        Some(_) => Slots::Limited(row::count(row, 1)?),
-    };
-    let spec = PoolSpec {
-        name: row::name(row, 0)?,
-        slots,
-        description: row::text(row, 4)?,
-        sensing_keeps_slots: row::code(row, 3)?,
-    };
-    Ok(PoolRecord::new(spec, row::value(row, 2)?))
-}
-
-pub(super) fn limit(row: &Row) -> Outcome<LimitRecord> {
-    let max = row::value::<Option<i64>>(row, 1)?.map(|_| row::count(row, 1)).transpose()?;
-    Ok(LimitRecord::new(row::name(row, 0)?, max, row::value(row, 2)?))
-}
 
 fn texts<T: AsRef<str>>(names: &[T]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_owned()).collect()

@@ -10,6 +10,7 @@ use super::{Db, clamp, row};
 use crate::id::Holder;
 use crate::store::Moved;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
+use crate::store::sql::records;
 use crate::time::micros;
 
 pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) \
@@ -53,23 +54,14 @@ impl Db<'_> {
 
     pub(super) fn live_workers(&mut self, now: DateTime<Utc>) -> Outcome<Vec<Worker>> {
         let rows = self.one(ask!(LIVE_WORKERS, micros(now)))?;
-        let worker = |row| {
-            let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
-            let worker = Worker::new(row::name(row, 0)?, codes, shards, row::instant(row, 3)?);
-            Ok(worker.incarnation(row::value::<i64>(row, 4)?.cast_unsigned()))
-        };
-        let mut workers = rows.iter().map(worker).collect::<Outcome<Vec<Worker>>>()?;
+        let mut workers = rows.iter().map(records::worker).collect::<Outcome<Vec<Worker>>>()?;
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(workers)
     }
 
     pub(super) fn shard_leases(&mut self) -> Outcome<Vec<ShardLease>> {
         let rows = self.one(ask!(SHARDS))?;
-        let lease = |row| {
-            let (shard, holder) = (row::count(row, 0)?, row::maybe_name(row, 1)?);
-            Ok(ShardLease::new(shard, holder, row::value(row, 2)?, row::instant(row, 3)?))
-        };
-        rows.iter().map(lease).collect()
+        rows.iter().map(records::shard_lease).collect()
     }
 
     pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<Moved>> {

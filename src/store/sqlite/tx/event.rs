@@ -5,10 +5,10 @@ use rusqlite::{OptionalExtension, Row};
 
 use super::super::error::Outcome;
 use super::codes::Code;
-use super::{Db, clamp, row};
-use crate::lease::TaskNo;
-use crate::sensor::{Ending, SensorEvent};
+use super::{Db, clamp};
+use crate::sensor::SensorEvent;
 use crate::store::contract::EventNote;
+use crate::store::sql::records;
 use crate::time::micros;
 
 const NOTE: &str = "INSERT INTO sm_event (seq, no, generation, at, reason, next, value, message) \
@@ -52,19 +52,7 @@ impl Db<'_> {
         let mut rows = statement.query((clamp(after), clamp(limit)))?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(SensorEvent {
-                seq: row::number(row, 0)?,
-                no: TaskNo(row.get(1)?),
-                task: row::key(row, 8, &mut self.names)?,
-                generation: row::number(row, 2)?,
-                at: row::instant(row, 3)?,
-                ending: Ending {
-                    reason: row::code(row, 4)?,
-                    to: row::code(row, 5)?,
-                    value: row.get(6)?,
-                    message: row.get(7)?,
-                },
-            });
+            found.push(records::event(row, &mut self.names)?);
         }
         Ok(found)
     }

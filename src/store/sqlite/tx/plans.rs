@@ -66,26 +66,26 @@ const HOT: &[(&str, &str)] = &[
     ("release shards", worker::RELEASE),
     ("write shard", worker::LATER_LEASE),
     ("namespace", run::NAMESPACE),
-    ("run", run::sql::RUN),
+    ("run", run::statements::RUN),
     ("open run", run::START_IF_OPEN),
     ("close run", run::CLOSE),
     ("delete run", run::DELETE),
     ("beat run", run::BEAT),
     ("delete run at", run::DELETE_AT),
-    ("silent_runs", run::sql::SILENT),
-    ("stopped runs", run::sql::STOPPED),
-    ("active_runs", run::sql::ACTIVE.named),
-    ("active_runs in all", run::sql::ACTIVE.all),
-    ("active_run_places", run::sql::ACTIVE_PLACES.named),
-    ("active_run_places in all", run::sql::ACTIVE_PLACES.all),
-    ("surrounding", run::sql::SURROUNDING.named),
-    ("surrounding in all", run::sql::SURROUNDING.all),
-    ("surrounding places", run::sql::SURROUNDING_PLACES.named),
-    ("surrounding places in all", run::sql::SURROUNDING_PLACES.all),
-    ("page", run::sql::PAGE.named),
-    ("page in all", run::sql::PAGE.all),
-    ("page of places", run::sql::PAGE_PLACES.named),
-    ("page of places in all", run::sql::PAGE_PLACES.all),
+    ("silent_runs", run::statements::SILENT),
+    ("stopped runs", run::statements::STOPPED),
+    ("active_runs", run::statements::ACTIVE.named),
+    ("active_runs in all", run::statements::ACTIVE.all),
+    ("active_run_places", run::statements::ACTIVE_PLACES.named),
+    ("active_run_places in all", run::statements::ACTIVE_PLACES.all),
+    ("surrounding", run::statements::SURROUNDING.named),
+    ("surrounding in all", run::statements::SURROUNDING.all),
+    ("surrounding places", run::statements::SURROUNDING_PLACES.named),
+    ("surrounding places in all", run::statements::SURROUNDING_PLACES.all),
+    ("page", run::statements::PAGE.named),
+    ("page in all", run::statements::PAGE.all),
+    ("page of places", run::statements::PAGE_PLACES.named),
+    ("page of places in all", run::statements::PAGE_PLACES.all),
 ];
 
 /// Read as a whole by intention: what was asked for, and lists as long as the answer.
@@ -197,7 +197,7 @@ fn active_runs_are_read_by_ranges_alone() {
     let conn = Connection::open_in_memory().unwrap();
     migrate_inside(&conn, &Prefix::default()).unwrap();
     let steps = |sql| plan(&conn, sql).into_iter().filter(|step| step.contains("sm_run")).collect::<Vec<_>>();
-    let records = steps(run::sql::ACTIVE.named);
+    let records = steps(run::statements::ACTIVE.named);
     assert_eq!(
         records,
         [
@@ -207,8 +207,8 @@ fn active_runs_are_read_by_ranges_alone() {
             "SEARCH sm_run USING INDEX sm_run_node_start (ns=? AND node=? AND start<?)",
         ]
     );
-    let places = steps(run::sql::ACTIVE_PLACES.all);
+    let places = steps(run::statements::ACTIVE_PLACES.all);
     assert!(places[1..].iter().all(|step| step.contains("COVERING INDEX")), "{places:?}");
-    let page = steps(run::sql::PAGE.named);
+    let page = steps(run::statements::PAGE.named);
     assert!(page.iter().any(|step| step.contains("(ns=? AND (start,id)>(?,?) AND start<?)")), "{page:?}");
 }

@@ -7,12 +7,13 @@ use rusqlite::{CachedStatement, OptionalExtension};
 use super::super::error::Outcome;
 use super::codes::Code;
 use super::lane::DELETE_CAP;
-use super::{Db, SqliteBackend, row};
+use super::{Db, SqliteBackend};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
-use crate::pool::{PoolRecord, PoolSpec, PoolStats, Slots};
+use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::store::contract::PoolTx;
+use crate::store::sql::records::{limit, pool};
 use crate::store::{LimitDeletion, PoolDeletion};
 
 const PUT_POOL: &str = "INSERT INTO sm_pool (name, slots, deferred, description) VALUES (?1, ?2, ?3, ?4) \
@@ -32,25 +33,6 @@ pub(super) const UNDEFINE_CAP: &str = "UPDATE sm_cap SET max = NULL WHERE key = 
 pub(super) const CAP: &str = "SELECT key, max, used FROM sm_cap WHERE key = ?1";
 pub(super) const DEFINED_CAPS: &str =
     "SELECT key, max, used FROM sm_cap INDEXED BY sm_cap_defined WHERE max IS NOT NULL ORDER BY key";
-
-fn pool(row: &rusqlite::Row<'_>) -> Outcome<PoolRecord> {
-    let slots = match row.get::<_, Option<i64>>(1)? {
-        None => Slots::Unlimited,
-        Some(_) => Slots::Limited(row::count(row, 1)?),
-    };
-    let spec = PoolSpec {
-        name: row::name(row, 0)?,
-        slots,
-        description: row.get(4)?,
-        sensing_keeps_slots: row::code(row, 3)?,
-    };
-    Ok(PoolRecord::new(spec, row.get(2)?))
-}
-
-fn limit(row: &rusqlite::Row<'_>) -> Outcome<LimitRecord> {
-    let max = row.get::<_, Option<i64>>(1)?.map(|_| row::count(row, 1)).transpose()?;
-    Ok(LimitRecord::new(row::name(row, 0)?, max, row.get(2)?))
-}
 
 /// Slots of one pool, by what its tasks are doing.
 #[derive(Debug, Default, Clone, Copy)]
@@ -87,7 +69,7 @@ impl Db<'_> {
     }
 
     pub(super) fn all_pools(&self) -> Outcome<Vec<PoolRecord>> {
-        self.prepare(ALL_POOLS)?.query_and_then([], pool)?.collect()
+        self.prepare(ALL_POOLS)?.query_and_then([], |row| pool(row))?.collect()
     }
 
     pub(super) fn limits<'k>(
@@ -204,6 +186,6 @@ impl PoolTx for SqliteBackend<'_> {
     }
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
-        self.read(|db| db.prepare(DEFINED_CAPS)?.query_and_then([], limit)?.collect())
+        self.read(|db| db.prepare(DEFINED_CAPS)?.query_and_then([], |row| limit(row))?.collect())
     }
 }

@@ -1,254 +1,147 @@
 //! The store's operations on sensors, and the trait that they share with events, workers and shards.
 
-use std::time::Duration;
-
 use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Row, Statement, params};
 
 use super::super::error::{Fault, Outcome};
 use super::codes::Code;
 use super::row::{Names, map_index_value};
-use super::{Db, SqliteBackend, clamp, row};
-use crate::canonical::PokeContext;
+use super::{SqliteBackend, clamp, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
-use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState, Settings};
+use crate::lease::LeaseRef;
+use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
 use crate::store::Moved;
 use crate::store::contract::{
     EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
+use crate::store::sql::records;
+use crate::store::sql::statement::statement;
 use crate::time::{duration_micros, micros};
-
-macro_rules! sensor_columns {
-    () => {
-        "no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at, \
-         times_out_at, state, changed, kind, context, execution, poke, max_interval"
-    };
-}
 
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
 pub(super) const GENERATION: &str = "SELECT generation FROM sm_sensor WHERE no = ?1";
-pub(super) const PUT: &str = "REPLACE INTO sm_sensor (no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, \
-     registered_at, times_out_at, state, changed, kind, context, execution, poke, max_interval) \
-     VALUES (?1, ?2, ?3, ?4, ?17, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16)";
-pub(super) const OF_KEY: &str = concat!(
-    "SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE no = (SELECT no FROM sm_task \
-     WHERE namespace = ?1 AND workflow = ?2 AND run = ?3 AND task = ?4 AND map_index = ?5)"
-);
-pub(super) const CHANGED: &str = concat!(
-    "SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE state = 0 AND changed > ?1 UNION ALL SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE state = 1 AND changed > ?1 ORDER BY changed"
-);
-pub(super) const CHANGED_WAITING: &str = concat!(
-    "SELECT ",
-    sensor_columns!(),
-    " FROM sm_sensor WHERE state = 0 AND changed > ?1 ORDER BY changed"
-);
-pub(super) const IF_WAITING: &str =
-    concat!("SELECT ", sensor_columns!(), " FROM sm_sensor WHERE no = ?1 AND epoch = ?2 AND state = 0");
+pub(super) const PUT: &str = statement!("sensor/put_sensor.sql");
+pub(super) const OF_KEY: &str = statement!("sensor/sensor_of_key.sql");
+pub(super) const CHANGED: &str = statement!("sensor/changed_sensors.sql");
+pub(super) const CHANGED_WAITING: &str = statement!("sensor/changed_waiting_sensors.sql");
+pub(super) const IF_WAITING: &str = statement!("sensor/waiting_sensor.sql");
 pub(super) const END: &str = "UPDATE sm_sensor SET state = 1, changed = ?2 WHERE no = ?1";
-
-fn fingerprint(row: &Row<'_>) -> Outcome<Fingerprint> {
-    Ok(Fingerprint(row.get::<_, i64>(1)?.cast_unsigned()))
-}
-
-fn length(row: &Row<'_>, at: usize) -> Outcome<Option<Duration>> {
-    Ok(row.get::<_, Option<i64>>(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
-}
-
-fn sensor(row: &Row<'_>, task: TaskKey, names: &mut Names) -> Outcome<SensorRecord> {
-    let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row)?);
-    let text = row.get_ref(14)?.as_str()?;
-    // It was canonical when it was stored, so its fingerprint says whether it still is what it was.
-    let context = PokeContext::vouched(text, |context| Fingerprint::new(&kind, context) == fingerprint)
-        .ok_or_else(|| {
-            Fault::Damaged(format!("the poke context of task {task} and its fingerprint differ"))
-        })?;
-    Ok(SensorRecord {
-        no: TaskNo(row.get(0)?),
-        epoch: row.get(2)?,
-        task,
-        attempt: row::count(row, 3)?,
-        generation: row::number(row, 4)?,
-        kind,
-        context,
-        fingerprint,
-        settings: Settings {
-            interval: Duration::from_micros(row::number(row, 5)?),
-            timeout: Duration::from_micros(row::number(row, 6)?),
-            execution_timeout: length(row, 15)?,
-            poke_timeout: length(row, 16)?,
-            max_interval: length(row, 17)?,
-            on_landed: row::code(row, 7)?,
-            on_missed: row::code(row, 8)?,
-        },
-        registered_at: row::instant(row, 9)?,
-        times_out_at: row::instant(row, 10)?,
-        state: row::code(row, 11)?,
-        changed: row::number(row, 12)?,
-    })
-}
 
 /// The key and the attempt of a task. `tasks` is [`TASK`].
 fn task_of(tasks: &mut Statement<'_>, no: i64, names: &mut Names) -> Outcome<Option<(TaskKey, u32)>> {
     let mut rows = tasks.query([no])?;
-    rows.next()?.map(|row| Ok((row::key(row, 0, names)?, row::count(row, 5)?))).transpose()
+    rows.next()?.map(|row| Ok((names.key(row, 0)?, row::count(row, 5)?))).transpose()
 }
 
 /// A sensor with its task. `tasks` is [`TASK`].
 fn with_task(row: &Row<'_>, tasks: &mut Statement<'_>, names: &mut Names) -> Outcome<SensorRecord> {
     let no = row.get(0)?;
     match task_of(tasks, no, names)? {
-        Some((task, _)) => sensor(row, task, names),
+        Some((task, _)) => records::sensor(row, task, names),
         None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
-    }
-}
-
-impl Db<'_> {
-    fn put_sensors(&mut self, sensors: &[SensorInsert]) -> Outcome<Vec<SensorRecord>> {
-        if sensors.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut find = self.prepare(TASK)?;
-        let mut tasks = Vec::with_capacity(sensors.len());
-        for insert in sensors {
-            let no = insert.lease.no.0;
-            let task = task_of(&mut find, no, &mut self.names)?.ok_or_else(|| {
-                let text = format!("a sensor was registered for task number {no}, which is not there");
-                Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
-            })?;
-            tasks.push(task);
-        }
-        let mut changed = self.counter("sensor")?;
-        let (mut earlier, mut put) = (self.prepare(GENERATION)?, self.prepare(PUT)?);
-        let mut stored = Vec::with_capacity(sensors.len());
-        for (insert, (task, attempt)) in sensors.iter().zip(tasks) {
-            changed += 1;
-            let settings = insert.settings;
-            let earlier: Option<i64> = earlier.query_row([insert.lease.no.0], |row| row.get(0)).optional()?;
-            let generation = earlier.unwrap_or(0).saturating_add(1);
-            put.execute(params![
-                insert.lease.no.0,
-                insert.fingerprint.0.cast_signed(),
-                insert.lease.epoch,
-                attempt,
-                duration_micros(settings.interval),
-                duration_micros(settings.timeout),
-                settings.on_landed.code(),
-                settings.on_missed.code(),
-                micros(insert.registered_at),
-                micros(insert.times_out_at),
-                changed,
-                insert.kind.as_str(),
-                insert.context.as_str(),
-                settings.execution_timeout.map(duration_micros),
-                settings.poke_timeout.map(duration_micros),
-                settings.max_interval.map(duration_micros),
-                generation,
-            ])?;
-            let insert = SensorInsert {
-                registered_at: crate::time::truncate(insert.registered_at),
-                times_out_at: crate::time::truncate(insert.times_out_at),
-                ..insert.clone()
-            };
-            let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
-            stored.push(SensorRecord::registered(insert, task, attempt, generation, changed));
-        }
-        self.set_counter("sensor", changed)?;
-        Ok(stored)
-    }
-
-    fn sensors(&mut self, tasks: &[TaskKey]) -> Outcome<Vec<Option<SensorRecord>>> {
-        let mut statement = self.prepare(OF_KEY)?;
-        tasks
-            .iter()
-            .map(|key| {
-                let mut rows = statement.query((
-                    key.namespace.as_str(),
-                    key.workflow.as_str(),
-                    key.run.as_str(),
-                    key.task.as_str(),
-                    map_index_value(key.map_index),
-                ))?;
-                rows.next()?.map(|row| sensor(row, key.clone(), &mut self.names)).transpose()
-            })
-            .collect()
-    }
-
-    fn changed_sensors(&mut self, query: &SensorQuery) -> Outcome<Vec<SensorRecord>> {
-        let mut found = Vec::new();
-        if query.limit == 0 || query.ranges.is_empty() {
-            return Ok(found);
-        }
-        let mut statement = self.prepare(match query.which {
-            WhichSensors::Waiting => CHANGED_WAITING,
-            WhichSensors::All => CHANGED,
-        })?;
-        let mut tasks = self.prepare(TASK)?;
-        let mut rows = statement.query([clamp(query.after)])?;
-        while let Some(row) = rows.next()? {
-            if query.covers(fingerprint(row)?) {
-                found.push(with_task(row, &mut tasks, &mut self.names)?);
-                if found.len() == query.limit {
-                    break;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> Outcome<Vec<Option<SensorRecord>>> {
-        if sensors.is_empty() {
-            return Ok(Vec::new());
-        }
-        let before = self.counter("sensor")?;
-        let mut changed = before;
-        let (mut find, mut tasks) = (self.prepare(IF_WAITING)?, self.prepare(TASK)?);
-        let mut end = self.prepare(END)?;
-        let mut ended = Vec::with_capacity(sensors.len());
-        for lease in sensors {
-            let mut rows = find.query((lease.no.0, lease.epoch))?;
-            let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut self.names)).transpose()?;
-            drop(rows);
-            ended.push(match record {
-                Some(record) => {
-                    changed += 1;
-                    end.execute((lease.no.0, changed))?;
-                    Some(SensorRecord {
-                        state: SensorState::Ended,
-                        changed: changed.unsigned_abs(),
-                        ..record
-                    })
-                }
-                None => None,
-            });
-        }
-        if changed != before {
-            self.set_counter("sensor", changed)?;
-        }
-        Ok(ended)
     }
 }
 
 impl SensorTx for SqliteBackend<'_> {
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
-        self.write(|db| db.put_sensors(sensors))
+        self.write(|db| {
+            if sensors.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut find = db.prepare(TASK)?;
+            let mut tasks = Vec::with_capacity(sensors.len());
+            for insert in sensors {
+                let no = insert.lease.no.0;
+                let task = task_of(&mut find, no, &mut db.names)?.ok_or_else(|| {
+                    let text = format!("a sensor was registered for task number {no}, which is not there");
+                    Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
+                })?;
+                tasks.push(task);
+            }
+            let mut changed = db.counter("sensor")?;
+            let (mut earlier, mut put) = (db.prepare(GENERATION)?, db.prepare(PUT)?);
+            let mut stored = Vec::with_capacity(sensors.len());
+            for (insert, (task, attempt)) in sensors.iter().zip(tasks) {
+                changed += 1;
+                let settings = insert.settings;
+                let earlier: Option<i64> =
+                    earlier.query_row([insert.lease.no.0], |row| row.get(0)).optional()?;
+                let generation = earlier.unwrap_or(0).saturating_add(1);
+                put.execute(params![
+                    insert.lease.no.0,
+                    insert.fingerprint.0.cast_signed(),
+                    insert.lease.epoch,
+                    attempt,
+                    duration_micros(settings.interval),
+                    duration_micros(settings.timeout),
+                    settings.on_landed.code(),
+                    settings.on_missed.code(),
+                    micros(insert.registered_at),
+                    micros(insert.times_out_at),
+                    changed,
+                    insert.kind.as_str(),
+                    insert.context.as_str(),
+                    settings.execution_timeout.map(duration_micros),
+                    settings.poke_timeout.map(duration_micros),
+                    settings.max_interval.map(duration_micros),
+                    generation,
+                ])?;
+                let insert = SensorInsert {
+                    registered_at: crate::time::truncate(insert.registered_at),
+                    times_out_at: crate::time::truncate(insert.times_out_at),
+                    ..insert.clone()
+                };
+                let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
+                stored.push(SensorRecord::registered(insert, task, attempt, generation, changed));
+            }
+            db.set_counter("sensor", changed)?;
+            Ok(stored)
+        })
     }
 
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        self.read(|db| db.sensors(tasks))
+        self.read(|db| {
+            let mut statement = db.prepare(OF_KEY)?;
+            tasks
+                .iter()
+                .map(|key| {
+                    let mut rows = statement.query((
+                        key.namespace.as_str(),
+                        key.workflow.as_str(),
+                        key.run.as_str(),
+                        key.task.as_str(),
+                        map_index_value(key.map_index),
+                    ))?;
+                    rows.next()?.map(|row| records::sensor(row, key.clone(), &mut db.names)).transpose()
+                })
+                .collect()
+        })
     }
 
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
-        self.read(|db| db.changed_sensors(query))
+        self.read(|db| {
+            let mut found = Vec::new();
+            if query.limit == 0 || query.ranges.is_empty() {
+                return Ok(found);
+            }
+            let mut statement = db.prepare(match query.which {
+                WhichSensors::Waiting => CHANGED_WAITING,
+                WhichSensors::All => CHANGED,
+            })?;
+            let mut tasks = db.prepare(TASK)?;
+            let mut rows = statement.query([clamp(query.after)])?;
+            while let Some(row) = rows.next()? {
+                if query.covers(records::fingerprint(row, 1)?) {
+                    found.push(with_task(row, &mut tasks, &mut db.names)?);
+                    if found.len() == query.limit {
+                        break;
+                    }
+                }
+            }
+            Ok(found)
+        })
     }
 
     fn last_sensor_change(&mut self) -> StoreResult<u64> {
@@ -260,7 +153,37 @@ impl SensorTx for SqliteBackend<'_> {
     }
 
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        self.write(|db| db.end_sensors_if_waiting(sensors))
+        self.write(|db| {
+            if sensors.is_empty() {
+                return Ok(Vec::new());
+            }
+            let before = db.counter("sensor")?;
+            let mut changed = before;
+            let (mut find, mut tasks) = (db.prepare(IF_WAITING)?, db.prepare(TASK)?);
+            let mut end = db.prepare(END)?;
+            let mut ended = Vec::with_capacity(sensors.len());
+            for lease in sensors {
+                let mut rows = find.query((lease.no.0, lease.epoch))?;
+                let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut db.names)).transpose()?;
+                drop(rows);
+                ended.push(match record {
+                    Some(record) => {
+                        changed += 1;
+                        end.execute((lease.no.0, changed))?;
+                        Some(SensorRecord {
+                            state: SensorState::Ended,
+                            changed: changed.unsigned_abs(),
+                            ..record
+                        })
+                    }
+                    None => None,
+                });
+            }
+            if changed != before {
+                db.set_counter("sensor", changed)?;
+            }
+            Ok(ended)
+        })
     }
 
     fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {

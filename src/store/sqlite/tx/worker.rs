@@ -6,10 +6,11 @@ use chrono::{DateTime, Utc};
 
 use super::super::error::Outcome;
 use super::lease::moved;
-use super::{Db, clamp, row};
+use super::{Db, clamp};
 use crate::id::Holder;
 use crate::store::Moved;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
+use crate::store::sql::records;
 use crate::time::micros;
 
 const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at, incarnation) \
@@ -53,21 +54,12 @@ impl Db<'_> {
 
     pub(super) fn live_workers(&mut self, now: DateTime<Utc>) -> Outcome<Vec<Worker>> {
         let mut statement = self.prepare(LIVE_WORKERS)?;
-        let workers = statement.query_and_then([micros(now)], |row| {
-            let (codes, shards) = (row::at_least_one(row, 1)?, row::at_least_one(row, 2)?);
-            let worker = Worker::new(row::name(row, 0)?, codes, shards, row::instant(row, 3)?);
-            Ok(worker.incarnation(row.get::<_, i64>(4)?.cast_unsigned()))
-        })?;
-        workers.collect()
+        statement.query_and_then([micros(now)], |row| records::worker(row))?.collect()
     }
 
     pub(super) fn shard_leases(&mut self) -> Outcome<Vec<ShardLease>> {
         let mut statement = self.prepare(SHARDS)?;
-        let shards = statement.query_and_then([], |row| {
-            let (shard, holder) = (row::count(row, 0)?, row::maybe_name(row, 1)?);
-            Ok(ShardLease::new(shard, holder, row.get(2)?, row::instant(row, 3)?))
-        })?;
-        shards.collect()
+        statement.query_and_then([], |row| records::shard_lease(row))?.collect()
     }
 
     pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<Moved>> {

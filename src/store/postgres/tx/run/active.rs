@@ -7,12 +7,12 @@ use tokio_postgres::Row;
 use super::super::super::error::Outcome;
 use super::super::super::wire::{Statement, ask};
 use super::super::{Db, clamp, first, row};
-use super::read;
-use super::sql::{self, Both};
+use super::statements::{self, Both};
 use crate::id::Namespace;
-use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
+use crate::run::{ActiveQuery, RunPlace, RunRecord};
 use crate::store::read_counter;
 use crate::store::sql::codes::Code;
+use crate::store::sql::records;
 use crate::time::micros;
 
 /// What a query answers for each run.
@@ -27,11 +27,11 @@ pub(super) trait Answer: Sized {
 }
 
 impl Answer for RunRecord {
-    const ALL: Both = sql::ACTIVE;
-    const PAGE: Both = sql::PAGE;
+    const ALL: Both = statements::ACTIVE;
+    const PAGE: Both = statements::PAGE;
 
     fn read(row: &Row, namespace: Namespace) -> Outcome<Self> {
-        read(row, namespace)
+        records::run(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {
@@ -40,11 +40,11 @@ impl Answer for RunRecord {
 }
 
 impl Answer for RunPlace {
-    const ALL: Both = sql::PLACES;
-    const PAGE: Both = sql::PAGE_PLACES;
+    const ALL: Both = statements::ACTIVE_PLACES;
+    const PAGE: Both = statements::PAGE_PLACES;
 
     fn read(row: &Row, namespace: Namespace) -> Outcome<Self> {
-        Ok(Self { start: row::instant(row, 2)?, key: RunKey { namespace, id: row::name(row, 1)? } })
+        records::run_place(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {
@@ -54,7 +54,7 @@ impl Answer for RunPlace {
 
 /// One of the statements with the values of this query.
 fn question(query: &ActiveQuery, statements: &Both) -> Statement {
-    let sql = if query.asks_for_any() { statements.any } else { statements.wanted };
+    let sql = if query.asks_for_any() { statements.any } else { statements.filtered };
     let namespaces: BTreeSet<&str> = query.namespaces.iter().map(Namespace::as_str).collect();
     let (from, name, id) = match &query.after {
         Some(after) => (micros(after.start), after.key.namespace.as_str(), after.key.id.as_str()),
@@ -82,7 +82,10 @@ impl Db<'_> {
             return Ok(Vec::new());
         }
         if read_counter::is_on() {
-            let rows = self.one(question(query, &Both { any: sql::SEEKS, wanted: sql::SEEKS }))?;
+            let rows = self.one(question(
+                query,
+                &Both { any: statements::COUNT_SEARCHES, filtered: statements::COUNT_SEARCHES },
+            ))?;
             read_counter::seeks(row::whole(first(&rows)?, 0)?);
         }
         let statements = if query.limit.is_some() { &A::PAGE } else { &A::ALL };
@@ -109,7 +112,7 @@ impl Db<'_> {
         if query.is_empty() || query.limit.is_some() {
             return Ok(self.active::<RunPlace>(query)?.len() as u64);
         }
-        let rows = self.one(question(query, &sql::COUNT))?;
+        let rows = self.one(question(query, &statements::COUNT_ACTIVE))?;
         row::number(first(&rows)?, 0)
     }
 }

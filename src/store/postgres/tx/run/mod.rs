@@ -1,42 +1,25 @@
 //! The store's operations on runs.
 
 mod active;
-pub(super) mod sql;
+pub(super) mod statements;
 
 use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
-use tokio_postgres::Row;
 
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
-use super::{Db, PostgresBackend, clamp, row};
+use super::{PostgresBackend, clamp, row};
 use crate::error::StoreResult;
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::Moved;
 use crate::store::contract::RunTx;
 use crate::store::sql::codes::Code;
-use crate::store::sql::run_columns::{Before, bits_above, level, node, read_suspensions, suspensions};
+use crate::store::sql::records;
+use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
 use crate::time::{micros, truncate};
-
-/// A run of this namespace, in the columns of the statements in [`sql`], which begin behind the first.
-fn read(row: &Row, namespace: Namespace) -> Outcome<RunRecord> {
-    Ok(RunRecord {
-        key: RunKey { namespace, id: row::name(row, 1)? },
-        start: row::instant(row, 2)?,
-        stop: row::maybe_instant(row, 3)?,
-        status: row::code(row, 4)?,
-        workflow: row::maybe_name(row, 5)?,
-        method: row::code(row, 6)?,
-        running: row::maybe_instant(row, 7)?,
-        heartbeat: row::maybe_instant(row, 8)?,
-        user: row::maybe_text(row, 9)?,
-        suspended: read_suspensions(row::value(row, 10)?)?,
-        attributes: row::maybe_text(row, 11)?,
-    })
-}
 
 fn names<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<String> {
     keys.map(|key| key.namespace.to_string()).collect()
@@ -60,149 +43,145 @@ impl<'k> Reaches<'k> {
     }
 }
 
-impl Db<'_> {
-    fn put_runs(&mut self, runs: &[RunRecord]) -> Outcome<()> {
-        let mut last: HashMap<&RunKey, &RunRecord> = HashMap::with_capacity(runs.len());
-        last.extend(runs.iter().map(|run| (&run.key, run)));
-        let runs: Vec<&RunRecord> = last.into_values().collect();
-        let namespaces: BTreeSet<&str> = runs.iter().map(|run| run.key.namespace.as_str()).collect();
-        let namespaces: Vec<String> = namespaces.into_iter().map(str::to_owned).collect();
-        let stops: Vec<Option<i64>> = runs.iter().map(|run| run.stop.map(micros)).collect();
-        let filed = |run: &&RunRecord| node(truncate(run.start), run.stop.map(truncate));
-        let nodes: Vec<Option<i64>> = runs.iter().map(filed).collect();
-        let mut reaches = Reaches::default();
-        for ((run, node), stop) in runs.iter().zip(&nodes).zip(&stops) {
-            reaches.note(&run.key.namespace, micros(run.start), *node, *stop);
-        }
-        let spans = runs.iter().map(|run| suspensions(&run.suspended)).collect::<Result<Vec<_>, _>>()?;
-        let texts = |text: fn(&RunRecord) -> Option<&String>| -> Vec<Option<String>> {
-            runs.iter().map(|run| text(run).map(|text| escape(text).into_owned())).collect()
-        };
-        let put = ask!(
-            sql::PUT,
-            names(runs.iter().map(|run| &run.key)),
-            runs.iter().map(|run| micros(run.start)).collect::<Vec<i64>>(),
-            ids(runs.iter().map(|run| &run.key)),
-            stops,
-            nodes,
-            runs.iter().map(|run| run.status.code()).collect::<Vec<i64>>(),
-            runs.iter().map(|run| run.method.code()).collect::<Vec<i64>>(),
-            runs.iter().map(|run| run.running.map(micros)).collect::<Vec<Option<i64>>>(),
-            runs.iter().map(|run| run.heartbeat.map(micros)).collect::<Vec<Option<i64>>>(),
-            runs.iter()
-                .map(|run| run.workflow.as_ref().map(ToString::to_string))
-                .collect::<Vec<Option<String>>>(),
-            texts(|run| run.user.as_ref()),
-            spans,
-            texts(|run| run.attributes.as_ref()),
-        );
-        let reaches: Vec<_> = reaches.0.into_iter().collect();
-        let bits: Vec<i64> = reaches.iter().map(|((_, bit), _)| *bit).collect();
-        let levels = ask!(
-            sql::LEVELS,
-            reaches.iter().map(|((name, _), _)| (*name).to_owned()).collect::<Vec<String>>(),
-            bits.clone(),
-            bits.into_iter().map(bits_above).collect::<Vec<i64>>(),
-            reaches.iter().map(|(_, (before, _))| *before).collect::<Vec<i64>>(),
-            reaches.iter().map(|(_, (_, after))| *after).collect::<Vec<i64>>(),
-        );
-        self.all([ask!(sql::NAME, namespaces), put, levels]).map(|_| ())
+impl RunTx for PostgresBackend<'_> {
+    fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()> {
+        self.write(|db| {
+            if runs.is_empty() {
+                return Ok(());
+            }
+            let mut last: HashMap<&RunKey, &RunRecord> = HashMap::with_capacity(runs.len());
+            last.extend(runs.iter().map(|run| (&run.key, run)));
+            let runs: Vec<&RunRecord> = last.into_values().collect();
+            let namespaces: BTreeSet<&str> = runs.iter().map(|run| run.key.namespace.as_str()).collect();
+            let namespaces: Vec<String> = namespaces.into_iter().map(str::to_owned).collect();
+            let stops: Vec<Option<i64>> = runs.iter().map(|run| run.stop.map(micros)).collect();
+            let filed = |run: &&RunRecord| node(truncate(run.start), run.stop.map(truncate));
+            let nodes: Vec<Option<i64>> = runs.iter().map(filed).collect();
+            let mut reaches = Reaches::default();
+            for ((run, node), stop) in runs.iter().zip(&nodes).zip(&stops) {
+                reaches.note(&run.key.namespace, micros(run.start), *node, *stop);
+            }
+            let spans = runs.iter().map(|run| suspensions(&run.suspended)).collect::<Result<Vec<_>, _>>()?;
+            let texts = |text: fn(&RunRecord) -> Option<&String>| -> Vec<Option<String>> {
+                runs.iter().map(|run| text(run).map(|text| escape(text).into_owned())).collect()
+            };
+            let put = ask!(
+                statements::PUT,
+                names(runs.iter().map(|run| &run.key)),
+                runs.iter().map(|run| micros(run.start)).collect::<Vec<i64>>(),
+                ids(runs.iter().map(|run| &run.key)),
+                stops,
+                nodes,
+                runs.iter().map(|run| run.status.code()).collect::<Vec<i64>>(),
+                runs.iter().map(|run| run.method.code()).collect::<Vec<i64>>(),
+                runs.iter().map(|run| run.running.map(micros)).collect::<Vec<Option<i64>>>(),
+                runs.iter().map(|run| run.heartbeat.map(micros)).collect::<Vec<Option<i64>>>(),
+                runs.iter()
+                    .map(|run| run.workflow.as_ref().map(ToString::to_string))
+                    .collect::<Vec<Option<String>>>(),
+                texts(|run| run.user.as_ref()),
+                spans,
+                texts(|run| run.attributes.as_ref()),
+            );
+            let reaches: Vec<_> = reaches.0.into_iter().collect();
+            let bits: Vec<i64> = reaches.iter().map(|((_, bit), _)| *bit).collect();
+            let levels = ask!(
+                statements::RAISE_LEVELS,
+                reaches.iter().map(|((name, _), _)| (*name).to_owned()).collect::<Vec<String>>(),
+                bits.clone(),
+                bits.into_iter().map(bits_above).collect::<Vec<i64>>(),
+                reaches.iter().map(|(_, (before, _))| *before).collect::<Vec<i64>>(),
+                reaches.iter().map(|(_, (_, after))| *after).collect::<Vec<i64>>(),
+            );
+            db.all([ask!(statements::NUMBER_NAMESPACES, namespaces), put, levels]).map(|_| ())
+        })
     }
 
     /// Of a run that is named twice the second finds it closed.
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> Outcome<Vec<Moved>> {
-        let mut answers = vec![Moved::No; closes.len()];
-        let mut seen = std::collections::HashSet::with_capacity(closes.len());
-        let first: Vec<usize> = (0..closes.len()).filter(|at| seen.insert(&closes[*at].key)).collect();
-        let given = || first.iter().map(|at| &closes[*at]);
-        let rows = self.one(ask!(
-            sql::CLOSE,
-            names(given().map(|close| &close.key)),
-            ids(given().map(|close| &close.key)),
-            given().map(|close| micros(close.stop)).collect::<Vec<i64>>(),
-            given().map(|close| close.status.code()).collect::<Vec<i64>>(),
-        ))?;
-        for row in &rows {
-            if let Some(at) = first.get(row::place(row, 0)?) {
-                answers[*at] = Moved::Yes;
-            }
-        }
-        Ok(answers)
-    }
-
-    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> Outcome<Vec<Moved>> {
-        let mut latest: HashMap<&RunKey, i64> = HashMap::with_capacity(beats.len());
-        for beat in beats {
-            let at = latest.entry(&beat.key).or_insert(i64::MIN);
-            *at = (*at).max(micros(beat.at));
-        }
-        let given: Vec<(&RunKey, i64)> = latest.into_iter().collect();
-        let rows = self.one(ask!(
-            sql::BEAT,
-            names(given.iter().map(|(key, _)| *key)),
-            ids(given.iter().map(|(key, _)| *key)),
-            given.iter().map(|(_, at)| *at).collect::<Vec<i64>>(),
-        ))?;
-        let mut alive = std::collections::HashSet::with_capacity(rows.len());
-        for row in &rows {
-            alive.extend(given.get(row::place(row, 0)?).map(|(key, _)| *key));
-        }
-        let moved = |beat: &RunBeat| if alive.contains(&beat.key) { Moved::Yes } else { Moved::No };
-        Ok(beats.iter().map(moved).collect())
-    }
-
-    fn runs(&mut self, keys: &[RunKey]) -> Outcome<Vec<Option<RunRecord>>> {
-        let rows = self.one(ask!(sql::RUNS, names(keys.iter()), ids(keys.iter())))?;
-        let mut found = vec![None; keys.len()];
-        for row in &rows {
-            let at = row::place(row, 0)?;
-            if let (Some(key), Some(found)) = (keys.get(at), found.get_mut(at)) {
-                *found = Some(read(row, key.namespace.clone())?);
-            }
-        }
-        Ok(found)
-    }
-
-    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        let Before { spans, nodes } = Before::instant(before);
-        let (lows, highs): (Vec<i64>, Vec<i64>) = spans.into_iter().unzip();
-        self.number(ask!(sql::FORGET, micros(before), nodes, lows, highs, clamp(limit)))
-    }
-
-    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<RunRecord>> {
-        let rows = self.one(ask!(sql::SILENT, micros(before), clamp(limit)))?;
-        let mut found = rows.iter().map(|row| read(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
-        found.sort_by_key(|run| run.heartbeat);
-        Ok(found)
-    }
-}
-
-impl RunTx for PostgresBackend<'_> {
-    fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()> {
-        self.write(|db| if runs.is_empty() { Ok(()) } else { db.put_runs(runs) })
-    }
-
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
-        self.write(|db| if closes.is_empty() { Ok(Vec::new()) } else { db.close_runs_if_open(closes) })
+        self.write(|db| {
+            if closes.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut answers = vec![Moved::No; closes.len()];
+            let mut seen = std::collections::HashSet::with_capacity(closes.len());
+            let first: Vec<usize> = (0..closes.len()).filter(|at| seen.insert(&closes[*at].key)).collect();
+            let given = || first.iter().map(|at| &closes[*at]);
+            let rows = db.one(ask!(
+                statements::CLOSE,
+                names(given().map(|close| &close.key)),
+                ids(given().map(|close| &close.key)),
+                given().map(|close| micros(close.stop)).collect::<Vec<i64>>(),
+                given().map(|close| close.status.code()).collect::<Vec<i64>>(),
+            ))?;
+            for row in &rows {
+                if let Some(at) = first.get(row::place(row, 0)?) {
+                    answers[*at] = Moved::Yes;
+                }
+            }
+            Ok(answers)
+        })
     }
 
     fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>> {
-        self.write(|db| if beats.is_empty() { Ok(Vec::new()) } else { db.beat_runs_if_open(beats) })
+        self.write(|db| {
+            if beats.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut latest: HashMap<&RunKey, i64> = HashMap::with_capacity(beats.len());
+            for beat in beats {
+                let at = latest.entry(&beat.key).or_insert(i64::MIN);
+                *at = (*at).max(micros(beat.at));
+            }
+            let given: Vec<(&RunKey, i64)> = latest.into_iter().collect();
+            let rows = db.one(ask!(
+                statements::BEAT,
+                names(given.iter().map(|(key, _)| *key)),
+                ids(given.iter().map(|(key, _)| *key)),
+                given.iter().map(|(_, at)| *at).collect::<Vec<i64>>(),
+            ))?;
+            let mut alive = std::collections::HashSet::with_capacity(rows.len());
+            for row in &rows {
+                alive.extend(given.get(row::place(row, 0)?).map(|(key, _)| *key));
+            }
+            let moved = |beat: &RunBeat| if alive.contains(&beat.key) { Moved::Yes } else { Moved::No };
+            Ok(beats.iter().map(moved).collect())
+        })
     }
 
     fn runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<Option<RunRecord>>> {
-        self.read(|db| if keys.is_empty() { Ok(Vec::new()) } else { db.runs(keys) })
+        self.read(|db| {
+            if keys.is_empty() {
+                return Ok(Vec::new());
+            }
+            let rows = db.one(ask!(statements::RUNS, names(keys.iter()), ids(keys.iter())))?;
+            let mut found = vec![None; keys.len()];
+            for row in &rows {
+                let at = row::place(row, 0)?;
+                if let (Some(key), Some(found)) = (keys.get(at), found.get_mut(at)) {
+                    *found = Some(records::run(row, key.namespace.clone())?);
+                }
+            }
+            Ok(found)
+        })
     }
 
     fn delete_runs(&mut self, keys: &[RunKey]) -> StoreResult<usize> {
         self.write(|db| match keys.is_empty() {
             true => Ok(0),
-            false => db.number(ask!(sql::DELETE, names(keys.iter()), ids(keys.iter()))),
+            false => db.number(ask!(statements::DELETE, names(keys.iter()), ids(keys.iter()))),
         })
     }
 
     fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        self.write(|db| if limit == 0 { Ok(0) } else { db.forget_stopped_runs(before, limit) })
+        self.write(|db| {
+            if limit == 0 {
+                return Ok(0);
+            }
+            let Before { spans, nodes } = Before::instant(before);
+            let (lows, highs): (Vec<i64>, Vec<i64>) = spans.into_iter().unzip();
+            db.number(ask!(statements::FORGET, micros(before), nodes, lows, highs, clamp(limit)))
+        })
     }
 
     fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>> {
@@ -218,6 +197,15 @@ impl RunTx for PostgresBackend<'_> {
     }
 
     fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>> {
-        self.read(|db| if limit == 0 { Ok(Vec::new()) } else { db.silent_runs(before, limit) })
+        self.read(|db| {
+            if limit == 0 {
+                return Ok(Vec::new());
+            }
+            let rows = db.one(ask!(statements::SILENT, micros(before), clamp(limit)))?;
+            let mut found =
+                rows.iter().map(|row| records::run(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
+            found.sort_by_key(|run| run.heartbeat);
+            Ok(found)
+        })
     }
 }

@@ -6,11 +6,12 @@ use rusqlite::Row;
 
 use super::super::super::error::Outcome;
 use super::super::{Db, clamp, row};
-use super::read;
-use super::sql::{self, Both};
+use super::statements::{self, Both};
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::store::read_counter;
+use crate::store::sql::records;
+use crate::store::sql::row::code;
 use crate::time::micros;
 
 /// The fewest runs that a page with filters looks at in one statement.
@@ -30,11 +31,11 @@ pub(super) trait Answer: Sized {
 }
 
 impl Answer for RunRecord {
-    const ACTIVE: Both = sql::ACTIVE;
-    const PAGE: Both = sql::PAGE;
+    const ACTIVE: Both = statements::ACTIVE;
+    const PAGE: Both = statements::PAGE;
 
     fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
-        read(row, namespace)
+        records::run(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {
@@ -48,11 +49,11 @@ impl Answer for RunRecord {
 }
 
 impl Answer for RunPlace {
-    const ACTIVE: Both = sql::ACTIVE_PLACES;
-    const PAGE: Both = sql::PAGE_PLACES;
+    const ACTIVE: Both = statements::ACTIVE_PLACES;
+    const PAGE: Both = statements::PAGE_PLACES;
 
     fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self> {
-        Ok(Self { start: row::instant(row, 2)?, key: RunKey { namespace, id: row::name(row, 1)? } })
+        records::run_place(row, namespace)
     }
 
     fn sort(found: &mut [Self]) {
@@ -94,11 +95,11 @@ impl<'q> Question<'q> {
         if self.query.asks_for_any() {
             return Ok(true);
         }
-        Ok(self.query.asks_for(row::code(row, 4)?, row.get_ref(5)?.as_str_or_null()?))
+        Ok(self.query.asks_for(code(row, 4)?, row.get_ref(5)?.as_str_or_null()?))
     }
 }
 
-/// Hands rows to `take` with the namespace's name read once for all rows in a line.
+/// Hands rows to `take` with the namespace's name read once for rows of one namespace that follow each other.
 fn each(
     rows: &mut rusqlite::Rows<'_>,
     question: &Question<'_>,
@@ -135,7 +136,7 @@ impl Db<'_> {
             return self.page(&question);
         }
         self.count_seeks(&question)?;
-        let statement = if query.asks_for_any() { &A::ACTIVE } else { &sql::ACTIVE };
+        let statement = if query.asks_for_any() { &A::ACTIVE } else { &statements::ACTIVE };
         let mut statement = self.prepare(question.choose(statement))?;
         let parameters = (&question.names, question.begin, question.end);
         let mut rows = statement.query(parameters)?;
@@ -150,7 +151,7 @@ impl Db<'_> {
 
     fn count_seeks(&self, question: &Question<'_>) -> Outcome<()> {
         if read_counter::is_on() {
-            let mut statement = self.prepare(question.choose(&sql::SEEKS))?;
+            let mut statement = self.prepare(question.choose(&statements::COUNT_SEARCHES))?;
             let seeks: i64 = statement.query_row((&question.names, question.begin), |row| row.get(0))?;
             read_counter::seeks(usize::try_from(seeks).unwrap_or(usize::MAX));
         }
@@ -180,7 +181,7 @@ impl Db<'_> {
     fn surrounding<A: Answer>(&mut self, question: &Question<'_>, limit: usize) -> Outcome<Vec<A>> {
         self.count_seeks(question)?;
         let any = question.query.asks_for_any();
-        let statement = if any { &sql::SURROUNDING_PLACES } else { &sql::SURROUNDING };
+        let statement = if any { &statements::SURROUNDING_PLACES } else { &statements::SURROUNDING };
         let mut statement = self.prepare(question.choose(statement))?;
         let mut rows = statement.query((&question.names, question.begin))?;
         let after = question.query.after.as_ref();
@@ -212,7 +213,7 @@ impl Db<'_> {
             Some(after) => (micros(after.start), after.key.namespace.as_str(), after.key.id.as_str()),
             None => (question.begin, "", ""),
         };
-        let statement = if question.query.asks_for_any() { &A::PAGE } else { &sql::PAGE };
+        let statement = if question.query.asks_for_any() { &A::PAGE } else { &statements::PAGE };
         let mut statement = self.prepare(question.choose(statement))?;
         let mut rows = statement.query((&question.names, from, question.end, name, id, clamp(want)))?;
         let before = found.len();
@@ -239,7 +240,7 @@ impl Db<'_> {
             return Ok(self.active::<RunPlace>(query)?.len() as u64);
         }
         let question = Question::of(query)?;
-        let statement = if query.asks_for_any() { &sql::ACTIVE_PLACES } else { &sql::ACTIVE };
+        let statement = if query.asks_for_any() { &statements::ACTIVE_PLACES } else { &statements::ACTIVE };
         let mut statement = self.prepare(question.choose(statement))?;
         let parameters = (&question.names, question.begin, question.end);
         let mut rows = statement.query(parameters)?;

@@ -1,12 +1,12 @@
 //! The store's operations on runs.
 
 mod active;
-pub(super) mod sql;
+pub(super) mod statements;
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use rusqlite::{CachedStatement, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::super::error::Outcome;
 use super::codes::Code;
@@ -17,7 +17,8 @@ use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::Moved;
 use crate::store::contract::RunTx;
-use crate::store::sql::run_columns::{Before, bits_above, level, node, read_suspensions, suspensions};
+use crate::store::sql::records;
+use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
 use crate::time::{from_micros, micros, truncate};
 
 pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
@@ -37,23 +38,6 @@ pub(super) const BEAT: &str = "UPDATE sm_run SET heartbeat = max(coalesce(heartb
      WHERE ns = ?1 AND id = ?2 AND stop IS NULL";
 pub(super) const DELETE: &str = "DELETE FROM sm_run WHERE ns = ?1 AND id = ?2";
 pub(super) const DELETE_AT: &str = "DELETE FROM sm_run WHERE ns = ?1 AND start = ?2 AND id = ?3";
-
-/// A run of this namespace, in the columns of the statements in [`sql`].
-fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<RunRecord> {
-    Ok(RunRecord {
-        key: RunKey { namespace, id: row::name(row, 1)? },
-        start: row::instant(row, 2)?,
-        stop: row::maybe_instant(row, 3)?,
-        status: row::code(row, 4)?,
-        workflow: row::maybe_name(row, 5)?,
-        method: row::code(row, 6)?,
-        running: row::maybe_instant(row, 7)?,
-        heartbeat: row::maybe_instant(row, 8)?,
-        user: row.get(9)?,
-        suspended: read_suspensions(row.get_ref(10)?.as_str_or_null()?)?,
-        attributes: row.get(11)?,
-    })
-}
 
 /// The numbers of the namespaces that a call names, and how far the runs that it files reach.
 struct Namespaces<'k> {
@@ -106,128 +90,85 @@ impl<'k> Namespaces<'k> {
 }
 
 impl Db<'_> {
-    fn put_runs(&mut self, runs: &[RunRecord]) -> Outcome<()> {
-        let mut namespaces = Namespaces::of(self)?;
-        let mut put = self.prepare(PUT)?;
-        for run in runs {
-            let ns = namespaces.find_or_create(self, &run.key.namespace)?;
-            let (start, stop) = (truncate(run.start), run.stop.map(truncate));
-            let node = node(start, stop);
-            put.execute(params![
-                ns,
-                micros(start),
-                run.key.id.as_str(),
-                stop.map(micros),
-                node,
-                run.status.code(),
-                run.method.code(),
-                run.running.map(micros),
-                run.heartbeat.map(micros),
-                run.workflow.as_ref().map(|workflow| workflow.as_str()),
-                run.user,
-                suspensions(&run.suspended)?,
-                run.attributes,
-            ])?;
-            namespaces.note(ns, micros(start), node, stop.map(micros));
-        }
-        namespaces.keep(self)
-    }
-
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> Outcome<Vec<Moved>> {
-        let mut namespaces = Namespaces::of(self)?;
-        let (mut find, mut close) = (self.prepare(START_IF_OPEN)?, self.prepare(CLOSE)?);
-        let mut answers = Vec::with_capacity(closes.len());
-        for order in closes {
-            let id = order.key.id.as_str();
-            let start: Option<i64> = match namespaces.find(&order.key.namespace)? {
-                Some(ns) => find.query_row((ns, id), |row| row.get(0)).optional()?,
-                None => None,
-            };
-            let (Some(ns), Some(start)) = (namespaces.find(&order.key.namespace)?, start) else {
-                answers.push(Moved::No);
-                continue;
-            };
-            let stop = truncate(order.stop).max(from_micros(start));
-            let node = node(from_micros(start), Some(stop));
-            let rows = close.execute((ns, start, id, micros(stop), node, order.status.code()))?;
-            namespaces.note(ns, start, node, Some(micros(stop)));
-            answers.push(moved(rows));
-        }
-        namespaces.keep(self)?;
-        Ok(answers)
-    }
-
-    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> Outcome<Vec<Moved>> {
-        let mut namespaces = Namespaces::of(self)?;
-        let mut statement = self.prepare(BEAT)?;
-        let mut beat = |beat: &RunBeat| match namespaces.find(&beat.key.namespace)? {
-            Some(ns) => Ok(moved(statement.execute((ns, beat.key.id.as_str(), micros(beat.at)))?)),
-            None => Ok(Moved::No),
-        };
-        beats.iter().map(&mut beat).collect()
-    }
-
     fn runs(&mut self, keys: &[RunKey]) -> Outcome<Vec<Option<RunRecord>>> {
         let mut namespaces = Namespaces::of(self)?;
-        let mut statement = self.prepare(sql::RUN)?;
+        let mut statement = self.prepare(statements::RUN)?;
         keys.iter()
             .map(|key| {
                 let Some(ns) = namespaces.find(&key.namespace)? else { return Ok(None) };
                 let mut rows = statement.query((ns, key.id.as_str()))?;
-                rows.next()?.map(|row| read(row, key.namespace.clone())).transpose()
+                rows.next()?.map(|row| records::run(row, key.namespace.clone())).transpose()
             })
             .collect()
-    }
-
-    fn delete_runs(&mut self, keys: &[RunKey]) -> Outcome<usize> {
-        let mut namespaces = Namespaces::of(self)?;
-        let mut statement = self.prepare(DELETE)?;
-        let mut deleted = 0;
-        for key in keys {
-            if let Some(ns) = namespaces.find(&key.namespace)? {
-                deleted += statement.execute((ns, key.id.as_str()))?;
-            }
-        }
-        Ok(deleted)
-    }
-
-    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        let Before { spans, nodes } = Before::instant(before);
-        let parameters =
-            (micros(before), serde_json::to_string(&nodes)?, serde_json::to_string(&spans)?, clamp(limit));
-        let places = self
-            .prepare(sql::STOPPED)?
-            .query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-            .collect::<Result<Vec<(i64, i64, String)>, _>>()?;
-        let mut statement = self.prepare(DELETE_AT)?;
-        for place in &places {
-            statement.execute((place.0, place.1, &place.2))?;
-        }
-        Ok(places.len())
-    }
-
-    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<RunRecord>> {
-        let mut statement = self.prepare(sql::SILENT)?;
-        let mut rows = statement.query((micros(before), clamp(limit)))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            found.push(read(row, row::name(row, 0)?)?);
-        }
-        Ok(found)
     }
 }
 
 impl RunTx for SqliteBackend<'_> {
     fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()> {
-        self.write(|db| db.put_runs(runs))
+        self.write(|db| {
+            let mut namespaces = Namespaces::of(db)?;
+            let mut put = db.prepare(PUT)?;
+            for run in runs {
+                let ns = namespaces.find_or_create(db, &run.key.namespace)?;
+                let (start, stop) = (truncate(run.start), run.stop.map(truncate));
+                let node = node(start, stop);
+                put.execute(params![
+                    ns,
+                    micros(start),
+                    run.key.id.as_str(),
+                    stop.map(micros),
+                    node,
+                    run.status.code(),
+                    run.method.code(),
+                    run.running.map(micros),
+                    run.heartbeat.map(micros),
+                    run.workflow.as_ref().map(|workflow| workflow.as_str()),
+                    run.user,
+                    suspensions(&run.suspended)?,
+                    run.attributes,
+                ])?;
+                namespaces.note(ns, micros(start), node, stop.map(micros));
+            }
+            namespaces.keep(db)
+        })
     }
 
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
-        self.write(|db| db.close_runs_if_open(closes))
+        self.write(|db| {
+            let mut namespaces = Namespaces::of(db)?;
+            let (mut find, mut close) = (db.prepare(START_IF_OPEN)?, db.prepare(CLOSE)?);
+            let mut answers = Vec::with_capacity(closes.len());
+            for order in closes {
+                let id = order.key.id.as_str();
+                let start: Option<i64> = match namespaces.find(&order.key.namespace)? {
+                    Some(ns) => find.query_row((ns, id), |row| row.get(0)).optional()?,
+                    None => None,
+                };
+                let (Some(ns), Some(start)) = (namespaces.find(&order.key.namespace)?, start) else {
+                    answers.push(Moved::No);
+                    continue;
+                };
+                let stop = truncate(order.stop).max(from_micros(start));
+                let node = node(from_micros(start), Some(stop));
+                let rows = close.execute((ns, start, id, micros(stop), node, order.status.code()))?;
+                namespaces.note(ns, start, node, Some(micros(stop)));
+                answers.push(moved(rows));
+            }
+            namespaces.keep(db)?;
+            Ok(answers)
+        })
     }
 
     fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>> {
-        self.write(|db| db.beat_runs_if_open(beats))
+        self.write(|db| {
+            let mut namespaces = Namespaces::of(db)?;
+            let mut statement = db.prepare(BEAT)?;
+            let mut beat = |beat: &RunBeat| match namespaces.find(&beat.key.namespace)? {
+                Some(ns) => Ok(moved(statement.execute((ns, beat.key.id.as_str(), micros(beat.at)))?)),
+                None => Ok(Moved::No),
+            };
+            beats.iter().map(&mut beat).collect()
+        })
     }
 
     fn runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<Option<RunRecord>>> {
@@ -235,11 +176,38 @@ impl RunTx for SqliteBackend<'_> {
     }
 
     fn delete_runs(&mut self, keys: &[RunKey]) -> StoreResult<usize> {
-        self.write(|db| db.delete_runs(keys))
+        self.write(|db| {
+            let mut namespaces = Namespaces::of(db)?;
+            let mut statement = db.prepare(DELETE)?;
+            let mut deleted = 0;
+            for key in keys {
+                if let Some(ns) = namespaces.find(&key.namespace)? {
+                    deleted += statement.execute((ns, key.id.as_str()))?;
+                }
+            }
+            Ok(deleted)
+        })
     }
 
     fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        self.write(|db| db.forget_stopped_runs(before, limit))
+        self.write(|db| {
+            let Before { spans, nodes } = Before::instant(before);
+            let parameters = (
+                micros(before),
+                serde_json::to_string(&nodes)?,
+                serde_json::to_string(&spans)?,
+                clamp(limit),
+            );
+            let places = db
+                .prepare(statements::STOPPED)?
+                .query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+                .collect::<Result<Vec<(i64, i64, String)>, _>>()?;
+            let mut statement = db.prepare(DELETE_AT)?;
+            for place in &places {
+                statement.execute((place.0, place.1, &place.2))?;
+            }
+            Ok(places.len())
+        })
     }
 
     fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>> {
@@ -255,6 +223,14 @@ impl RunTx for SqliteBackend<'_> {
     }
 
     fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>> {
-        self.read(|db| db.silent_runs(before, limit))
+        self.read(|db| {
+            let mut statement = db.prepare(statements::SILENT)?;
+            let mut rows = statement.query((micros(before), clamp(limit)))?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                found.push(records::run(row, row::name(row, 0)?)?);
+            }
+            Ok(found)
+        })
     }
 }

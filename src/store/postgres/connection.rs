@@ -1,0 +1,193 @@
+//! One connection: sends batches of statements, each in one round trip.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
+
+use super::error::Failure;
+use super::host::execute_text;
+use super::liveness::Liveness;
+use super::options::PostgresOptions;
+use super::pipeline::join_all;
+use super::request::Reply;
+use super::route::Route;
+use super::time::Timekeeper;
+use super::wire::{Answer, Statement, Touch};
+use crate::store::sql::renamed::Identity;
+
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) route: Route,
+    /// What begins a transaction on it.
+    begin: String,
+    prepared: HashMap<Identity, Prepared>,
+    pub(super) driving: Driving,
+    /// When it was made, if the server was a standby then.
+    pub(super) standby_since: Option<Instant>,
+}
+
+/// The task that moves the bytes of a connection. Dropping it closes the connection at once: left alone, it
+/// would wait for the answer to what was asked last, which on a dead connection never comes.
+pub(super) struct Driving(JoinHandle<()>);
+
+impl Driving {
+    pub(super) fn spawn(bytes: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(bytes))
+    }
+
+    /// Waits until the connection is closed.
+    pub(super) async fn ended(&mut self) {
+        // If it ended in a panic, it ended.
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A transaction is begun along with what is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Begin<'t> {
+    /// Also reads the server's clock, before the transaction.
+    pub(super) stale: Option<&'t Timekeeper>,
+}
+
+/// What is sent when it is polled first.
+type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
+
+impl Connection {
+    pub(super) fn new(
+        client: Client,
+        driving: Driving,
+        route: Route,
+        begin: String,
+        standby_since: Option<Instant>,
+    ) -> Self {
+        Self { client, route, begin, prepared: HashMap::new(), driving, standby_since }
+    }
+
+    /// Closes it, and waits until the server has been told.
+    pub(super) async fn close(self) {
+        let Self { client, prepared, mut driving, .. } = self;
+        drop((prepared, client));
+        driving.ended().await;
+    }
+
+    /// Whether it was lost, as far as the driver knows.
+    pub(super) fn is_lost(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Begins a transaction with a batch. Behind a pooler nothing is sent ahead that must not be done outside
+    /// of the transaction: no setting of the session refuses a write that follows a failed BEGIN. The clock
+    /// is read before, because the pooler may take the end of its answer for the end of all.
+    pub(super) async fn begin(
+        &mut self,
+        options: &PostgresOptions,
+        liveness: &Liveness,
+        stale: Option<&Timekeeper>,
+        batch: &[Statement],
+        touch: Touch,
+    ) -> Reply {
+        if self.route == Route::Direct {
+            return self.run(options, liveness, Some(Begin { stale }), batch).await;
+        }
+        if let Some(time) = stale {
+            time.measure(&self.client).await.map_err(Failure::of_waiting)?;
+            liveness.heard();
+        }
+        let begin = Some(Begin { stale: None });
+        if touch == Touch::Reads {
+            return self.run(options, liveness, begin, batch).await;
+        }
+        self.run(options, liveness, begin, &[]).await?;
+        self.run(options, liveness, None, batch).await
+    }
+
+    /// Sends everything at once, and collects the answers.
+    pub(super) async fn run(
+        &mut self,
+        options: &PostgresOptions,
+        liveness: &Liveness,
+        begin: Option<Begin<'_>>,
+        batch: &[Statement],
+    ) -> Reply {
+        if self.route == Route::Direct {
+            self.prepare(options, batch).await.map_err(Failure::of_waiting)?;
+        }
+        let (asked, begins) =
+            (Instant::now(), begin.map_or(0, |begin| 1 + usize::from(begin.stale.is_some())));
+        liveness.heard();
+        let client = &self.client;
+        let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 2);
+        if let Some(Begin { stale }) = begin {
+            if let Some(time) = stale {
+                sent.push(Box::pin(async { time.measure(client).await.map(|()| None) }));
+            }
+            sent.push(Box::pin(async { client.batch_execute(&self.begin).await.map(|()| None) }));
+        }
+        for statement in batch {
+            sent.push(match self.prepared.get(&Identity::of(statement.sql)) {
+                Some(prepared) => Box::pin(execute(client, prepared, statement)),
+                None => Box::pin(execute_text(client, options.schema.statement(statement.sql), statement)),
+            });
+        }
+        let sent = sent.into_iter().map(|sent| {
+            Box::pin(async {
+                let answer = sent.await;
+                liveness.heard();
+                answer
+            }) as Sent<'_, Option<Answer>>
+        });
+        // The first error is the cause of those that follow.
+        let answers = join_all(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
+            answer.map_err(|error| match at < begins {
+                true => Failure::of_waiting(error),
+                false => Failure::of_limited(error, asked.elapsed(), options.statement_timeout),
+            })
+        });
+        answers.filter_map(Result::transpose).collect()
+    }
+
+    /// Prepares the statements that this connection has not seen yet, all in one round trip.
+    async fn prepare(&mut self, options: &PostgresOptions, batch: &[Statement]) -> Result<(), PgError> {
+        let mut missing: Vec<&Statement> = Vec::new();
+        for statement in batch {
+            let known = self.prepared.contains_key(&Identity::of(statement.sql));
+            if !known && missing.iter().all(|other| Identity::of(other.sql) != Identity::of(statement.sql)) {
+                missing.push(statement);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let client = &self.client;
+        let mut sent: Vec<Sent<'_, Prepared>> = Vec::new();
+        for statement in &missing {
+            let text = options.schema.statement(statement.sql);
+            let types: Vec<Type> = statement.params.iter().map(|param| param.kind.clone()).collect();
+            sent.push(Box::pin(async move { client.prepare_typed(&text, &types).await }));
+        }
+        for (statement, prepared) in missing.iter().zip(join_all(sent).await) {
+            self.prepared.insert(Identity::of(statement.sql), prepared?);
+        }
+        Ok(())
+    }
+}
+
+async fn execute(
+    client: &Client,
+    prepared: &Prepared,
+    statement: &Statement,
+) -> Result<Option<Answer>, PgError> {
+    let values: Vec<&(dyn ToSql + Sync)> = statement.params.iter().map(|param| &*param.value as _).collect();
+    client.query(prepared, &values).await.map(Some)
+}

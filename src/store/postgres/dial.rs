@@ -1,0 +1,196 @@
+//! Making a connection that leads where it should, to tables of this version.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_postgres::{Client, Error as PgError};
+
+use super::connect::{Cause, Connector};
+use super::connection::{Connection, Driving};
+use super::error::{Failure, is_passing, store_error};
+use super::migrate;
+use super::options::{Migrations, PostgresOptions};
+use super::route::Route;
+use super::time::Timekeeper;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::TxMode;
+
+/// The first and the longest pause between attempts to connect.
+pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// The server that a connection must lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Any server, a standby as well.
+    Any,
+    /// A server that can be written to.
+    Primary,
+}
+
+/// Whether the tables were looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    /// They may have to be made.
+    New,
+    /// They were there, and must be.
+    Known,
+}
+
+/// Makes connections for one purpose, one after another.
+pub(super) struct Dialer {
+    mode: TxMode,
+    connector: Connector,
+    pub(super) options: Arc<PostgresOptions>,
+    pub(super) time: Arc<Timekeeper>,
+    tables: Tables,
+}
+
+impl Dialer {
+    pub(super) fn new(
+        mode: TxMode,
+        connector: Connector,
+        options: Arc<PostgresOptions>,
+        time: Arc<Timekeeper>,
+    ) -> Self {
+        let tables = if mode == TxMode::Write { Tables::New } else { Tables::Known };
+        Self { mode, connector, options, time, tables }
+    }
+
+    /// Connects to tables of this version. Tries again until the time for connecting is over, if the failure
+    /// may pass.
+    pub(super) async fn connect(&mut self, role: Role) -> Result<Connection, Failure> {
+        let limit = self.options.connect_timeout;
+        let deadline = if limit.is_zero() { None } else { Instant::now().checked_add(limit) };
+        let mut pause = PAUSES.0;
+        loop {
+            let (error, may_pass) = match self.attempt(role, deadline).await {
+                Ok(connection) => {
+                    self.tables = Tables::Known;
+                    return Ok(connection);
+                }
+                Err(NotConnected::Refused(error)) => return Err(Failure::Refused(error)),
+                Err(NotConnected::Failed(cause)) => {
+                    let may_pass = is_passing(&*cause);
+                    (unreachable(cause), may_pass)
+                }
+                // It may be promoted, or the address may lead to the primary soon.
+                Err(NotConnected::Standby) => (standby(), true),
+            };
+            let over = deadline.is_some_and(|deadline| Instant::now() + pause >= deadline);
+            if over || !may_pass {
+                return Err(Failure::Lost(error));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    async fn attempt(&self, role: Role, deadline: Option<Instant>) -> Result<Connection, NotConnected> {
+        // On a task of its own, a panic of the host's ends nothing but the attempt.
+        let mut connecting = tokio::spawn(self.connector.connect());
+        let made = match deadline {
+            None => (&mut connecting).await,
+            Some(deadline) => timeout_at(deadline, &mut connecting).await.unwrap_or_else(|_| {
+                connecting.abort();
+                Ok(Err(format!("no answer in {:?}", self.options.connect_timeout).into()))
+            }),
+        };
+        let (mut client, driving) = match made {
+            Ok(made) => made.map_err(NotConnected::Failed)?,
+            Err(panic) => return Err(NotConnected::Failed(panic.into())),
+        };
+        let driving = Driving::spawn(driving);
+        let settle = async {
+            let server = Server::ask(&client).await?;
+            let route = Route::of(&client, server.process).await;
+            if route == Route::Direct {
+                client.batch_execute(&self.options.session()).await?;
+            }
+            self.time.measure(&client).await?;
+            Ok((route, server.is_standby))
+        };
+        let (route, is_standby) = self.answered(deadline, settle).await?.map_err(failed)?;
+        if is_standby && role == Role::Primary {
+            return Err(NotConnected::Standby);
+        }
+        let schema = &self.options.schema;
+        match (self.tables, self.options.migrations) {
+            // It may have to wait for another one that does the same.
+            (Tables::New, Migrations::Apply) if !is_standby => {
+                self.answered(None, migrate::migrate(&mut client, schema)).await?
+            }
+            _ => self.answered(deadline, migrate::check(&client, schema)).await?,
+        }
+        .map_err(|error| match is_passing(&error) {
+            true => NotConnected::Failed(Box::new(error)),
+            false => NotConnected::Refused(error),
+        })?;
+        let begin = self.options.begin(self.mode, route);
+        let standby_since = is_standby.then(Instant::now);
+        Ok(Connection::new(client, driving, route, begin, standby_since))
+    }
+
+    /// Runs what settles a new connection, until the deadline, or for as long as the server may take for a
+    /// statement.
+    async fn answered<T>(
+        &self,
+        deadline: Option<Instant>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, NotConnected> {
+        let patience = self.options.patience().and_then(|patience| Instant::now().checked_add(patience));
+        match deadline.or(patience) {
+            None => Ok(work.await),
+            Some(deadline) => timeout_at(deadline, work)
+                .await
+                .map_err(|_| NotConnected::Failed("the server did not answer in time".into())),
+        }
+    }
+}
+
+/// What a server says of itself when it was connected to.
+struct Server {
+    process: Option<i32>,
+    is_standby: bool,
+}
+
+impl Server {
+    async fn ask(client: &Client) -> Result<Self, PgError> {
+        let rows = client.query_typed("SELECT pg_backend_pid(), pg_is_in_recovery()", &[]).await?;
+        let Some(row) = rows.first() else { return Ok(Self { process: None, is_standby: false }) };
+        Ok(Self { process: row.try_get(0)?, is_standby: row.try_get(1)? })
+    }
+}
+
+enum NotConnected {
+    /// There is no connection.
+    Failed(Cause),
+    /// There is one, and it leads to a standby.
+    Standby,
+    /// There is one, and what it leads to is no use.
+    Refused(StoreError),
+}
+
+fn failed(error: PgError) -> NotConnected {
+    NotConnected::Failed(Box::new(error))
+}
+
+fn standby() -> StoreError {
+    let text = "the server is a standby, which can only be read: see to it that the address leads to the primary, and call again";
+    StoreError::new(StoreErrorKind::ReadOnly, text)
+}
+
+fn unreachable(cause: Cause) -> StoreError {
+    let cause = match cause.downcast::<PgError>() {
+        Ok(error) => return store_error(*error),
+        Err(cause) => cause,
+    };
+    match cause.downcast::<StoreError>() {
+        Ok(error) => *error,
+        Err(cause) => {
+            let text = format!("PostgreSQL cannot be connected to: {cause}: check that the server runs");
+            StoreError::new(StoreErrorKind::Io, text).with_source(cause)
+        }
+    }
+}

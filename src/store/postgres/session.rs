@@ -1,0 +1,141 @@
+//! The transactions on one connection. The connection is made when it is needed, kept between transactions,
+//! and made again when it is lost.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, timeout};
+
+use super::connection::Connection;
+use super::dial::{Dialer, Role};
+use super::error::{Failure, commit_error, is_of_standby, open_commit};
+use super::liveness::Liveness;
+use super::request::{Call, Reply, Request};
+use super::wire::{Statement, Touch};
+use crate::store::TxMode;
+
+/// For how long reads stay at a standby before they connect again: by then the address may lead to the
+/// primary.
+const STANDBY: Duration = Duration::from_secs(10);
+
+pub(super) struct Session {
+    mode: TxMode,
+    dialer: Dialer,
+    liveness: Liveness,
+    connection: Option<Connection>,
+}
+
+impl Session {
+    pub(super) fn new(mode: TxMode, dialer: Dialer) -> Self {
+        Self { mode, dialer, liveness: Liveness::new(), connection: None }
+    }
+
+    /// Serves calls until every [`super::request::SessionHandle`] is dropped.
+    pub(super) async fn serve(mut self, mut calls: UnboundedReceiver<Call>) {
+        while let Some(Call { request, reply }) = calls.recv().await {
+            let done = self.handle(request).await;
+            if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
+                self.connection = None;
+            }
+            // A caller that does not wait wants no answer.
+            let _ = reply.try_send(done);
+        }
+        if let Some(connection) = self.connection.take() {
+            connection.close().await;
+        }
+    }
+
+    async fn handle(&mut self, request: Request) -> Reply {
+        match request {
+            Request::Connect => self.connect(Role::Any).await.map(|()| Vec::new()),
+            Request::Begin(batch, touch) => self.begin(&batch, touch).await,
+            Request::Continue(batch) => {
+                let Some(connection) = &mut self.connection else {
+                    return Err(Failure::lost("the connection is lost: call again"));
+                };
+                let run = connection.run(&self.dialer.options, &self.liveness, None, &batch);
+                self.liveness.limit(self.dialer.options.patience(), run).await
+            }
+            Request::Commit => self.commit().await,
+            Request::RollBack => self.roll_back().await,
+        }
+    }
+
+    /// Makes sure that there is a connection. An existing one is used whatever server it leads to.
+    async fn connect(&mut self, role: Role) -> Result<(), Failure> {
+        if self.connection.as_ref().is_some_and(|connection| !connection.is_lost()) {
+            return Ok(());
+        }
+        self.connection = None;
+        self.connection = Some(self.dialer.connect(role).await?);
+        Ok(())
+    }
+
+    /// A connection that was lost while nobody used it is made again: nothing of the transaction can have
+    /// been done. So is one that would write to a server which can only be read. One that fell silent has
+    /// cost the caller as long as a call may take.
+    async fn begin(&mut self, batch: &[Statement], touch: Touch) -> Reply {
+        let role = match self.mode {
+            TxMode::Read => Role::Any,
+            TxMode::Write => Role::Primary,
+        };
+        self.connection
+            .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
+        let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
+        self.connect(role).await?;
+        match self.try_begin(batch, touch).await {
+            Err(Failure::Lost(_)) if was_used => {
+                self.connection = None;
+                self.connect(role).await?;
+                self.try_begin(batch, touch).await
+            }
+            done => done,
+        }
+    }
+
+    async fn try_begin(&mut self, batch: &[Statement], touch: Touch) -> Reply {
+        let Some(connection) = &mut self.connection else {
+            return Err(Failure::lost("the connection is lost: call again"));
+        };
+        let (options, time) = (&self.dialer.options, &*self.dialer.time);
+        let begin = async {
+            let stale = time.is_stale().then_some(time);
+            connection.begin(options, &self.liveness, stale, batch, touch).await
+        };
+        self.liveness.limit(options.patience(), begin).await.map_err(|failure| match failure {
+            // The next transaction would fail there, too: it must look where the address leads to by now.
+            Failure::Refused(error) if self.mode == TxMode::Write && is_of_standby(&error) => {
+                Failure::Lost(error)
+            }
+            failure => failure,
+        })
+    }
+
+    async fn commit(&mut self) -> Reply {
+        let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_lost()) else {
+            return Err(Failure::lost(
+                "the connection was lost before the commit: nothing was changed, call again",
+            ));
+        };
+        let (options, asked) = (&self.dialer.options, Instant::now());
+        let commit = async {
+            let committed = connection.client.batch_execute("COMMIT").await;
+            committed.map_err(|error| commit_error(error, asked.elapsed(), options.statement_timeout))
+        };
+        match options.patience() {
+            None => commit.await,
+            Some(patience) => timeout(patience, commit).await.unwrap_or_else(|_| {
+                Err(Failure::Lost(open_commit(format_args!("no answer in {patience:?}"))))
+            }),
+        }?;
+        Ok(Vec::new())
+    }
+
+    async fn roll_back(&mut self) -> Reply {
+        let Some(connection) = &self.connection else { return Ok(Vec::new()) };
+        let undo = async { connection.client.batch_execute("ROLLBACK").await.map_err(Failure::of) };
+        let undone = self.liveness.limit(self.dialer.options.patience(), undo).await;
+        undone.map_err(|failure| Failure::Lost(failure.into()))?;
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,100 @@
+-- The runs that are active in a window, of some statuses or workflows, in no order.
+-- $1 the namespaces' names, an empty array for all; $2 and $3 the window's first instant and its end;
+-- $4, $5 and $6 the start, the namespace and the id of the place to go on after; $7 how many;
+-- $8 and $9 the statuses and the workflows asked for, an empty array for any.
+WITH
+-- The namespaces asked for, by number, and the id after which each goes on if its next run starts at the
+-- place's instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
+-- every id, since none is as long as 129 of the highest character. In it: after the place's id. Behind it, or
+-- if the place lies before the window: from the first id on.
+asked AS MATERIALIZED (
+  SELECT named.no, named.name,
+    CASE WHEN $4::bigint < $2::bigint OR named.name > $5::text THEN ''
+      WHEN named.name = $5::text THEN $6::text
+      ELSE repeat(U&'\+10FFFF', 129) END COLLATE "C" AS low
+  FROM (
+    SELECT namespace.no, namespace.name
+    FROM unnest($1::text[]) given (name)
+    CROSS JOIN LATERAL (
+      SELECT no, name FROM sm.namespace WHERE namespace.name = given.name OFFSET 0
+    ) namespace
+    UNION ALL
+    SELECT no, name FROM sm.namespace WHERE cardinality($1::text[]) = 0
+  ) named
+)
+-- Runs that start in the window after the place, and do not stop before they start.
+SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
+  run.heartbeat, run."user", run.suspended, run.attributes
+FROM asked
+CROSS JOIN LATERAL (
+  SELECT * FROM sm.run
+  WHERE run.ns = asked.no
+    AND (run.start, run.id) > (greatest($2::bigint, $4::bigint), asked.low) AND run.start < $3::bigint
+    AND (run.stop IS NULL OR run.stop >= $2::bigint)
+    AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
+    AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+  OFFSET 0
+) run
+
+UNION ALL
+-- Open runs that started before the window. No such run stands after a place inside the window: then
+-- nothing is read here, nor in the two parts below.
+SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
+  run.heartbeat, run."user", run.suspended, run.attributes
+FROM asked
+CROSS JOIN LATERAL (
+  SELECT * FROM sm.run
+  WHERE run.ns = asked.no AND run.stop IS NULL AND run.start < $2::bigint
+    AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
+    AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+  OFFSET 0
+) run
+WHERE $4::bigint < $2::bigint AND (run.start, asked.name, run.id) > ($4::bigint, $5::text, $6::text)
+
+UNION ALL
+-- Closed runs filed under a node before the window's first instant that stop at the instant or later.
+-- On each level only one node can hold such runs: the bits of the instant above the level's, and that
+-- bit. It lies 1 to `after` before the instant; a level without such a node falls out here.
+SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
+  run.heartbeat, run."user", run.suspended, run.attributes
+FROM asked
+CROSS JOIN LATERAL (
+  SELECT (($2::bigint & level.mask) | level.bit) AS fork FROM sm.level
+  WHERE level.ns = asked.no
+    AND $2::bigint - (($2::bigint & level.mask) | level.bit) BETWEEN 1 AND level.after
+  OFFSET 0
+) reached
+CROSS JOIN LATERAL (
+  SELECT * FROM sm.run
+  WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.stop >= $2::bigint
+    AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
+    AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+  -- The order of the index that this is to be read from.
+  ORDER BY run.stop
+  OFFSET 0
+) run
+WHERE $4::bigint < $2::bigint AND (run.start, asked.name, run.id) > ($4::bigint, $5::text, $6::text)
+
+UNION ALL
+-- Closed runs filed under a node at or after the window's first instant that start before the instant.
+-- Again one node a level; it lies 0 to `before - 1` after the instant.
+SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
+  run.heartbeat, run."user", run.suspended, run.attributes
+FROM asked
+CROSS JOIN LATERAL (
+  SELECT (($2::bigint & level.mask) | level.bit) AS fork FROM sm.level
+  WHERE level.ns = asked.no
+    AND (($2::bigint & level.mask) | level.bit) - $2::bigint BETWEEN 0 AND level.before - 1
+  OFFSET 0
+) reached
+CROSS JOIN LATERAL (
+  SELECT * FROM sm.run
+  WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.start < $2::bigint
+    AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
+    AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+  -- The order of the index that this is to be read from.
+  ORDER BY run.start
+  OFFSET 0
+) run
+WHERE $4::bigint < $2::bigint AND (run.start, asked.name, run.id) > ($4::bigint, $5::text, $6::text)
+LIMIT $7::bigint

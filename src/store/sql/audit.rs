@@ -1,0 +1,125 @@
+//! The audit: every counter against what it counts.
+
+use std::collections::BTreeMap;
+
+use super::codes::from_task_state;
+use super::row::{Damaged, Read, ReadRow, name};
+use crate::admission::LaneKey;
+use crate::id::{LimitKey, PoolName};
+use crate::lease::TaskNo;
+use crate::store::Discrepancy;
+
+/// A counter, and what it counts.
+#[derive(Debug, Default, Clone, Copy)]
+pub(in crate::store) struct Pair {
+    pub(in crate::store) counted: i64,
+    pub(in crate::store) held: i64,
+}
+
+impl Pair {
+    pub(in crate::store) fn hold(&mut self, more: i64) {
+        self.held = self.held.saturating_add(more);
+    }
+
+    pub(in crate::store) fn differs(&self) -> bool {
+        self.counted != self.held
+    }
+}
+
+/// What is said of a lane, and what is found of it.
+#[derive(Debug)]
+struct LaneCounts {
+    key: LaneKey,
+    ready: Pair,
+    tasks: Pair,
+}
+
+/// The counters of pools, limits and lanes.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Counters {
+    pools: BTreeMap<PoolName, Pair>,
+    limits: BTreeMap<LimitKey, Pair>,
+    limit_lanes: BTreeMap<LimitKey, Pair>,
+    lanes: BTreeMap<i64, LaneCounts>,
+}
+
+impl Counters {
+    /// Notes a lane with the numbers of tasks that it says are ready, and in it. Lanes come before tasks.
+    pub(in crate::store) fn lane(&mut self, no: i64, key: LaneKey, ready: i64, tasks: i64) {
+        for limit in &key.limits {
+            self.limit_lanes.entry(limit.clone()).or_default().hold(1);
+        }
+        let (ready, tasks) = (Pair { counted: ready, held: 0 }, Pair { counted: tasks, held: 0 });
+        self.lanes.insert(no, LaneCounts { key, ready, tasks });
+    }
+
+    /// Adds up what tasks of a lane hold: its number, their slots, and how many are leased, ready, and in it.
+    pub(in crate::store) fn tasks<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
+        let no = row.integer(0)?;
+        let lane = self.lanes.get_mut(&no).ok_or_else(|| Damaged(format!("lane {no} is missing")))?;
+        self.pools.entry(lane.key.pool.clone()).or_default().hold(row.integer(1)?);
+        for key in &lane.key.limits {
+            self.limits.entry(key.clone()).or_default().hold(row.integer(2)?);
+        }
+        lane.ready.hold(row.integer(3)?);
+        lane.tasks.hold(row.integer(4)?);
+        Ok(())
+    }
+
+    /// Notes the used slots of a pool: its name and their number.
+    pub(in crate::store) fn pool<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
+        self.pools.entry(name(row, 0)?).or_default().counted = row.integer(1)?;
+        Ok(())
+    }
+
+    /// Notes what counts against a limit: its key, the number of tasks, and that of lanes.
+    pub(in crate::store) fn limit<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
+        self.limits.entry(name(row, 0)?).or_default().counted = row.integer(1)?;
+        self.limit_lanes.entry(name(row, 0)?).or_default().counted = row.integer(2)?;
+        Ok(())
+    }
+
+    /// Returns every counter that differs from what it counts.
+    pub(in crate::store) fn discrepancies(self) -> Vec<Discrepancy> {
+        let mut found = Vec::new();
+        for (pool, Pair { counted, held }) in self.pools.into_iter().filter(|(_, pair)| pair.differs()) {
+            found.push(Discrepancy::Pool { pool, counted, held });
+        }
+        for (key, Pair { counted, held }) in self.limits.into_iter().filter(|(_, pair)| pair.differs()) {
+            found.push(Discrepancy::Limit { key, counted, held });
+        }
+        for (key, Pair { counted, held }) in self.limit_lanes.into_iter().filter(|(_, pair)| pair.differs()) {
+            found.push(Discrepancy::LimitLanes { key, counted, held });
+        }
+        for lane in self.lanes.values().filter(|lane| lane.ready.differs()) {
+            let Pair { counted, held } = lane.ready;
+            found.push(Discrepancy::Lane { lane: lane.key.clone(), counted, held });
+        }
+        for lane in self.lanes.values().filter(|lane| lane.tasks.differs()) {
+            let Pair { counted, held } = lane.tasks;
+            found.push(Discrepancy::LaneTasks { lane: lane.key.clone(), counted, held });
+        }
+        found
+    }
+}
+
+/// Describes a task whose columns contradict each other: its number, state, held slots, whether it has a
+/// whole lease, whether it has half a lease.
+pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R> {
+    let state = from_task_state(row.integer(1)?)?;
+    let (held, leased, half) = (row.integer(2)?, row.flag(3)?, row.flag(4)?);
+    let problem = match (state.is_leased(), leased) {
+        (true, false) => format!("it is {state} without a lease"),
+        (false, true) => format!("it is {state} and has a lease"),
+        _ if half => format!("it is {state} and has half a lease"),
+        _ if held > 0 => format!("it is {state} and holds {held} slots"),
+        _ => format!("it is {state}, and its due instant says otherwise"),
+    };
+    Ok(Discrepancy::Task { task: TaskNo(row.integer(0)?), problem })
+}
+
+/// Describes a task that does not count the events that it has.
+pub(in crate::store) fn events_differ(task: i64, counted: i64, kept: i64) -> Discrepancy {
+    let problem = format!("it counts {counted} events and has {kept}");
+    Discrepancy::Task { task: TaskNo(task), problem }
+}

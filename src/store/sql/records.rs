@@ -1,0 +1,189 @@
+//! The rows of each table. The statements of both databases select the columns in the order that is read
+//! here.
+
+use std::time::Duration;
+
+use super::codes::{Code, from_task_state};
+use super::row::{
+    Damaged, Names, Read, ReadRow, at_least_one, code, count, instant, maybe_instant, maybe_name, name,
+    number, out_of_range,
+};
+use super::run_columns::read_suspensions;
+use crate::admission::LaneKey;
+use crate::admission::limits::LimitRecord;
+use crate::backoff::RetryPolicy;
+use crate::canonical::PokeContext;
+use crate::fingerprint::Fingerprint;
+use crate::id::{Namespace, TaskKey};
+use crate::lease::{Lease, TaskNo};
+use crate::pool::{PoolRecord, PoolSpec, Slots};
+use crate::run::{RunKey, RunPlace, RunRecord};
+use crate::sensor::{Ending, SensorEvent, SensorRecord, Settings};
+use crate::store::contract::{ShardLease, Worker};
+use crate::task::{LeaseLoss, TaskRecord, TaskState};
+
+/// Reads a task: no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state,
+/// due, epoch, held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at,
+/// first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished.
+/// The caller has looked up the lane, whose number is in column 6.
+pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Names) -> Read<TaskRecord, R> {
+    let lease = match (names.maybe_holder(row, 24)?, maybe_instant(row, 14)?) {
+        (Some(holder), Some(expires_at)) => Some(Lease::new(holder, expires_at)),
+        _ => None,
+    };
+    let priority = row.integer(9)?;
+    Ok(TaskRecord {
+        no: TaskNo(row.integer(0)?),
+        key: names.key(row, 1)?,
+        lane,
+        rank: row.integer(7)?,
+        logical_date: instant(row, 8)?,
+        priority: i32::try_from(priority).map_err(|_| out_of_range(priority))?,
+        state: from_task_state(row.integer(10)?)?,
+        due: maybe_instant(row, 11)?,
+        epoch: row.integer(12)?,
+        lease,
+        held_slots: count(row, 13)?,
+        attempt: count(row, 15)?,
+        forgiven: count(row, 16)?,
+        lost: count(row, 30)?,
+        lease_loss: match row.maybe_integer(17)? {
+            None => LeaseLoss::Fail,
+            Some(_) => LeaseLoss::Requeue { at_most: count(row, 17)? },
+        },
+        attempt_runs: code(row, 18)?,
+        enqueued_at: instant(row, 19)?,
+        ready_at: instant(row, 29)?,
+        queued_at: maybe_instant(row, 20)?,
+        first_started_at: maybe_instant(row, 21)?,
+        started_at: maybe_instant(row, 22)?,
+        ended_at: maybe_instant(row, 23)?,
+        retry: match row.maybe_text(25)? {
+            None => RetryPolicy::none(),
+            Some(text) => RetryPolicy::stored(text),
+        },
+        message: row.maybe_host_text(26)?,
+        value: row.maybe_host_text(27)?,
+        payload: row.host_text(28)?,
+        finished: row.maybe_integer(31)?.map(TaskState::from_code).transpose()?,
+    })
+}
+
+pub(in crate::store) fn fingerprint<R: ReadRow>(row: &R, at: usize) -> Read<Fingerprint, R> {
+    Ok(Fingerprint(row.integer(at)?.cast_unsigned()))
+}
+
+fn duration<R: ReadRow>(row: &R, at: usize) -> Read<Option<Duration>, R> {
+    Ok(row.maybe_integer(at)?.map(|micros| Duration::from_micros(micros.unsigned_abs())))
+}
+
+/// Reads a sensor of this task: no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed,
+/// on_missed, registered_at, times_out_at, state, changed, kind, context, execution, poke, max_interval.
+pub(in crate::store) fn sensor<R: ReadRow>(
+    row: &R,
+    task: TaskKey,
+    names: &mut Names,
+) -> Read<SensorRecord, R> {
+    let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row, 1)?);
+    // It was canonical when it was stored, so its fingerprint says whether it still is what it was.
+    let vouched = |context: &PokeContext| Fingerprint::new(&kind, context) == fingerprint;
+    let context = PokeContext::vouched(row.text(14)?, vouched)
+        .ok_or_else(|| Damaged(format!("the poke context of task {task} and its fingerprint differ")))?;
+    Ok(SensorRecord {
+        no: TaskNo(row.integer(0)?),
+        epoch: row.integer(2)?,
+        task,
+        attempt: count(row, 3)?,
+        generation: number(row, 4)?,
+        kind,
+        context,
+        fingerprint,
+        settings: Settings {
+            interval: Duration::from_micros(number(row, 5)?),
+            timeout: Duration::from_micros(number(row, 6)?),
+            execution_timeout: duration(row, 15)?,
+            poke_timeout: duration(row, 16)?,
+            max_interval: duration(row, 17)?,
+            on_landed: code(row, 7)?,
+            on_missed: code(row, 8)?,
+        },
+        registered_at: instant(row, 9)?,
+        times_out_at: instant(row, 10)?,
+        state: code(row, 11)?,
+        changed: number(row, 12)?,
+    })
+}
+
+/// Reads an event: seq, no, generation, at, reason, next, value, message, then the key of the task.
+pub(in crate::store) fn event<R: ReadRow>(row: &R, names: &mut Names) -> Read<SensorEvent, R> {
+    Ok(SensorEvent {
+        seq: number(row, 0)?,
+        no: TaskNo(row.integer(1)?),
+        task: names.key(row, 8)?,
+        generation: number(row, 2)?,
+        at: instant(row, 3)?,
+        ending: Ending {
+            reason: code(row, 4)?,
+            to: code(row, 5)?,
+            value: row.maybe_host_text(6)?,
+            message: row.maybe_host_text(7)?,
+        },
+    })
+}
+
+/// Reads a worker: name, codes, shards, expires_at, incarnation.
+pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<Worker, R> {
+    let (codes, shards) = (at_least_one(row, 1)?, at_least_one(row, 2)?);
+    let worker = Worker::new(name(row, 0)?, codes.into(), shards, instant(row, 3)?);
+    Ok(worker.incarnation(row.integer(4)?.cast_unsigned()))
+}
+
+/// Reads the lease of a shard: shard, holder, epoch, expires_at.
+pub(in crate::store) fn shard_lease<R: ReadRow>(row: &R) -> Read<ShardLease, R> {
+    let (shard, holder) = (count(row, 0)?, maybe_name(row, 1)?);
+    Ok(ShardLease::new(shard, holder, row.integer(2)?, instant(row, 3)?))
+}
+
+/// Reads a pool: name, slots, used, deferred, description.
+pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
+    let slots = match row.maybe_integer(1)? {
+        None => Slots::Unlimited,
+        Some(_) => Slots::Limited(count(row, 1)?),
+    };
+    let spec = PoolSpec {
+        name: name(row, 0)?,
+        slots,
+        description: row.host_text(4)?,
+        sensing_keeps_slots: code(row, 3)?,
+    };
+    Ok(PoolRecord::new(spec, row.integer(2)?))
+}
+
+/// Reads a limit: key, max, used.
+pub(in crate::store) fn limit<R: ReadRow>(row: &R) -> Read<LimitRecord, R> {
+    let max = row.maybe_integer(1)?.map(|_| count(row, 1)).transpose()?;
+    Ok(LimitRecord::new(name(row, 0)?, max, row.integer(2)?))
+}
+
+/// Reads a run of this namespace, from column 1 on: id, start, stop, status, workflow, method, running,
+/// heartbeat, user, suspended, attributes.
+pub(in crate::store) fn run<R: ReadRow>(row: &R, namespace: Namespace) -> Read<RunRecord, R> {
+    Ok(RunRecord {
+        key: RunKey { namespace, id: name(row, 1)? },
+        start: instant(row, 2)?,
+        stop: maybe_instant(row, 3)?,
+        status: code(row, 4)?,
+        workflow: maybe_name(row, 5)?,
+        method: code(row, 6)?,
+        running: maybe_instant(row, 7)?,
+        heartbeat: maybe_instant(row, 8)?,
+        user: row.maybe_host_text(9)?,
+        suspended: read_suspensions(row.maybe_text(10)?)?,
+        attributes: row.maybe_host_text(11)?,
+    })
+}
+
+/// Reads the place of a run of this namespace, from column 1 on: id, start.
+pub(in crate::store) fn run_place<R: ReadRow>(row: &R, namespace: Namespace) -> Read<RunPlace, R> {
+    Ok(RunPlace { start: instant(row, 2)?, key: RunKey { namespace, id: name(row, 1)? } })
+}

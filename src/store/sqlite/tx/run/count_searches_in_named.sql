@@ -1,0 +1,15 @@
+-- How many ranges of indexes a window searches: for each namespace two, for the runs that start in it and the
+-- open ones, and one for each level and side on which runs reach from before its first instant to after it.
+-- ?1 the namespaces' names as a JSON array; ?2 the instant.
+WITH
+-- The namespaces asked for, by number.
+asked (no, name) AS MATERIALIZED (
+  SELECT no, name
+  FROM json_each(?1) named CROSS JOIN sm_namespace INDEXED BY sm_namespace_name
+  WHERE name = named.value
+)
+SELECT (SELECT 2 * count(*) FROM asked)
+  + (SELECT count(*) FROM asked CROSS JOIN sm_level
+     WHERE sm_level.ns = asked.no AND ?2 - (?2 & mask | bit) BETWEEN 1 AND after)
+  + (SELECT count(*) FROM asked CROSS JOIN sm_level
+     WHERE sm_level.ns = asked.no AND (?2 & mask | bit) - ?2 BETWEEN 0 AND before - 1)

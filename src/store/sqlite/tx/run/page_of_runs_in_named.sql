@@ -1,0 +1,38 @@
+-- The first runs of some namespaces that start in a window after a place.
+-- ?1 the namespaces' names as a JSON array; ?2, ?4 and ?5 the place's start, namespace and id;
+-- ?3 the window's end; ?6 how many.
+WITH RECURSIVE
+-- The namespaces asked for, and the id after which each goes on if its next run starts at the place's
+-- instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
+-- every id, since a blob sorts after every text. In it: after the place's id. Behind it: from the first
+-- id on.
+asked (no, name, low) AS MATERIALIZED (
+  SELECT no, name, CASE WHEN name < ?4 THEN x'' WHEN name = ?4 THEN ?5 ELSE '' END
+  FROM json_each(?1) named CROSS JOIN sm_namespace INDEXED BY sm_namespace_name
+  WHERE name = named.value
+),
+-- A queue of the next run of each namespace: the earliest is taken out, and the run after it in its namespace
+-- is put in. So no more than ?6 runs and one for each namespace are looked up.
+merged (no, name, start, id) AS (
+  SELECT no, name, run.start, run.id
+  FROM asked CROSS JOIN sm_run run
+  WHERE ns = asked.no AND (run.start, run.id) = (
+    SELECT start, id FROM sm_run
+    WHERE ns = asked.no AND (start, id) > (?2, asked.low) AND start < ?3
+    ORDER BY start, id LIMIT 1
+  )
+  UNION ALL
+  SELECT no, name, run.start, run.id
+  FROM merged CROSS JOIN sm_run run
+  WHERE ns = merged.no AND (run.start, run.id) = (
+    SELECT start, id FROM sm_run
+    WHERE ns = merged.no AND (start, id) > (merged.start, merged.id) AND start < ?3
+    ORDER BY start, id LIMIT 1
+  )
+  ORDER BY 3, 2, 4
+  LIMIT ?6
+)
+SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
+  attributes
+FROM merged CROSS JOIN sm_run
+WHERE ns = merged.no AND sm_run.start = merged.start AND sm_run.id = merged.id
