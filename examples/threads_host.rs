@@ -20,7 +20,7 @@ use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions};
 use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, run_blocking};
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, Tx};
+use stationmaster::store::{MemoryStore, Store, StoreExt, Tx};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, time};
 
 const WORKERS: u32 = 4;
@@ -109,7 +109,7 @@ pub(crate) fn heartbeat(store: &dyn Store, held: &Held) -> Result<()> {
     let leases: Vec<LeaseRef> = held.lock().iter().copied().collect();
     let renewed = store.write(|tx| tx.renew(SystemClock.now(), LEASE, &leases))?;
     let mut held = held.lock();
-    for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| *moved == Moved::No) {
+    for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| !*moved) {
         held.remove(lease);
     }
     Ok(())

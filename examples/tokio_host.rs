@@ -18,7 +18,7 @@ use stationmaster::ops::{Admission, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Poked, Settings};
 use stationmaster::service::{Admitter, LoopHandle, Poker, PokerOptions, Reaper, WakingStore};
-use stationmaster::store::{MemoryStore, Moved};
+use stationmaster::store::MemoryStore;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::Handle;
@@ -50,7 +50,7 @@ pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) 
             () = &mut work => break Finish::success(lease),
             () = stop.stopped() => break Finish::given_back(lease),
             () = sleep(pause) => pause = match store.write(move |tx| tx.renew(SystemClock.now(), LEASE, &[lease])).await {
-                Ok(renewed) if renewed == [Moved::No] => {
+                Ok(renewed) if renewed == [false] => {
                     eprintln!("{}: its lease was lost, and the work with it", task.key);
                     return Ok(());
                 }

@@ -21,7 +21,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Poke, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
     Service,
 };
-use stationmaster::store::{Inserted, MemoryStore, Moved, Store, StoreExt};
+use stationmaster::store::{Inserted, MemoryStore, Store, StoreExt};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
@@ -66,7 +66,7 @@ fn run(store: &Shared, now: i64) -> Vec<LeaseRef> {
     let granted = admitter.tick(at(now)).unwrap().granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
     let started = store.write(|tx| tx.start(at(now), &leases)).unwrap();
-    assert!(started.iter().all(|moved| *moved == Moved::Yes));
+    assert!(started.iter().all(|moved| *moved));
     leases
 }
 
@@ -142,7 +142,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         put(&store, 0, &tasks);
         let leases = run(&store, 0);
         let renewed = store.write(|tx| tx.renew(at(9), secs(10), &leases)).unwrap();
-        assert_eq!(renewed, [Moved::Yes, Moved::Yes]);
+        assert_eq!(renewed, [true, true]);
         let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
         let early = reaper.tick(at(18)).unwrap();
         assert!(early.reaped.is_empty() && early.next_due == Some(at(19)));
@@ -152,7 +152,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         assert_eq!(became, [("fails", Finished::Ended(TaskState::Failed)), ("again", Finished::Ready)]);
         assert_eq!(used(&store, "default_pool"), 0);
         let stale = store.write(|tx| tx.renew(at(20), secs(10), &leases)).unwrap();
-        assert_eq!(stale, [Moved::No, Moved::No]);
+        assert_eq!(stale, [false, false]);
         assert_eq!(end(&store, 20, Finish::success(leases[1])), Finished::Stale);
         // Forgiven once; the second loss counts, and the policy has no retries.
         run(&store, 20);

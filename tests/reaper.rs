@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::ops::AdmitOrder;
 use stationmaster::service::{Reaper, ReaperOptions, Service};
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
@@ -40,7 +40,7 @@ fn run(store: &Arc<dyn Store>, name: &str, now: i64, lease: u64) -> LeaseRef {
 }
 
 fn renewed(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
-    store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [Moved::Yes]
+    store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [true]
 }
 
 fn reaped(reaper: &mut Reaper, now: i64) -> usize {
@@ -242,7 +242,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
             while !stop.is_stopped() {
                 // Busy is no answer: asked again at the next beat.
                 if let Ok(renewed) = holders.write(|tx| tx.renew(SystemClock.now(), secs(2), leases)) {
-                    assert_eq!(renewed, [Moved::Yes; 4]);
+                    assert_eq!(renewed, [true; 4]);
                 }
                 stop.wait(Duration::from_millis(600));
             }

@@ -15,7 +15,7 @@ use stationmaster::ops::{AdmitOrder, Fenced, Finish, Finished, Mark};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::store::contract::Ending;
-use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::task::LeaseLoss;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
@@ -52,7 +52,7 @@ fn task(store: &Arc<dyn Store>, name: &str) -> TaskRecord {
 }
 
 fn starts(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
-    store.write(|tx| tx.start(at(now), &[lease])).unwrap() == [Moved::Yes]
+    store.write(|tx| tx.start(at(now), &[lease])).unwrap() == [true]
 }
 
 fn end(store: &Arc<dyn Store>, now: i64, ends: Finish) -> Finished {
@@ -76,7 +76,7 @@ fn a_start_may_be_repeated_and_keeps_its_first_instant() {
         let lease = granted(&store, "t");
         assert!(starts(&store, 1, lease) && starts(&store, 2, lease), "the same holder asked twice");
         let twice = store.write(|tx| tx.start(at(3), &[lease, lease])).unwrap();
-        assert_eq!(twice, [Moved::Yes, Moved::Yes]);
+        assert_eq!(twice, [true, true]);
         assert_eq!(task(&store, "t").started_at, Some(at(1)));
         let runs = store.read(|tx| tx.active_runs(&ActiveQuery::new(at(0), at(4)))).unwrap();
         assert_eq!(runs.iter().map(|run| run.start).collect::<Vec<_>>(), [at(1)], "one run, opened once");
@@ -156,7 +156,7 @@ fn what_ended_otherwise_is_stale_whatever_the_holder_says() {
                 tx.register(at(2), std::slice::from_ref(&sensor))?;
                 tx.end_sensors(at(3), &[(lease, landed.clone())])
             });
-            assert_eq!(ended.unwrap(), [Moved::Yes]);
+            assert_eq!(ended.unwrap(), [true]);
         }),
     ];
     for (how, by_another) in ends {
@@ -205,7 +205,7 @@ fn after_a_commit_of_unknown_end_the_second_call_settles_it() {
         };
         // begin, start_if_queued, tasks_by_no, put_runs, commit
         lost(5, &|| faulty.write(|tx| tx.start(at(1), &[lease])).map(drop));
-        assert_eq!(faulty.write(|tx| tx.start(at(2), &[lease])).unwrap(), [Moved::Yes]);
+        assert_eq!(faulty.write(|tx| tx.start(at(2), &[lease])).unwrap(), [true]);
         // begin, tasks_by_no, move_if, close_runs_if_open, commit
         let ends = [Finish::success_with(lease, "x")];
         lost(5, &|| faulty.write(|tx| tx.finish(at(3), &ends)).map(drop));

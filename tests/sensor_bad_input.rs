@@ -14,7 +14,7 @@ use stationmaster::sensor::{
 };
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
@@ -283,6 +283,6 @@ fn an_empty_batch_changes_nothing() {
     let store = memory();
     assert_eq!(store.write(|tx| tx.register(at(0), &[])).unwrap(), []);
     assert_eq!(store.write(|tx| tx.register_with(at(0), &SmartSensorConfig::default(), &[])).unwrap(), []);
-    assert_eq!(store.write(|tx| tx.start(at(0), &[])).unwrap(), [] as [Moved; 0]);
+    assert_eq!(store.write(|tx| tx.start(at(0), &[])).unwrap(), [] as [bool; 0]);
     assert_eq!(seen(&store, &[]).2, 0);
 }

@@ -19,7 +19,7 @@ use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous, rusqlite::Connection};
-use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 
@@ -61,7 +61,7 @@ fn enqueue_next(store: &dyn Store, now: DateTime<Utc>, numbers: std::ops::Range<
 /// Each task that was admitted is started, and ends well.
 fn run(store: &dyn Store, now: DateTime<Utc>, leases: &[LeaseRef]) {
     let started = store.write(|tx| tx.start(now, leases)).unwrap();
-    assert!(started.iter().all(|moved| *moved == Moved::Yes));
+    assert!(started.iter().all(|moved| *moved));
     let ends: Vec<Finish> = leases.iter().map(|lease| Finish::success(*lease)).collect();
     store.write(|tx| tx.finish(now, &ends)).unwrap();
 }

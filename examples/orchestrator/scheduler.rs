@@ -12,7 +12,7 @@ use stationmaster::id::{PoolName, TaskId};
 use stationmaster::ops::Registered;
 use stationmaster::sensor::{EndReason, SensorEvent};
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service};
-use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::{Result, TaskRecord, time};
 
 use crate::held::{Cut, Held};
@@ -113,7 +113,7 @@ impl Scheduler<'_> {
             let leases = self.held.leases();
             if !leases.is_empty() {
                 let renewed = self.store.write(|tx| tx.renew(now, LEASE, &leases))?;
-                for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| *moved == Moved::No) {
+                for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| !*moved) {
                     self.held.cut(*lease, Cut::LeaseLost);
                 }
             }

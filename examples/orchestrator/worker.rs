@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Finish, Finished, Outcome, RetryAdvice};
 use stationmaster::service::LoopHandle;
-use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::{Result, TaskRecord, time};
 
 use crate::child;
@@ -56,7 +56,7 @@ impl Workers<'_> {
             return self.end(task, Outcome::GivenBack, "");
         }
         let started = self.persist(task, || self.store.write(|tx| tx.start(SystemClock.now(), &[lease])))?;
-        if started != [Moved::Yes] {
+        if started != [true] {
             return Ok(());
         }
         self.screen.line("start", Attempt(task));

@@ -11,8 +11,8 @@ use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::run::{RunRecord, StartMethod};
+use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
-use crate::store::{Moved, Tx};
 use crate::task::{TaskRecord, TaskState};
 use crate::time;
 
@@ -128,16 +128,16 @@ pub enum Finished {
 }
 
 impl Tx<'_> {
-    /// Starts admitted tasks: the holder begins the work. Returns `No` for a lease that is stale.
+    /// Starts admitted tasks: the holder begins the work. Returns `false` for a lease that is stale.
     ///
     /// It may be repeated, for instance after a commit of unknown end: a task that was started under this
-    /// lease before, and still runs under it, returns `Yes` and keeps the instant of its first start. What
+    /// lease before, and still runs under it, returns `true` and keeps the instant of its first start. What
     /// the host writes beside a start in its own transaction must bear being written again.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Store`] if the store fails.
-    pub fn start(&mut self, now: DateTime<Utc>, leases: &[LeaseRef]) -> Result<Vec<Moved>> {
+    pub fn start(&mut self, now: DateTime<Utc>, leases: &[LeaseRef]) -> Result<Vec<bool>> {
         self.whole(|tx| {
             let now = time::truncate(now);
             let asked: Vec<LeaseRef> = BTreeSet::from_iter(leases.iter().copied()).into_iter().collect();
@@ -160,8 +160,7 @@ impl Tx<'_> {
             }
             tx.starts_were_stale(refused.iter().filter(|lease| !runs_now.contains(lease)).count());
             record_runs(tx, &recorded)?;
-            let answer = |lease| if runs_now.contains(lease) { Moved::Yes } else { Moved::No };
-            Ok(leases.iter().map(answer).collect())
+            Ok(leases.iter().map(|lease| runs_now.contains(lease)).collect())
         })
     }
 }
@@ -188,7 +187,7 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 }
 
 impl Tx<'_> {
-    /// Renews leases until `now + lease`: the holder's heartbeat. Returns `No` for a lease that was lost:
+    /// Renews leases until `now + lease`: the holder's heartbeat. Returns `false` for a lease that was lost:
     /// stop that work.
     ///
     /// A lease that expired but was not reaped yet is renewed; nobody else was given the task.
@@ -196,7 +195,7 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// [`crate::Error::Store`] if the store fails.
-    pub fn renew(&mut self, now: DateTime<Utc>, lease: Duration, leases: &[LeaseRef]) -> Result<Vec<Moved>> {
+    pub fn renew(&mut self, now: DateTime<Utc>, lease: Duration, leases: &[LeaseRef]) -> Result<Vec<bool>> {
         Ok(self.renew_leases(leases, time::add(now, lease))?)
     }
 }
@@ -274,7 +273,7 @@ impl Tx<'_> {
             let moved = leave::commit(tx, now, &leaving)?;
             let answer = |(finish, place): (&Finish, Place)| match place {
                 Place::Over(answer) => answer,
-                Place::First(at) | Place::Again(at) if moved[at] == Moved::No => Finished::Stale,
+                Place::First(at) | Place::Again(at) if !moved[at] => Finished::Stale,
                 Place::First(at) => became(&leaving[at].1),
                 Place::Again(at) => match &leaving[at].1 {
                     to if repeats(&finish.outcome, Some(to.to), &to.value) => Finished::Already(to.to),

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::leave;
 use crate::error::Result;
 use crate::id::TaskKey;
+use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
-use crate::store::{Moved, Tx};
 use crate::task::TaskState;
 use crate::time;
 
@@ -74,7 +74,7 @@ impl Tx<'_> {
                 });
             }
             // Of a key that is named twice the second finds the task moved already, which is what was asked for.
-            let _: Vec<Moved> = leave::commit(tx, now, &leaving)?;
+            let _: Vec<bool> = leave::commit(tx, now, &leaving)?;
             Ok(answers)
         })
     }

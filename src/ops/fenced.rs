@@ -3,7 +3,6 @@
 use super::attempt::Finished;
 use super::sense::Registered;
 use crate::error::{Error, Result};
-use crate::store::Moved;
 
 /// The answer for one lease.
 pub trait UnderLease {
@@ -26,9 +25,9 @@ impl UnderLease for Finished {
 
 /// Of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and
 /// [`end_sensors`](crate::store::Tx::end_sensors).
-impl UnderLease for Moved {
+impl UnderLease for bool {
     fn is_stale(&self) -> bool {
-        *self == Self::No
+        !*self
     }
 
     fn is_repeated(&self) -> bool {
@@ -108,8 +107,8 @@ mod tests {
 
     #[test]
     fn the_places_of_the_stale_ones_are_told() {
-        assert_eq!(vec![Moved::Yes, Moved::Yes].fenced().unwrap().len(), 2);
-        let error = vec![Moved::Yes, Moved::No, Moved::No].fenced().unwrap_err();
+        assert_eq!(vec![true, true].fenced().unwrap().len(), 2);
+        let error = vec![true, false, false].fenced().unwrap_err();
         assert!(!error.is_retryable());
         let text = "leases are stale: 2 of the 3 that were named, the first at place 2 (from 1): roll back, and stop that work";
         assert_eq!(error.to_string(), text);

@@ -9,15 +9,15 @@ use crate::bounds::clip;
 use crate::error::Result;
 use crate::id::RunId;
 use crate::run::{RunClose, RunKey, RunStatus};
+use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
-use crate::store::{Moved, Tx};
 use crate::task::{TaskRecord, TaskState, attempt_run_id};
 
 /// A task as it was read, and its decided move.
 pub(super) type Leaving = (TaskRecord, Move);
 
 /// Commits moves, and closes the runs of the attempts that they end.
-pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -> Result<Vec<Moved>> {
+pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -> Result<Vec<bool>> {
     if leaving.is_empty() {
         return Ok(Vec::new());
     }
@@ -26,7 +26,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -
         leaving.iter().map(|(was, to)| close_of(was, to, now)).collect::<Result<_>>()?;
     let moves: Vec<Move> = leaving.iter().map(|(_, to)| to.clone()).collect();
     let moved = tx.move_tasks(&moves)?;
-    let closes = closes.into_iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes);
+    let closes = closes.into_iter().zip(&moved).filter(|(_, moved)| **moved);
     let closes: Vec<RunClose> = closes.filter_map(|(close, _)| close).collect();
     if !closes.is_empty() {
         tx.raw().close_runs_if_open(&closes)?;

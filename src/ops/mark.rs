@@ -12,8 +12,8 @@ use crate::error::{Error, Invalid, Result};
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{EndReason, Ending};
+use crate::store::Tx;
 use crate::store::contract::{EventNote, Move, StateSet};
-use crate::store::{Moved, Tx};
 use crate::task::TaskState;
 use crate::time;
 
@@ -91,7 +91,7 @@ impl Tx<'_> {
             }
             end_their_sensors(tx, now, &mut leaving, &planned)?;
             let moved = leave::commit(tx, now, &leaving)?;
-            if moved.contains(&Moved::No) {
+            if moved.contains(&false) {
                 return Err(crate::error::StoreError::conflict(
                     "a task changed between reading and marking it",
                 )

@@ -5,8 +5,8 @@ use chrono::{DateTime, Utc};
 use super::attempt::{Finished, LEASED, RetryAdvice, became};
 use super::leave;
 use crate::error::Result;
+use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
-use crate::store::{Moved, Tx};
 use crate::task::{LeaseLoss, TaskRecord, TaskState};
 use crate::time;
 
@@ -56,7 +56,7 @@ pub(crate) fn reap_expired_by(
             })
             .collect();
         let moved = leave::commit(tx, now, &leaving)?;
-        let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+        let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved);
         Ok(reaped.map(|((task, to), _)| Reaped { task, became: became(&to) }).collect())
     })
 }

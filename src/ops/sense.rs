@@ -11,8 +11,8 @@ use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
+use crate::store::Tx;
 use crate::store::contract::{EventNote, Move, StateSet};
-use crate::store::{Moved, Tx};
 use crate::task::{TaskRecord, TaskState};
 use crate::time;
 
@@ -76,7 +76,7 @@ impl Tx<'_> {
                 leaving.push((task, to));
                 places.push(Ok(leaving.len() - 1));
             }
-            if leave::commit(tx, now, &leaving)?.contains(&Moved::No) {
+            if leave::commit(tx, now, &leaving)?.contains(&false) {
                 return Err(StoreError::conflict("a task changed while it was registered as a sensor").into());
             }
             let mut waiting: Vec<Option<SensorRecord>> =
@@ -119,7 +119,7 @@ impl Tx<'_> {
     ///
     /// [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`, [`Invalid::TooManyBytes`] for
     /// a value or message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
-    pub fn end_sensors(&mut self, now: DateTime<Utc>, ends: &[(LeaseRef, Ending)]) -> Result<Vec<Moved>> {
+    pub fn end_sensors(&mut self, now: DateTime<Utc>, ends: &[(LeaseRef, Ending)]) -> Result<Vec<bool>> {
         self.whole(|tx| {
             let now = time::truncate(now);
             if ends.is_empty() {
@@ -155,10 +155,10 @@ impl Tx<'_> {
             if !notes.is_empty() {
                 tx.raw().note_events(&notes)?;
             }
-            if leave::commit(tx, now, &leaving)?.contains(&Moved::No) {
+            if leave::commit(tx, now, &leaving)?.contains(&false) {
                 return Err(StoreError::conflict("a sensing task changed while its sensor was ended").into());
             }
-            Ok(places.into_iter().map(|place| place.map_or(Moved::No, |_| Moved::Yes)).collect())
+            Ok(places.into_iter().map(|place| place.is_some()).collect())
         })
     }
 }

@@ -22,7 +22,7 @@ mod tx;
 use std::fmt::Debug;
 use std::time::Duration;
 
-pub use contract::{Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion};
+pub use contract::{Discrepancy, Inserted, LimitDeletion, PoolDeletion};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;

@@ -5,12 +5,12 @@ use std::ops::{Deref, DerefMut};
 
 use chrono::{DateTime, Utc};
 
+use super::Inserted;
 use super::contract::{GrantBatch, Granted, Move, Started, StoreTx};
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteBackend;
-use super::{Inserted, Moved};
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
 use crate::lease::LeaseRef;
 use crate::task::{TaskInsert, TaskState};
@@ -217,8 +217,8 @@ impl Effects {
     }
 }
 
-fn stale(results: &[Moved]) -> usize {
-    results.iter().filter(|result| **result == Moved::No).count()
+fn stale(results: &[bool]) -> usize {
+    results.iter().filter(|result| !**result).count()
 }
 
 /// The writes of the contract that have an effect to be noted.
@@ -255,16 +255,16 @@ impl Tx<'_> {
         &mut self,
         leases: &[LeaseRef],
         expires_at: DateTime<Utc>,
-    ) -> StoreResult<Vec<Moved>> {
+    ) -> StoreResult<Vec<bool>> {
         let results = self.raw().renew_if_leased(leases, expires_at)?;
         self.effects.stale.renew += stale(&results);
         Ok(results)
     }
 
-    pub(crate) fn move_tasks(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+    pub(crate) fn move_tasks(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         let results = self.raw().move_if(moves)?;
         self.effects.stale.change += stale(&results);
-        for (to, _) in moves.iter().zip(&results).filter(|(_, result)| **result == Moved::Yes) {
+        for (to, _) in moves.iter().zip(&results).filter(|(_, result)| **result) {
             self.effects.moves[to.to as usize] += 1;
         }
         self.effects.wakes_admission = true;

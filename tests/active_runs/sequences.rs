@@ -8,7 +8,7 @@ use stationmaster::error::Result;
 use stationmaster::id::{Namespace, WorkflowId};
 use stationmaster::ops::EarlyStop;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use stationmaster::store::{Moved, Store, StoreExt, Tx};
+use stationmaster::store::{Store, StoreExt, Tx};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 
@@ -102,7 +102,7 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             let close = RunClose::new(key(*number), from_micros(*at), RunStatus::Failed);
             let moved = raw(tx).close_runs_if_open(std::slice::from_ref(&close))?;
             let open = model.get_mut(&close.key).filter(|run| run.stop.is_none());
-            check((moved == [Moved::Yes]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
+            check((moved == [true]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
             if let Some(run) = open {
                 *run = run.clone().closed(close.stop.max(run.start), close.status);
             }
@@ -124,7 +124,7 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             let beat = RunBeat::new(key(*number), from_micros(*at));
             let moved = tx.beat_runs(std::slice::from_ref(&beat))?;
             let open = model.get_mut(&beat.key).filter(|run| run.stop.is_none());
-            check((moved == [Moved::Yes]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
+            check((moved == [true]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
             if let Some(run) = open {
                 run.heartbeat = Some(run.heartbeat.map_or(beat.at, |last| last.max(beat.at)));
             }

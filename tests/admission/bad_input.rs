@@ -9,7 +9,7 @@ use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::contract::SurveyQuery;
-use stationmaster::store::{MemoryStore, Moved, StoreExt};
+use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskRecord};
 
@@ -119,14 +119,14 @@ fn a_foreign_lease_is_stale() {
         ];
         changes_nothing(scene, || {
             let renewed = scene.store.write(|tx| tx.renew(at(1), secs(99), &foreign)).unwrap();
-            assert_eq!(renewed, [Moved::No; 6]);
+            assert_eq!(renewed, [false; 6]);
             let started = scene.store.write(|tx| tx.start(at(1), &foreign)).unwrap();
-            assert_eq!(started, [Moved::No; 6]);
+            assert_eq!(started, [false; 6]);
             let ends = foreign.map(Finish::success);
             assert_eq!(scene.store.write(|tx| tx.finish(at(1), &ends)).unwrap(), [Finished::Stale; 6]);
         });
         let renewed = scene.store.write(|tx| tx.renew(at(1), secs(99), &[own])).unwrap();
-        assert_eq!(renewed, [Moved::Yes]);
+        assert_eq!(renewed, [true]);
     });
 }
 

@@ -10,7 +10,7 @@ use stationmaster::error::{Error, Result};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
-use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
 use stationmaster::time::micros;
@@ -178,12 +178,8 @@ impl Worker {
         let Self { diary, store, .. } = self;
         self.held = diary.call(Operation::Renew(ids(&held), until), || {
             let moved = store.write(|tx| tx.renew(now, length, &held))?;
-            let kept: Vec<LeaseRef> = held
-                .iter()
-                .zip(moved)
-                .filter(|(_, moved)| *moved == Moved::Yes)
-                .map(|(lease, _)| *lease)
-                .collect();
+            let kept: Vec<LeaseRef> =
+                held.iter().zip(moved).filter(|(_, moved)| *moved).map(|(lease, _)| *lease).collect();
             let operation = Operation::Renew(ids(&kept), until);
             Ok((kept, operation))
         })?;

@@ -17,7 +17,7 @@ use stationmaster::sensor::{NewSensor, Poked, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
-use stationmaster::store::{Inserted, Moved, Store, StoreExt};
+use stationmaster::store::{Inserted, Store, StoreExt};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 
@@ -116,12 +116,8 @@ impl Workload {
             say(&format!("admitted {} {}", lease.no.0, lease.epoch));
         }
         let started = store.write(|tx| tx.start(SystemClock.now(), &leases))?;
-        let running: Vec<LeaseRef> = leases
-            .iter()
-            .zip(started)
-            .filter(|(_, moved)| *moved == Moved::Yes)
-            .map(|(lease, _)| *lease)
-            .collect();
+        let running: Vec<LeaseRef> =
+            leases.iter().zip(started).filter(|(_, moved)| *moved).map(|(lease, _)| *lease).collect();
         for lease in &running {
             say(&format!("started {} {}", lease.no.0, lease.epoch));
         }

@@ -18,7 +18,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
     ReaperOptions, Service,
 };
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::time::{self, from_micros};
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
@@ -283,8 +283,8 @@ impl World {
         }
     }
 
-    fn calls(&mut self, call: &str, answers: &[Moved]) {
-        let stale = answers.iter().filter(|answer| **answer == Moved::No).count();
+    fn calls(&mut self, call: &str, answers: &[bool]) {
+        let stale = answers.iter().filter(|answer| !**answer).count();
         self.truth.add(&format!("stale_calls_total{{call={call:?}}}"), stale);
     }
 

@@ -21,7 +21,7 @@ use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::ops::{Admission, AdmitOrder, Mark, Registered};
 use stationmaster::pool::{PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::store::{Moved, Store, StoreExt};
+use stationmaster::store::{Store, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
 
@@ -155,7 +155,7 @@ impl<'a> Scene<'a> {
             leases(&parts.sensing).into_iter().map(sensor).collect::<Result<_>>()?;
         let registered = self.store.write(|tx| tx.register(now, &sensors))?;
         let complete = granted.len() == parts.leased.len()
-            && started.iter().all(|moved| *moved == Moved::Yes)
+            && started.iter().all(|moved| *moved)
             && registered.iter().all(|sensor| matches!(sensor, Registered::Waiting(_)));
         if complete {
             Ok(())

@@ -23,7 +23,7 @@ use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
 };
-use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
 
 use crate::calendar::Calendar;
@@ -315,7 +315,7 @@ impl<'a> Day<'a> {
         };
         let leases = process.leases();
         let renewed = self.store.write(|tx| tx.renew(now, lease, &leases))?;
-        if renewed.contains(&Moved::No) {
+        if renewed.contains(&false) {
             let name = process.name.clone();
             self.ledger.violation(now, format!("{name} lives, and lost a lease"));
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord};
-use crate::store::{Moved, Tx};
+use crate::store::Tx;
 
 /// What becomes of a stop that lies before its run's start, as skewed clocks report it.
 ///
@@ -78,24 +78,24 @@ impl Tx<'_> {
     /// Notes heartbeats of runs that are there and open, whatever their status. A run keeps the latest of its
     /// own and these.
     ///
-    /// Returns `No` for a run that is not there or closed: stop working on it.
+    /// Returns `false` for a run that is not there or closed: stop working on it.
     ///
     /// # Errors
     ///
     /// Only the store's.
-    pub fn beat_runs(&mut self, beats: &[RunBeat]) -> Result<Vec<Moved>> {
+    pub fn beat_runs(&mut self, beats: &[RunBeat]) -> Result<Vec<bool>> {
         Ok(self.raw().beat_runs_if_open(beats)?)
     }
 
     /// Closes runs that are there and open. A stop before the start is stored as the start.
     ///
-    /// Returns `No` for a run that is not there or closed: nothing of it was changed. [`Self::stop_runs`]
+    /// Returns `false` for a run that is not there or closed: nothing of it was changed. [`Self::stop_runs`]
     /// corrects closed runs.
     ///
     /// # Errors
     ///
     /// Only the store's.
-    pub fn close_runs(&mut self, closes: &[RunClose]) -> Result<Vec<Moved>> {
+    pub fn close_runs(&mut self, closes: &[RunClose]) -> Result<Vec<bool>> {
         Ok(self.raw().close_runs_if_open(closes)?)
     }
 

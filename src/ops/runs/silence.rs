@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use crate::error::{Invalid, Result};
 use crate::run::{RunClose, RunRecord, RunStatus};
-use crate::store::{Moved, Tx};
+use crate::store::Tx;
 use crate::time;
 
 /// When a watched run counts as dead, and how it is closed then.
@@ -103,12 +103,7 @@ impl Tx<'_> {
             .map(|run| RunClose::new(run.key.clone(), run.heartbeat.unwrap_or(run.start), silence.status))
             .collect();
         let moved = self.raw().close_runs_if_open(&closes)?;
-        Ok(silent
-            .into_iter()
-            .zip(moved)
-            .filter(|(_, moved)| *moved == Moved::Yes)
-            .map(|(run, _)| run)
-            .collect())
+        Ok(silent.into_iter().zip(moved).filter(|(_, moved)| *moved).map(|(run, _)| run).collect())
     }
 }
 

@@ -13,7 +13,7 @@ use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Outage, Poked, SensorRecord, give_up, settle};
-use crate::store::{Moved, StoreExt};
+use crate::store::StoreExt;
 use crate::time;
 
 /// The most ends in one transaction.
@@ -170,7 +170,7 @@ impl Poker {
             for ((lease, ending), moved) in chunk.into_iter().zip(moved) {
                 self.endings.remove(&lease);
                 self.groups.remove(lease.no);
-                if moved == Moved::No {
+                if !moved {
                     continue;
                 }
                 match ending.reason {

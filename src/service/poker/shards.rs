@@ -11,7 +11,7 @@ use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
 use crate::shard::{ShardRange, code, range};
-use crate::store::{Moved, StoreExt};
+use crate::store::StoreExt;
 use crate::time;
 
 /// How long workers that expired can still be seen in the store.
@@ -104,9 +104,10 @@ impl Poker {
             let leases = tx.raw().shard_leases()?;
             let writes = claim.writes(&leases, &live);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
-            let mine = writes.into_iter().zip(written).filter(|(write, written)| {
-                *written == Moved::Yes && write.lease.holder.as_ref() == Some(name)
-            });
+            let mine = writes
+                .into_iter()
+                .zip(written)
+                .filter(|(write, written)| *written && write.lease.holder.as_ref() == Some(name));
             let since = |shard: u32| {
                 let lease = leases.iter().find(|lease| lease.shard == shard);
                 lease.map_or(now, |lease| left_alone_since(lease, options.lease, now))

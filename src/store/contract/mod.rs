@@ -35,7 +35,7 @@ mod tick;
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, WhichSensors};
-pub use task::{Discrepancy, Inserted, Move, Moved, Started, StateSet, TaskTx};
+pub use task::{Discrepancy, Inserted, Move, Started, StateSet, TaskTx};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 
 // What the pure core and a store exchange, and hosts have no use for.

@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 
 use crate::error::StoreResult;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use crate::store::Moved;
 
 /// Runs and their active-run index.
 ///
@@ -23,12 +22,12 @@ pub trait RunTx {
     fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()>;
 
     /// Closes those that are there and open. A stop before the start is stored as the start. All else stays.
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>>;
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>>;
 
     /// Notes signs of life of those that are there and open, whatever their status: a run's heartbeat becomes
-    /// the latest of its own and these. Answers `No` for a run that is not there or closed: whoever works on
+    /// the latest of its own and these. Returns `false` for a run that is not there or closed: whoever works on
     /// it should stop.
-    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>>;
+    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<bool>>;
 
     /// The runs of these keys.
     fn runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<Option<RunRecord>>>;

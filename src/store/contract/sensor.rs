@@ -10,7 +10,6 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
 use crate::shard::{ShardRange, code};
-use crate::store::Moved;
 
 /// Asks for sensors in the order of their last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,5 +133,5 @@ pub trait SensorTx {
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;
 
     /// Writes those of the leases whose shard still has the epoch they were decided on.
-    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>>;
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 }

@@ -101,16 +101,6 @@ impl Move {
     }
 }
 
-/// Whether a conditional write found what it was conditional on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[must_use = "a write under a lease that was lost changes nothing: stop that work"]
-pub enum Moved {
-    /// It did, and the row was changed.
-    Yes,
-    /// It did not, and nothing was changed.
-    No,
-}
-
 /// A task that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -234,14 +224,14 @@ pub trait TaskTx {
     ) -> StoreResult<Vec<Option<Started>>>;
 
     /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers
-    /// `Yes` twice.
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>>;
+    /// `true` twice.
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>>;
 
     /// Moves tasks, each under its own condition; a task that was moved by this call is not moved again by
     /// it. The slots that a moved task held go back to its pool, unless it keeps them, and a task that held a
     /// lease no longer counts against its limit keys. A move to `Queued` or `Running` is a caller's error:
     /// the whole call is refused (kind `Backend`).
-    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>>;
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
 
     /// At most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by number.
     fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>>;

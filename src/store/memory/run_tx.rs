@@ -6,7 +6,6 @@ use super::state::Write;
 use super::undo::Transaction;
 use crate::error::StoreResult;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use crate::store::Moved;
 use crate::store::contract::RunTx;
 use crate::time::truncate;
 
@@ -22,14 +21,14 @@ impl Transaction<'_> {
         self.write(Write::Run(run.key.clone(), Some(Box::new(run))));
     }
 
-    fn if_open(&mut self, key: &RunKey, change: impl FnOnce(RunRecord) -> RunRecord) -> Moved {
+    fn if_open(&mut self, key: &RunKey, change: impl FnOnce(RunRecord) -> RunRecord) -> bool {
         match self.state.runs.get(key) {
             Some(run) if run.stop.is_none() => {
                 let run = change(run.clone());
                 self.put_run(run);
-                Moved::Yes
+                true
             }
-            _ => Moved::No,
+            _ => false,
         }
     }
 
@@ -54,7 +53,7 @@ impl RunTx for Transaction<'_> {
         Ok(())
     }
 
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>> {
         self.writable()?;
         let close = |close: &RunClose| {
             self.if_open(&close.key, |run| {
@@ -65,7 +64,7 @@ impl RunTx for Transaction<'_> {
         Ok(closes.iter().map(close).collect())
     }
 
-    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>> {
+    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<bool>> {
         self.writable()?;
         let beat = |beat: &RunBeat| {
             self.if_open(&beat.key, |run| {

@@ -11,7 +11,6 @@ use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
-use crate::store::Moved;
 use crate::store::contract::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
 use crate::task::TaskRecord;
 use crate::time::truncate;
@@ -166,18 +165,18 @@ impl SensorTx for Transaction<'_> {
         Ok(self.state.shards.values().cloned().collect())
     }
 
-    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>> {
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>> {
         self.writable()?;
         let mut written = HashSet::new();
         let put = |write: &ShardWrite| {
             let mut lease = write.lease.clone();
             let epoch = self.state.shards.get(&lease.shard).map_or(0, |lease| lease.epoch);
             if epoch != write.was || !written.insert(lease.shard) {
-                return Moved::No;
+                return false;
             }
             lease.expires_at = truncate(lease.expires_at);
             self.write(Write::Shard(lease.shard, Some(Box::new(lease))));
-            Moved::Yes
+            true
         };
         Ok(writes.iter().map(put).collect())
     }
@@ -261,7 +260,7 @@ mod tests {
             assert_eq!(tx.live_workers(from_micros(8))?.len(), 1);
             assert_eq!(tx.live_workers(until)?.len(), 0);
             let write = ShardWrite::new(0, ShardLease::new(3, Some(name.clone()), 1, until));
-            assert_eq!(tx.put_shards_if_unchanged(&[write.clone(), write])?, [Moved::Yes, Moved::No]);
+            assert_eq!(tx.put_shards_if_unchanged(&[write.clone(), write])?, [true, false]);
             tx.delete_worker(&name)?;
             assert_eq!(tx.shard_leases()?, [ShardLease::new(3, None, 2, until)]);
             assert_eq!(tx.live_workers(from_micros(0))?, []);

@@ -17,13 +17,9 @@ use crate::store::contract::{
     Forget, GrantBatch, Granted, Move, PoolTx, Promote, Started, Survey, SurveyQuery, TaskInsert, TaskTx,
     WhichPools,
 };
-use crate::store::{Discrepancy, Inserted, Moved};
+use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::truncate;
-
-fn answer(changed: Option<&TaskRecord>) -> Moved {
-    if changed.is_some() { Moved::Yes } else { Moved::No }
-}
 
 impl Transaction<'_> {
     fn insert_task_if_absent(&mut self, insert: &TaskInsert) -> Inserted {
@@ -45,7 +41,7 @@ impl Transaction<'_> {
         Inserted::New(no)
     }
 
-    fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> Moved {
+    fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> bool {
         let from = |task: &TaskRecord| task.epoch == order.task.epoch && order.from.contains(task.state);
         let mut back = Use::default();
         let moved = self.change_task_if(order.task.no, from, |task| {
@@ -65,9 +61,9 @@ impl Transaction<'_> {
             task.value.clone_from(&order.value);
             task.finished = order.finished.then_some(order.to);
         });
-        let answer = answer(moved);
+        let is_moved = moved.is_some();
         uses.add(self.state.tasks.lane(order.task.no), back);
-        answer
+        is_moved
     }
 }
 
@@ -211,7 +207,7 @@ impl TaskTx for Transaction<'_> {
         Ok(leases.iter().map(start).collect())
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>> {
         self.writable()?;
         let renew = |lease: &LeaseRef| {
             let is_leased = |task: &TaskRecord| task.lease.is_some() && task.epoch == lease.epoch;
@@ -220,12 +216,12 @@ impl TaskTx for Transaction<'_> {
                     lease.expires_at = truncate(expires_at);
                 }
             });
-            answer(renewed)
+            renewed.is_some()
         };
         Ok(leases.iter().map(renew).collect())
     }
 
-    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         self.writable()?;
         if let Some(order) = moves.iter().find(|order| order.to.is_leased()) {
             let (no, to) = (order.task.no.0, order.to);
@@ -235,10 +231,10 @@ impl TaskTx for Transaction<'_> {
         let mut moved = HashSet::with_capacity(moves.len());
         let answers = moves.iter().map(|order| {
             if moved.contains(&order.task.no) {
-                return Moved::No;
+                return false;
             }
             let answer = self.move_task_if(order, &mut uses);
-            if answer == Moved::Yes {
+            if answer {
                 moved.insert(order.task.no);
             }
             answer
@@ -297,7 +293,7 @@ mod tests {
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
     use crate::lease::{LeaseRef, TaskNo};
     use crate::store::contract::{Forget, GrantBatch, Move, Started, StateSet, SurveyQuery};
-    use crate::store::{Inserted, MemoryStore, Moved};
+    use crate::store::{Inserted, MemoryStore};
     use crate::task::{TaskInsert, TaskState};
     use crate::testing::RawStoreExt;
     use crate::time::from_micros;
@@ -336,10 +332,7 @@ mod tests {
             let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskNo(2), 0));
             let started = tx.start_if_queued(&[stale, lease, lease], now)?;
             assert_eq!(started, [None, Some(Started::new(false)), None]);
-            assert_eq!(
-                tx.renew_if_leased(&[lease, stale, lease], from_micros(30))?,
-                [Moved::Yes, Moved::No, Moved::Yes]
-            );
+            assert_eq!(tx.renew_if_leased(&[lease, stale, lease], from_micros(30))?, [true, false, true]);
             assert_eq!(tx.next_expiry()?, Some(from_micros(20)));
             assert_eq!(tx.expired(from_micros(30), 9)?.len(), 2);
             let noted = tx.survey(&SurveyQuery::new().request(request.clone()))?.granted;
@@ -350,7 +343,7 @@ mod tests {
 
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Running]), TaskState::Success);
             end.ended_at = Some(from_micros(9));
-            assert_eq!(tx.move_if(&[end.clone(), end])?, [Moved::Yes, Moved::No]);
+            assert_eq!(tx.move_if(&[end.clone(), end])?, [true, false]);
             assert_eq!(tx.forget_ended(from_micros(10), from_micros(10), 9)?, 1);
             assert_eq!(tx.tasks_by_no(&[TaskNo(2)])?, [None]);
             assert_eq!(tx.tasks(&[tasks[0].key.clone()])?[0].as_ref().map(|task| task.attempt), Some(1));

@@ -134,7 +134,7 @@ pub(in crate::store) fn event<R: ReadRow>(row: &R, names: &mut Names) -> Read<Se
 /// Reads a worker: name, codes, shards, expires_at, incarnation.
 pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<Worker, R> {
     let (codes, shards) = (at_least_one(row, 1)?, at_least_one(row, 2)?);
-    let worker = Worker::new(name(row, 0)?, codes.into(), shards, instant(row, 3)?);
+    let worker = Worker::new(name(row, 0)?, codes, shards, instant(row, 3)?);
     Ok(worker.incarnation(row.integer(4)?.cast_unsigned()))
 }
 

@@ -3,7 +3,7 @@
 use super::steps::Steps;
 use super::world::{World, at, holder, limit, pool, sized, task, to};
 use crate::lease::{Lease, LeaseRef, TaskNo};
-use crate::store::{Moved, Store};
+use crate::store::Store;
 use crate::task::{TaskRecord, TaskState};
 
 cases!("grants":
@@ -83,7 +83,7 @@ fn each_grant_raises_epoch_and_attempt(store: &dyn Store) {
         assert_eq!((lease, task.attempt), (LeaseRef::new(no, round), round as u32));
         let mut again = to(lease, TaskState::Scheduled);
         again.forgive = 1;
-        assert_eq!(world.shift(&[again]), [Moved::Yes]);
+        assert_eq!(world.shift(&[again]), [true]);
         let task = world.task(no);
         assert_eq!((task.epoch, task.attempt, task.forgiven), (round, round as u32, round as u32));
     }

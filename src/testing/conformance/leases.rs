@@ -4,7 +4,7 @@ use super::steps::Steps;
 use super::world::{World, at, holder, task, to};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::store::contract::Move;
-use crate::store::{Inserted, Moved, Store};
+use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("leases":
@@ -70,7 +70,7 @@ fn a_renewal_sets_the_expiry(store: &dyn Store) {
     let mut expected = world.read(|tx| tx.tasks_by_no(&nos));
     let unknown = LeaseRef::new(TaskNo(i64::MAX), 1);
     let answers = world.write(|tx| tx.renew_if_leased(&[running, unknown, queued], at(5000)));
-    assert_eq!(answers, [Moved::Yes, Moved::No, Moved::Yes]);
+    assert_eq!(answers, [true, false, true]);
     for task in expected.iter_mut().take(2).flatten() {
         task.lease.as_mut().unwrap().expires_at = at(5000);
     }
@@ -84,7 +84,7 @@ fn an_expired_lease_can_be_renewed(store: &dyn Store) {
     let no = world.plain(&["a"])[0];
     let lease = world.admit_until(&[no], at(11))[0].lease_ref();
     assert_eq!(world.read(|tx| tx.expired(at(12), 9)).len(), 1);
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], at(99))), [Moved::Yes]);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], at(99))), [true]);
     assert_eq!(world.read(|tx| tx.expired(at(98), 9)), []);
 }
 
@@ -95,9 +95,9 @@ fn a_renewal_needs_the_epoch(store: &dyn Store) {
     world.shift(&[to(old, TaskState::Scheduled)]);
     let new = world.run(&[no])[0];
     let wrong = [old, LeaseRef::new(no, new.epoch + 1), LeaseRef::new(no, 0)];
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&wrong, at(9999))), [Moved::No; 3]);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&wrong, at(9999))), [false; 3]);
     assert_eq!(expiry(&world.task(no)), at(1000), "a stale holder prolongs nothing");
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [Moved::Yes]);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [true]);
 }
 
 fn a_renewal_needs_a_lease(store: &dyn Store) {
@@ -108,7 +108,7 @@ fn a_renewal_needs_a_lease(store: &dyn Store) {
     retry.due = Some(at(70));
     world.shift(&[to(leases[0], TaskState::Success), to(leases[1], TaskState::Sensing), retry]);
     let all = [&[LeaseRef::new(nos[0], 0)], &leases[..]].concat();
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&all, at(9999))), [Moved::No; 4]);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&all, at(9999))), [false; 4]);
     for no in nos {
         assert_eq!(world.task(no).lease, None);
     }

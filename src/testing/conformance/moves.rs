@@ -4,7 +4,7 @@ use super::steps::Steps;
 use super::world::{World, at, limit, pool, sized, task, to};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::store::contract::{Move, StateSet, SurveyQuery};
-use crate::store::{Discrepancy, Moved, Store};
+use crate::store::{Discrepancy, Store};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("moves":
@@ -44,7 +44,7 @@ fn a_move_sets_what_it_says_and_ends_the_lease(store: &dyn Store) {
     wanted.ended_at = Some(at(40));
     wanted.message = Some("why".into());
     wanted.value = Some("what".into());
-    assert_eq!(world.shift(&[wanted]), [Moved::Yes]);
+    assert_eq!(world.shift(&[wanted]), [true]);
     expected.state = TaskState::UpForRetry;
     expected.lease = None;
     expected.held_slots = 0;
@@ -138,12 +138,12 @@ fn a_move_needs_the_epoch(store: &dyn Store) {
     let before = world.task(no);
     for epoch in [old.epoch, new.epoch + 1, 0, i64::MIN, i64::MAX] {
         let stale = to(LeaseRef::new(no, epoch), TaskState::Success);
-        assert_eq!(world.shift(&[stale]), [Moved::No], "epoch {epoch}");
+        assert_eq!(world.shift(&[stale]), [false], "epoch {epoch}");
         assert_eq!(world.task(no), before, "a stale holder changes nothing");
     }
     let nobody = to(LeaseRef::new(TaskNo(i64::MAX), 1), TaskState::Success);
-    assert_eq!(world.shift(&[nobody]), [Moved::No]);
-    assert_eq!(world.shift(&[to(new, TaskState::Success)]), [Moved::Yes]);
+    assert_eq!(world.shift(&[nobody]), [false]);
+    assert_eq!(world.shift(&[to(new, TaskState::Success)]), [true]);
 }
 
 /// One task in each state, by state.
@@ -159,7 +159,7 @@ fn one_of_each(world: World<'_>) -> Vec<(TaskState, LeaseRef)> {
         wanted.to = *state;
         wanted.due = (*state == TaskState::UpForRetry).then(|| at(500));
     }
-    assert!(world.shift(&moves).iter().all(|moved| *moved == Moved::Yes));
+    assert!(world.shift(&moves).iter().all(|moved| *moved));
     let tasks = world.read(|tx| tx.tasks_by_no(&nos));
     let tasks: Vec<TaskRecord> = tasks.into_iter().flatten().collect();
     assert_eq!(tasks.iter().map(|task| task.state).collect::<Vec<_>>(), TaskState::ALL);
@@ -173,11 +173,11 @@ fn a_move_needs_one_of_the_states(store: &dyn Store) {
         let before = world.task(lease.no);
         let others: Vec<TaskState> = TaskState::ALL.into_iter().filter(|other| other != state).collect();
         for from in [StateSet::of(&others), StateSet::default()] {
-            assert_eq!(world.shift(&[Move::new(*lease, from, TaskState::Skipped)]), [Moved::No], "{state}");
+            assert_eq!(world.shift(&[Move::new(*lease, from, TaskState::Skipped)]), [false], "{state}");
             assert_eq!(world.task(lease.no), before, "{state}");
         }
         let from = StateSet::of(&[*state]);
-        assert_eq!(world.shift(&[Move::new(*lease, from, TaskState::Skipped)]), [Moved::Yes], "{state}");
+        assert_eq!(world.shift(&[Move::new(*lease, from, TaskState::Skipped)]), [true], "{state}");
         assert_eq!(world.task(lease.no).state, TaskState::Skipped);
     }
 }
@@ -197,7 +197,7 @@ fn every_target_is_reached(store: &dyn Store) {
                 _ => *lease,
             };
             let ready = world.ready();
-            assert_eq!(world.shift(&[to(*lease, target)]), [Moved::Yes], "{state} to {target}");
+            assert_eq!(world.shift(&[to(*lease, target)]), [true], "{state} to {target}");
             let task = world.task(lease.no);
             assert_eq!((task.state, task.lease, task.held_slots), (target, None, 0), "{state} to {target}");
             let was = u64::from(*state == TaskState::Scheduled);
@@ -220,7 +220,7 @@ fn each_move_has_its_own_condition(store: &dyn Store) {
         Move::new(leases[0], StateSet::of(&[TaskState::Queued, TaskState::Running]), TaskState::Skipped),
         Move::new(LeaseRef::new(nos[2], 7), StateSet::of(&[TaskState::Running]), TaskState::Failed),
     ];
-    assert_eq!(world.shift(&moves), [Moved::Yes, Moved::No, Moved::Yes, Moved::No]);
+    assert_eq!(world.shift(&moves), [true, false, true, false]);
     let tasks = world.read(|tx| tx.tasks_by_no(&nos));
     let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
     let expected = [TaskState::Scheduled, TaskState::Skipped, TaskState::Running, TaskState::Success];
@@ -236,7 +236,7 @@ fn a_task_named_twice_is_moved_once(store: &dyn Store) {
         [Move::new(lease, scheduled, TaskState::Failed), Move::new(lease, scheduled, TaskState::Skipped)];
     twice[0].forgive = 1;
     twice[1].forgive = 5;
-    assert_eq!(world.write(|tx| tx.move_if(&twice)), [Moved::Yes, Moved::No]);
+    assert_eq!(world.write(|tx| tx.move_if(&twice)), [true, false]);
     let task = world.task(no);
     assert_eq!((task.state, task.forgiven, world.ready()), (TaskState::Failed, 1, 0));
 }
@@ -258,7 +258,7 @@ fn a_waiting_task_leaves_its_lane(store: &dyn Store) {
     let world = World(store);
     let nos = world.insert(&[task("ready"), task("later").not_before(at(50))]);
     let moves: Vec<Move> = nos.iter().map(|no| to(LeaseRef::new(*no, 0), TaskState::Skipped)).collect();
-    assert_eq!(world.shift(&moves), [Moved::Yes; 2]);
+    assert_eq!(world.shift(&moves), [true; 2]);
     assert_eq!((world.ready(), world.read(|tx| tx.next_due())), (0, None));
     assert_eq!(world.write(|tx| tx.promote_due(at(99))), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::world::{World, at, ends_of_time};
 use crate::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod, Suspension};
-use crate::store::{Moved, Store};
+use crate::store::Store;
 
 cases!("runs":
     a_run_is_stored_as_it_was_put,
@@ -124,7 +124,7 @@ fn only_open_runs_are_closed(store: &dyn Store) {
     let close = |id: &str, stop| RunClose::new(key("n", id), at(stop), RunStatus::Killed);
     let closes = [close("b", 99), close("nobody", 99), close("a", 30), close("a", 40)];
     let answers = world.write(|tx| tx.close_runs_if_open(&closes));
-    assert_eq!(answers, [Moved::No, Moved::No, Moved::Yes, Moved::No]);
+    assert_eq!(answers, [false, false, true, false]);
     let closed = run("a", 10, None).user("u").closed(at(30), RunStatus::Killed);
     let found = world.read(|tx| tx.runs(&["a", "b"].map(|id| key("n", id))));
     assert_eq!(found, [Some(closed), Some(run("b", 10, Some(20)))]);
@@ -136,7 +136,7 @@ fn a_stop_before_the_start_is_stored_as_the_start(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_runs(&[run("a", 10, None)]));
     let closes = [RunClose::new(key("n", "a"), at(3), RunStatus::Failed)];
-    assert_eq!(world.write(|tx| tx.close_runs_if_open(&closes)), [Moved::Yes]);
+    assert_eq!(world.write(|tx| tx.close_runs_if_open(&closes)), [true]);
     let expected = run("a", 10, None).closed(at(10), RunStatus::Failed);
     assert_eq!(world.read(|tx| tx.runs(&[key("n", "a")])), [Some(expected)]);
     assert_eq!((active(world, 10, 11).len(), active(world, 11, 12).len()), (1, 0));

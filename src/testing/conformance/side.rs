@@ -12,7 +12,7 @@ use crate::lease::{LeaseRef, TaskNo};
 use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
 use crate::store::contract::{EventNote, Move, StateSet, StoreTx, WhichSensors};
-use crate::store::{Inserted, Moved, Store};
+use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
 
 /// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
@@ -163,7 +163,7 @@ impl Side<'_> {
                     .map(|lease| Move::new(*lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing))
                     .collect();
                 let moved = tx.move_if(&moves)?;
-                let left = leases.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Yes);
+                let left = leases.iter().zip(moved).filter(|(_, moved)| *moved);
                 let inserts: Vec<_> = left.map(|(lease, _)| sensor(*lease, what).insert(*now)).collect();
                 let sensors = tx.put_sensors(&inserts)?;
                 say(sensors.into_iter().map(|sensor| self.sensor(sensor)).collect::<Vec<_>>())

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::world::{World, at};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use crate::store::{Moved, Store};
+use crate::store::Store;
 
 cases!("signs":
     only_open_runs_beat,
@@ -44,7 +44,7 @@ fn only_open_runs_beat(store: &dyn Store) {
     let stranger = RunBeat::new(RunKey::new("nowhere", "open").unwrap(), at(50));
     let answers =
         world.write(|tx| tx.beat_runs_if_open(&[&beats[..], std::slice::from_ref(&stranger)].concat()));
-    assert_eq!(answers, [Moved::Yes, Moved::No, Moved::No, Moved::Yes, Moved::No]);
+    assert_eq!(answers, [true, false, false, true, false]);
     assert_eq!((heartbeat(world, "open"), heartbeat(world, "closed")), (Some(50), None));
     assert_eq!(heartbeat(world, "paused"), Some(50));
 }
@@ -54,7 +54,7 @@ fn a_heartbeat_never_goes_back(store: &dyn Store) {
     world.write(|tx| tx.put_runs(&[run("a", 1, None)]));
     for (beat, expected) in [(10, 10), (30, 30), (20, 30), (30, 30), (31, 31)] {
         let moved = world.write(|tx| tx.beat_runs_if_open(&[RunBeat::new(key("a"), at(beat))]));
-        assert_eq!((moved, heartbeat(world, "a")), (vec![Moved::Yes], Some(expected)));
+        assert_eq!((moved, heartbeat(world, "a")), (vec![true], Some(expected)));
     }
     let several = [50, 70, 60].map(|beat| RunBeat::new(key("a"), at(beat)));
     world.write(|tx| tx.beat_runs_if_open(&several));

@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use super::world::{World, at, holder};
+use crate::store::Store;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
-use crate::store::{Moved, Store};
 
 cases!("workers":
     a_worker_is_alive_before_its_expiry,
@@ -36,7 +36,7 @@ fn lease(shard: u32, name: &str, epoch: i64, until: i64) -> ShardLease {
     ShardLease::new(shard, Some(holder(name)), epoch, at(until))
 }
 
-fn put(world: World<'_>, writes: &[ShardWrite]) -> Vec<Moved> {
+fn put(world: World<'_>, writes: &[ShardWrite]) -> Vec<bool> {
     world.write(|tx| tx.put_shards_if_unchanged(writes))
 }
 
@@ -126,18 +126,18 @@ fn a_shard_is_taken_once(store: &dyn Store) {
     let world = World(store);
     assert_eq!(world.read(|tx| tx.shard_leases()), []);
     let never_held = ShardWrite::new(1, lease(5, "a", 2, 10));
-    assert_eq!(put(world, &[never_held]), [Moved::No], "a shard that was never held has epoch 0");
-    assert_eq!(put(world, &[ShardWrite::new(0, lease(5, "a", 1, 10))]), [Moved::Yes]);
-    assert_eq!(put(world, &[ShardWrite::new(0, lease(5, "b", 1, 99))]), [Moved::No]);
+    assert_eq!(put(world, &[never_held]), [false], "a shard that was never held has epoch 0");
+    assert_eq!(put(world, &[ShardWrite::new(0, lease(5, "a", 1, 10))]), [true]);
+    assert_eq!(put(world, &[ShardWrite::new(0, lease(5, "b", 1, 99))]), [false]);
     assert_eq!(world.read(|tx| tx.shard_leases()), [lease(5, "a", 1, 10)]);
 }
 
 fn a_shard_is_renewed_under_its_epoch(store: &dyn Store) {
     let world = World(store);
     put(world, &[ShardWrite::new(0, lease(0, "a", 1, 10))]);
-    assert_eq!(put(world, &[ShardWrite::new(1, lease(0, "a", 1, 30))]), [Moved::Yes]);
+    assert_eq!(put(world, &[ShardWrite::new(1, lease(0, "a", 1, 30))]), [true]);
     assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "a", 1, 30)]);
-    assert_eq!(put(world, &[ShardWrite::new(1, lease(0, "b", 2, 40))]), [Moved::Yes]);
+    assert_eq!(put(world, &[ShardWrite::new(1, lease(0, "b", 2, 40))]), [true]);
     assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "b", 2, 40)]);
 }
 
@@ -146,7 +146,7 @@ fn a_stale_epoch_changes_nothing(store: &dyn Store) {
     put(world, &[ShardWrite::new(0, lease(0, "a", 1, 10))]);
     put(world, &[ShardWrite::new(1, lease(0, "b", 2, 20))]);
     for was in [0, 1, 3, i64::MIN, i64::MAX] {
-        assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "a", 9, 99))]), [Moved::No], "epoch {was}");
+        assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "a", 9, 99))]), [false], "epoch {was}");
     }
     assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "b", 2, 20)]);
 }
@@ -160,7 +160,7 @@ fn each_shard_has_its_own_condition(store: &dyn Store) {
         ShardWrite::new(0, lease(3, "b", 1, 20)),
         ShardWrite::new(0, lease(3, "c", 1, 30)),
     ];
-    assert_eq!(put(world, &writes), [Moved::Yes, Moved::No, Moved::Yes, Moved::No]);
+    assert_eq!(put(world, &writes), [true, false, true, false]);
     let expected = [lease(1, "a", 1, 10), lease(2, "b", 2, 20), lease(3, "b", 1, 20)];
     assert_eq!(world.read(|tx| tx.shard_leases()), expected);
 }
@@ -185,15 +185,15 @@ fn a_deleted_worker_releases_its_shards(store: &dyn Store) {
     assert_eq!(leases[1], lease(1, "b", 1, 10));
     assert_eq!(leases[0].epoch, 2, "the holder changed, and the epoch counts that");
     let renewal = ShardWrite::new(1, lease(0, "a", 1, 99));
-    assert_eq!(put(world, &[renewal]), [Moved::No], "a late renewal does not bring it back");
+    assert_eq!(put(world, &[renewal]), [false], "a late renewal does not bring it back");
     let (was, next) = (leases[0].epoch, leases[0].epoch + 1);
-    assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "b", next, 20))]), [Moved::Yes]);
+    assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "b", next, 20))]), [true]);
 }
 
 fn a_shard_can_be_released_by_hand(store: &dyn Store) {
     let world = World(store);
     put(world, &[ShardWrite::new(0, lease(0, "a", 1, 10))]);
     let released = ShardLease::new(0, None, 2, at(10));
-    assert_eq!(put(world, &[ShardWrite::new(1, released.clone())]), [Moved::Yes]);
+    assert_eq!(put(world, &[ShardWrite::new(1, released.clone())]), [true]);
     assert_eq!(world.read(|tx| tx.shard_leases()), [released]);
 }

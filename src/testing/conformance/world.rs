@@ -14,7 +14,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
 use crate::shard::DEFAULT_CODES;
 use crate::store::contract::{GrantBatch, Move, StateSet, StoreTx, Worker};
-use crate::store::{Inserted, Moved, Store};
+use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
 use crate::testing::RawStoreExt;
 
@@ -147,14 +147,14 @@ impl World<'_> {
         admitted.is_ok()
     }
 
-    pub(super) fn shift(self, moves: &[Move]) -> Vec<Moved> {
+    pub(super) fn shift(self, moves: &[Move]) -> Vec<bool> {
         self.write(|tx| tx.move_if(moves))
     }
 
     /// Ends tasks under these leases.
     pub(super) fn end(self, leases: &[LeaseRef]) {
         let moves: Vec<Move> = leases.iter().map(|lease| to(*lease, TaskState::Success)).collect();
-        assert!(self.shift(&moves).iter().all(|moved| *moved == Moved::Yes), "leases end");
+        assert!(self.shift(&moves).iter().all(|moved| *moved), "leases end");
     }
 
     /// Runs tasks that turn into sensors of the same names.

@@ -15,7 +15,7 @@ use crate::store::contract::{
     EventNote, GrantBatch, Granted, Move, PoolTx, RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite,
     Started, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
 };
-use crate::store::{Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion};
+use crate::store::{Discrepancy, Inserted, LimitDeletion, PoolDeletion};
 use crate::task::{TaskInsert, TaskRecord};
 
 /// Counts every call.
@@ -69,8 +69,8 @@ impl TaskTx for FaultTx<'_> {
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Option<Started>>;
-        fn renew_if_leased(leases: &[LeaseRef], expires_at: DateTime<Utc>) -> Vec<Moved>;
-        fn move_if(moves: &[Move]) -> Vec<Moved>;
+        fn renew_if_leased(leases: &[LeaseRef], expires_at: DateTime<Utc>) -> Vec<bool>;
+        fn move_if(moves: &[Move]) -> Vec<bool>;
         fn expired(now: DateTime<Utc>, limit: usize) -> Vec<TaskRecord>;
         fn next_expiry() -> Option<DateTime<Utc>>;
         fn forget_ended(before: DateTime<Utc>, sensors_before: DateTime<Utc>, limit: usize) -> usize;
@@ -110,15 +110,15 @@ impl SensorTx for FaultTx<'_> {
         fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
         fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
-        fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<Moved>;
+        fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<bool>;
     }
 }
 
 impl RunTx for FaultTx<'_> {
     pass_on! {
         fn put_runs(runs: &[RunRecord]) -> ();
-        fn close_runs_if_open(closes: &[RunClose]) -> Vec<Moved>;
-        fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<Moved>;
+        fn close_runs_if_open(closes: &[RunClose]) -> Vec<bool>;
+        fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<bool>;
         fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;
         fn delete_runs(keys: &[RunKey]) -> usize;
         fn forget_stopped_runs(before: DateTime<Utc>, limit: usize) -> usize;

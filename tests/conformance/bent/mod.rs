@@ -27,7 +27,7 @@ use stationmaster::store::contract::{
     WhichSensors, Worker,
 };
 use stationmaster::store::{
-    Discrepancy, Inserted, LimitDeletion, Moved, PoolDeletion, Store, StoreInfo, Tx, TxMode,
+    Discrepancy, Inserted, LimitDeletion, PoolDeletion, Store, StoreInfo, Tx, TxMode,
 };
 use stationmaster::task::{TaskRecord, TaskState};
 use stationmaster::testing::raw;
@@ -199,7 +199,7 @@ impl TaskTx for BentTx<'_> {
         self.tx.start_if_queued(leases, now)
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>> {
         match self.fault {
             Fault::RenewsUnderAnyEpoch => {
                 let fresh = self.refreshed(leases)?;
@@ -225,7 +225,7 @@ impl TaskTx for BentTx<'_> {
         }
     }
 
-    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         let mut moves = moves.to_vec();
         if self.fault == Fault::MovesFromAnyState {
             moves.iter_mut().for_each(|wanted| wanted.from = StateSet::of(&TaskState::ALL));
@@ -353,7 +353,7 @@ impl SensorTx for BentTx<'_> {
         self.tx.delete_worker(name)
     }
 
-    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>> {
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>> {
         let mut writes = writes.to_vec();
         if self.fault == Fault::ShardsUnderAnyEpoch {
             let leases = self.tx.shard_leases()?;

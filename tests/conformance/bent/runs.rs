@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 use stationmaster::error::StoreResult;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord};
-use stationmaster::store::Moved;
 use stationmaster::store::contract::{RunPlace, RunTx};
 
 use super::{BentTx, Fault, later};
@@ -16,7 +15,7 @@ impl RunTx for BentTx<'_> {
         fn active_run_places(query: &ActiveQuery) -> Vec<RunPlace>;
     }
 
-    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>> {
+    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<bool>> {
         let moved = self.tx.beat_runs_if_open(beats)?;
         if self.fault == Fault::BeatsGoBack {
             for beat in beats {
@@ -57,10 +56,10 @@ impl RunTx for BentTx<'_> {
         self.tx.silent_runs(before, limit)
     }
 
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>> {
         let moved = self.tx.close_runs_if_open(closes)?;
         if self.fault == Fault::CloseKeepsAStopBeforeTheStart {
-            for (close, _) in closes.iter().zip(&moved).filter(|(_, moved)| **moved == Moved::Yes) {
+            for (close, _) in closes.iter().zip(&moved).filter(|(_, moved)| **moved) {
                 for mut run in self.tx.runs(std::slice::from_ref(&close.key))?.into_iter().flatten() {
                     run.stop = Some(close.stop);
                     self.tx.put_runs(&[run])?;

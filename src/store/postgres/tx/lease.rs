@@ -11,7 +11,6 @@ use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
-use crate::store::Moved;
 use crate::store::contract::{Move, Started};
 use crate::store::sql::codes::{Code, mask, task_state};
 use crate::task::TaskRecord;
@@ -89,11 +88,11 @@ impl Db<'_> {
         &mut self,
         leases: &[LeaseRef],
         expires_at: DateTime<Utc>,
-    ) -> Outcome<Vec<Moved>> {
+    ) -> Outcome<Vec<bool>> {
         let rows = self.touch(RENEW, leases, expires_at)?;
         let renewed: HashSet<(i64, i64)> =
             rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect::<Outcome<_>>()?;
-        Ok(leases.iter().map(|lease| moved(renewed.contains(&(lease.no.0, lease.epoch)))).collect())
+        Ok(leases.iter().map(|lease| renewed.contains(&(lease.no.0, lease.epoch))).collect())
     }
 
     fn touch(&mut self, sql: &'static str, leases: &[LeaseRef], at: DateTime<Utc>) -> Outcome<Vec<Row>> {
@@ -105,7 +104,7 @@ impl Db<'_> {
         self.one(ask!(sql, nos, epochs, micros(at)))
     }
 
-    pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<Moved>> {
+    pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
         if let Some(wrong) = moves.iter().find(|change| change.to.is_leased()) {
             let text = format!(
                 "task number {} cannot be moved to {}: grant it, then start it",
@@ -113,7 +112,7 @@ impl Db<'_> {
             );
             return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
         }
-        let mut answers = vec![Moved::No; moves.len()];
+        let mut answers = vec![false; moves.len()];
         if moves.is_empty() {
             return Ok(answers);
         }
@@ -142,7 +141,7 @@ impl Db<'_> {
         );
         for row in self.one(statement)? {
             if let Some(answer) = answers.get_mut(row::place(&row, 0)?) {
-                *answer = Moved::Yes;
+                *answer = true;
             }
         }
         Ok(answers)
@@ -159,8 +158,4 @@ impl Db<'_> {
         let rows = self.one(ask!(NEXT_EXPIRY))?;
         rows.first().map(|row| row::value(row, 0).map(from_micros)).transpose()
     }
-}
-
-pub(super) fn moved(was: bool) -> Moved {
-    if was { Moved::Yes } else { Moved::No }
 }

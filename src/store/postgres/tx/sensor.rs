@@ -14,7 +14,6 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskNo};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
-use crate::store::Moved;
 use crate::store::contract::{
     EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
@@ -268,7 +267,7 @@ impl SensorTx for PostgresBackend<'_> {
         self.read(|db| db.shard_leases())
     }
 
-    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>> {
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>> {
         self.write(|db| if writes.is_empty() { Ok(Vec::new()) } else { db.put_shards_if_unchanged(writes) })
     }
 }

@@ -9,7 +9,7 @@ use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskNo};
 use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
-use crate::store::{Discrepancy, Inserted, Moved};
+use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
 
 impl TaskTx for PostgresBackend<'_> {
@@ -48,11 +48,11 @@ impl TaskTx for PostgresBackend<'_> {
         self.write(|db| db.start_if_queued(leases, now))
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<Moved>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>> {
         self.write(|db| db.renew_if_leased(leases, expires_at))
     }
 
-    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<Moved>> {
+    fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         self.tell(News::Tasks, |db| db.move_if(moves))
     }
 

@@ -8,7 +8,6 @@ use super::super::error::Outcome;
 use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::id::Holder;
-use crate::store::Moved;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::sql::records;
 use crate::time::micros;
@@ -64,8 +63,8 @@ impl Db<'_> {
         rows.iter().map(records::shard_lease).collect()
     }
 
-    pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<Moved>> {
-        let mut answers = vec![Moved::No; writes.len()];
+    pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<bool>> {
+        let mut answers = vec![false; writes.len()];
         let mut seen = HashSet::with_capacity(writes.len());
         let first: Vec<usize> =
             (0..writes.len()).filter(|at| seen.insert((writes[*at].lease.shard, writes[*at].was))).collect();
@@ -82,7 +81,7 @@ impl Db<'_> {
         ))?;
         for row in &rows {
             if let Some(at) = first.get(row::place(row, 0)?) {
-                answers[*at] = Moved::Yes;
+                answers[*at] = true;
             }
         }
         Ok(answers)

@@ -11,7 +11,6 @@ use super::lane_changes::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
-use crate::store::Moved;
 use crate::store::contract::{Move, Started};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
@@ -53,11 +52,6 @@ struct Standing {
     held_slots: i64,
 }
 
-/// What an update of one row changed.
-pub(super) fn moved(rows: usize) -> Moved {
-    if rows == 0 { Moved::No } else { Moved::Yes }
-}
-
 impl Db<'_> {
     pub(super) fn start_if_queued(
         &mut self,
@@ -78,13 +72,13 @@ impl Db<'_> {
         &mut self,
         leases: &[LeaseRef],
         expires_at: DateTime<Utc>,
-    ) -> Outcome<Vec<Moved>> {
+    ) -> Outcome<Vec<bool>> {
         let mut statement = self.prepare(RENEW)?;
         let at = micros(expires_at);
-        leases.iter().map(|lease| Ok(moved(statement.execute((lease.no.0, lease.epoch, at))?))).collect()
+        leases.iter().map(|lease| Ok(statement.execute((lease.no.0, lease.epoch, at))? > 0)).collect()
     }
 
-    pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<Moved>> {
+    pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
         if let Some(wrong) = moves.iter().find(|change| change.to.is_leased()) {
             let text = format!(
                 "task number {} cannot be moved to {}: grant it, then start it",
@@ -101,7 +95,7 @@ impl Db<'_> {
             let fits =
                 |was: &&Standing| was.epoch == change.task.epoch && mask(change.from) >> was.state & 1 == 1;
             if standings.get(&no).filter(fits).is_none() {
-                answers.push(Moved::No);
+                answers.push(false);
                 continue;
             }
             // It leaves the map: of several moves of a task the first counts.
@@ -119,7 +113,7 @@ impl Db<'_> {
                 change.lost,
                 change.finished.then(|| change.to.code()),
             ])?;
-            answers.push(Moved::Yes);
+            answers.push(true);
             let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
             changes.ready(was.lane, i64::from(is_ready) - i64::from(was.state == READY));
             changes.capacity(was.lane, kept - was.held_slots, -i64::from(LEASED.contains(&was.state)));

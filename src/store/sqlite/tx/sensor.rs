@@ -11,7 +11,6 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
-use crate::store::Moved;
 use crate::store::contract::{
     EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
@@ -226,7 +225,7 @@ impl SensorTx for SqliteBackend<'_> {
         self.read(|db| db.shard_leases())
     }
 
-    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<Moved>> {
+    fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>> {
         self.write(|db| db.put_shards_if_unchanged(writes))
     }
 }

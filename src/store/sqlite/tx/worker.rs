@@ -5,10 +5,8 @@ use std::collections::HashSet;
 use chrono::{DateTime, Utc};
 
 use super::super::error::Outcome;
-use super::lease::moved;
 use super::{Db, clamp};
 use crate::id::Holder;
-use crate::store::Moved;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::sql::records;
 use crate::time::micros;
@@ -62,21 +60,22 @@ impl Db<'_> {
         statement.query_and_then([], |row| records::shard_lease(row))?.collect()
     }
 
-    pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<Moved>> {
+    pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<bool>> {
         let (mut first, mut later) = (self.prepare(FIRST_LEASE)?, self.prepare(LATER_LEASE)?);
         let mut written = HashSet::with_capacity(writes.len());
         let mut put = |write: &ShardWrite| {
             let lease = &write.lease;
             if written.contains(&lease.shard) {
-                return Ok(Moved::No);
+                return Ok(false);
             }
             let holder = lease.holder.as_ref().map(Holder::as_str);
             let expires_at = micros(lease.expires_at);
-            let answer = moved(match write.was {
+            let rows = match write.was {
                 0 => first.execute((lease.shard, holder, lease.epoch, expires_at))?,
                 was => later.execute((lease.shard, holder, lease.epoch, expires_at, was))?,
-            });
-            if answer == Moved::Yes {
+            };
+            let answer = rows > 0;
+            if answer {
                 written.insert(lease.shard);
             }
             Ok(answer)

@@ -14,7 +14,6 @@ use super::{PostgresBackend, clamp, row};
 use crate::error::StoreResult;
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use crate::store::Moved;
 use crate::store::contract::RunTx;
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
@@ -98,12 +97,12 @@ impl RunTx for PostgresBackend<'_> {
     }
 
     /// Of a run that is named twice the second finds it closed.
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             if closes.is_empty() {
                 return Ok(Vec::new());
             }
-            let mut answers = vec![Moved::No; closes.len()];
+            let mut answers = vec![false; closes.len()];
             let mut seen = std::collections::HashSet::with_capacity(closes.len());
             let first: Vec<usize> = (0..closes.len()).filter(|at| seen.insert(&closes[*at].key)).collect();
             let given = || first.iter().map(|at| &closes[*at]);
@@ -116,14 +115,14 @@ impl RunTx for PostgresBackend<'_> {
             ))?;
             for row in &rows {
                 if let Some(at) = first.get(row::place(row, 0)?) {
-                    answers[*at] = Moved::Yes;
+                    answers[*at] = true;
                 }
             }
             Ok(answers)
         })
     }
 
-    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>> {
+    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             if beats.is_empty() {
                 return Ok(Vec::new());
@@ -144,7 +143,7 @@ impl RunTx for PostgresBackend<'_> {
             for row in &rows {
                 alive.extend(given.get(row::place(row, 0)?).map(|(key, _)| *key));
             }
-            let moved = |beat: &RunBeat| if alive.contains(&beat.key) { Moved::Yes } else { Moved::No };
+            let moved = |beat: &RunBeat| alive.contains(&beat.key);
             Ok(beats.iter().map(moved).collect())
         })
     }

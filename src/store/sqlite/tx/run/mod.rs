@@ -10,12 +10,10 @@ use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::super::error::Outcome;
 use super::codes::Code;
-use super::lease::moved;
 use super::{Db, SqliteBackend, clamp, row};
 use crate::error::StoreResult;
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use crate::store::Moved;
 use crate::store::contract::RunTx;
 use crate::store::sql::records;
 use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
@@ -133,7 +131,7 @@ impl RunTx for SqliteBackend<'_> {
         })
     }
 
-    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<Moved>> {
+    fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             let mut namespaces = Namespaces::of(db)?;
             let (mut find, mut close) = (db.prepare(START_IF_OPEN)?, db.prepare(CLOSE)?);
@@ -145,27 +143,27 @@ impl RunTx for SqliteBackend<'_> {
                     None => None,
                 };
                 let (Some(ns), Some(start)) = (namespaces.find(&order.key.namespace)?, start) else {
-                    answers.push(Moved::No);
+                    answers.push(false);
                     continue;
                 };
                 let stop = truncate(order.stop).max(from_micros(start));
                 let node = node(from_micros(start), Some(stop));
                 let rows = close.execute((ns, start, id, micros(stop), node, order.status.code()))?;
                 namespaces.note(ns, start, node, Some(micros(stop)));
-                answers.push(moved(rows));
+                answers.push(rows > 0);
             }
             namespaces.keep(db)?;
             Ok(answers)
         })
     }
 
-    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<Moved>> {
+    fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             let mut namespaces = Namespaces::of(db)?;
             let mut statement = db.prepare(BEAT)?;
             let mut beat = |beat: &RunBeat| match namespaces.find(&beat.key.namespace)? {
-                Some(ns) => Ok(moved(statement.execute((ns, beat.key.id.as_str(), micros(beat.at)))?)),
-                None => Ok(Moved::No),
+                Some(ns) => Ok(statement.execute((ns, beat.key.id.as_str(), micros(beat.at)))? > 0),
+                None => Ok(false),
             };
             beats.iter().map(&mut beat).collect()
         })
