@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::sensor::{Poked, Settings};
+use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
@@ -31,20 +31,20 @@ impl Condition for JobDone {
     const EXAMPLE: &'static str = r#"{"url": "http://cluster/jobs/7"}"#;
 }
 
-fn job_done(http: &ureq::Agent, request: &PokeRequest<'_>) -> Poked {
+fn job_done(http: &ureq::Agent, request: &PokeRequest<'_>) -> PokeOutcome {
     let job = match JobDone::read(request.context) {
         Ok(job) => job,
         Err(wrong) => return wrong,
     };
     let (status, body) = match http.get(&job.url).call() {
         Ok(mut answer) => (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap_or_default()),
-        Err(error) => return Poked::Unreachable(error.to_string()),
+        Err(error) => return PokeOutcome::Unreachable(error.to_string()),
     };
     match status {
-        200 => Poked::Landed(Some(body)),
-        202 => Poked::NotYet,
-        500.. => Poked::Unreachable(format!("status {status}: {body}")),
-        _ => Poked::Failed(format!("status {status}: {body}")),
+        200 => PokeOutcome::Landed(Some(body)),
+        202 => PokeOutcome::NotYet,
+        500.. => PokeOutcome::Unreachable(format!("status {status}: {body}")),
+        _ => PokeOutcome::Failed(format!("status {status}: {body}")),
     }
 }
 

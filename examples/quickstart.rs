@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
     let ended = loop {
         let admission = admitter.tick(SystemClock.now())?;
-        admission.deferrals.iter().for_each(|refused| println!("{} wait: {}", refused.tasks, refused.reason));
+        admission.refusals.iter().for_each(|refused| println!("{} wait: {}", refused.tasks, refused.reason));
         for task in &admission.granted {
             run(&*store, task, &file)?;
         }
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if found.iter().all(|task| task.state.is_end()) {
             break found;
         }
-        // Until the next retry or poke is due. With threads: `run_blocking`, as in examples/threads_host.rs.
+        // Until the next retry or poke is due. With threads: `drive`, as in examples/threads_host.rs.
         let due = [admission.next_due, poked.next_due].into_iter().flatten().min().unwrap_or(now);
         let pause = stationmaster::time::since(due, now);
         std::thread::sleep(pause.clamp(Duration::from_millis(1), Duration::from_millis(20)));

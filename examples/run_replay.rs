@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 use stationmaster::Result;
 use stationmaster::id::Namespace;
-use stationmaster::ops::{EarlyStop, Stopped};
+use stationmaster::ops::{StopBeforeStart, Stopped};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -152,9 +152,9 @@ impl<W: Write> Replay<W> {
             }
         }
         let stopped = self.store.write(|tx| {
-            tx.record_runs(&puts, EarlyStop::Keep)?;
+            tx.record_runs(&puts, StopBeforeStart::Store)?;
             tx.delete_runs(&gone)?;
-            tx.stop_runs(&stops, EarlyStop::Keep)
+            tx.stop_runs(&stops, StopBeforeStart::Store)
         })?;
         self.unknown += stopped.iter().filter(|stopped| **stopped == Stopped::Unknown).count();
         Ok(())

@@ -19,7 +19,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions};
-use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, run_blocking};
+use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, drive};
 use stationmaster::store::{MemoryStore, Store, StoreExt, Tx};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, time};
 
@@ -148,8 +148,8 @@ fn write<T>(store: &dyn Store, mut body: impl FnMut(&mut Tx<'_>) -> Result<T>) -
 }
 
 /// A service's loop: after an error the next tick tries again.
-fn drive<S: Service>(service: &mut S, handle: &LoopHandle, most: Duration, mut take: impl FnMut(S::Report)) {
-    run_blocking(service, &SystemClock, handle, most, |report| {
+fn tend<S: Service>(service: &mut S, handle: &LoopHandle, most: Duration, mut take: impl FnMut(S::Report)) {
+    drive(service, &SystemClock, handle, most, |report| {
         told("tick", report.map(&mut take));
         ControlFlow::Continue(())
     });

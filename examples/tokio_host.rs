@@ -16,10 +16,10 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Admission, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, LoopHandle, Poker, PokerOptions, Reaper, WakingStore};
 use stationmaster::store::MemoryStore;
-use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
+use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, drive};
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -82,9 +82,9 @@ async fn again<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) ->
 }
 
 /// An HTTP request, in a program that makes some.
-async fn look(_: OwnedPokeRequest) -> Poked {
+async fn look(_: OwnedPokeRequest) -> PokeOutcome {
     sleep(Duration::from_millis(20)).await;
-    Poked::Landed(None)
+    PokeOutcome::Landed(None)
 }
 
 /// How many of these tasks succeeded, wait as sensors, wait for slots.
@@ -130,9 +130,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         ControlFlow::Continue(())
     };
-    let admit = run(&mut admitter, &SystemClock, &stop, HOUR, admitted);
-    let reap = run(&mut reaper, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
-    let poke = run(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
+    let admit = drive(&mut admitter, &SystemClock, &stop, HOUR, admitted);
+    let reap = drive(&mut reaper, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
+    let poke = drive(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     // Whatever ends first drops the others where they are.
     let all_done = tokio::select! {
         ended = async { tokio::try_join!(admit, reap, poke) } => ended.map(|_| false)?,

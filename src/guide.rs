@@ -72,7 +72,7 @@
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::admission::limits::{self, LimitSpec};
 //!
-//! let tenant = limits::free("acme")?;
+//! let tenant = limits::custom("acme")?;
 //! store.write(|tx| tx.put_limits(&[LimitSpec::new(tenant.clone(), 10)?]))?;
 //! let tasks: Vec<NewTask> = (0..99).map(|n| task(&format!("t{n}")).limit(tenant.clone())).collect();
 //! store.write(|tx| tx.enqueue(now, &tasks))?;
@@ -123,7 +123,7 @@
 //! ```
 //!
 //! For all that wait, with numbers, after each tick:
-//! [`ops::Admission::deferrals`](crate::ops::Admission::deferrals).
+//! [`ops::Admission::refusals`](crate::ops::Admission::refusals).
 //!
 //! # Retry with Airflow's times
 //!
@@ -240,12 +240,12 @@
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
-//! use stationmaster::ops::EarlyStop;
+//! use stationmaster::ops::StopBeforeStart;
 //!
 //! let hour = std::time::Duration::from_secs(3600);
 //! let night = RunRecord::open(RunKey::new("prod", "nightly-17")?, now + 2 * hour).closed(now + 5 * hour, RunStatus::Completed);
 //! let open = RunRecord::open(RunKey::new("prod", "stream-4")?, now); // still at work
-//! store.write(|tx| tx.record_runs(&[night.clone(), open.clone()], EarlyStop::Refuse))?;
+//! store.write(|tx| tx.record_runs(&[night.clone(), open.clone()], StopBeforeStart::Reject))?;
 //!
 //! let (from, to) = (now + 3 * hour, now + 3 * hour + hour / 60);
 //! let active = store.read(|tx| tx.active_runs(&ActiveQuery::new(from, to).namespace("prod".try_into()?)))?;
@@ -307,7 +307,7 @@
 //!
 //! # From threads
 //!
-//! A service is a step; [`service::run_blocking`](crate::service::run_blocking) repeats it on a thread of yours, as it is due, until its handle is stopped.
+//! A service is a step; [`service::drive`](crate::service::drive) repeats it on a thread of yours, as it is due, until its handle is stopped.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -320,12 +320,12 @@
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use std::ops::ControlFlow;
 //! use stationmaster::clock::SystemClock;
-//! use stationmaster::service::{LoopHandle, run_blocking};
+//! use stationmaster::service::{LoopHandle, drive};
 //!
 //! let handle = LoopHandle::new(); // with a `WakingStore`, it is woken when there is work
 //! let stopper = handle.clone();
 //! let thread = std::thread::spawn(move || {
-//!     run_blocking(&mut admitter, &SystemClock, &handle, std::time::Duration::from_secs(5), |admission| {
+//!     drive(&mut admitter, &SystemClock, &handle, std::time::Duration::from_secs(5), |admission| {
 //!         # let _ = &admission;
 //!         // hand what was granted to your workers
 //!         ControlFlow::Continue(())
@@ -368,7 +368,7 @@
 //!
 //! # Test with a virtual clock
 //!
-//! Everything takes `now`; nothing but [`service::run_blocking`](crate::service::run_blocking) and the deadlines of pokes looks at a clock. A whole day of a
+//! Everything takes `now`; nothing but [`service::drive`](crate::service::drive) and the deadlines of pokes looks at a clock. A whole day of a
 //! host by such a clock: `examples/simulate_a_day`.
 //!
 //! ```

@@ -34,7 +34,7 @@
 //!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //!     let admission = admitter.tick(now)?;
 //!     assert_eq!(admission.granted.len(), 1);
-//!     assert_eq!(admission.deferrals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
+//!     assert_eq!(admission.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
 //!
 //!     let lease = admission.granted[0].lease_ref();
 //!     store.write(|tx| tx.start(now, &[lease]))?;
@@ -123,7 +123,7 @@ pub use error::{Error, Result};
 #[doc(no_inline)]
 pub use id::TaskKey;
 #[doc(no_inline)]
-pub use lease::{LeaseRef, TaskNo};
+pub use lease::{LeaseRef, TaskId};
 #[doc(no_inline)]
 pub use task::{NewTask, TaskRecord, TaskState};
 

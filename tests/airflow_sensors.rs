@@ -13,7 +13,9 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
 use stationmaster::ops::{Mark, Marked, Registered};
-use stationmaster::sensor::{EndReason, Ineligible, NewSensor, OnMissed, Poked, Settings, SmartSensorConfig};
+use stationmaster::sensor::{
+    EndReason, Ineligible, NewSensor, OnMissed, PokeOutcome, Settings, SmartSensorConfig,
+};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::contract::SensorState;
 use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
@@ -102,7 +104,7 @@ impl Seen {
 fn poker(
     store: &Arc<dyn Store>,
     seen: &Seen,
-    answer: impl Fn(&str) -> Poked + Send + Sync + 'static,
+    answer: impl Fn(&str) -> PokeOutcome + Send + Sync + 'static,
 ) -> Poker {
     let seen = seen.clone();
     let poke = move |request: &PokeRequest<'_>| {
@@ -118,8 +120,8 @@ fn poker(
     .kind("kind".try_into().unwrap(), poke)
 }
 
-fn not_yet(_: &str) -> Poked {
-    Poked::NotYet
+fn not_yet(_: &str) -> PokeOutcome {
+    PokeOutcome::NotYet
 }
 
 #[test]
@@ -155,7 +157,9 @@ fn s_3_of_two_equal_and_a_different_one_the_equal_ones_land_together() {
             sense(&store, 0, name, context, waits(10, 600));
         }
         let seen = Seen::default();
-        let landed = |context: &str| if context.contains('1') { Poked::Landed(None) } else { Poked::NotYet };
+        let landed = |context: &str| {
+            if context.contains('1') { PokeOutcome::Landed(None) } else { PokeOutcome::NotYet }
+        };
         let report = poker(&store, &seen, landed).tick(at(0)).unwrap();
         assert_eq!((report.poked, report.saved, report.landed, report.groups), (2, 1, 2, 1));
         assert_eq!(
@@ -214,7 +218,7 @@ fn s_7_the_length_of_a_cycle_is_reported() {
         sense(&store, 0, "t", "{}", waits(1, 10));
         let slow = |_: &str| {
             std::thread::sleep(Duration::from_millis(20));
-            Poked::NotYet
+            PokeOutcome::NotYet
         };
         let report = poker(&store, &Seen::default(), slow).tick(at(0)).unwrap();
         assert!(report.duration >= Duration::from_millis(20));
@@ -232,7 +236,7 @@ fn no_s1_no_s10_equal_sensors_of_other_processes_share_whatever_the_order_of_the
     on_every_store(|store| {
         sense(&store, 0, "a", r#"{"table": "sales", "ds": 1.0}"#, waits(10, 60));
         sense(&store, 0, "b", r#"{"ds":1,"table":"sales"}"#, waits(10, 60));
-        let report = poker(&store, &Seen::default(), |_| Poked::Landed(None)).tick(at(0)).unwrap();
+        let report = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None)).tick(at(0)).unwrap();
         assert_eq!((report.poked, report.landed), (1, 2));
     });
 }
@@ -241,7 +245,7 @@ fn no_s1_no_s10_equal_sensors_of_other_processes_share_whatever_the_order_of_the
 fn no_s2_who_registers_after_a_landing_waits_for_no_interval() {
     on_every_store(|store| {
         sense(&store, 0, "first", "{}", waits(3_600, 100_000));
-        let mut poker = poker(&store, &Seen::default(), |_| Poked::Landed(None));
+        let mut poker = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None));
         assert_eq!(poker.tick(at(0)).unwrap().landed, 1);
         sense(&store, 1, "second", "{}", waits(3_600, 100_000));
         assert_eq!(poker.tick(at(1)).unwrap().landed, 1);
@@ -317,8 +321,8 @@ fn no_s6_mapped_tasks_get_the_value_and_soft_fail_skips() {
         }
         sense(&store, 0, "soft", r#"{"n":2}"#, waits(10, 60).on_missed(OnMissed::Skip));
         let landed = |context: &str| match context.contains('1') {
-            true => Poked::Landed(Some("part-7".into())),
-            false => Poked::Failed("never".into()),
+            true => PokeOutcome::Landed(Some("part-7".into())),
+            false => PokeOutcome::Failed("never".into()),
         };
         poker(&store, &Seen::default(), landed).tick(at(0)).unwrap();
         for key in &mapped {
@@ -336,8 +340,8 @@ fn no_s7_two_kinds_with_equal_contexts_share_nothing() {
         sense(&store, 0, "a", "{}", waits(10, 60));
         let other = running(&store, 0, &key("b"), "other", "{}", waits(10, 60));
         store.write(|tx| tx.register(at(0), std::slice::from_ref(&other))).unwrap();
-        let mut poker = poker(&store, &Seen::default(), |_| Poked::Landed(None))
-            .kind("other".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::NotYet);
+        let mut poker = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None))
+            .kind("other".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::NotYet);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.landed), (2, 1));
         assert_eq!(["a", "b"].map(|name| state(&store, name)), [TaskState::Success, TaskState::Sensing]);
@@ -358,7 +362,7 @@ fn no_s8_other_numbers_of_codes_and_shards_strand_nothing() {
             let options = PokerOptions::default().shard_codes(numbers.0).shards(numbers.1);
             let mut poker = Poker::new(store.clone(), "poker".try_into().unwrap(), options)
                 .unwrap()
-                .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::NotYet);
+                .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::NotYet);
             assert_eq!(poker.tick(at(now)).unwrap().sensors, 40, "{codes} codes, {shards} shards");
             poker.leave().unwrap();
         }
@@ -377,7 +381,7 @@ fn no_s9_a_worker_that_dies_has_an_heir() {
             PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
         )
         .unwrap()
-        .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| Poked::Landed(None));
+        .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::Landed(None));
         let landed = (1..60).find(|now| heir.tick(at(*now)).unwrap().landed == 1);
         // The lease, and then one interval.
         assert!(landed.is_some_and(|now| (30..=40).contains(&now)), "{landed:?}");
@@ -393,7 +397,7 @@ fn no_s11_a_mark_is_known_at_once_and_a_late_answer_changes_nothing() {
             let skipped = Mark::new(key("t"), TaskState::Skipped, "by hand");
             let marked = inner.write(|tx| tx.mark(at(0), std::slice::from_ref(&skipped))).unwrap();
             assert_eq!(marked, [Marked::Ended(TaskState::Sensing)]);
-            Poked::Landed(Some("too late".into()))
+            PokeOutcome::Landed(Some("too late".into()))
         };
         let seen = Seen::default();
         let mut poker = poker(&store, &seen, marks_meanwhile);
@@ -418,7 +422,7 @@ fn no_s12_a_hot_target_costs_one_poke() {
         for n in 0..100 {
             sense(&store, 0, &format!("t{n}"), "{}", waits(10, 10_000));
         }
-        let report = poker(&store, &Seen::default(), |_| Poked::Landed(None)).tick(at(0)).unwrap();
+        let report = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None)).tick(at(0)).unwrap();
         assert_eq!((report.poked, report.saved, report.landed), (1, 99, 100));
     });
 }
@@ -433,7 +437,7 @@ fn no_s13_a_landing_that_could_not_be_written_is_written_by_the_next_cycle() {
         let mut poker = poker(&store, &Seen::default(), move |_| {
             let fails = if first.swap(false, Ordering::SeqCst) { u32::MAX } else { 0 };
             breaks.refuse(TxMode::Write, fails);
-            Poked::Landed(Some("7".into()))
+            PokeOutcome::Landed(Some("7".into()))
         });
         assert!(poker.tick(at(0)).is_err());
         assert_eq!(state(&store, "t"), TaskState::Sensing);

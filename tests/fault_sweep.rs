@@ -11,7 +11,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Error, Result, StoreErrorKind};
 use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, Poked, SensorEvent, Settings, SmartSensorConfig};
+use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings, SmartSensorConfig};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
@@ -301,8 +301,8 @@ fn a_poker() {
         sensing,
         |store| {
             let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains('1') {
-                true => Poked::Landed(Some("here".into())),
-                false => Poked::Failed("never".into()),
+                true => PokeOutcome::Landed(Some("here".into())),
+                false => PokeOutcome::Failed("never".into()),
             };
             let poker = Poker::new(store, "p".try_into().unwrap(), options.clone()).unwrap();
             poker.kind("file".try_into().unwrap(), poke)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
-use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, FileLog, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -41,8 +41,8 @@ fn sense(store: &Arc<dyn Store>, count: u32) {
 
 fn poker(store: &Arc<dyn Store>, log: &FileLog) -> Poker {
     let poke = |request: &PokeRequest<'_>| match request.now >= at(10) {
-        true => Poked::Landed(Some("two\nlines".into())),
-        false => Poked::NotYet,
+        true => PokeOutcome::Landed(Some("two\nlines".into())),
+        false => PokeOutcome::NotYet,
     };
     Poker::new(
         store.clone(),

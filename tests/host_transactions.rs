@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::ops::{AdmitOrder, Fenced, Finish};
+use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate};
@@ -84,8 +84,8 @@ fn every_operation_commits_with_the_hosts_rows_or_vanishes_with_them() {
     assert_eq!(orders, life().len() as i64);
 }
 
-fn order(tick: &str) -> AdmitOrder {
-    AdmitOrder::new("w".try_into().unwrap(), tick.try_into().unwrap(), 9, Duration::from_secs(30))
+fn order(tick: &str) -> AdmitRequest {
+    AdmitRequest::new("w".try_into().unwrap(), tick.try_into().unwrap(), 9, Duration::from_secs(30))
 }
 
 #[test]

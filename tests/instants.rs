@@ -10,7 +10,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
-use stationmaster::ops::{AdmitOrder, Finish, Mark};
+use stationmaster::ops::{AdmitRequest, Finish, Mark};
 use stationmaster::run::RunKey;
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::store::contract::Ending;
@@ -42,7 +42,7 @@ fn task(tx: &mut ReadTx<'_>) -> Result<TaskRecord> {
 }
 
 fn admit_it(tx: &mut Tx<'_>, now: i64, name: &str) -> Result<()> {
-    let order = AdmitOrder::new("h".try_into()?, name.try_into()?, 9, secs(30));
+    let order = AdmitRequest::new("h".try_into()?, name.try_into()?, 9, secs(30));
     tx.admit(at(now), &order).map(drop)
 }
 

@@ -10,21 +10,21 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{Finish, Mark, Outcome};
 use stationmaster::run::{RunKey, RunRecord, RunStatus};
-use stationmaster::sensor::{Poked, Settings};
+use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::{Condition, FileExists, RunEnded, TaskEnded, TimeReached, builtin};
 use stationmaster::store::{Store, StoreExt};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskNo, TaskState, time};
+use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey, TaskState, time};
 
 use crate::poked::{at, memory, secs, unreachable};
 
 /// What the first poke of a sensor of this kind answers, in a tick of this instant.
-fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTime<Utc>) -> Poked {
+fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTime<Utc>) -> PokeOutcome {
     poked::answer(store, kind, context, now, |poker| builtin(poker, store.clone()).unwrap())
 }
 
-fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: DateTime<Utc>) -> Poked {
+fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: DateTime<Utc>) -> PokeOutcome {
     answer(store, C::KIND, condition.context().unwrap(), now)
 }
 
@@ -32,8 +32,8 @@ fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: DateTime<Utc>
 fn an_instant_is_reached_to_the_microsecond() {
     let store = memory();
     let wanted = TimeReached::new(from_micros(5_000_001));
-    assert_eq!(asked(&store, &wanted, at(5)), Poked::NotYet);
-    assert_eq!(asked(&store, &wanted, from_micros(5_000_001)), Poked::Landed(None));
+    assert_eq!(asked(&store, &wanted, at(5)), PokeOutcome::NotYet);
+    assert_eq!(asked(&store, &wanted, from_micros(5_000_001)), PokeOutcome::Landed(None));
 }
 
 #[test]
@@ -42,20 +42,20 @@ fn a_file_is_found_by_path_when_it_is_old_enough() {
     let now = Utc::now();
     // Characters that mean something in a pattern mean nothing in a path.
     let path = dir.path().join("in [1]*.csv");
-    assert_eq!(asked(&store, &FileExists::at(&path), now), Poked::NotYet);
+    assert_eq!(asked(&store, &FileExists::at(&path), now), PokeOutcome::NotYet);
     fs::write(&path, "12345").unwrap();
-    let landed = Poked::Landed(Some(format!("{{\"path\":\"{}\",\"bytes\":5}}", path.display())));
+    let landed = PokeOutcome::Landed(Some(format!("{{\"path\":\"{}\",\"bytes\":5}}", path.display())));
     assert_eq!(asked(&store, &FileExists::at(&path), now), landed);
 
     let written = DateTime::from(fs::metadata(&path).unwrap().modified().unwrap());
     let settled = FileExists::at(&path).min_age(secs(60));
-    assert_eq!(asked(&store, &settled, time::add(written, secs(59))), Poked::NotYet);
+    assert_eq!(asked(&store, &settled, time::add(written, secs(59))), PokeOutcome::NotYet);
     assert_eq!(asked(&store, &settled, time::add(written, secs(61))), landed);
 
     // Below a file there is nothing, and nothing can come: that is for a person to see.
     let below = asked(&store, &FileExists::at(path.join("below")), now);
     assert!(unreachable(&below, "below"), "{below:?}");
-    assert!(matches!(asked(&store, &FileExists::at(dir.path()), now), Poked::Landed(_)), "a directory");
+    assert!(matches!(asked(&store, &FileExists::at(dir.path()), now), PokeOutcome::Landed(_)), "a directory");
 }
 
 #[test]
@@ -68,16 +68,15 @@ fn a_file_is_found_by_pattern_the_first_that_is_old_enough() {
     for other in ["day/part-x.csv", "part-1.csv", "day/.part-1.csv"] {
         fs::write(dir.path().join(other), "").unwrap();
     }
-    assert_eq!(asked(&store, &glob, now), Poked::NotYet);
+    assert_eq!(asked(&store, &glob, now), PokeOutcome::NotYet);
     let hidden = FileExists::matching(format!("{place}/day/*1.csv"));
-    assert_eq!(asked(&store, &hidden, now), Poked::NotYet, "a file of a writer at work");
+    assert_eq!(asked(&store, &hidden, now), PokeOutcome::NotYet, "a file of a writer at work");
     for name in ["day/part-1.csv", "day/part-2.csv"] {
         fs::write(dir.path().join(name), "ab").unwrap();
     }
     let young = fs::File::options().write(true).open(dir.path().join("day/part-1.csv")).unwrap();
     young.set_modified(std::time::SystemTime::now() + secs(3600)).unwrap();
-    let landed =
-        |answer: &Poked, name: &str| matches!(answer, Poked::Landed(Some(value)) if value.contains(name));
+    let landed = |answer: &PokeOutcome, name: &str| matches!(answer, PokeOutcome::Landed(Some(value)) if value.contains(name));
     assert!(landed(&asked(&store, &glob, now), "part-1.csv"));
     let old = asked(&store, &glob.clone().min_age(secs(60)), time::add(now, secs(120)));
     assert!(landed(&old, "part-2.csv"), "{old:?}");
@@ -87,7 +86,7 @@ fn a_file_is_found_by_pattern_the_first_that_is_old_enough() {
     {
         std::os::unix::fs::symlink("nowhere", dir.path().join("day/broken.csv")).unwrap();
         let broken = asked(&store, &FileExists::matching(format!("{place}/day/broken.*")), now);
-        assert_eq!(broken, Poked::NotYet);
+        assert_eq!(broken, PokeOutcome::NotYet);
     }
 }
 
@@ -96,19 +95,19 @@ fn another_task_is_waited_for_in_the_states_that_were_asked_for() {
     let store = memory();
     let key = TaskKey::new("ns", "w", "r", "upstream").unwrap();
     let wanted = TaskEnded::new(key.clone());
-    assert_eq!(asked(&store, &wanted, at(0)), Poked::NotYet, "it is not there");
+    assert_eq!(asked(&store, &wanted, at(0)), PokeOutcome::NotYet, "it is not there");
     store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key.clone())])).unwrap();
     let admitted = wanted.clone().lands_on([TaskState::Queued]);
-    assert_eq!(asked(&store, &admitted, at(0)), Poked::Landed(None));
+    assert_eq!(asked(&store, &admitted, at(0)), PokeOutcome::Landed(None));
     let end =
         |to: TaskState| store.write(|tx| tx.mark(at(1), &[Mark::new(key.clone(), to, "why not")])).unwrap();
     end(TaskState::Failed);
-    let failed = Poked::Failed("task ns/w/r/upstream is failed: why not".into());
+    let failed = PokeOutcome::Failed("task ns/w/r/upstream is failed: why not".into());
     assert_eq!(asked(&store, &wanted, at(1)), failed);
     let patient = wanted.clone().fails_on([]);
-    assert_eq!(asked(&store, &patient, at(1)), Poked::NotYet);
+    assert_eq!(asked(&store, &patient, at(1)), PokeOutcome::NotYet);
     store.write(|tx| tx.clear(at(2), std::slice::from_ref(&key))).unwrap();
-    assert_eq!(asked(&store, &wanted, at(2)), Poked::NotYet);
+    assert_eq!(asked(&store, &wanted, at(2)), PokeOutcome::NotYet);
     let task = store.read(|tx| tx.tasks(std::slice::from_ref(&key))).unwrap().remove(0).unwrap();
     let done = Finish::new(task.lease_ref(), Outcome::Success { value: Some("7 rows".into()) });
     store
@@ -117,7 +116,7 @@ fn another_task_is_waited_for_in_the_states_that_were_asked_for() {
             tx.finish(at(3), std::slice::from_ref(&done))
         })
         .unwrap();
-    let landed = Poked::Landed(Some("7 rows".into()));
+    let landed = PokeOutcome::Landed(Some("7 rows".into()));
     assert_eq!(asked(&store, &wanted, at(3)), landed);
     assert_eq!(asked(&store, &patient, at(3)), landed);
 }
@@ -128,17 +127,17 @@ fn a_run_is_waited_for_by_its_status() {
     let key = RunKey::new("ns", "run").unwrap();
     let wanted = RunEnded::new(key.clone());
     let put = |run: RunRecord| store.write(|tx| Ok(raw(tx).put_runs(std::slice::from_ref(&run))?)).unwrap();
-    assert_eq!(asked(&store, &wanted, at(0)), Poked::NotYet, "it is not there");
+    assert_eq!(asked(&store, &wanted, at(0)), PokeOutcome::NotYet, "it is not there");
     let open = RunRecord::open(key.clone(), at(0));
     put(open.clone().status(RunStatus::Completed));
-    assert_eq!(asked(&store, &wanted, at(0)), Poked::NotYet, "it did not stop");
+    assert_eq!(asked(&store, &wanted, at(0)), PokeOutcome::NotYet, "it did not stop");
     put(open.clone().closed(at(1), RunStatus::Completed));
-    assert_eq!(asked(&store, &wanted, at(1)), Poked::Landed(Some("completed".into())));
+    assert_eq!(asked(&store, &wanted, at(1)), PokeOutcome::Landed(Some("completed".into())));
     put(open.closed(at(1), RunStatus::Killed));
-    assert_eq!(asked(&store, &wanted, at(1)), Poked::Failed("run run of ns is killed".into()));
+    assert_eq!(asked(&store, &wanted, at(1)), PokeOutcome::Failed("run run of ns is killed".into()));
     let any = wanted.clone().lands_on([RunStatus::Killed]);
-    assert_eq!(asked(&store, &any, at(1)), Poked::Landed(Some("killed".into())));
-    assert_eq!(asked(&store, &wanted.fails_on([RunStatus::Failed]), at(1)), Poked::NotYet);
+    assert_eq!(asked(&store, &any, at(1)), PokeOutcome::Landed(Some("killed".into())));
+    assert_eq!(asked(&store, &wanted.fails_on([RunStatus::Failed]), at(1)), PokeOutcome::NotYet);
 }
 
 #[test]
@@ -167,7 +166,7 @@ fn contexts_that_make_no_sense_fail_and_say_what_to_correct() {
         ),
     ] {
         let context = PokeContext::from_json(context).unwrap();
-        let Poked::Failed(why) = answer(&store, kind, context.clone(), at(0)) else {
+        let PokeOutcome::Failed(why) = answer(&store, kind, context.clone(), at(0)) else {
             panic!("{kind} took {context}");
         };
         assert!(
@@ -183,7 +182,7 @@ fn equal_conditions_share_a_context_and_are_read_back() {
     fn survives<C: Condition + PartialEq + std::fmt::Debug>(condition: &C) {
         assert_eq!(C::read(&condition.context().unwrap()).as_ref(), Ok(condition));
         let settings = Settings::new(secs(1), secs(1)).unwrap();
-        let sensor = condition.sensor(LeaseRef::new(TaskNo(1), 1), settings).unwrap();
+        let sensor = condition.sensor(LeaseRef::new(TaskId(1), 1), settings).unwrap();
         assert_eq!((sensor.kind.as_str(), sensor.context), (C::KIND, condition.context().unwrap()));
     }
     let key = TaskKey::new("a", "b", "c", "d").unwrap();

@@ -12,11 +12,11 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{
-    AdmitOrder, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice,
+    AdmitRequest, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice,
 };
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunStatus};
-use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Poked, SensorRecord, Settings};
+use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Poke, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
     Service,
@@ -223,7 +223,7 @@ fn what_is_given_back_is_ready_at_once_and_does_not_count() {
 fn a_tick_may_be_asked_for_again_and_grants_nothing_twice() {
     on_every_store(|store| {
         put(&store, 0, &[NewTask::new(key("a")), NewTask::new(key("b"))]);
-        let order = AdmitOrder::new("h".try_into().unwrap(), "tick-1".try_into().unwrap(), 1, secs(10));
+        let order = AdmitRequest::new("h".try_into().unwrap(), "tick-1".try_into().unwrap(), 1, secs(10));
         let first = store.write(|tx| tx.admit(at(0), &order)).unwrap().granted;
         assert_eq!(first.len(), 1);
         let again = store.write(|tx| tx.admit(at(1), &order)).unwrap().granted;
@@ -237,7 +237,7 @@ fn a_tick_may_be_asked_for_again_and_grants_nothing_twice() {
 #[test]
 fn pools_and_limits_bound_what_runs_and_say_why() {
     on_every_store(|store| {
-        let tenant = limits::free("acme").unwrap();
+        let tenant = limits::custom("acme").unwrap();
         store
             .write(|tx| {
                 tx.put_pools(&[PoolSpec::new("db", Slots::Limited(5))?])?;
@@ -259,7 +259,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         put(&store, 0, &tasks);
         let leases = run(&store, 0);
         let running: Vec<_> = store
-            .read(|tx| tx.tasks_by_no(&leases.iter().map(|lease| lease.no).collect::<Vec<_>>()))
+            .read(|tx| tx.tasks_by_id(&leases.iter().map(|lease| lease.no).collect::<Vec<_>>()))
             .unwrap()
             .into_iter()
             .map(|task| task.unwrap().key.task.to_string())
@@ -279,10 +279,10 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         let admission = admitter.tick(at(1)).unwrap();
         assert!(admission.granted.is_empty());
         assert_eq!(admission.next_due, Some(at(60)));
-        let waiting: u64 = admission.deferrals.iter().map(|deferral| deferral.tasks).sum();
+        let waiting: u64 = admission.refusals.iter().map(|refusal| refusal.tasks).sum();
         assert_eq!(waiting, 4, "two, six, nowhere, acme-2");
         assert!(
-            admission.deferrals.iter().any(|deferral| matches!(deferral.reason, Reason::LimitReached { .. }))
+            admission.refusals.iter().any(|refusal| matches!(refusal.reason, Reason::LimitReached { .. }))
         );
 
         // A busy pool may shrink; it then admits nothing until enough came back.
@@ -335,14 +335,14 @@ fn register_all(
 
 /// Gives the outcome that the test asks for, and counts.
 #[derive(Clone)]
-struct Oracle(Arc<(AtomicUsize, Mutex<Poked>)>);
+struct Oracle(Arc<(AtomicUsize, Mutex<PokeOutcome>)>);
 
 impl Oracle {
-    fn new(answer: Poked) -> Self {
+    fn new(answer: PokeOutcome) -> Self {
         Self(Arc::new((AtomicUsize::new(0), Mutex::new(answer))))
     }
 
-    fn say(&self, answer: Poked) {
+    fn say(&self, answer: PokeOutcome) {
         *self.0.1.lock() = answer;
     }
 
@@ -352,7 +352,7 @@ impl Oracle {
 }
 
 impl Poke for Oracle {
-    fn poke(&self, _: &PokeRequest<'_>) -> Poked {
+    fn poke(&self, _: &PokeRequest<'_>) -> PokeOutcome {
         self.0.0.fetch_add(1, Ordering::SeqCst);
         self.0.1.lock().clone()
     }
@@ -373,7 +373,7 @@ fn sensors_give_their_slots_back_and_share_a_poke() {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         sense(&store, 0, &names, "/in.csv", waits(10, 100));
         assert_eq!(used(&store, "default_pool"), 0);
-        let oracle = Oracle::new(Poked::NotYet);
+        let oracle = Oracle::new(PokeOutcome::NotYet);
         let mut poker = poker(&store, "p", &oracle);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.loaded, report.groups, report.poked, report.saved), (40, 1, 1, 39));
@@ -383,7 +383,7 @@ fn sensors_give_their_slots_back_and_share_a_poke() {
             poker.tick(at(now)).unwrap();
         }
         assert_eq!(oracle.asked(), 3, "once at registration, then once in ten seconds");
-        oracle.say(Poked::Landed(Some("2 MB".into())));
+        oracle.say(PokeOutcome::Landed(Some("2 MB".into())));
         let landed: usize = (21..=30).map(|now| poker.tick(at(now)).unwrap().landed).sum();
         assert_eq!(landed, 40);
         for name in names {
@@ -403,7 +403,7 @@ fn sensors_give_their_slots_back_and_share_a_poke() {
 #[test]
 fn sensors_that_join_one_by_one_do_not_poke_their_target_each_time() {
     on_every_store(|store| {
-        let oracle = Oracle::new(Poked::NotYet);
+        let oracle = Oracle::new(PokeOutcome::NotYet);
         let mut poker = poker(&store, "p", &oracle);
         for n in 0..5 {
             sense(&store, 0, &[&format!("s{n}")], "/in", waits(60, 1000));
@@ -424,7 +424,7 @@ fn a_sensor_times_out_even_when_its_poke_cannot_look() {
     on_every_store(|store| {
         sense(&store, 0, &["fails"], "/a", waits(10, 25));
         sense(&store, 0, &["skips"], "/b", waits(10, 25).on_missed(OnMissed::Skip));
-        let oracle = Oracle::new(Poked::Unreachable("no route".into()));
+        let oracle = Oracle::new(PokeOutcome::Unreachable("no route".into()));
         let mut poker = poker(&store, "p", &oracle);
         let mut timed_out = Vec::new();
         for now in 0..30 {
@@ -444,7 +444,7 @@ fn a_sensor_times_out_even_when_its_poke_cannot_look() {
 fn a_panicking_poke_is_contained() {
     on_every_store(|store| {
         sense(&store, 0, &["t"], "/a", waits(10, 25));
-        let poke = |_: &PokeRequest<'_>| -> Poked { std::panic::panic_any("out of cheese") };
+        let poke = |_: &PokeRequest<'_>| -> PokeOutcome { std::panic::panic_any("out of cheese") };
         let mut poker = Poker::new(
             store.clone(),
             "p".try_into().unwrap(),
@@ -463,7 +463,7 @@ fn a_poke_that_says_never_is_retried_by_the_tasks_policy() {
         let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
         put(&store, 0, &[NewTask::new(key("t")).retry(retry)]);
         register_all(&store, 0, &run(&store, 0), "/a", waits(10, 100));
-        let oracle = Oracle::new(Poked::Failed("bad credentials".into()));
+        let oracle = Oracle::new(PokeOutcome::Failed("bad credentials".into()));
         let mut poker = poker(&store, "p", &oracle);
         assert_eq!(poker.tick(at(1)).unwrap().failed, 1);
         assert_eq!((task(&store, "t").state, task(&store, "t").due), (TaskState::UpForRetry, Some(at(6))));
@@ -482,7 +482,7 @@ fn a_poke_that_says_never_is_retried_by_the_tasks_policy() {
 fn a_landed_sensor_may_resume_its_task_with_the_value() {
     on_every_store(|store| {
         sense(&store, 0, &["t"], "/a", waits(10, 100).on_landed(OnLanded::Resume));
-        let oracle = Oracle::new(Poked::Landed(Some("part-7".into())));
+        let oracle = Oracle::new(PokeOutcome::Landed(Some("part-7".into())));
         assert_eq!(poker(&store, "p", &oracle).tick(at(1)).unwrap().landed, 1);
         let resumed = task(&store, "t");
         assert_eq!((resumed.state, resumed.value.as_deref()), (TaskState::Scheduled, Some("part-7")));
@@ -502,7 +502,7 @@ fn a_pool_may_let_sensing_tasks_keep_their_slots() {
         register_all(&store, 0, &run(&store, 0), "/a", waits(10, 100));
         assert_eq!(used(&store, "licence"), 1);
         audited(&store);
-        let oracle = Oracle::new(Poked::Landed(None));
+        let oracle = Oracle::new(PokeOutcome::Landed(None));
         poker(&store, "p", &oracle).tick(at(1)).unwrap();
         assert_eq!(used(&store, "licence"), 0);
         audited(&store);
@@ -535,7 +535,7 @@ fn a_marked_task_leaves_wherever_it_is() {
         put(&store, 0, &[NewTask::new(key("running"))]);
         let lease = run(&store, 0)[0];
         put(&store, 0, &[NewTask::new(key("waiting")).not_before(at(99))]);
-        let oracle = Oracle::new(Poked::NotYet);
+        let oracle = Oracle::new(PokeOutcome::NotYet);
         let mut poker = poker(&store, "p", &oracle);
         assert_eq!(poker.tick(at(0)).unwrap().sensors, 1);
 
@@ -569,7 +569,7 @@ fn workers_share_the_shards_and_take_over_from_the_dead() {
         for name in &names {
             sense(&store, 0, &[name], &format!("/{name}"), waits(10, 1000));
         }
-        let oracle = Oracle::new(Poked::NotYet);
+        let oracle = Oracle::new(PokeOutcome::NotYet);
         let mut first = poker(&store, "a", &oracle);
         let mut second = poker(&store, "b", &oracle);
         assert_eq!(first.tick(at(0)).unwrap().sensors, 60);
@@ -606,7 +606,7 @@ fn workers_share_the_shards_and_take_over_from_the_dead() {
 struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl PokeLog for Lines {
-    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked) {
+    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &PokeOutcome) {
         self.0.lock().push(format!("{} {} {} {answer:?}", now.timestamp(), sensor.task.task, sensor.attempt));
     }
 }
@@ -616,7 +616,7 @@ fn every_sensor_of_a_group_has_its_line_in_the_log() {
     on_every_store(|store| {
         sense(&store, 0, &["a", "b"], "/in", waits(10, 100));
         let lines = Lines::default();
-        let oracle = Oracle::new(Poked::NotYet);
+        let oracle = Oracle::new(PokeOutcome::NotYet);
         poker(&store, "p", &oracle).log(lines.clone()).tick(at(3)).unwrap();
         assert_eq!(*lines.0.lock(), ["3 a 1 NotYet", "3 b 1 NotYet"]);
         assert_eq!(oracle.asked(), 1);
@@ -646,7 +646,7 @@ fn recorded_attempts_are_in_the_index_of_runs() {
         assert_eq!(active(10, 11), [(id(2), RunStatus::Failed)]);
         register_all(&store, 25, &run(&store, 25), "/a", waits(10, 100));
         assert_eq!(active(26, 27), [(id(3), RunStatus::Running)], "an attempt goes on while its task senses");
-        poker(&store, "p", &Oracle::new(Poked::Landed(None))).tick(at(30)).unwrap();
+        poker(&store, "p", &Oracle::new(PokeOutcome::Landed(None))).tick(at(30)).unwrap();
         assert_eq!(active(26, 27), [(id(3), RunStatus::Completed)]);
         assert_eq!(active(0, 100).len(), 3);
     });
@@ -663,8 +663,9 @@ fn enqueueing_again_changes_nothing_and_bad_tasks_are_refused_whole() {
             NewTask::new(key("bad")).pool_slots(0),
             NewTask::new(key("bad")).pool_slots(u32::MAX),
             NewTask::new(key("bad")).payload("x".repeat(stationmaster::bounds::MAX_TEXT_BYTES + 1)),
-            (0..17)
-                .fold(NewTask::new(key("bad")), |task, n| task.limit(limits::free(&n.to_string()).unwrap())),
+            (0..17).fold(NewTask::new(key("bad")), |task, n| {
+                task.limit(limits::custom(&n.to_string()).unwrap())
+            }),
         ] {
             let refused = store.write(|tx| tx.enqueue(at(5), &[NewTask::new(key("good")), bad.clone()]));
             assert!(matches!(refused, Err(stationmaster::Error::Invalid(_))), "{refused:?}");

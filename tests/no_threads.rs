@@ -8,10 +8,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::sensor::{NewSensor, Poked, SensorEvent, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
-    Service, WakingStore, run_blocking,
+    Service, WakingStore, drive,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -52,7 +52,7 @@ fn stores(folder: &std::path::Path) -> Vec<Arc<dyn Store>> {
 
 fn poker(store: &Arc<dyn Store>) -> Poker {
     let options = PokerOptions::default().threads(3).wait_for_answers(Duration::from_secs(120));
-    let poke = |_: &PokeRequest<'_>| Poked::NotYet;
+    let poke = |_: &PokeRequest<'_>| PokeOutcome::NotYet;
     Poker::new(store.clone(), "p".try_into().unwrap(), options)
         .unwrap()
         .kind("kind".try_into().unwrap(), poke)
@@ -81,7 +81,7 @@ fn ends_when_stopped<S: Service + Send + 'static>(mut service: S) -> bool {
     let (ends, ended) = mpsc::channel();
     let own = handle.clone();
     std::thread::spawn(move || {
-        run_blocking(&mut service, &SystemClock, &own, HOUR, |report| {
+        drive(&mut service, &SystemClock, &own, HOUR, |report| {
             report.unwrap();
             ticks.send(()).unwrap();
             ControlFlow::Continue(())

@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
-use stationmaster::sensor::{Poked, Settings};
+use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
 use stationmaster::store::Store;
-use stationmaster::{LeaseRef, TaskNo};
+use stationmaster::{LeaseRef, TaskId};
 
 use crate::kinds::{CommandSucceeds, TcpAccepts, teach};
 use crate::poked::{at, memory, secs, unreachable};
 
 /// What the first poke of a sensor of this kind answers, in a tick of this instant.
-fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTime<Utc>) -> Poked {
+fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTime<Utc>) -> PokeOutcome {
     poked::answer(store, kind, context, now, |poker| teach(poker).unwrap())
 }
 
-fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: DateTime<Utc>) -> Poked {
+fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: DateTime<Utc>) -> PokeOutcome {
     answer(store, C::KIND, condition.context().unwrap(), now)
 }
 
@@ -42,9 +42,9 @@ fn a_port_is_open_closed_or_has_no_name() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let wanted = TcpAccepts::new(&address);
-    assert_eq!(asked(&store, &wanted, at(0)), Poked::Landed(Some(address.clone())));
+    assert_eq!(asked(&store, &wanted, at(0)), PokeOutcome::Landed(Some(address.clone())));
     drop(listener);
-    assert_eq!(asked(&store, &wanted, at(0)), Poked::NotYet);
+    assert_eq!(asked(&store, &wanted, at(0)), PokeOutcome::NotYet);
     let nowhere = asked(&store, &TcpAccepts::new("no-such-host.invalid:1"), at(0));
     assert!(unreachable(&nowhere, "cannot resolve no-such-host.invalid:1"), "{nowhere:?}");
     // Nobody can connect to a broadcast address: that says nothing about the port.
@@ -56,29 +56,29 @@ fn a_port_is_open_closed_or_has_no_name() {
 fn a_command_answers_by_its_exit_code() {
     let (store, dir) = (memory(), tempfile::tempdir().unwrap());
     let shell = |text: &str| CommandSucceeds::shell(text).dir(dir.path()).timeout(secs(60));
-    assert_eq!(asked(&store, &shell("test -e ready"), at(0)), Poked::NotYet);
+    assert_eq!(asked(&store, &shell("test -e ready"), at(0)), PokeOutcome::NotYet);
     fs::write(dir.path().join("ready"), "").unwrap();
-    assert_eq!(asked(&store, &shell("test -e ready"), at(0)), Poked::Landed(None));
+    assert_eq!(asked(&store, &shell("test -e ready"), at(0)), PokeOutcome::Landed(None));
     let argv = r#"{"argv": ["test", "$A b", "=", "$A b"], "timeout_s": 60}"#;
     assert_eq!(
         asked(&store, &read::<CommandSucceeds>(argv), at(0)),
-        Poked::Landed(None),
+        PokeOutcome::Landed(None),
         "no shell reads its arguments"
     );
     let env = shell("test \"$A\" = 'x y'").env("A", "x y");
-    assert_eq!(asked(&store, &env, at(0)), Poked::Landed(None));
-    assert_eq!(asked(&store, &shell("read -r line"), at(0)), Poked::NotYet, "it has no input");
+    assert_eq!(asked(&store, &env, at(0)), PokeOutcome::Landed(None));
+    assert_eq!(asked(&store, &shell("read -r line"), at(0)), PokeOutcome::NotYet, "it has no input");
     // Its environment is its own, also where the guard is started.
     let path = shell("test \"$PATH\" = /nowhere").env("PATH", "/nowhere");
-    assert_eq!(asked(&store, &path, at(0)), Poked::Landed(None));
+    assert_eq!(asked(&store, &path, at(0)), PokeOutcome::Landed(None));
     let same = "test \"$guard $code $1\" = 'mine too '";
     let names = shell(same).env("guard", "mine").env("code", "too");
-    assert_eq!(asked(&store, &names, at(0)), Poked::Landed(None));
+    assert_eq!(asked(&store, &names, at(0)), PokeOutcome::Landed(None));
 
-    assert_eq!(asked(&store, &shell("exit 3"), at(0)), Poked::NotYet);
+    assert_eq!(asked(&store, &shell("exit 3"), at(0)), PokeOutcome::NotYet);
     let hopeless = read::<CommandSucceeds>(r#"{"shell": "exit 3", "fails_on": [2, 3], "timeout_s": 60}"#);
     let hopeless = asked(&store, &hopeless, at(0));
-    assert_eq!(hopeless, Poked::Failed("the command exited with 3".into()));
+    assert_eq!(hopeless, PokeOutcome::Failed("the command exited with 3".into()));
     let missing = asked(&store, &read::<CommandSucceeds>(r#"{"argv": ["no-such-program"]}"#), at(0));
     assert!(unreachable(&missing, "exit code 127"), "{missing:?}");
     let killed = asked(&store, &shell("kill -KILL $$"), at(0));
@@ -109,7 +109,7 @@ fn an_overlong_command_is_killed_with_all_its_children() {
 
     // What a command leaves behind when it ends is asked to end.
     let quick = CommandSucceeds::shell(format!("{beat} & sleep 0.2")).dir(dir.path()).timeout(secs(60));
-    assert_eq!(asked(&store, &quick, at(0)), Poked::Landed(None));
+    assert_eq!(asked(&store, &quick, at(0)), PokeOutcome::Landed(None));
     std::thread::sleep(Duration::from_millis(200));
     let seen = lines(&beats);
     std::thread::sleep(Duration::from_millis(400));
@@ -188,16 +188,16 @@ fn a_host_to_which_the_system_gives_orphans_waits_for_those_of_its_commands() {
     for _ in 0..3 {
         let overlong = shell("(sleep 100; true) & sleep 100; true").timeout(Duration::from_millis(200));
         assert!(unreachable(&asked(&store, &overlong, at(0)), "longer than its timeout"));
-        assert_eq!(asked(&store, &shell("(sleep 100; true) & true"), at(0)), Poked::Landed(None));
+        assert_eq!(asked(&store, &shell("(sleep 100; true) & true"), at(0)), PokeOutcome::Landed(None));
         // This one heeds nobody, and ends when the poke is long over.
         let stubborn = shell("trap '' TERM; (sleep 0.3; echo x >> ended) & true");
-        assert_eq!(asked(&store, &stubborn, at(0)), Poked::Landed(None));
+        assert_eq!(asked(&store, &stubborn, at(0)), PokeOutcome::Landed(None));
     }
     let began = Instant::now();
     let ours = || zombies().into_iter().filter(|pid| !hosts.iter().any(|host| host.id() == *pid)).count();
     while lines(&dir.path().join("ended")) < 3 || ours() > 0 {
         assert!(began.elapsed() < secs(30), "{} processes were not waited for", ours());
-        assert_eq!(asked(&store, &shell("true"), at(0)), Poked::Landed(None));
+        assert_eq!(asked(&store, &shell("true"), at(0)), PokeOutcome::Landed(None));
     }
     assert!(hosts.iter_mut().all(|host| host.wait().unwrap().code() == Some(7)));
 }
@@ -218,7 +218,7 @@ fn contexts_that_make_no_sense_fail_and_say_what_to_correct() {
         ("tcp_accepts", r#"{"address": "localhost:99999"}"#, "no host:port"),
     ] {
         let context = PokeContext::from_json(context).unwrap();
-        let Poked::Failed(why) = answer(&store, kind, context.clone(), at(0)) else {
+        let PokeOutcome::Failed(why) = answer(&store, kind, context.clone(), at(0)) else {
             panic!("{kind} took {context}");
         };
         assert!(
@@ -234,7 +234,7 @@ fn equal_conditions_share_a_context_and_are_read_back() {
     fn survives<C: Condition + PartialEq + std::fmt::Debug>(condition: &C) {
         assert_eq!(C::read(&condition.context().unwrap()).as_ref(), Ok(condition));
         let settings = Settings::new(secs(1), secs(1)).unwrap();
-        let sensor = condition.sensor(LeaseRef::new(TaskNo(1), 1), settings).unwrap();
+        let sensor = condition.sensor(LeaseRef::new(TaskId(1), 1), settings).unwrap();
         assert_eq!((sensor.kind.as_str(), sensor.context), (C::KIND, condition.context().unwrap()));
     }
     survives::<CommandSucceeds>(&read(

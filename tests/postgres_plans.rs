@@ -102,7 +102,7 @@ fn plan(plain: &Plain, schema: &str, SentStatement { sql, types, .. }: &SentStat
 const WHOLE: &[(&str, &str)] = &[
     ("writer", ""),
     ("lane_ready", ""),
-    ("cap_defined", ""),
+    ("task_limit_defined", ""),
     ("pool_pkey", "FROM S.pool ORDER BY name"),
     ("shard_pkey", "FROM S.shard ORDER BY shard"),
     // All leases, and all sensors: their slots are summed.

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::ops::AdmitOrder;
+use stationmaster::ops::AdmitRequest;
 use stationmaster::service::{Reaper, ReaperOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::testing::raw;
@@ -29,7 +29,7 @@ fn secs(seconds: u64) -> Duration {
 fn run(store: &Arc<dyn Store>, name: &str, now: i64, lease: u64) -> LeaseRef {
     let task = NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap());
     let request = format!("{name}-{now}").as_str().try_into().unwrap();
-    let order = AdmitOrder::new("holder".try_into().unwrap(), request, 1, secs(lease));
+    let order = AdmitRequest::new("holder".try_into().unwrap(), request, 1, secs(lease));
     let granted = store.write(|tx| {
         tx.enqueue(at(now), std::slice::from_ref(&task))?;
         let granted = tx.admit(at(now), &order)?.granted[0].lease_ref();
@@ -165,7 +165,7 @@ fn a_poisoned_row_among_others(store: Arc<dyn Store>, poison: impl Fn()) {
         (20, [Finished::Ended(TaskState::Failed), Finished::RetryAt(at(31))]),
     ] {
         let request = format!("tick-{now}").as_str().try_into().unwrap();
-        let order = AdmitOrder::new("holder".try_into().unwrap(), request, 9, secs(10));
+        let order = AdmitRequest::new("holder".try_into().unwrap(), request, 9, secs(10));
         assert_eq!(store.write(|tx| tx.admit(at(now), &order)).unwrap().granted.len(), 2);
         let reaped = reaper.tick(at(now + 10)).unwrap().reaped;
         assert_eq!(reaped.iter().map(|reaped| reaped.became).collect::<Vec<_>>(), became);
@@ -204,7 +204,7 @@ fn one_poisoned_row_stops_neither_reaper_nor_admission_on_postgres() {
 #[test]
 fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
     use stationmaster::clock::{Clock, SystemClock};
-    use stationmaster::service::{LoopHandle, run_blocking};
+    use stationmaster::service::{LoopHandle, drive};
     use stationmaster::time;
     use std::ops::ControlFlow;
 
@@ -217,7 +217,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
     reaper.tick(begin).unwrap();
 
     let tasks = ["a", "b", "c", "d"].map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap()));
-    let order = AdmitOrder::new("holder".try_into().unwrap(), "tick".try_into().unwrap(), 4, secs(2));
+    let order = AdmitRequest::new("holder".try_into().unwrap(), "tick".try_into().unwrap(), 4, secs(2));
     let leases: Vec<LeaseRef> = holders
         .write(|tx| {
             tx.enqueue(begin, &tasks)?;
@@ -247,7 +247,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
                 stop.wait(Duration::from_millis(600));
             }
         });
-        run_blocking(&mut reaper, &SystemClock, stop, secs(1), |report| {
+        drive(&mut reaper, &SystemClock, stop, secs(1), |report| {
             reaped += report.map_or(0, |report| report.reaped.len());
             ControlFlow::Continue(())
         });

@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
-use stationmaster::ops::{AdmitOrder, Fenced, Finish, Finished, Mark};
+use stationmaster::ops::{AdmitRequest, Fenced, Finish, Finished, Mark};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::store::contract::Ending;
@@ -31,7 +31,7 @@ fn key(name: &str) -> TaskKey {
 
 fn grant(store: &Arc<dyn Store>, now: i64) -> LeaseRef {
     let request = format!("tick-{now}").as_str().try_into().unwrap();
-    let order = AdmitOrder::new("h".try_into().unwrap(), request, 1, Duration::from_secs(10));
+    let order = AdmitRequest::new("h".try_into().unwrap(), request, 1, Duration::from_secs(10));
     store.write(|tx| tx.admit(at(now), &order)).unwrap().granted[0].lease_ref()
 }
 
@@ -41,7 +41,7 @@ fn granted(store: &Arc<dyn Store>, name: &str) -> LeaseRef {
     let task = NewTask::new(key(name)).retry(retry).record_attempts(true);
     store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task))).unwrap();
     let order =
-        AdmitOrder::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(10));
+        AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(10));
     let task = store.write(|tx| tx.admit(at(0), &order)).unwrap().granted.remove(0);
     assert_eq!(task.key, key(name));
     task.lease_ref()
@@ -116,7 +116,7 @@ fn a_retry_that_became_due_is_still_told_until_it_is_granted() {
         assert_eq!(end(&store, 1, failed()), Finished::RetryAt(at(2)));
         assert_eq!(end(&store, 1, failed()), Finished::Already(TaskState::UpForRetry));
         let order =
-            AdmitOrder::new("h".try_into().unwrap(), "none".try_into().unwrap(), 0, Duration::from_secs(1));
+            AdmitRequest::new("h".try_into().unwrap(), "none".try_into().unwrap(), 0, Duration::from_secs(1));
         store.write(|tx| tx.admit(at(2), &order)).unwrap();
         assert_eq!(end(&store, 2, failed()), Finished::Already(TaskState::Scheduled));
         assert_eq!(end(&store, 2, Finish::given_back(lease)), Finished::Stale);
@@ -203,10 +203,10 @@ fn after_a_commit_of_unknown_end_the_second_call_settles_it() {
             assert!(body().unwrap_err().is_indeterminate());
             assert!(faulty.disarm().unwrap().is_committed());
         };
-        // begin, start_if_queued, tasks_by_no, put_runs, commit
+        // begin, start_if_queued, tasks_by_id, put_runs, commit
         lost(5, &|| faulty.write(|tx| tx.start(at(1), &[lease])).map(drop));
         assert_eq!(faulty.write(|tx| tx.start(at(2), &[lease])).unwrap(), [true]);
-        // begin, tasks_by_no, move_if, close_runs_if_open, commit
+        // begin, tasks_by_id, move_if, close_runs_if_open, commit
         let ends = [Finish::success_with(lease, "x")];
         lost(5, &|| faulty.write(|tx| tx.finish(at(3), &ends)).map(drop));
         let again = faulty.write(|tx| tx.finish(at(4), &ends)).unwrap();

@@ -10,7 +10,7 @@ use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
 use stationmaster::id::SensorKind;
 use stationmaster::ops::{Finish, Finished, Outcome, Registered};
 use stationmaster::sensor::{
-    EndReason, Ineligible, NewSensor, Poked, SensorRecord, Settings, SmartSensorConfig,
+    EndReason, Ineligible, NewSensor, PokeOutcome, SensorRecord, Settings, SmartSensorConfig,
 };
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
@@ -120,7 +120,7 @@ fn only_a_running_task_under_its_present_lease_registers() {
     store.write(|tx| tx.finish(at(1), std::slice::from_ref(&done))).unwrap();
     let good = leases(&store, &["good"], true)[0];
     let old = LeaseRef::new(good.no, good.epoch - 1);
-    let nobody = LeaseRef::new(stationmaster::TaskNo(999), 1);
+    let nobody = LeaseRef::new(stationmaster::TaskId(999), 1);
 
     let names = ["queued", "ended", "good"];
     let before = seen(&store, &names);
@@ -201,9 +201,9 @@ fn a_task_that_was_refused_is_poked_by_its_host_to_its_end() {
 
     // By the pokes that a poker would make, the built-in ones here.
     let look = |now: i64| file_exists(&PokeRequest::new(&wanted.kind, &wanted.context, at(now)));
-    assert_eq!(look(0), Poked::NotYet);
+    assert_eq!(look(0), PokeOutcome::NotYet);
     std::fs::write(&file, "12").unwrap();
-    let Poked::Landed(value) = look(10) else { panic!("it is there") };
+    let PokeOutcome::Landed(value) = look(10) else { panic!("it is there") };
     let done = Finish::new(lease, Outcome::Success { value });
     let finished = store.write(|tx| tx.finish(at(10), std::slice::from_ref(&done))).unwrap();
     assert_eq!(finished, [Finished::Ended(TaskState::Success)]);
@@ -263,7 +263,7 @@ fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
     let store = memory();
     let lease = leases(&store, &["t"], true)[0];
     store.write(|tx| tx.register(at(0), &[sensor(lease, "nobody's")])).unwrap();
-    let poke = |_: &PokeRequest<'_>| Poked::Landed(None);
+    let poke = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
     let mut poker = Poker::new(
         store.clone(),
         "p".try_into().unwrap(),

@@ -13,12 +13,12 @@ use stationmaster::bounds::MAX_TEXT_BYTES;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, ManualClock, SystemClock};
 use stationmaster::error::{Invalid, Result, StoreError, StoreErrorKind};
-use stationmaster::ops::{Admission, AdmitOrder, Cleared, Finish, Finished, Mark};
+use stationmaster::ops::{Admission, AdmitRequest, Cleared, Finish, Finished, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Settings};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, run_blocking,
+    Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, drive,
 };
 use stationmaster::store::contract::{Ending, SurveyQuery};
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
@@ -47,8 +47,8 @@ fn put(store: &dyn Store, tasks: &[NewTask]) {
     store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
 }
 
-fn order(holder: &str, request: &str) -> AdmitOrder {
-    AdmitOrder::new(holder.try_into().unwrap(), request.try_into().unwrap(), 9, secs(60))
+fn order(holder: &str, request: &str) -> AdmitRequest {
+    AdmitRequest::new(holder.try_into().unwrap(), request.try_into().unwrap(), 9, secs(60))
 }
 
 fn admitted(store: &dyn Store, now: i64, request: &str) -> Admission {
@@ -228,7 +228,7 @@ fn an_urgent_task_does_not_hide_behind_many_that_came_due() {
     let due = |name: &str| NewTask::new(key(name)).not_before(at(1));
     put(&*store, &(0..10_001).map(|n| due(&n.to_string())).collect::<Vec<_>>());
     put(&*store, &[due("urgent").priority(9)]);
-    let order = AdmitOrder::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, secs(60));
+    let order = AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, secs(60));
     let admission = store.write(|tx| tx.admit(at(10), &order)).unwrap();
     assert_eq!(
         admission.granted[0].key,
@@ -416,7 +416,7 @@ fn a_wake_during_a_tick_brings_another_tick() {
     let (handle, ticks) = (LoopHandle::new(), Arc::new(AtomicUsize::new(0)));
     let mut service = WakesItself { handle: handle.clone(), ticks: ticks.clone() };
     // Without it the loop would sleep for an hour.
-    run_blocking(&mut service, &SystemClock, &handle, secs(3_600), |_| ControlFlow::Continue(()));
+    drive(&mut service, &SystemClock, &handle, secs(3_600), |_| ControlFlow::Continue(()));
     assert_eq!(ticks.load(Ordering::SeqCst), 2);
 }
 
@@ -455,7 +455,7 @@ fn a_loop_goes_on_soon_after_an_error() {
     }
     let mut service = Fails(0);
     let mut left = 4;
-    run_blocking(&mut service, &SystemClock, &LoopHandle::new(), secs(3_600), |report| {
+    drive(&mut service, &SystemClock, &LoopHandle::new(), secs(3_600), |report| {
         assert!(report.is_err());
         left -= 1;
         if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

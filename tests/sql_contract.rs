@@ -12,7 +12,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use contract::{statement, statements};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
-use stationmaster::ops::{AdmitOrder, EnqueueOptions, Finish, Finished};
+use stationmaster::ops::{AdmitRequest, EnqueueOptions, Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{self, Connection, Params, params};
@@ -101,7 +101,7 @@ impl World {
     }
 
     fn admit(&self, at: i64) -> Vec<TaskRecord> {
-        let order = AdmitOrder::new(
+        let order = AdmitRequest::new(
             "h".try_into().unwrap(),
             format!("tick {at}").as_str().try_into().unwrap(),
             99,
@@ -274,7 +274,7 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
     let lease = world.admit(later)[0].lease_ref();
     let before = world.state(&[key("t")]);
 
-    let none = LeaseRef::new(stationmaster::TaskNo(99), 1);
+    let none = LeaseRef::new(stationmaster::TaskId(99), 1);
     for gone in [stale, LeaseRef::new(lease.no, lease.epoch + 1), none] {
         let refused = [
             world.start(gone, later),

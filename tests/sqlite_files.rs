@@ -15,7 +15,7 @@ use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
 use stationmaster::store::{Durability, SqliteStore, Store, StoreExt};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo};
+use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey};
 
 /// Every file of a folder with its bytes.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -235,7 +235,7 @@ fn a_sensor_whose_context_was_changed_behind_the_store_is_not_poked() {
     let (now, key) = (from_micros(0), TaskKey::new("n", "w", "r", "t").unwrap());
     let context = PokeContext::from_json(r#"{"path":"/data/a"}"#).unwrap();
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
-    let sensor = NewSensor::new(LeaseRef::new(TaskNo(1), 0), "file".try_into().unwrap(), context, settings);
+    let sensor = NewSensor::new(LeaseRef::new(TaskId(1), 0), "file".try_into().unwrap(), context, settings);
     store
         .write(|tx| {
             raw(tx).insert_tasks_if_absent(&[NewTask::new(key.clone()).check(now)?])?;

@@ -17,7 +17,7 @@ use stationmaster::store::{Discrepancy, Inserted, SqliteStore, Store, StoreExt, 
 use stationmaster::testing::RawStoreExt;
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskState};
+use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, TaskState};
 
 fn kind(error: Error) -> StoreErrorKind {
     match error {
@@ -68,7 +68,7 @@ fn handles_that_contend_wait_for_each_other() {
             let holder = &holder;
             scope.spawn(move || {
                 for round in 0..rounds {
-                    let no = [TaskNo(handle as i64 * rounds + round + 1)];
+                    let no = [TaskId(handle as i64 * rounds + round + 1)];
                     let batch = GrantBatch::new(&no, holder, from_micros(0), from_micros(0));
                     // Reads before it writes: begun deferred, this would be refused as busy.
                     store
@@ -224,14 +224,14 @@ fn runs_that_are_forgotten_leave_no_rows() {
     let rows = |table: &str| -> i64 {
         db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
     };
-    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (20, 20, 21));
+    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_task_limit")), (20, 20, 21));
     assert_eq!(
         store.write(|tx| Ok(raw(tx).forget_ended(from_micros(15), from_micros(15), 99)?)).unwrap(),
         15
     );
-    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (5, 5, 6));
+    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_task_limit")), (5, 5, 6));
     assert_eq!(store.write(|tx| Ok(raw(tx).forget_ended(from_micros(99), from_micros(99), 99)?)).unwrap(), 5);
-    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_cap")), (0, 0, 0));
+    assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_task_limit")), (0, 0, 0));
 }
 
 #[test]
@@ -245,14 +245,14 @@ fn the_audit_compares_what_decides_whether_a_row_stays() {
     store.write(|tx| Ok(raw(tx).insert_tasks_if_absent(std::slice::from_ref(&insert))?)).unwrap();
     let db = Connection::open(&path).unwrap();
     db.execute_batch(
-        "UPDATE sm_lane SET tasks = 4; UPDATE sm_cap SET lanes = 5; UPDATE sm_task SET events = 6",
+        "UPDATE sm_lane SET tasks = 4; UPDATE sm_task_limit SET lanes = 5; UPDATE sm_task SET events = 6",
     )
     .unwrap();
     let problem = "it counts 6 events and has 0".into();
     let expected = [
         Discrepancy::LimitLanes { key, counted: 5, held: 1 },
         Discrepancy::LaneTasks { lane: insert.lane.clone(), counted: 4, held: 1 },
-        Discrepancy::Task { task: TaskNo(1), problem },
+        Discrepancy::Task { task: TaskId(1), problem },
     ];
     assert_eq!(store.read(|tx| tx.audit()).unwrap(), expected);
 }

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
-use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
     ReaperOptions, Service,
@@ -213,7 +213,7 @@ fn pokes_events_and_transactions() {
         .unwrap();
     let poke = |request: &PokeRequest<'_>| {
         tracing::info!(target: "host", sensors = request.sensors, "looking");
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
     let poker = Poker::new(store.clone(), "poker-1".try_into().unwrap(), options).unwrap();

@@ -3,7 +3,7 @@
 use stationmaster::store::postgres::SynchronousCommit;
 use stationmaster::store::postgres::tokio_postgres::types::ToSql;
 use stationmaster::store::postgres::tokio_postgres::{Client as PgClient, NoTls, Statement, connect};
-use stationmaster::{LeaseRef, TaskNo};
+use stationmaster::{LeaseRef, TaskId};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::backlog::{POOLS, Place, now};
@@ -126,6 +126,6 @@ impl Client {
     }
 
     pub(crate) fn leases(&self, granted: &[(i64, i64)]) -> Vec<LeaseRef> {
-        granted.iter().map(|(no, epoch)| LeaseRef::new(TaskNo(*no), *epoch)).collect()
+        granted.iter().map(|(no, epoch)| LeaseRef::new(TaskId(*no), *epoch)).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use stationmaster::error::Result;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 
@@ -39,8 +39,8 @@ fn once(store: Arc<dyn Store>, members: usize) -> (Duration, usize) {
     let landed = Arc::new(AtomicBool::new(false));
     let has = Arc::clone(&landed);
     let poke = move |_: &PokeRequest<'_>| match has.load(Ordering::Relaxed) {
-        true => Poked::Landed(Some("42 files".into())),
-        false => Poked::NotYet,
+        true => PokeOutcome::Landed(Some("42 files".into())),
+        false => PokeOutcome::NotYet,
     };
     let lease = Duration::from_secs(3600);
     let mut poker =

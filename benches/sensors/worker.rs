@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
@@ -60,11 +60,13 @@ pub(crate) fn cycle(poker: &mut Poker, at: DateTime<Utc>, poked: &AtomicUsize, t
 }
 
 /// A poke that only counts.
-pub(crate) fn counting(poked: &Arc<AtomicUsize>) -> impl Fn(&PokeRequest<'_>) -> Poked + Send + Sync + use<> {
+pub(crate) fn counting(
+    poked: &Arc<AtomicUsize>,
+) -> impl Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync + use<> {
     let poked = Arc::clone(poked);
     move |_| {
         poked.fetch_add(1, Ordering::Relaxed);
-        Poked::NotYet
+        PokeOutcome::NotYet
     }
 }
 

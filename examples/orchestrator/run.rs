@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::id::{LimitKey, Namespace, PoolName};
-use stationmaster::ops::{EarlyStop, Mark};
+use stationmaster::ops::{Mark, StopBeforeStart};
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
 use stationmaster::store::{ReadTx, Store, StoreExt, Tx};
@@ -59,7 +59,7 @@ impl Run {
                         .workflow(workflow.name.as_str().try_into()?)
                         .method(StartMethod::Manual)
                         .attributes(definition.as_str());
-                    tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse)?;
+                    tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
                     run
                 }
             };
@@ -142,7 +142,7 @@ impl Run {
             .record_attempts(true)
             .limit(limits::workflow(key)?);
         for limit in &spec.limits {
-            task = task.limit(limits::free(limit)?);
+            task = task.limit(limits::custom(limit)?);
         }
         Ok(task)
     }
@@ -260,7 +260,7 @@ fn define_capacity(tx: &mut Tx<'_>, workflow: &Workflow) -> Result<()> {
         }
     }
     for limit in &workflow.limits {
-        specs.push(LimitSpec::new(limits::free(&limit.name)?, limit.max)?);
+        specs.push(LimitSpec::new(limits::custom(&limit.name)?, limit.max)?);
     }
     tx.put_limits(&specs)
 }

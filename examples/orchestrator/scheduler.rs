@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use stationmaster::admission::Deferral;
-use stationmaster::id::{PoolName, TaskId};
+use stationmaster::admission::Refusal;
+use stationmaster::id::{PoolName, TaskName};
 use stationmaster::ops::Registered;
 use stationmaster::sensor::{EndReason, SensorEvent};
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service};
@@ -65,8 +65,8 @@ impl Service for Scheduler<'_> {
         let timeout = self.held.cut_overdue().map(|left| time::add(now, left));
         let renewal = self.renew(now)?;
         let expiry = self.reap(now)?;
-        let (admission, deferrals) = self.admit(now)?;
-        self.screen.progress(&progress, &deferrals);
+        let (admission, refusals) = self.admit(now)?;
+        self.screen.progress(&progress, &refusals);
         let next_due = [timeout, renewal, expiry, admission].into_iter().flatten().min();
         Ok(Step { over: false, next_due })
     }
@@ -91,7 +91,7 @@ impl Scheduler<'_> {
 
     /// One line for all sensors of a task that ended alike.
     fn tell(&self, events: &[SensorEvent]) {
-        let mut lines: BTreeMap<(&TaskId, &str, &str), Vec<String>> = BTreeMap::new();
+        let mut lines: BTreeMap<(&TaskName, &str, &str), Vec<String>> = BTreeMap::new();
         for event in events {
             let ending = &event.ending;
             let how = match ending.reason {
@@ -136,14 +136,14 @@ impl Scheduler<'_> {
     }
 
     /// Fills the free workers; what is a sensor is handed over to the poker instead. Answers when to come again.
-    fn admit(&mut self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, Vec<Deferral>)> {
+    fn admit(&mut self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, Vec<Refusal>)> {
         let free = self.workers.saturating_sub(self.busy.load(Ordering::SeqCst));
         if free == 0 {
             return Ok((None, Vec::new()));
         }
         let admission = self.admitter.admit(now, free)?;
         if admission.granted.is_empty() {
-            return Ok((admission.next_due, admission.deferrals));
+            return Ok((admission.next_due, admission.refusals));
         }
         self.peaks.sample(self.store)?;
         let is_sensor =
@@ -157,10 +157,10 @@ impl Scheduler<'_> {
             }
         }
         if sensors.is_empty() {
-            return Ok((admission.next_due, admission.deferrals));
+            return Ok((admission.next_due, admission.refusals));
         }
         self.hand_over(now, &sensors)?;
-        Ok((Some(now), admission.deferrals))
+        Ok((Some(now), admission.refusals))
     }
 
     /// Starts sensors and registers them. Their slots are free again in the same transaction. They need no worker.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
-use stationmaster::admission::Deferral;
+use stationmaster::admission::Refusal;
 
 use crate::run::Progress;
 
@@ -39,11 +39,11 @@ impl Screen {
         }
     }
 
-    pub(crate) fn progress(&self, progress: &Progress, deferrals: &[Deferral]) {
+    pub(crate) fn progress(&self, progress: &Progress, refusals: &[Refusal]) {
         let Some(bar) = &self.bar else { return };
         let mut waits = self.waits.lock();
-        if !deferrals.is_empty() || progress.waiting == 0 {
-            *waits = deferrals
+        if !refusals.is_empty() || progress.waiting == 0 {
+            *waits = refusals
                 .iter()
                 .map(|lane| format!("; {} wait: {}", lane.tasks, lane.reason))
                 .collect::<String>();

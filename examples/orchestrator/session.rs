@@ -12,7 +12,7 @@ use stationmaster::clock::SystemClock;
 use stationmaster::id::Holder;
 use stationmaster::service::kinds::builtin;
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, run_blocking,
+    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, drive,
 };
 use stationmaster::store::{Store, StoreExt};
 
@@ -113,7 +113,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
 fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen) -> Result<End, Trouble> {
     let mut end = Ok(End::Interrupted);
     let mut failures = 0;
-    run_blocking(scheduler, &SystemClock, handle, LONGEST_SLEEP, |step| match step {
+    drive(scheduler, &SystemClock, handle, LONGEST_SLEEP, |step| match step {
         Ok(step) if step.over => {
             end = Ok(End::RunOver);
             ControlFlow::Break(())
@@ -137,7 +137,7 @@ fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen)
 
 /// Pokes have a loop of their own: a slow one must not hold up the heartbeat.
 fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &Tally, screen: &Screen) {
-    run_blocking(poker, &SystemClock, handle, LONGEST_SLEEP, |report| {
+    drive(poker, &SystemClock, handle, LONGEST_SLEEP, |report| {
         match report {
             Ok(report) => {
                 tally.pokes.fetch_add(report.poked, Ordering::SeqCst);

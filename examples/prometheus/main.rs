@@ -18,7 +18,7 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::Finish;
-use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Service, metrics,
 };
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let page = exposition::parse(&page)?;
     let value = |series: &str| page.value(series).ok_or(format!("no {series}"));
     assert_eq!(value("stationmaster_granted_total")?, 6.0);
-    assert_eq!(value(r#"stationmaster_deferred{reason="pool_full"}"#)?, 0.0);
+    assert_eq!(value(r#"stationmaster_refused{reason="pool_full"}"#)?, 0.0);
     assert_eq!(value(r#"stationmaster_finished_total{became="success"}"#)?, 3.0);
     assert_eq!(value(r#"stationmaster_finished_total{became="retry"}"#)?, 1.0);
     assert_eq!(value("stationmaster_pokes_saved_total")?, 1.0, "two sensors shared a poke");
@@ -84,7 +84,7 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     metrics::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
     let poker =
         Poker::new(store, "poker-1".try_into()?, PokerOptions::default().wait_for_answers(Duration::MAX))?;
-    let landed = |_: &PokeRequest<'_>| Poked::Landed(None);
+    let landed = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
     poker.kind(kind.clone(), landed).observed_by(observer).tick(now)?;
     Ok(())
 }

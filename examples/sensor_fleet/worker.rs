@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::fingerprint::Fingerprint;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::time::{micros, since};
@@ -76,7 +76,7 @@ fn take(lines: &Lines) -> Vec<Line> {
 }
 
 /// Looks at a target that never lands.
-fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> Poked {
+fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> PokeOutcome {
     let at = SystemClock.now();
     // Due times lie on a grid of the interval, shifted by the fingerprint.
     let (print, interval) =
@@ -87,9 +87,9 @@ fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> Poked {
         Ok(Target { n }) => {
             let line = Line::Poke { target: n, at: micros(at), late };
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            Poked::NotYet
+            PokeOutcome::NotYet
         }
-        Err(error) => Poked::Failed(error.to_string()),
+        Err(error) => PokeOutcome::Failed(error.to_string()),
     }
 }
 

@@ -135,7 +135,7 @@ fn new_task(key: TaskKey, spec: &Task, is_limited: bool, date: DateTime<Utc>) ->
         .retry(spec.retry.clone())
         .lease_loss(spec.lease_loss);
     for name in &spec.limits {
-        task = task.limit(limits::free(name)?);
+        task = task.limit(limits::custom(name)?);
     }
     if is_limited {
         let workflow = limits::workflow(&task.key)?;

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Poke, PokeRequest};
 use stationmaster::time;
@@ -57,11 +57,11 @@ impl Landings {
 
 /// It runs on a thread of the poker's, and asks no clock: the tick's instant comes with the request.
 impl Poke for Landings {
-    fn poke(&self, request: &PokeRequest<'_>) -> Poked {
+    fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
         match Instance::read(request.context).map(|instance| self.lands_at(&instance)) {
-            Ok(Some(at)) if at <= request.now => Poked::Landed(Some(at.to_rfc3339())),
-            Ok(Some(_)) => Poked::NotYet,
-            Ok(None) => Poked::Failed(format!("{} is of no target", request.context)),
+            Ok(Some(at)) if at <= request.now => PokeOutcome::Landed(Some(at.to_rfc3339())),
+            Ok(Some(_)) => PokeOutcome::NotYet,
+            Ok(None) => PokeOutcome::Failed(format!("{} is of no target", request.context)),
             Err(wrong) => wrong,
         }
     }

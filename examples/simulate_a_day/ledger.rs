@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::Deferral;
+use stationmaster::admission::Refusal;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
 use stationmaster::time;
@@ -90,14 +90,14 @@ impl Ledger {
     }
 
     /// What the last tick left waiting.
-    pub(crate) fn defer(&mut self, deferrals: &[Deferral]) {
+    pub(crate) fn defer(&mut self, refusals: &[Refusal]) {
         for deferred in self.accounts.values_mut().flat_map(|account| account.deferred.values_mut()) {
             deferred.now = 0;
         }
-        for deferral in deferrals {
-            if let Some(account) = self.accounts.get_mut(&deferral.lane.pool) {
-                let deferred = account.deferred.entry(deferral.reason.name()).or_default();
-                deferred.now += deferral.tasks;
+        for refusal in refusals {
+            if let Some(account) = self.accounts.get_mut(&refusal.lane.pool) {
+                let deferred = account.deferred.entry(refusal.reason.name()).or_default();
+                deferred.now += refusal.tasks;
                 deferred.most = deferred.most.max(deferred.now);
             }
         }

@@ -159,7 +159,7 @@ names! {
     /// One execution of a workflow (Airflow: DAG run).
     RunId, "run id";
     /// A task of a workflow (Airflow: task).
-    TaskId, "task id";
+    TaskName, "task id";
     /// A slot pool.
     PoolName, "pool name";
     /// What a concurrency limit counts: see [`crate::admission::limits`].
@@ -203,7 +203,7 @@ pub struct TaskKey {
     /// The execution of the workflow.
     pub run: RunId,
     /// The task.
-    pub task: TaskId,
+    pub task: TaskName,
     /// The index within a mapped (fanned-out) task; `None` for a task that is not mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_index: Option<u32>,
@@ -225,7 +225,7 @@ impl TaskKey {
             namespace: Namespace::new(namespace)?,
             workflow: WorkflowId::new(workflow)?,
             run: RunId::new(run)?,
-            task: TaskId::new(task)?,
+            task: TaskName::new(task)?,
             map_index: None,
         })
     }
@@ -235,7 +235,7 @@ impl TaskKey {
         namespace: Namespace,
         workflow: WorkflowId,
         run: RunId,
-        task: TaskId,
+        task: TaskName,
         map_index: Option<u32>,
     ) -> Self {
         Self { namespace, workflow, run, task, map_index }
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn refuses_empty_long_and_nul() {
-        assert_eq!(TaskId::new(""), Err(IdError::Empty { what: "task id" }));
+        assert_eq!(TaskName::new(""), Err(IdError::Empty { what: "task id" }));
         assert_eq!(PoolName::new("a\0b"), Err(IdError::Nul { what: "pool name", at: 1 }));
         assert!(RunId::new("x".repeat(MAX_BYTES)).is_ok());
         assert_eq!(

@@ -14,21 +14,21 @@ use crate::id::Holder;
 /// The number a store gave a task, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct TaskNo(pub i64);
+pub struct TaskId(pub i64);
 
 /// Names one grant of one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LeaseRef {
     /// The task.
-    pub no: TaskNo,
+    pub no: TaskId,
     /// Its fencing token: counts the grants of this task.
     pub epoch: i64,
 }
 
 impl LeaseRef {
     /// The grant of this task with this epoch.
-    pub fn new(no: TaskNo, epoch: i64) -> Self {
+    pub fn new(no: TaskId, epoch: i64) -> Self {
         Self { no, epoch }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::admission::{Deferral, Need, Plan, Planner, Policy};
+use crate::admission::{Need, Plan, Planner, Policy, Refusal};
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
 use crate::lease::LeaseRef;
@@ -26,7 +26,7 @@ const MOST: usize = 1_024;
 /// Asks for admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct AdmitOrder {
+pub struct AdmitRequest {
     /// Who gets the leases.
     pub holder: Holder,
     /// Names this tick, among those of all holders. While the store remembers it, the same name again returns
@@ -49,7 +49,7 @@ pub struct AdmitOrder {
     pub remember: Duration,
 }
 
-impl AdmitOrder {
+impl AdmitRequest {
     /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`].
     /// Ticks are remembered for an hour.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
@@ -79,14 +79,14 @@ impl AdmitOrder {
     }
 }
 
-/// The answer to an [`AdmitOrder`].
+/// The answer to an [`AdmitRequest`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Admission {
     /// The admitted tasks with their leases, in order of admission.
     pub granted: Vec<TaskRecord>,
     /// The ready tasks left waiting, by lane, with the reason. Empty in the answer to a repeated request.
-    pub deferrals: Vec<Deferral>,
+    pub refusals: Vec<Refusal>,
     /// Workflows that the tick found without a definition: the host fails their scheduled tasks. Only by
     /// [`crate::admission::AirflowWindow`].
     pub missing: Vec<LimitKey>,
@@ -104,25 +104,25 @@ impl Admission {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use stationmaster::ops::AdmitOrder;
+    /// use stationmaster::ops::AdmitRequest;
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///
     /// let store = MemoryStore::new();
     /// let tasks = ["a", "b", "c"].map(|task| NewTask::new(TaskKey::new("prod", "nightly", "r1", task).unwrap()));
-    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
     /// let admission = store.write(|tx| {
     ///     tx.enqueue(from_micros(0), &tasks)?;
     ///     tx.admit(from_micros(0), &order)
     /// })?;
-    /// assert_eq!(admission.deferred_by_kind(), [("budget_spent", 2)].into());
+    /// assert_eq!(admission.refused_by_reason(), [("budget_spent", 2)].into());
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn deferred_by_kind(&self) -> BTreeMap<&'static str, u64> {
+    pub fn refused_by_reason(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = BTreeMap::new();
-        for deferral in &self.deferrals {
-            *counts.entry(deferral.reason.name()).or_default() += deferral.tasks;
+        for refusal in &self.refusals {
+            *counts.entry(refusal.reason.name()).or_default() += refusal.tasks;
         }
         counts
     }
@@ -154,7 +154,7 @@ impl Tx<'_> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use stationmaster::ops::AdmitOrder;
+    /// use stationmaster::ops::AdmitRequest;
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
@@ -164,13 +164,13 @@ impl Tx<'_> {
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
     /// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
     ///
-    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
     /// let admission = store.write(|tx| tx.admit(now, &order))?;
     /// assert_eq!(admission.granted[0].key, task.key);
     /// assert_eq!(store.write(|tx| tx.admit(now, &order))?.granted, admission.granted, "asked again: the same leases");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn admit(&mut self, now: DateTime<Utc>, order: &AdmitOrder) -> Result<Admission> {
+    pub fn admit(&mut self, now: DateTime<Utc>, order: &AdmitRequest) -> Result<Admission> {
         self.whole(|tx| {
             let now = time::truncate(now);
             let pools = match order.policy {
@@ -202,7 +202,7 @@ impl Tx<'_> {
             let granted = if plan.admit.is_empty() { Vec::new() } else { commit(tx, now, order, &plan)? };
             Ok(Admission {
                 granted,
-                deferrals: plan.deferrals,
+                refusals: plan.refusals,
                 missing: plan.missing,
                 promoted: survey.promoted,
                 next_due,
@@ -212,9 +212,9 @@ impl Tx<'_> {
 }
 
 /// What is left of the leases that a tick of the same name granted.
-fn granted_before(tx: &mut Tx<'_>, order: &AdmitOrder, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
+fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
     let nos: Vec<_> = leases.iter().map(|lease| lease.no).collect();
-    let tasks = tx.raw().tasks_by_no(&nos)?;
+    let tasks = tx.raw().tasks_by_id(&nos)?;
     let same = |(task, lease): (Option<TaskRecord>, &_)| task.filter(|task| task.lease_ref() == *lease);
     let granted = tasks.into_iter().zip(leases).filter_map(same).filter(|task| task.state.is_leased());
     let granted: Vec<TaskRecord> = granted.collect();
@@ -226,7 +226,7 @@ fn granted_before(tx: &mut Tx<'_>, order: &AdmitOrder, leases: &[LeaseRef]) -> R
     Ok(granted)
 }
 
-fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, order: &AdmitOrder, plan: &Plan) -> Result<Vec<TaskRecord>> {
+fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, order: &AdmitRequest, plan: &Plan) -> Result<Vec<TaskRecord>> {
     let nos: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.no).collect();
     let mut forget = Forget::before(time::sub(now, order.remember), FORGET);
     let mut batch =

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::leave::{self, Leaving};
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::run::{RunRecord, StartMethod};
 use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
@@ -167,8 +167,8 @@ impl Tx<'_> {
 
 /// The tasks that these leases name. Reads nothing if there are none.
 fn tasks_of(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
-    let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
-    if nos.is_empty() { Ok(Vec::new()) } else { tx.raw().tasks_by_no(&nos).map_err(Into::into) }
+    let nos: Vec<TaskId> = leases.iter().map(|lease| lease.no).collect();
+    if nos.is_empty() { Ok(Vec::new()) } else { tx.raw().tasks_by_id(&nos).map_err(Into::into) }
 }
 
 /// Records the attempts that just started under these leases as runs.
@@ -222,7 +222,7 @@ impl Tx<'_> {
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::backoff::RetryPolicy;
-    /// use stationmaster::ops::{AdmitOrder, Finish, Finished};
+    /// use stationmaster::ops::{AdmitRequest, Finish, Finished};
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
@@ -231,7 +231,7 @@ impl Tx<'_> {
     /// let now = from_micros(0);
     /// let retry = RetryPolicy::fixed(Duration::from_secs(30)).max_attempts(2).build()?;
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).retry(retry);
-    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
     ///
     /// let finished = store.write(|tx| {
     ///     tx.enqueue(now, std::slice::from_ref(&task))?;
@@ -248,11 +248,11 @@ impl Tx<'_> {
             for finish in finishes {
                 check(&finish.outcome)?;
             }
-            let nos: Vec<TaskNo> = finishes.iter().map(|finish| finish.lease.no).collect();
+            let nos: Vec<TaskId> = finishes.iter().map(|finish| finish.lease.no).collect();
             let mut leaving: Vec<Leaving> = Vec::with_capacity(finishes.len());
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
             let mut places: Vec<Place> = Vec::with_capacity(finishes.len());
-            for (finish, task) in finishes.iter().zip(tx.raw().tasks_by_no(&nos)?) {
+            for (finish, task) in finishes.iter().zip(tx.raw().tasks_by_id(&nos)?) {
                 let task = task.filter(|task| task.lease_ref() == finish.lease);
                 places.push(match (first.get(&finish.lease), task) {
                     (Some(first), _) => Place::Again(*first),

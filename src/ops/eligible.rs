@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::sense::Registered;
 use crate::error::Result;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Ineligible, NewSensor, SmartSensorConfig};
 use crate::store::Tx;
 use crate::task::TaskState;
@@ -51,8 +51,8 @@ impl Tx<'_> {
 
 /// What is said of those that must not be sensors: a lost lease is the more urgent news.
 fn keep(tx: &mut Tx<'_>, others: &[(&NewSensor, Ineligible)]) -> Result<Vec<Registered>> {
-    let nos: Vec<TaskNo> = others.iter().map(|(sensor, _)| sensor.lease.no).collect();
-    let tasks = tx.raw().tasks_by_no(&nos)?;
+    let nos: Vec<TaskId> = others.iter().map(|(sensor, _)| sensor.lease.no).collect();
+    let tasks = tx.raw().tasks_by_id(&nos)?;
     let answers = others.iter().zip(tasks).map(|((sensor, why), task)| {
         match task.filter(|task| task.lease_ref() == sensor.lease).map(|task| task.state) {
             Some(TaskState::Running) => Registered::Ineligible(*why),

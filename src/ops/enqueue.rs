@@ -72,7 +72,7 @@ impl Tx<'_> {
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::admission::Ageing;
-    /// use stationmaster::ops::{AdmitOrder, EnqueueOptions};
+    /// use stationmaster::ops::{AdmitRequest, EnqueueOptions};
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
@@ -82,7 +82,7 @@ impl Tx<'_> {
     ///     [NewTask::new(TaskKey::new("prod", "nightly", "r1", name)?).priority(priority)]
     /// );
     /// let store = MemoryStore::new();
-    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
     /// let admission = store.write(|tx| {
     ///     tx.enqueue_with(from_micros(0), &options, &task("old", 0)?)?;
     ///     tx.enqueue_with(from_micros(120_000_000), &options, &task("urgent", 1)?)?;

@@ -108,7 +108,7 @@ fn fits(lane: LaneKey, pools: &[PoolRecord], limits: &[LimitRecord]) -> Explanat
         Need::Candidates(_) => Explanation::Fits,
         _ => planner
             .finish()
-            .deferrals
+            .refusals
             .pop()
             .map_or(Explanation::Fits, |refused| Explanation::Refused(refused.reason)),
     }

@@ -63,13 +63,13 @@ pub trait Fenced: Sized {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use stationmaster::ops::{AdmitOrder, Fenced, Finish};
+    /// use stationmaster::ops::{AdmitRequest, Fenced, Finish};
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{Error, NewTask, TaskKey};
     ///
     /// let (store, now) = (MemoryStore::new(), from_micros(0));
-    /// let order = AdmitOrder::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
     /// let lease = store.write(|tx| {
     ///     tx.enqueue(now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?)])?;
     ///     let granted = tx.admit(now, &order)?.granted;

@@ -10,7 +10,7 @@ use super::sense::ended_at;
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Error, Invalid, Result};
 use crate::id::TaskKey;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{EndReason, Ending};
 use crate::store::Tx;
 use crate::store::contract::{EventNote, Move, StateSet};
@@ -68,7 +68,7 @@ impl Tx<'_> {
             let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
             let tasks = tx.raw().tasks(&keys)?;
             let mut leaving: Vec<Leaving> = Vec::new();
-            let mut planned: HashMap<TaskNo, usize> = HashMap::new();
+            let mut planned: HashMap<TaskId, usize> = HashMap::new();
             let mut answers = Vec::with_capacity(marks.len());
             for (mark, task) in marks.iter().zip(tasks) {
                 answers.push(match task {
@@ -109,7 +109,7 @@ fn end_their_sensors(
     tx: &mut Tx<'_>,
     now: DateTime<Utc>,
     leaving: &mut [Leaving],
-    places: &HashMap<TaskNo, usize>,
+    places: &HashMap<TaskId, usize>,
 ) -> Result<()> {
     let sensing = leaving.iter().filter(|(task, _)| task.state == TaskState::Sensing);
     let sensors: Vec<LeaseRef> = sensing.map(|(task, _)| task.lease_ref()).collect();

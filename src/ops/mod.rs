@@ -10,7 +10,7 @@
 //!
 //! | family | verbs |
 //! |---|---|
-//! | tasks | `enqueue`, `enqueue_with`, `tasks`, `tasks_by_no`, `clear`, `mark` |
+//! | tasks | `enqueue`, `enqueue_with`, `tasks`, `tasks_by_id`, `clear`, `mark` |
 //! | admission | `admit`, `explain` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
@@ -34,7 +34,7 @@ mod runs;
 mod sense;
 mod upkeep;
 
-pub use admit::{Admission, AdmitOrder};
+pub use admit::{Admission, AdmitRequest};
 pub use attempt::{Finish, Finished, Outcome, RetryAdvice};
 pub use clear::Cleared;
 pub use enqueue::EnqueueOptions;
@@ -43,6 +43,6 @@ pub use fenced::{Fenced, UnderLease};
 pub use mark::{Mark, Marked};
 pub use reap::Reaped;
 pub(crate) use reap::reap_expired_by;
-pub use runs::{EarlyStop, Silence, Stopped};
+pub use runs::{Silence, StopBeforeStart, Stopped};
 pub use sense::Registered;
 pub(crate) use upkeep::sensors_before;

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use crate::error::Result;
 use crate::id::TaskKey;
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
 use crate::store::{Discrepancy, ReadTx};
@@ -25,8 +25,8 @@ impl ReadTx<'_> {
     /// # Errors
     ///
     /// Only the store's.
-    pub fn tasks_by_no(&mut self, nos: &[TaskNo]) -> Result<Vec<Option<TaskRecord>>> {
-        Ok(self.raw().tasks_by_no(nos)?)
+    pub fn tasks_by_id(&mut self, nos: &[TaskId]) -> Result<Vec<Option<TaskRecord>>> {
+        Ok(self.raw().tasks_by_id(nos)?)
     }
 
     /// Returns when the next lease expires; `None` if there is no lease. A host that calls

@@ -9,7 +9,7 @@ use super::leave::{self, Leaving};
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
 use crate::store::Tx;
 use crate::store::contract::{EventNote, Move, StateSet};
@@ -50,8 +50,8 @@ impl Tx<'_> {
     pub fn register(&mut self, now: DateTime<Utc>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
         self.whole(|tx| {
             let now = time::truncate(now);
-            let nos: Vec<TaskNo> = sensors.iter().map(|sensor| sensor.lease.no).collect();
-            let tasks = tx.raw().tasks_by_no(&nos)?;
+            let nos: Vec<TaskId> = sensors.iter().map(|sensor| sensor.lease.no).collect();
+            let tasks = tx.raw().tasks_by_id(&nos)?;
             let keeping = keeping_pools(tx, tasks.iter().flatten())?;
 
             let mut leaving: Vec<Leaving> = Vec::with_capacity(sensors.len());
@@ -129,8 +129,8 @@ impl Tx<'_> {
                 check(ending)?;
             }
             let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
-            let nos: Vec<TaskNo> = refs.iter().map(|sensor| sensor.no).collect();
-            let tasks = tx.raw().tasks_by_no(&nos)?;
+            let nos: Vec<TaskId> = refs.iter().map(|sensor| sensor.no).collect();
+            let tasks = tx.raw().tasks_by_id(&nos)?;
             let sensors = tx.raw().end_sensors_if_waiting(&refs)?;
 
             let mut leaving: Vec<Leaving> = Vec::new();

@@ -13,7 +13,7 @@ use crate::admission::{Policy, Reason};
 use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
-use crate::ops::{Admission, AdmitOrder, Finish};
+use crate::ops::{Admission, AdmitRequest, Finish};
 use crate::store::contract::SurveyQuery;
 use crate::store::{Store, StoreExt};
 use crate::time;
@@ -29,7 +29,7 @@ pub struct AdmitterOptions {
     /// How long leases hold. Renew them at a third of it.
     pub lease: Duration,
     /// How long the store remembers what a tick granted, if no later one of its admitter follows it: see
-    /// [`AdmitOrder::remember`].
+    /// [`AdmitRequest::remember`].
     pub remember: Duration,
     /// What becomes of tasks that do not fit.
     pub policy: Policy,
@@ -141,7 +141,7 @@ impl Admitter {
     /// Counts how often it decided.
     fn admit_within(&mut self, budget: usize, now: DateTime<Utc>, runs: &mut usize) -> Result<Admission> {
         let request = self.request(now)?;
-        let mut order = AdmitOrder::new(self.holder.clone(), request, budget, self.options.lease)
+        let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.options.lease)
             .policy(self.options.policy.clone())
             .remember(self.options.remember);
         order.answered = self.last.clone();
@@ -162,7 +162,7 @@ impl Admitter {
     }
 
     /// Finds out what became of a tick whose commit had an unknown end.
-    fn settle(&mut self, now: DateTime<Utc>, order: &AdmitOrder, unknown: Error) -> Result<Admission> {
+    fn settle(&mut self, now: DateTime<Utc>, order: &AdmitRequest, unknown: Error) -> Result<Admission> {
         let query = SurveyQuery::new().request(order.request.clone());
         // In a transaction that writes: it waits for the commit that may still be under way.
         let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
@@ -232,23 +232,23 @@ struct Admitted<'a> {
 impl Reported for Admitted<'_> {
     fn emit(&self, to: &Emitter) {
         to.counter(&ADMISSION_CONFLICTS, &[], self.conflicts);
-        let Some(Admission { granted, deferrals, promoted, .. }) = self.admission else { return };
+        let Some(Admission { granted, refusals, promoted, .. }) = self.admission else { return };
         to.counter(&GRANTED, &[], granted.len());
         to.counter(&PROMOTED, &[], *promoted);
         for task in granted {
             to.seconds(&WAIT_SECONDS, &[], time::since(self.now, task.ready_at));
         }
         for name in Reason::NAMES {
-            let of_name = deferrals.iter().filter(|deferral| deferral.reason.name() == name);
-            to.gauge(&DEFERRED, &[("reason", name)], of_name.map(|deferral| deferral.tasks).sum());
+            let of_name = refusals.iter().filter(|refusal| refusal.reason.name() == name);
+            to.gauge(&DEFERRED, &[("reason", name)], of_name.map(|refusal| refusal.tasks).sum());
         }
     }
 
     #[cfg(feature = "tracing")]
     fn trace(&self, took_s: f64) {
-        let Some(Admission { granted, deferrals, promoted, .. }) = self.admission else { return };
+        let Some(Admission { granted, refusals, promoted, .. }) = self.admission else { return };
         tracing::debug!(target: "stationmaster::admitter",
-            granted = granted.len(), promoted, deferred = deferrals.iter().map(|deferral| deferral.tasks).sum::<u64>(),
+            granted = granted.len(), promoted, deferred = refusals.iter().map(|refusal| refusal.tasks).sum::<u64>(),
             conflicts = self.conflicts, took_s, "admitted");
         for task in granted {
             tracing::trace!(target: "stationmaster::admitter",

@@ -186,20 +186,20 @@ impl LoopHandle {
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::clock::SystemClock;
-/// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions, run_blocking};
+/// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions, drive};
 /// use stationmaster::store::MemoryStore;
 ///
 /// let mut reaper = Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default())?;
 /// let handle = LoopHandle::new();
 /// let stopper = handle.clone();
 /// let thread = std::thread::spawn(move || {
-///     run_blocking(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |_| ControlFlow::Continue(()));
+///     drive(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |_| ControlFlow::Continue(()));
 /// });
 /// stopper.stop();
 /// thread.join().unwrap();
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
-pub fn run_blocking<S: Service>(
+pub fn drive<S: Service>(
     service: &mut S,
     clock: &dyn Clock,
     handle: &LoopHandle,
@@ -268,12 +268,13 @@ mod tests {
         let (sender, ticks) = mpsc::channel();
         let handle = LoopHandle::new();
         let inner = handle.clone();
-        let thread = std::thread::spawn(move || {
-            let mut ticker = Ticker(sender);
-            run_blocking(&mut ticker, &SystemClock, &inner, Duration::from_secs(3600), |_| {
-                ControlFlow::Continue(())
+        let thread =
+            std::thread::spawn(move || {
+                let mut ticker = Ticker(sender);
+                drive(&mut ticker, &SystemClock, &inner, Duration::from_secs(3600), |_| {
+                    ControlFlow::Continue(())
+                });
             });
-        });
         ticks.recv().unwrap();
         handle.wake();
         ticks.recv().unwrap();

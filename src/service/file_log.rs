@@ -12,7 +12,7 @@ use siphasher::sip::SipHasher24;
 use super::poker::PokeLog;
 use crate::error::Invalid;
 use crate::id::TaskKey;
-use crate::sensor::{Poked, SensorRecord};
+use crate::sensor::{PokeOutcome, SensorRecord};
 
 /// The longest file or directory name, in bytes, that common file systems take.
 const LONGEST_NAME: usize = 255;
@@ -221,14 +221,14 @@ fn bounded(name: String) -> String {
 }
 
 impl PokeLog for FileLog {
-    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked) {
+    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &PokeOutcome) {
         let waits_for = clip(sensor.context.as_str());
         let answer = match answer {
-            Poked::NotYet => "not yet".to_owned(),
-            Poked::Landed(None) => "landed".to_owned(),
-            Poked::Landed(Some(value)) => format!("landed: {}", clip(value)),
-            Poked::Unreachable(why) => format!("could not look: {}", clip(why)),
-            Poked::Failed(why) => format!("failed: {}", clip(why)),
+            PokeOutcome::NotYet => "not yet".to_owned(),
+            PokeOutcome::Landed(None) => "landed".to_owned(),
+            PokeOutcome::Landed(Some(value)) => format!("landed: {}", clip(value)),
+            PokeOutcome::Unreachable(why) => format!("could not look: {}", clip(why)),
+            PokeOutcome::Failed(why) => format!("failed: {}", clip(why)),
         };
         let (when, kind) = (now.format("%Y-%m-%d %H:%M:%S%.3f UTC"), clip(sensor.kind.as_str()));
         let line = format!("{when} poke {kind} {waits_for} {answer}\n");

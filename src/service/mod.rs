@@ -1,7 +1,7 @@
 //! Services: what drives the pure core over a store.
 //!
 //! A service is a step, `tick(now) -> Report`. It keeps no time: a host calls it from a loop of its own, from
-//! a timer, from a test with a [`crate::clock::ManualClock`], or lets [`run_blocking`] do so on a thread that
+//! a timer, from a test with a [`crate::clock::ManualClock`], or lets [`drive`] do so on a thread that
 //! the host made. Each report says when the next step is due. Only the [`Poker`] has threads, for the host's
 //! pokes; they end with it.
 //!
@@ -34,7 +34,7 @@ mod woken;
 pub use admitter::{Admitter, AdmitterOptions};
 #[cfg(feature = "tokio")]
 pub(crate) use driver::pause;
-pub use driver::{LoopHandle, Report, Service, run_blocking};
+pub use driver::{LoopHandle, Report, Service, drive};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::FileLog;
 pub use observer::{ObservedStore, Observer, metrics, spans};

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::admission::limits::LimitRecord;
-use crate::admission::{Deferral, Need, Planner, Policy};
+use crate::admission::{Need, Planner, Policy, Refusal};
 use crate::pool::PoolRecord;
 use crate::run::ActiveIndex;
 use crate::run::index::point;
@@ -16,7 +16,7 @@ pub struct Planned {
     /// The tasks that it admits, in order.
     pub admit: Vec<Candidate>,
     /// The ready tasks that it leaves waiting, by lane.
-    pub deferrals: Vec<Deferral>,
+    pub refusals: Vec<Refusal>,
 }
 
 /// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does: at most `budget` tasks out of
@@ -45,7 +45,7 @@ pub fn plan(
         }
     }
     let plan = planner.finish();
-    Planned { admit: plan.admit, deferrals: plan.deferrals }
+    Planned { admit: plan.admit, refusals: plan.refusals }
 }
 
 /// The index of active runs that [`MemoryStore`](crate::store::MemoryStore) keeps for each namespace, alone.

@@ -11,8 +11,8 @@ use crate::canonical::PokeContext;
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::lease::LeaseRef;
-use crate::ops::{AdmitOrder, Finish, Mark};
-use crate::ops::{EarlyStop, Silence};
+use crate::ops::{AdmitRequest, Finish, Mark};
+use crate::ops::{Silence, StopBeforeStart};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
@@ -78,8 +78,8 @@ fn leases(tx: &mut Tx<'_>, names: &[&str]) -> Result<Vec<LeaseRef>> {
     Ok(leased.into_iter().map(|task| task.lease_ref()).collect())
 }
 
-fn order(tick: &str) -> AdmitOrder {
-    AdmitOrder::new("worker".try_into().unwrap(), tick.try_into().unwrap(), 99, Duration::from_secs(30))
+fn order(tick: &str) -> AdmitRequest {
+    AdmitRequest::new("worker".try_into().unwrap(), tick.try_into().unwrap(), 99, Duration::from_secs(30))
 }
 
 fn sensor(lease: LeaseRef) -> NewSensor {
@@ -170,9 +170,9 @@ pub fn life() -> Vec<Step> {
         "clear": |tx| tx.clear(at(14), &[key("e"), key("recorded")])?;
         "reap": |tx| assert!(!tx.reap(at(100), 99)?.is_empty());
         "survey": |tx| assert!(tx.raw().survey(&SurveyQuery::new().promote(at(200), 9))?.promoted > 0);
-        "record": |tx| tx.record_runs(&[run("r1"), run("r2"), run("r3").heartbeat(at(2))], EarlyStop::Refuse)?;
+        "record": |tx| tx.record_runs(&[run("r1"), run("r2"), run("r3").heartbeat(at(2))], StopBeforeStart::Reject)?;
         "beat": |tx| tx.beat_runs(&[RunBeat::new(run("r1").key, at(3))])?;
-        "stop": |tx| tx.stop_runs(&[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], EarlyStop::Refuse)?;
+        "stop": |tx| tx.stop_runs(&[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], StopBeforeStart::Reject)?;
         "close_silent": |tx| tx.close_silent_runs(at(90), &Silence::after(Duration::from_secs(10)).unwrap())?;
         "put_worker": |tx| tx.raw().put_worker(&worker())?;
         "put_shards": |tx| {

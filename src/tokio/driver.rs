@@ -11,7 +11,7 @@ use crate::error::{Error, NoRuntime, Result};
 use crate::service::{LoopHandle, Report, Service, pause};
 
 /// Ticks a service until its handle is stopped or `each` breaks:
-/// [`run_blocking`](crate::service::run_blocking) as a future.
+/// [`drive`](crate::service::drive) as a future.
 ///
 /// Ticks are made on the runtime's threads for blocking work; between them it sleeps by the runtime's timer,
 /// as long as the blocking form would, and [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at
@@ -36,13 +36,13 @@ use crate::service::{LoopHandle, Report, Service, pause};
 /// use stationmaster::clock::SystemClock;
 /// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::tokio::{AsyncService, run};
+/// use stationmaster::tokio::{AsyncService, drive};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default())?);
 /// let (handle, cancelled) = (LoopHandle::new(), tokio::sync::Notify::new());
 /// tokio::select! {
-///     ended = run(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |report| {
+///     ended = drive(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |report| {
 ///         assert!(report.is_ok_and(|report| report.reaped.is_empty()));
 ///         cancelled.notify_one();
 ///         ControlFlow::Continue(())
@@ -52,7 +52,7 @@ use crate::service::{LoopHandle, Report, Service, pause};
 /// # Ok::<(), stationmaster::Error>(())
 /// # }).unwrap();
 /// ```
-pub async fn run<S>(
+pub async fn drive<S>(
     service: &mut AsyncService<S>,
     clock: &dyn Clock,
     handle: &LoopHandle,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`AsyncStore`] | [`StoreExt::read`](crate::store::StoreExt::read) and [`write`](crate::store::StoreExt::write), on any [`Store`](crate::store::Store) |
 //! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
-//! | [`run()`] | [`run_blocking`](crate::service::run_blocking) |
+//! | [`run()`] | [`drive`](crate::service::drive) |
 //! | [`AsyncPoke`], [`AsyncPokeMany`] | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany): see [`Poker::kind_async`](crate::service::Poker::kind_async) |
 //! | [`LoopHandle::woken_since`](crate::service::LoopHandle::woken_since), [`stopped`](crate::service::LoopHandle::stopped) | its waits, as futures of any runtime |
 //!
@@ -54,7 +54,7 @@
 //! use stationmaster::ops::Finish;
 //! use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, WakingStore};
 //! use stationmaster::store::MemoryStore;
-//! use stationmaster::tokio::{AsyncAdmitter, AsyncStore, run};
+//! use stationmaster::tokio::{AsyncAdmitter, AsyncStore, drive};
 //! use stationmaster::{NewTask, TaskKey};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -67,7 +67,7 @@
 //! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! let mut admitter = AsyncAdmitter::new(admitter);
 //! let mut work = tokio::task::JoinSet::new();
-//! run(&mut admitter, &SystemClock, &handle, Duration::from_secs(60), |admission| {
+//! drive(&mut admitter, &SystemClock, &handle, Duration::from_secs(60), |admission| {
 //!     for task in admission.into_iter().flat_map(|admission| admission.granted) {
 //!         let (store, handle, lease) = (store.clone(), handle.clone(), task.lease_ref());
 //!         work.spawn(async move {
@@ -95,7 +95,7 @@ mod poke;
 mod service;
 mod store;
 
-pub use driver::run;
+pub use driver::drive;
 pub use poke::{AsyncPoke, AsyncPokeMany};
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;

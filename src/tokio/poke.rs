@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::tokio::runtime::Handle;
 
 use crate::id::SensorKind;
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::Poker;
 use crate::service::poker::{AsyncProbe, BoxFuture, OwnedPokeRequest};
 
@@ -14,7 +14,7 @@ use crate::service::poker::{AsyncProbe, BoxFuture, OwnedPokeRequest};
 /// [`Poke`](crate::service::Poke) as a future.
 ///
 /// It runs as a task of the runtime that it was registered with ([`Poker::kind_async`]), and must not block
-/// it. At its deadline it is dropped and counts as [`Poked::Unreachable`]; so does a panic, which is caught.
+/// it. At its deadline it is dropped and counts as [`PokeOutcome::Unreachable`]; so does a panic, which is caught.
 /// When the poker is dropped, or leaves, it is dropped at its next await, too.
 ///
 /// Functions from a request to a future are pokes.
@@ -22,39 +22,39 @@ use crate::service::poker::{AsyncProbe, BoxFuture, OwnedPokeRequest};
 /// # Examples
 ///
 /// ```
-/// use stationmaster::sensor::Poked;
+/// use stationmaster::sensor::PokeOutcome;
 /// use stationmaster::tokio::{AsyncPoke, OwnedPokeRequest};
 ///
 /// struct PortAccepts;
 ///
 /// impl AsyncPoke for PortAccepts {
-///     async fn poke(&self, request: OwnedPokeRequest) -> Poked {
+///     async fn poke(&self, request: OwnedPokeRequest) -> PokeOutcome {
 ///         let context = request.context.to_value();
 ///         let Some(address) = context.get("address").and_then(|address| address.as_str()) else {
-///             return Poked::Failed("the context has no \"address\"".into());
+///             return PokeOutcome::Failed("the context has no \"address\"".into());
 ///         };
 ///         match tokio::net::TcpStream::connect(address).await {
-///             Ok(_) => Poked::Landed(None),
-///             Err(_) => Poked::NotYet,
+///             Ok(_) => PokeOutcome::Landed(None),
+///             Err(_) => PokeOutcome::NotYet,
 ///         }
 ///     }
 /// }
 ///
-/// let poke = |request: OwnedPokeRequest| async move { Poked::Landed(Some(request.context.as_str().to_owned())) };
+/// let poke = |request: OwnedPokeRequest| async move { PokeOutcome::Landed(Some(request.context.as_str().to_owned())) };
 /// # fn is_poke(_: impl AsyncPoke) {}
 /// # is_poke(poke);
 /// ```
 pub trait AsyncPoke: Send + Sync {
     /// Looks once.
-    fn poke(&self, request: OwnedPokeRequest) -> impl Future<Output = Poked> + Send;
+    fn poke(&self, request: OwnedPokeRequest) -> impl Future<Output = PokeOutcome> + Send;
 }
 
 impl<F, A> AsyncPoke for F
 where
     F: Fn(OwnedPokeRequest) -> A + Send + Sync,
-    A: Future<Output = Poked> + Send,
+    A: Future<Output = PokeOutcome> + Send,
 {
-    fn poke(&self, request: OwnedPokeRequest) -> impl Future<Output = Poked> + Send {
+    fn poke(&self, request: OwnedPokeRequest) -> impl Future<Output = PokeOutcome> + Send {
         self(request)
     }
 }
@@ -67,30 +67,30 @@ where
 /// # Examples
 ///
 /// ```
-/// use stationmaster::sensor::Poked;
+/// use stationmaster::sensor::PokeOutcome;
 /// use stationmaster::tokio::{AsyncPokeMany, OwnedPokeRequest};
 ///
 /// struct Partitions;
 ///
 /// impl AsyncPokeMany for Partitions {
-///     async fn poke_many(&self, requests: Vec<OwnedPokeRequest>) -> Vec<Poked> {
+///     async fn poke_many(&self, requests: Vec<OwnedPokeRequest>) -> Vec<PokeOutcome> {
 ///         let there = vec![true; requests.len()]; // one query for all of them
-///         there.into_iter().map(|there| if there { Poked::Landed(None) } else { Poked::NotYet }).collect()
+///         there.into_iter().map(|there| if there { PokeOutcome::Landed(None) } else { PokeOutcome::NotYet }).collect()
 ///     }
 /// }
 /// ```
 pub trait AsyncPokeMany: Send + Sync {
     /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts
-    /// as [`Poked::Unreachable`] for all of them.
-    fn poke_many(&self, requests: Vec<OwnedPokeRequest>) -> impl Future<Output = Vec<Poked>> + Send;
+    /// as [`PokeOutcome::Unreachable`] for all of them.
+    fn poke_many(&self, requests: Vec<OwnedPokeRequest>) -> impl Future<Output = Vec<PokeOutcome>> + Send;
 }
 
 impl<F, A> AsyncPokeMany for F
 where
     F: Fn(Vec<OwnedPokeRequest>) -> A + Send + Sync,
-    A: Future<Output = Vec<Poked>> + Send,
+    A: Future<Output = Vec<PokeOutcome>> + Send,
 {
-    fn poke_many(&self, requests: Vec<OwnedPokeRequest>) -> impl Future<Output = Vec<Poked>> + Send {
+    fn poke_many(&self, requests: Vec<OwnedPokeRequest>) -> impl Future<Output = Vec<PokeOutcome>> + Send {
         self(requests)
     }
 }
@@ -106,13 +106,13 @@ impl Poker {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use stationmaster::sensor::Poked;
+    /// use stationmaster::sensor::PokeOutcome;
     /// use stationmaster::service::{Poker, PokerOptions};
     /// use stationmaster::store::MemoryStore;
     /// use stationmaster::tokio::OwnedPokeRequest;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let poke = |_: OwnedPokeRequest| async { Poked::NotYet };
+    /// let poke = |_: OwnedPokeRequest| async { PokeOutcome::NotYet };
     /// let runtime = tokio::runtime::Handle::current();
     /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?, PokerOptions::default())?
     ///     .kind_async("http".try_into()?, &runtime, poke)
@@ -123,7 +123,7 @@ impl Poker {
     #[must_use]
     pub fn kind_async(self, kind: SensorKind, runtime: &Handle, poke: impl AsyncPoke + 'static) -> Self {
         let (runtime, poke) = (runtime.clone(), Arc::new(poke));
-        let look = move |requests: Vec<OwnedPokeRequest>| -> BoxFuture<Vec<Poked>> {
+        let look = move |requests: Vec<OwnedPokeRequest>| -> BoxFuture<Vec<PokeOutcome>> {
             let poke = Arc::clone(&poke);
             Box::pin(async move {
                 let mut answers = Vec::with_capacity(requests.len());
@@ -143,13 +143,13 @@ impl Poker {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use stationmaster::sensor::Poked;
+    /// use stationmaster::sensor::PokeOutcome;
     /// use stationmaster::service::{Poker, PokerOptions};
     /// use stationmaster::store::MemoryStore;
     /// use stationmaster::tokio::OwnedPokeRequest;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let poke = |requests: Vec<OwnedPokeRequest>| async move { vec![Poked::NotYet; requests.len()] };
+    /// let poke = |requests: Vec<OwnedPokeRequest>| async move { vec![PokeOutcome::NotYet; requests.len()] };
     /// let runtime = tokio::runtime::Handle::current();
     /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?, PokerOptions::default())?
     ///     .kind_many_async("partition".try_into()?, 500.try_into().unwrap(), &runtime, poke);
@@ -165,7 +165,7 @@ impl Poker {
         poke: impl AsyncPokeMany + 'static,
     ) -> Self {
         let (runtime, poke) = (runtime.clone(), Arc::new(poke));
-        let look = move |requests: Vec<OwnedPokeRequest>| -> BoxFuture<Vec<Poked>> {
+        let look = move |requests: Vec<OwnedPokeRequest>| -> BoxFuture<Vec<PokeOutcome>> {
             let poke = Arc::clone(&poke);
             Box::pin(async move { poke.poke_many(requests).await })
         };
@@ -181,9 +181,9 @@ struct OnRuntime<F> {
 
 impl<F> AsyncProbe for OnRuntime<F>
 where
-    F: Fn(Vec<OwnedPokeRequest>) -> BoxFuture<Vec<Poked>> + Send + Sync,
+    F: Fn(Vec<OwnedPokeRequest>) -> BoxFuture<Vec<PokeOutcome>> + Send + Sync,
 {
-    fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<Poked>> {
+    fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<PokeOutcome>> {
         (self.look)(requests)
     }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use stationmaster::Error;
 use stationmaster::error::Result;
 use stationmaster::id::{Namespace, WorkflowId};
-use stationmaster::ops::EarlyStop;
+use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{Store, StoreExt, Tx};
 use stationmaster::testing::raw;
@@ -96,7 +96,7 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             }
             run.workflow = workflow.then(|| WorkflowId::new("w")).transpose()?;
             model.insert(run.key.clone(), run.clone());
-            tx.record_runs(&[run], EarlyStop::Keep)
+            tx.record_runs(&[run], StopBeforeStart::Store)
         }
         Op::Close { key: number, at } => {
             let close = RunClose::new(key(*number), from_micros(*at), RunStatus::Failed);
@@ -113,7 +113,7 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             if let Some(run) = model.get_mut(&close.key) {
                 *run = run.clone().closed(close.stop, close.status);
             }
-            tx.stop_runs(&[close], EarlyStop::Keep).map(drop)
+            tx.stop_runs(&[close], StopBeforeStart::Store).map(drop)
         }
         Op::Reopen { key: number } => change(tx, model, *number, |run| {
             let now = run.stop.unwrap_or(run.start);
@@ -197,7 +197,7 @@ fn change(
     match model.get_mut(&key(number)) {
         Some(run) => {
             *run = with(run.clone());
-            tx.record_runs(std::slice::from_ref(run), EarlyStop::Keep)
+            tx.record_runs(std::slice::from_ref(run), StopBeforeStart::Store)
         }
         None => Ok(()),
     }

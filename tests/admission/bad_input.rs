@@ -11,14 +11,14 @@ use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::contract::SurveyQuery;
 use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::testing::raw;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskNo, TaskRecord};
+use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, TaskRecord};
 
 use crate::{Scene, at, db, key, on_every_store, secs};
 
 /// Everything that a wrong call might have changed.
 fn seen(scene: &Scene<'_>) -> (Vec<PoolRecord>, Vec<Option<TaskRecord>>, String) {
     let read = scene.store.read(|tx| {
-        let tasks = tx.tasks_by_no(&(1..9).map(TaskNo).collect::<Vec<_>>())?;
+        let tasks = tx.tasks_by_id(&(1..9).map(TaskId).collect::<Vec<_>>())?;
         Ok((
             tx.all_pools()?,
             tasks,
@@ -71,7 +71,7 @@ fn an_unknown_pool_is_a_reason() {
         changes_nothing(scene, || {
             let admission = scene.tick(0, &Policy::Backfill);
             assert!(admission.granted.is_empty());
-            assert_eq!(admission.deferred_by_kind(), [("pool_unknown", 1)].into());
+            assert_eq!(admission.refused_by_reason(), [("pool_unknown", 1)].into());
         });
     });
 }
@@ -92,7 +92,7 @@ fn a_pool_is_not_resized_to_nonsense() {
                 large,
                 Error::Invalid(Invalid::TooLarge { what: "a pool", value: 2_147_483_648 })
             ));
-            let limit = limits::free("k").unwrap();
+            let limit = limits::custom("k").unwrap();
             assert!(matches!(
                 LimitSpec::new(limit, u32::MAX),
                 Err(Invalid::TooLarge { what: "a limit", .. })
@@ -112,10 +112,10 @@ fn a_foreign_lease_is_stale() {
         let foreign = [
             LeaseRef::new(own.no, own.epoch + 1),
             LeaseRef::new(own.no, own.epoch - 1),
-            LeaseRef::new(TaskNo(own.no.0 + 1), own.epoch),
-            LeaseRef::new(TaskNo(0), 1),
-            LeaseRef::new(TaskNo(-1), i64::MIN),
-            LeaseRef::new(TaskNo(i64::MAX), i64::MAX),
+            LeaseRef::new(TaskId(own.no.0 + 1), own.epoch),
+            LeaseRef::new(TaskId(0), 1),
+            LeaseRef::new(TaskId(-1), i64::MIN),
+            LeaseRef::new(TaskId(i64::MAX), i64::MAX),
         ];
         changes_nothing(scene, || {
             let renewed = scene.store.write(|tx| tx.renew(at(1), secs(99), &foreign)).unwrap();
@@ -140,7 +140,7 @@ fn a_budget_of_none_admits_none_and_tells_why() {
                 let admission = scene.admit(1, &scene.order(0).policy(policy));
                 assert!(admission.granted.is_empty());
                 let counts = [("pool_full", 1), ("budget_spent", 1)];
-                assert_eq!(admission.deferred_by_kind(), counts.into());
+                assert_eq!(admission.refused_by_reason(), counts.into());
             }
         });
     });
@@ -154,7 +154,7 @@ fn a_name_with_a_nul() {
             assert!(matches!(PoolName::new("d\0b"), Err(IdError::Nul { at: 1, .. })));
             assert!(matches!(LimitKey::new("\0"), Err(IdError::Nul { at: 0, .. })));
             assert!(matches!(TaskKey::new("ns", "w", "r", "t\0"), Err(IdError::Nul { at: 1, .. })));
-            assert!(matches!(limits::free("a\0"), Err(IdError::Nul { .. })));
+            assert!(matches!(limits::custom("a\0"), Err(IdError::Nul { .. })));
             assert!(matches!(PoolSpec::new("d\0b", Slots::Unlimited), Err(Error::Id(IdError::Nul { .. }))));
             assert!(serde_json::from_str::<PoolSpec>(r#"{"name":"d\u0000b","slots":1}"#).is_err());
             assert!(serde_json::from_str::<LimitSpec>(r#"{"key":"\u0000","max":1}"#).is_err());

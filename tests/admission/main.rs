@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::admission::Policy;
-use stationmaster::ops::{Admission, AdmitOrder, Finish};
+use stationmaster::ops::{Admission, AdmitRequest, Finish};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::time::from_micros;
@@ -70,13 +70,13 @@ impl Scene<'_> {
         self.store.write(|tx| tx.enqueue(at(now), tasks)).unwrap();
     }
 
-    fn order(&self, budget: usize) -> AdmitOrder {
+    fn order(&self, budget: usize) -> AdmitRequest {
         self.ticks.set(self.ticks.get() + 1);
         let request = format!("tick-{}", self.ticks.get());
-        AdmitOrder::new("holder".try_into().unwrap(), request.try_into().unwrap(), budget, secs(1_000_000))
+        AdmitRequest::new("holder".try_into().unwrap(), request.try_into().unwrap(), budget, secs(1_000_000))
     }
 
-    fn admit(&self, now: i64, order: &AdmitOrder) -> Admission {
+    fn admit(&self, now: i64, order: &AdmitRequest) -> Admission {
         self.store.write(|tx| tx.admit(at(now), order)).unwrap()
     }
 

@@ -25,7 +25,7 @@ fn a_tick_makes_a_part_ready_and_is_due_again_at_once() {
         assert_eq!((second.promoted, second.next_due), (MOST, Some(at(21))));
         let third = scene.tick(22, &Policy::Backfill);
         assert_eq!((third.promoted, third.next_due), (1, Some(at(99))));
-        assert_eq!(third.deferrals.iter().map(|lane| lane.tasks).sum::<u64>(), 2 * MOST as u64 - 1);
+        assert_eq!(third.refusals.iter().map(|lane| lane.tasks).sum::<u64>(), 2 * MOST as u64 - 1);
     });
 }
 

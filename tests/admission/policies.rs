@@ -31,12 +31,12 @@ fn small_tasks_pass_a_big_one_until_it_has_waited() {
         scene.put(1, &[db("d", 1), db("e", 1)]);
         let early = scene.tick(59, &reserve(60));
         assert_eq!(names(&early.granted), ["d"]);
-        assert_eq!(early.deferred_by_kind(), [("pool_full", 2)].into());
+        assert_eq!(early.refused_by_reason(), [("pool_full", 2)].into());
         scene.succeed(60, &running[0]);
         let big = scene.task("big").no;
         let late = scene.tick(60, &reserve(60));
         assert!(late.granted.is_empty(), "one slot is open and gathers");
-        let passed = late.deferrals.iter().find(|lane| lane.lane.slots == 1).unwrap();
+        let passed = late.refusals.iter().find(|lane| lane.lane.slots == 1).unwrap();
         assert_eq!(passed.reason, Reason::Reserved { pool: "db".try_into().unwrap(), open: 1, task: big });
         assert_eq!(
             passed.reason.to_string(),
@@ -74,7 +74,7 @@ fn what_stands_before_the_big_one_is_not_held_up() {
 #[test]
 fn other_pools_and_hopeless_tasks_are_not_touched_by_a_reservation() {
     on_every_store(|scene| {
-        let limit = limits::free("closed").unwrap();
+        let limit = limits::custom("closed").unwrap();
         scene.store.write(|tx| tx.put_limits(&[LimitSpec::new(limit.clone(), 0)?])).unwrap();
         big_one_behind_small_ones(scene, db("never", 5).priority(2));
         scene.put(0, &[db("limited", 4).priority(1).limit(limit.clone())]);
@@ -163,7 +163,7 @@ fn tasks_without_ageing_go_before_those_with_it() {
 fn every_kind_of_reason_is_counted() {
     on_every_store(|scene| {
         scene.pool("db", Slots::Limited(2));
-        let limit = limits::free("tenant").unwrap();
+        let limit = limits::custom("tenant").unwrap();
         scene.store.write(|tx| tx.put_limits(&[LimitSpec::new(limit.clone(), 1)?])).unwrap();
         scene.put(0, &[db("first", 1).priority(9), db("two", 2).priority(8), db("three", 3), db("more", 1)]);
         scene.put(0, &[NewTask::new(key("nowhere")).pool("nowhere".try_into().unwrap())]);
@@ -172,7 +172,7 @@ fn every_kind_of_reason_is_counted() {
         let order = scene.order(3).policy(reserve(0));
         let admission = scene.admit(0, &order);
         assert_eq!(names(&admission.granted), ["first", "l1", "n1"]);
-        let counts = admission.deferred_by_kind();
+        let counts = admission.refused_by_reason();
         let expected = [
             ("pool_unknown", 1),
             ("never_fits", 1),
@@ -200,13 +200,13 @@ fn a_window_tells_what_it_did_not_reach_and_what_is_missing() {
         scene.put(0, &[task("a"), task("b"), task("c")]);
         let admission = scene.tick(0, &Policy::AirflowWindow(AirflowWindow::new(2)));
         assert_eq!(names(&admission.granted), ["a", "b"]);
-        assert_eq!(admission.deferrals[0].reason, Reason::OutsideWindow { size: 2 });
+        assert_eq!(admission.refusals[0].reason, Reason::OutsideWindow { size: 2 });
         let workflow = limits::workflow(&key("c")).unwrap();
         let window = AirflowWindow::new(2).missing(vec![workflow.clone()]);
         let admission = scene.tick(0, &Policy::AirflowWindow(window));
         assert!(admission.granted.is_empty());
         assert_eq!(admission.missing, std::slice::from_ref(&workflow));
-        assert_eq!(admission.deferrals[0].reason, Reason::WorkflowMissing { workflow });
+        assert_eq!(admission.refusals[0].reason, Reason::WorkflowMissing { workflow });
         let none = scene.tick(0, &Policy::AirflowWindow(AirflowWindow::new(0)));
         assert!(none.granted.is_empty());
     });
@@ -223,6 +223,6 @@ fn the_admitter_takes_the_policy_from_its_options() {
     assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["b"]);
     put(&[NewTask::new(key("d")).priority(-1)]);
     assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["c"]);
-    let counts = admitter.tick(at(0)).unwrap().deferred_by_kind();
+    let counts = admitter.tick(at(0)).unwrap().refused_by_reason();
     assert_eq!(counts, [("pool_full", 1), ("reserved", 1)].into());
 }

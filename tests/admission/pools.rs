@@ -53,7 +53,7 @@ fn an_over_committed_pool_blocks_nobody_else() {
         let admission = scene.tick(1, &Policy::Backfill);
         assert_eq!(names(&admission.granted), ["elsewhere"]);
         let full = Reason::PoolFull { pool: "db".try_into().unwrap(), open: -4, total: 2, needs: 1 };
-        assert_eq!(admission.deferrals[0].reason, full);
+        assert_eq!(admission.refusals[0].reason, full);
         scene.succeed(2, &running[0]);
         assert_eq!(scene.why("c"), "pool db: -1 open of 2, needs 1");
         scene.pool("db", Slots::Limited(4));
@@ -85,7 +85,7 @@ fn tasks_of_a_deleted_pool_keep_a_reason_and_come_back_with_it() {
         assert_eq!(delete(scene, "db"), PoolDeletion::Deleted);
         assert_eq!(delete(scene, "db"), PoolDeletion::Unknown);
         let admission = scene.tick(2, &Policy::Backfill);
-        assert_eq!(admission.deferrals[0].reason, Reason::PoolUnknown { pool: "db".try_into().unwrap() });
+        assert_eq!(admission.refusals[0].reason, Reason::PoolUnknown { pool: "db".try_into().unwrap() });
         assert_eq!(scene.why("b"), "pool db: does not exist");
         scene.pool("db", Slots::Limited(1));
         assert_eq!(names(&scene.tick(3, &Policy::Backfill).granted), ["b"]);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use stationmaster::TaskNo;
+use stationmaster::TaskId;
 use stationmaster::admission::limits::LimitRecord;
 use stationmaster::pool::{PoolRecord, PoolSpec};
 use stationmaster::store::contract::{Candidate, Lane, LaneKey, LaneNo, OrderKey};
@@ -12,7 +12,7 @@ use crate::oracle::walk;
 use crate::world::World;
 
 /// Plans as a tick does, with pages no longer than `longest_page`. Returns the plan and how many candidates it read.
-fn planned(world: &World, numbers: &[TaskNo], longest_page: usize) -> (Planned, usize) {
+fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, usize) {
     let mut lanes: BTreeMap<&LaneKey, Vec<OrderKey>> = BTreeMap::new();
     for (at, task) in world.waiting.iter().enumerate() {
         lanes.entry(&task.lane).or_default().push(world.order(at, numbers[at]));
@@ -53,13 +53,13 @@ fn planned(world: &World, numbers: &[TaskNo], longest_page: usize) -> (Planned, 
 
 /// Compares the plan with the walk, and what it read with what it admitted.
 pub(crate) fn check(world: &World, longest_page: usize) {
-    let numbers: Vec<TaskNo> = (1..).map(TaskNo).take(world.waiting.len()).collect();
+    let numbers: Vec<TaskId> = (1..).map(TaskId).take(world.waiting.len()).collect();
     let expected = walk(world, &numbers);
     let (plan, read) = planned(world, &numbers, longest_page);
     let admitted: Vec<usize> = plan.admit.iter().map(|task| task.order.no.0 as usize - 1).collect();
     assert_eq!(admitted, expected.admitted, "{world:?}");
     let left: BTreeMap<LaneKey, _> =
-        plan.deferrals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
+        plan.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
     assert_eq!(left, expected.left, "{world:?}");
 
     let lanes = left.len() + admitted.len();
@@ -85,7 +85,7 @@ fn a_reservation_reads_one_task_of_each_refused_lane() {
     let plan = plan(&policy, from_micros(9), 512, lanes, &[pool], &[], |pages| {
         assert!(pages.iter().all(|page| page.limit == 1 && page.with_ready_at));
         let heads = pages.iter().map(|page| {
-            let order = OrderKey::new(0, from_micros(0), None, TaskNo(page.lane.0));
+            let order = OrderKey::new(0, from_micros(0), None, TaskId(page.lane.0));
             Candidate::new(page.lane, order).ready_at(from_micros(4))
         });
         let heads: Vec<Candidate> = heads.collect();

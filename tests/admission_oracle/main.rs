@@ -14,7 +14,7 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use stationmaster::TaskNo;
+use stationmaster::TaskId;
 use stationmaster::store::{MemoryStore, Store};
 
 /// Random worlds that the planner is compared on.
@@ -41,7 +41,7 @@ fn ten_thousand_random_worlds() {
     for number in 0..RANDOM {
         let world = world::random(number);
         direct::check(&world, 1 + number as usize % 40);
-        let numbers: Vec<TaskNo> = (1..).map(TaskNo).take(world.waiting.len()).collect();
+        let numbers: Vec<TaskId> = (1..).map(TaskId).take(world.waiting.len()).collect();
         reasons.extend(oracle::walk(&world, &numbers).left.values().map(|(_, reason)| reason.name()));
     }
     assert_eq!(reasons.len(), 6, "the worlds show every reason of these policies: {reasons:?}");

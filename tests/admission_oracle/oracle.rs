@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use stationmaster::TaskNo;
+use stationmaster::TaskId;
 use stationmaster::admission::{Policy, Reason};
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::Slots;
@@ -22,11 +22,11 @@ struct Walk<'a> {
     world: &'a World,
     open: HashMap<&'a PoolName, Option<i64>>,
     used: HashMap<&'a LimitKey, i64>,
-    reserved: HashMap<&'a PoolName, TaskNo>,
+    reserved: HashMap<&'a PoolName, TaskId>,
 }
 
 /// What the tick must answer, where the waiting task at place `n` has the number `numbers[n]`.
-pub(crate) fn walk(world: &World, numbers: &[TaskNo]) -> Expected {
+pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
     let open = world.pools.iter().map(|(name, slots)| (name, slots.open(world.used_slots(name))));
     let used = world.limits.iter().map(|(key, _)| (key, world.used_limit(key)));
     let mut walk = Walk { world, open: open.collect(), used: used.collect(), reserved: HashMap::new() };
@@ -74,7 +74,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn reserve(&mut self, at: usize, no: TaskNo, reason: &Reason) {
+    fn reserve(&mut self, at: usize, no: TaskId, reason: &Reason) {
         let Policy::Reserve { after } = self.world.policy else { return };
         let task = &self.world.waiting[at];
         let waited = (self.world.now - task.ready_at).num_microseconds().unwrap().max(0);

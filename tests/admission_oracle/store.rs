@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use stationmaster::admission::Policy;
 use stationmaster::admission::limits::LimitSpec;
-use stationmaster::ops::AdmitOrder;
+use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::contract::LaneKey;
 use stationmaster::store::{Inserted, Store, StoreExt, Tx};
-use stationmaster::{NewTask, Result, TaskKey, TaskNo};
+use stationmaster::{NewTask, Result, TaskId, TaskKey};
 
 use crate::oracle::{Expected, walk};
 use crate::world::World;
@@ -20,12 +20,12 @@ fn task(name: String, lane: &LaneKey) -> NewTask {
     lane.limits.iter().cloned().fold(task, NewTask::limit)
 }
 
-fn order(name: &str, budget: usize) -> AdmitOrder {
-    AdmitOrder::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, Duration::from_secs(60))
+fn order(name: &str, budget: usize) -> AdmitRequest {
+    AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, Duration::from_secs(60))
 }
 
 /// Admits what is to hold leases while the pools are unlimited and no limit is defined, then gives them their sizes.
-fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskNo>> {
+fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     for (name, _) in &world.pools {
         tx.put_pools(&[PoolSpec::new(name.as_str(), Slots::Unlimited)?])?;
     }
@@ -71,14 +71,14 @@ pub(crate) fn check(store: &dyn Store, world: &World) {
     assert_eq!(answer.unwrap_err().to_string(), "the transaction was rolled back by its caller: done");
 }
 
-fn tick(tx: &mut Tx<'_>, world: &World, numbers: &[TaskNo], name: &str) -> Result<Expected> {
+fn tick(tx: &mut Tx<'_>, world: &World, numbers: &[TaskId], name: &str) -> Result<Expected> {
     let expected = walk(world, numbers);
     let admission = tx.admit(world.now, &order(name, world.budget).policy(world.policy.clone()))?;
     let place = |no| numbers.iter().position(|number| *number == no).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.no)).collect();
     assert_eq!(admitted, expected.admitted, "{name} tick of {world:?}");
     let left: BTreeMap<_, _> =
-        admission.deferrals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
+        admission.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
     assert_eq!(left, expected.left, "{name} tick of {world:?}");
     Ok(expected)
 }

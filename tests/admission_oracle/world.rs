@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::TaskNo;
+use stationmaster::TaskId;
 use stationmaster::admission::{Ageing, Policy};
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::Slots;
@@ -36,7 +36,7 @@ pub(crate) struct World {
 
 impl World {
     /// The place of a waiting task in the order, where it has this number.
-    pub(crate) fn order(&self, at: usize, no: TaskNo) -> OrderKey {
+    pub(crate) fn order(&self, at: usize, no: TaskId) -> OrderKey {
         let task = &self.waiting[at];
         OrderKey::new(Ageing::None.rank(task.priority, task.ready_at), task.logical_date, task.map_index, no)
     }

@@ -14,7 +14,7 @@ use stationmaster::store::{Store, StoreExt};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
 use stationmaster::time::micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskNo};
+use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey};
 
 use crate::place::{Commits, Place};
 use crate::respawn::say;
@@ -263,7 +263,7 @@ impl Worker {
 fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
     leases
         .iter()
-        .map(|LeaseRef { no: TaskNo(task), epoch, .. }| LeaseId { task: *task, epoch: *epoch })
+        .map(|LeaseRef { no: TaskId(task), epoch, .. }| LeaseId { task: *task, epoch: *epoch })
         .collect()
 }
 

@@ -10,7 +10,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("a pool is oversubscribed", "SELECT count(*) FROM sm_pool WHERE used > slots"),
     (
         "a limit's count is not that of its tasks",
-        "SELECT count(*) FROM sm_cap c WHERE used <> (SELECT count(*) FROM sm_task t JOIN sm_lane l ON l.no = t.lane,
+        "SELECT count(*) FROM sm_task_limit c WHERE used <> (SELECT count(*) FROM sm_task t JOIN sm_lane l ON l.no = t.lane,
          {keys} k WHERE k.value = c.key AND t.state IN (1, 2)) OR used > max",
     ),
     (
@@ -24,7 +24,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "a limit's count of lanes is not theirs, or nothing keeps it",
-        "SELECT count(*) FROM sm_cap c WHERE lanes = 0 AND max IS NULL
+        "SELECT count(*) FROM sm_task_limit c WHERE lanes = 0 AND max IS NULL
          OR lanes <> (SELECT count(*) FROM sm_lane l, {keys} k WHERE k.value = c.key)",
     ),
     (

@@ -13,7 +13,7 @@ use stationmaster::error::{Error, Result, StoreErrorKind};
 use stationmaster::id::LimitKey;
 use stationmaster::ops::{Finish, Finished, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
@@ -65,7 +65,7 @@ impl Workload {
             PoolSpec::new("narrow", Slots::Limited(7)).unwrap(),
             PoolSpec::new("wide", Slots::Limited(64)).unwrap(),
         ];
-        let database = limits::free("database").unwrap();
+        let database = limits::custom("database").unwrap();
         let limit = LimitSpec::new(database.clone(), 9).unwrap();
         store.write(|tx| Ok((tx.put_pools(&pools)?, tx.put_limits(std::slice::from_ref(&limit))?))).unwrap();
 
@@ -81,9 +81,9 @@ impl Workload {
             .unwrap()
             .kind("coin".try_into().unwrap(), |request: &PokeRequest<'_>| {
                 match request.context.as_str().len() % 3 {
-                    0 => Poked::NotYet,
-                    1 => Poked::Landed(Some("heads".into())),
-                    _ => Poked::Failed("tails".into()),
+                    0 => PokeOutcome::NotYet,
+                    1 => PokeOutcome::Landed(Some("heads".into())),
+                    _ => PokeOutcome::Failed("tails".into()),
                 }
             });
         let retry = RetryPolicy::fixed(Duration::from_millis(3)).max_attempts(3).build().unwrap();

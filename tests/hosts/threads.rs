@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stationmaster::ops::{AdmitOrder, Fenced, Finish};
+use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::time::from_micros;
@@ -31,7 +31,7 @@ pub fn main() {
                         return;
                     }
                     let (holder, request) = (format!("thread {name}"), format!("tick {name} {tick}"));
-                    let order = AdmitOrder::new(
+                    let order = AdmitRequest::new(
                         holder.as_str().try_into().expect("a name"),
                         request.as_str().try_into().expect("a name"),
                         1,

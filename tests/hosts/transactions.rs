@@ -12,7 +12,7 @@ use stationmaster::store::Tx;
 use stationmaster::store::sqlite::{Prefix, SqliteTx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskNo};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskId};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -32,7 +32,7 @@ fn order(tx: &Transaction<'_>, id: i64) -> Result<()> {
 
 fn ship(tx: &Transaction<'_>, id: i64, lease: Lease) -> Result<()> {
     tx.execute("UPDATE orders SET state = 'shipped' WHERE id = ?1", [id])?;
-    let lease = LeaseRef::new(TaskNo(lease.no), lease.epoch);
+    let lease = LeaseRef::new(TaskId(lease.no), lease.epoch);
     attach(tx)?.finish(from_micros(NOW), &[Finish::success_with(lease, "by air")])?.fenced()?;
     Ok(())
 }
@@ -60,7 +60,7 @@ pub fn main() -> Result<()> {
     shop.lose();
     let lease = shop.admit(1);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    attach(&tx)?.start(from_micros(NOW), &[LeaseRef::new(TaskNo(lease.no), lease.epoch)])?.fenced()?;
+    attach(&tx)?.start(from_micros(NOW), &[LeaseRef::new(TaskId(lease.no), lease.epoch)])?.fenced()?;
     tx.commit()?;
 
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;

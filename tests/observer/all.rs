@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::{Finish, Mark};
-use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::metrics::{self, Metric, MetricKind, finished, registered};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, PokerOptions,
@@ -63,7 +63,7 @@ fn running(store: &Arc<dyn Store>, admitter: &mut Admitter, now: u64, tasks: &[&
 struct BadLog;
 
 impl PokeLog for BadLog {
-    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &Poked) {
+    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &PokeOutcome) {
         std::panic::resume_unwind(Box::new("on purpose"));
     }
 }
@@ -130,9 +130,9 @@ fn everything() -> Told {
     let held = gate.clone();
     let stuck = move |_: &PokeRequest<'_>| {
         held.1.wait_while(&mut held.0.lock(), |open| !*open);
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
-    let good = |_: &PokeRequest<'_>| Poked::Landed(None);
+    let good = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
     let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60)).max_hung(1);
     let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
         .unwrap()
@@ -209,7 +209,7 @@ fn a_tick_that_fails_tells_what_it_did() {
     let refusing = store.clone();
     let poke = move |_: &PokeRequest<'_>| {
         refusing.refuse(TxMode::Write, 1);
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
     let poker = Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap();
@@ -277,7 +277,7 @@ fn async_pokes_are_counted_and_measured() {
         if request.context.as_str().contains("never") {
             std::future::pending::<()>().await;
         }
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
     Poker::new(store, "p".try_into().unwrap(), options)

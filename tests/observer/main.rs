@@ -39,7 +39,7 @@ proptest! {
 
         let deferred: BTreeMap<String, f64> = Reason::NAMES
             .into_iter()
-            .map(|name| (name, told.gauges.get(&format!("stationmaster_deferred{{reason={name:?}}}"))))
+            .map(|name| (name, told.gauges.get(&format!("stationmaster_refused{{reason={name:?}}}"))))
             .filter_map(|(name, value)| Some((name.to_owned(), *value.filter(|value| **value > 0.0)?)))
             .collect();
         prop_assert_eq!(deferred, truth.deferred);

@@ -12,7 +12,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::{Finish, Finished, Mark, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, OnMissed, Poked, SensorEvent, Settings};
+use stationmaster::sensor::{NewSensor, OnMissed, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::metrics::{finished, registered};
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
@@ -178,10 +178,10 @@ impl World {
         let heard = pokes.clone();
         let poke = move |request: &PokeRequest<'_>| {
             let (word, answer) = match request.context.as_str() {
-                r#"{"target":0}"# => ("landed", Poked::Landed(Some("x".into()))),
-                r#"{"target":1}"# => ("failed", Poked::Failed("no".into())),
-                r#"{"target":2}"# => ("unreachable", Poked::Unreachable("down".into())),
-                _ => ("not_yet", Poked::NotYet),
+                r#"{"target":0}"# => ("landed", PokeOutcome::Landed(Some("x".into()))),
+                r#"{"target":1}"# => ("failed", PokeOutcome::Failed("no".into())),
+                r#"{"target":2}"# => ("unreachable", PokeOutcome::Unreachable("down".into())),
+                _ => ("not_yet", PokeOutcome::NotYet),
             };
             heard.lock().push(word);
             answer
@@ -231,7 +231,7 @@ impl World {
 
     fn lease(&self, at: usize) -> LeaseRef {
         match self.leases.len() {
-            0 => LeaseRef::new(stationmaster::TaskNo(99), 1),
+            0 => LeaseRef::new(stationmaster::TaskId(99), 1),
             length => self.leases[length - 1 - at % length],
         }
     }
@@ -316,7 +316,7 @@ impl World {
                         admission.granted.iter().map(|task| time::since(now, task.ready_at).as_secs_f64()),
                     );
                     self.truth.deferred = admission
-                        .deferred_by_kind()
+                        .refused_by_reason()
                         .into_iter()
                         .map(|(name, tasks)| (name.to_owned(), tasks as f64))
                         .collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stationmaster::TaskState;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeMany, PokeReport, PokeRequest, Service};
 
 use crate::scene::*;
@@ -32,8 +32,8 @@ fn each_target_gets_its_own_answer() {
         seen.lock().push(requests.len());
         let seven = |request: &PokeRequest<'_>| request.context.as_str() == r#"{"target":"7"}"#;
         let answer = |request: &PokeRequest<'_>| match seven(request) {
-            true => Poked::Landed(Some(request.sensors.to_string())),
-            false => Poked::NotYet,
+            true => PokeOutcome::Landed(Some(request.sensors.to_string())),
+            false => PokeOutcome::NotYet,
         };
         requests.iter().map(answer).collect()
     });
@@ -53,7 +53,7 @@ fn a_wrong_number_of_answers_says_nothing_of_any_target() {
     for answers in [0_usize, 9, 11, 26] {
         let (report, store) = tick(move |requests: &[PokeRequest<'_>]| {
             let right = requests.len() != 10;
-            vec![Poked::Landed(None); if right { requests.len() } else { answers }]
+            vec![PokeOutcome::Landed(None); if right { requests.len() } else { answers }]
         });
         assert_eq!((report.poked, report.unreachable), (25, 20), "{answers}");
         assert_eq!(events(&store).len(), report.landed);
@@ -62,7 +62,7 @@ fn a_wrong_number_of_answers_says_nothing_of_any_target() {
 
 #[test]
 fn a_panic_is_an_answer_to_all() {
-    let (report, store) = tick(|_: &[PokeRequest<'_>]| -> Vec<Poked> { panic!("on purpose") });
+    let (report, store) = tick(|_: &[PokeRequest<'_>]| -> Vec<PokeOutcome> { panic!("on purpose") });
     assert_eq!((report.poked, report.unreachable, report.backed_off), (25, 25, 25));
     assert!(events(&store).is_empty());
 }
@@ -75,7 +75,7 @@ fn a_call_that_hangs_says_of_all_its_targets_that_it_took_too_long() {
     let held = gate.clone();
     let poke = move |requests: &[PokeRequest<'_>]| {
         held.pass();
-        vec![Poked::Landed(None); requests.len()]
+        vec![PokeOutcome::Landed(None); requests.len()]
     };
     let ten = NonZeroUsize::new(10).unwrap();
     let mut poker =

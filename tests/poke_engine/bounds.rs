@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stationmaster::TaskState;
-use stationmaster::sensor::{EndReason, Poked, Settings};
+use stationmaster::sensor::{EndReason, PokeOutcome, Settings};
 use stationmaster::service::{LoopHandle, PokeRequest, Service};
 use stationmaster::time;
 
@@ -37,7 +37,7 @@ fn a_huge_poke_timeout_neither_keeps_a_thread_nor_its_sensor_from_timing_out() {
         if request.context.as_str().contains("hang") {
             held.pass();
         }
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let options = patient().threads(1).wait_for_answers(millis(1)).poke_timeout(millis(200));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
@@ -66,7 +66,7 @@ fn the_operator_bounds_the_poke_timeouts_of_sensors() {
     let held = gate.clone();
     let poke = move |_: &PokeRequest<'_>| {
         held.pass();
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().wait_for_answers(millis(1)).max_poke_timeout(secs(1));
     let mut poker = poker(&store, options)
@@ -98,7 +98,7 @@ fn the_first_sensor_that_times_out_does_not_cut_short_the_poke_of_the_others() {
     let poke = move |_: &PokeRequest<'_>| {
         first.lock().get_or_insert_with(Instant::now);
         held.pass();
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let options = patient().wait_for_answers(millis(1)).poke_timeout(millis(100)).refresh_every(secs(3_600));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
@@ -131,7 +131,7 @@ fn a_sensor_that_timed_out_while_nobody_looked_still_has_its_last_look() {
     sense(&store, 0, "kind", &[("a", "there")], waits(1, 5));
     let poke = |_: &PokeRequest<'_>| {
         std::thread::sleep(millis(50));
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let mut poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
     tick_until(&mut poker, 1_000, |_| state(&store, "a").is_end());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use stationmaster::sensor::{EndReason, Poked};
+use stationmaster::sensor::{EndReason, PokeOutcome};
 use stationmaster::service::{PokeRequest, Service};
 use stationmaster::time;
 
@@ -41,9 +41,9 @@ fn whatever_some_targets_do_the_others_are_poked_in_time_and_the_end_is_not_held
         } else if context.contains("late") {
             std::thread::sleep(millis(400));
         } else if context.contains("long") {
-            return Poked::Unreachable("x".repeat(10 << 20));
+            return PokeOutcome::Unreachable("x".repeat(10 << 20));
         }
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().poke_timeout(millis(250)).threads(4).max_pause(secs(40));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
@@ -79,7 +79,7 @@ fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
     let forever = Arc::new(Gate::default());
     let poke = move |_: &PokeRequest<'_>| {
         forever.pass();
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().wait_for_answers(millis(1)).poke_timeout(millis(700));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
@@ -96,7 +96,7 @@ fn what_pokes_answer_while_the_poker_leaves_counts() {
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000));
     let poke = |_: &PokeRequest<'_>| {
         std::thread::sleep(millis(300));
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let mut poker =
         poker(&store, patient().wait_for_answers(millis(1))).kind("kind".try_into().unwrap(), poke);
@@ -117,7 +117,7 @@ fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
         } else {
             counted.fetch_add(1, Ordering::SeqCst);
         }
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().threads(3).max_hung(0).poke_timeout(millis(300));
     let mut poker = poker(&store, options)
@@ -153,7 +153,7 @@ fn a_sensor_of_a_target_that_hangs_still_times_out() {
     let forever = Arc::new(Gate::default());
     let poke = move |_: &PokeRequest<'_>| {
         forever.pass();
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().poke_timeout(millis(100)).max_pause(secs(0));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
@@ -179,12 +179,12 @@ fn a_kind_at_its_limit_holds_up_no_other() {
         held.pass();
         busy.fetch_sub(1, Ordering::SeqCst);
         done.fetch_add(1, Ordering::SeqCst);
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let counted = quick.clone();
     let quickly = move |_: &PokeRequest<'_>| {
         counted.fetch_add(1, Ordering::SeqCst);
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let mut poker = poker(&store, patient().wait_for_answers(millis(5)))
         .kind("slow".try_into().unwrap(), slowly)
@@ -209,7 +209,7 @@ fn pokes_that_return_right_at_their_deadline_all_come_back() {
         while began.elapsed() < deadline {
             std::hint::spin_loop();
         }
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().poke_timeout(deadline).max_pause(secs(0)).threads(8).max_hung(1_000);
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
@@ -235,13 +235,13 @@ fn beside_kinds_that_hang(bad: &[&'static str], ticks: i64) -> usize {
     let options = patient().threads(4).max_hung(8).poke_timeout(millis(30)).wait_for_answers(millis(300));
     let mut poker = poker(&store, options).kind("good".try_into().unwrap(), move |_: &PokeRequest<'_>| {
         counted.fetch_add(1, Ordering::SeqCst);
-        Poked::NotYet
+        PokeOutcome::NotYet
     });
     for kind in bad {
         let forever = forever.clone();
         let hangs = move |_: &PokeRequest<'_>| {
             forever.pass();
-            Poked::NotYet
+            PokeOutcome::NotYet
         };
         poker = poker.kind((*kind).try_into().unwrap(), hangs);
         poker = poker.at_once((*kind).try_into().unwrap(), NonZeroUsize::MIN);
@@ -276,7 +276,7 @@ fn a_kind_that_was_held_back_is_poked_again_when_its_calls_return() {
     let poke = move |_: &PokeRequest<'_>| {
         held.pass();
         counted.fetch_add(1, Ordering::SeqCst);
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().threads(1).max_hung(4).poke_timeout(millis(100)).max_pause(secs(0));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
@@ -298,7 +298,7 @@ fn threads_that_hang_count_after_the_poker_left_and_came_again() {
     let poke = move |_: &PokeRequest<'_>| {
         counted.fetch_add(1, Ordering::SeqCst);
         held.pass();
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let options = patient().threads(1).max_hung(1).poke_timeout(millis(100));
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);

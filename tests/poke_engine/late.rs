@@ -6,21 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stationmaster::TaskState;
 use stationmaster::clock::SystemClock;
-use stationmaster::sensor::Poked;
-use stationmaster::service::{LoopHandle, PokeRequest, Poker, Service, run_blocking};
+use stationmaster::sensor::PokeOutcome;
+use stationmaster::service::{LoopHandle, PokeRequest, Poker, Service, drive};
 use stationmaster::store::TxMode;
 
 use crate::scene::*;
 
 /// The first poke waits at the gate and lands; those after it find nothing yet.
-fn first_lands(gate: &Arc<Gate>, pokes: &Arc<AtomicUsize>) -> impl Fn(&PokeRequest<'_>) -> Poked + use<> {
+fn first_lands(
+    gate: &Arc<Gate>,
+    pokes: &Arc<AtomicUsize>,
+) -> impl Fn(&PokeRequest<'_>) -> PokeOutcome + use<> {
     let (gate, pokes) = (gate.clone(), pokes.clone());
     move |_| match pokes.fetch_add(1, Ordering::SeqCst) {
         0 => {
             gate.pass();
-            Poked::Landed(Some("first".into()))
+            PokeOutcome::Landed(Some("first".into()))
         }
-        _ => Poked::NotYet,
+        _ => PokeOutcome::NotYet,
     }
 }
 
@@ -129,13 +132,13 @@ fn a_loop_that_sleeps_is_woken_by_a_late_answer() {
     sense(&store, i64::try_from(started).unwrap() - 1, "kind", &[("t", "t")], waits(3_600, 100_000));
     let poke = |_: &PokeRequest<'_>| {
         std::thread::sleep(millis(100));
-        Poked::Landed(None)
+        PokeOutcome::Landed(None)
     };
     let hour = secs(3_600);
     let options = patient().wait_for_answers(millis(1)).refresh_every(hour).poke_timeout(hour);
     let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
     let mut landed = 0;
-    run_blocking(&mut poker, &SystemClock, &LoopHandle::new(), hour, |report| {
+    drive(&mut poker, &SystemClock, &LoopHandle::new(), hour, |report| {
         landed += report.unwrap().landed;
         if landed == 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
@@ -151,7 +154,7 @@ fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
     let poke = move |_: &PokeRequest<'_>| {
         counted.fetch_add(1, Ordering::SeqCst);
         switch.refuse(TxMode::Write, 2);
-        Poked::Landed(Some("kept".into()))
+        PokeOutcome::Landed(Some("kept".into()))
     };
     let mut poker: Poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
     assert!(poker.tick(at(0)).is_err());
@@ -169,7 +172,7 @@ fn who_joins_while_another_leaves_is_still_looked_for_at_once() {
     let counted = pokes.clone();
     let poke = move |_: &PokeRequest<'_>| {
         counted.fetch_add(1, Ordering::SeqCst);
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let mut poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
     poker.tick(at(0)).unwrap();
@@ -181,7 +184,7 @@ fn who_joins_while_another_leaves_is_still_looked_for_at_once() {
 
 #[test]
 fn ends_that_the_store_refuses_for_long_make_no_target_poked_more_often_than_the_floor() {
-    for answer in [Poked::NotYet, Poked::Unreachable("no route".into())] {
+    for answer in [PokeOutcome::NotYet, PokeOutcome::Unreachable("no route".into())] {
         let inner = memory();
         let (store, faults) = refusing(&inner);
         sense(&inner, 0, "kind", &[("t", "t")], waits(1_000, 100));
@@ -191,7 +194,7 @@ fn ends_that_the_store_refuses_for_long_make_no_target_poked_more_often_than_the
             counted.fetch_add(1, Ordering::SeqCst);
             given.clone()
         };
-        let window = if answer == Poked::NotYet { secs(10_000) } else { secs(50) };
+        let window = if answer == PokeOutcome::NotYet { secs(10_000) } else { secs(50) };
         let options = patient().min_interval(secs(10)).retry_window(window).max_pause(secs(30));
         let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
         poker.tick(at(0)).unwrap();

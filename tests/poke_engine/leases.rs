@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::{Store, TxMode};
 use stationmaster::time::micros;
@@ -18,7 +18,7 @@ fn worker(store: &Arc<dyn Store>, name: &'static str, pokes: &Pokes) -> Poker {
     let poke = move |request: &PokeRequest<'_>| {
         let instant = (request.context.as_str().to_owned(), micros(request.now) / 1_000_000);
         pokes.lock().entry(instant).or_default().push(name);
-        Poked::NotYet
+        PokeOutcome::NotYet
     };
     let poker = Poker::new(store.clone(), name.try_into().unwrap(), patient().lease(secs(30))).unwrap();
     poker.kind("kind".try_into().unwrap(), poke)

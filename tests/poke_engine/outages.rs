@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::TaskState;
 use stationmaster::backoff::RetryPolicy;
-use stationmaster::sensor::{EndReason, OnMissed, Poked, Settings};
+use stationmaster::sensor::{EndReason, OnMissed, PokeOutcome, Settings};
 use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::Store;
 use stationmaster::time;
@@ -21,8 +21,8 @@ fn dark(store: &Arc<dyn Store>, breaker: u64, except: std::ops::Range<i64>) -> (
         let minute = time::micros(request.now) / 60_000_000;
         seen.lock().push(minute);
         match except.contains(&minute) {
-            true => Poked::NotYet,
-            false => Poked::Unreachable("no route to host".into()),
+            true => PokeOutcome::NotYet,
+            false => PokeOutcome::Unreachable("no route to host".into()),
         }
     };
     let options = patient().max_pause(secs(breaker));

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::SensorKind;
 use stationmaster::ops::Mark;
-use stationmaster::sensor::{NewSensor, Poked, SensorRecord, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
 use stationmaster::testing::raw;
@@ -23,10 +23,10 @@ pub fn secs(seconds: u64) -> Duration {
 }
 
 #[derive(Clone, Default)]
-struct Answers(Arc<Mutex<Vec<Poked>>>);
+struct Answers(Arc<Mutex<Vec<PokeOutcome>>>);
 
 impl PokeLog for Answers {
-    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, answer: &Poked) {
+    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, answer: &PokeOutcome) {
         self.0.lock().unwrap().push(answer.clone());
     }
 }
@@ -39,7 +39,7 @@ pub fn answer(
     context: PokeContext,
     now: DateTime<Utc>,
     teach: impl FnOnce(Poker) -> Poker,
-) -> Poked {
+) -> PokeOutcome {
     let name = format!("t{}", store.read(|tx| Ok(raw(tx).last_sensor_change()?)).unwrap());
     let key = TaskKey::new("ns", "w", "sensors", &name).unwrap();
     store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())])).unwrap();
@@ -74,6 +74,6 @@ pub fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
 }
 
-pub fn unreachable(answer: &Poked, part: &str) -> bool {
-    matches!(answer, Poked::Unreachable(why) if why.contains(part))
+pub fn unreachable(answer: &PokeOutcome, part: &str) -> bool {
+    matches!(answer, PokeOutcome::Unreachable(why) if why.contains(part))
 }

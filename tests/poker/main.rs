@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::Result;
 use stationmaster::ops::Mark;
-use stationmaster::sensor::{EndReason, NewSensor, Poked, SensorRecord, Settings};
+use stationmaster::sensor::{EndReason, NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
@@ -76,7 +76,7 @@ fn options() -> PokerOptions {
 }
 
 /// A poker that counts its pokes and answers like this.
-fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: Poked) -> Poker {
+fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: PokeOutcome) -> Poker {
     let asked = asked.clone();
     let poke = move |_: &PokeRequest<'_>| {
         asked.fetch_add(1, Ordering::SeqCst);
@@ -103,7 +103,7 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
                 let poked = poked.clone();
                 let poke = move |request: &PokeRequest<'_>| {
                     poked.lock().unwrap().push((request.context.to_string(), request.now));
-                    Poked::NotYet
+                    PokeOutcome::NotYet
                 };
                 let options = options().refresh_every(secs(3600));
                 let poker = Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap();
@@ -145,7 +145,7 @@ fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
             let poked = poked.clone();
             let poke = move |request: &PokeRequest<'_>| {
                 poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
-                Poked::NotYet
+                PokeOutcome::NotYet
             };
             let poker =
                 Poker::new(store.clone(), name.try_into().unwrap(), options().refresh_every(secs(3600)))
@@ -180,12 +180,12 @@ fn a_sensor_is_looked_at_once_more_when_it_times_out() {
     for store in stores() {
         sense(&store, 0, &["t"], waits(600, 60));
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut early = poker(&store, "p", &asked, Poked::NotYet);
+        let mut early = poker(&store, "p", &asked, PokeOutcome::NotYet);
         early.tick(at(0)).unwrap();
         let due = early.tick(at(1)).unwrap().next_due.unwrap();
         assert!(due <= at(60));
         early.leave().unwrap();
-        let mut late = poker(&store, "q", &asked, Poked::Landed(None));
+        let mut late = poker(&store, "q", &asked, PokeOutcome::Landed(None));
         let landed: usize = (40..=60).map(|now| late.tick(at(now)).unwrap().landed).sum();
         assert_eq!((landed, state(&store, "t")), (1, TaskState::Success));
     }
@@ -195,7 +195,7 @@ fn a_sensor_is_looked_at_once_more_when_it_times_out() {
 fn the_smallest_interval_of_a_group_counts() {
     for store in stores() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        let mut poker = poker(&store, "p", &asked, PokeOutcome::NotYet);
         sense(&store, 0, &["t"], waits(100, 10_000));
         // The same target again, for another task.
         let key = TaskKey::new("ns", "w", "r2", "t").unwrap();
@@ -224,13 +224,13 @@ fn a_restart_pokes_no_more_than_usual_but_looks_at_young_sensors_at_once() {
         sense(&store, 0, &["old"], waits(600, 100_000));
         let asked = Arc::new(AtomicUsize::new(0));
         for now in 0..2_000 {
-            let mut restarted = poker(&store, "p", &asked, Poked::NotYet);
+            let mut restarted = poker(&store, "p", &asked, PokeOutcome::NotYet);
             restarted.tick(at(now * 10)).unwrap();
             restarted.leave().unwrap();
         }
         // Until it is no longer young, three times; then nobody ever lives through a due time.
         assert_eq!(asked.load(Ordering::SeqCst), 3);
-        let mut stays = poker(&store, "p", &asked, Poked::NotYet);
+        let mut stays = poker(&store, "p", &asked, PokeOutcome::NotYet);
         for now in 20_000..20_600 {
             stays.tick(at(now)).unwrap();
         }
@@ -243,7 +243,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_pokes() {
     for store in stores() {
         sense(&store, 100_000, &["t"], waits(10, 1_000_000));
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        let mut poker = poker(&store, "p", &asked, PokeOutcome::NotYet);
         poker.tick(at(100_000)).unwrap();
         asked.store(0, Ordering::SeqCst);
         for now in 90_000..90_100 {
@@ -258,7 +258,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_pokes() {
 fn workers_that_split_the_codes_differently_refuse_to_share() {
     for store in stores() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut old = poker(&store, "old", &asked, Poked::NotYet);
+        let mut old = poker(&store, "old", &asked, PokeOutcome::NotYet);
         old.tick(at(0)).unwrap();
         let other = options().shards(NonZeroU32::new(16).unwrap());
         let mut new = Poker::new(store.clone(), "new".try_into().unwrap(), other).unwrap();
@@ -276,7 +276,7 @@ fn no_poke_begins_when_the_lease_is_about_to_end() {
         sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(10, 1_000));
         let slow = |_: &PokeRequest<'_>| {
             std::thread::sleep(Duration::from_millis(20));
-            Poked::NotYet
+            PokeOutcome::NotYet
         };
         let options = options().lease(Duration::from_millis(240)).threads(1);
         let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
@@ -295,7 +295,7 @@ fn a_quiet_cycle_reads_the_change_counter_only() {
     let (store, reads) = Counting::over(MemoryStore::new());
     sense(&store, 0, &["t"], waits(1_000, 10_000));
     let asked = Arc::new(AtomicUsize::new(0));
-    let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+    let mut poker = poker(&store, "p", &asked, PokeOutcome::NotYet);
     poker.tick(at(0)).unwrap();
     poker.tick(at(1)).unwrap();
     reads.store(0, Ordering::SeqCst);
@@ -312,7 +312,7 @@ fn sensors_of_shards_whose_load_failed_are_loaded_later() {
         let store: Arc<dyn Store> = faults.clone();
         sense(&store, 0, &["t"], waits(10, 10_000));
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        let mut poker = poker(&store, "p", &asked, PokeOutcome::NotYet);
         // Fails the first transaction that reads: the load, after the shards were taken.
         faults.refuse(TxMode::Read, 1);
         assert!(poker.tick(at(0)).is_err());
@@ -325,14 +325,14 @@ fn sensors_of_shards_whose_load_failed_are_loaded_later() {
 fn a_log_that_panics_holds_up_nobody() {
     struct Panics;
     impl PokeLog for Panics {
-        fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &Poked) {
+        fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &PokeOutcome) {
             panic!("disk full");
         }
     }
     for store in stores() {
         sense(&store, 0, &["t"], waits(10, 100));
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut poker = poker(&store, "p", &asked, Poked::Landed(None)).log(Panics);
+        let mut poker = poker(&store, "p", &asked, PokeOutcome::Landed(None)).log(Panics);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.landed, report.log_panics), (1, 1));
     }
@@ -343,8 +343,8 @@ fn an_answer_too_long_to_be_kept_fails_its_sensors_and_no_others() {
     for store in stores() {
         sense(&store, 0, &["long", "other"], waits(10, 100));
         let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains("long") {
-            true => Poked::Landed(Some("x".repeat(10 << 20))),
-            false => Poked::Failed("y".repeat(10 << 20)),
+            true => PokeOutcome::Landed(Some("x".repeat(10 << 20))),
+            false => PokeOutcome::Failed("y".repeat(10 << 20)),
         };
         let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options())
             .unwrap()
@@ -395,7 +395,7 @@ fn a_sensor_that_was_forgotten_before_its_end_was_seen_is_not_poked_again() {
     for store in stores() {
         sense(&store, 0, &["gone", "stays"], waits(5, 1_000_000));
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut poker = poker(&store, "p", &asked, Poked::NotYet);
+        let mut poker = poker(&store, "p", &asked, PokeOutcome::NotYet);
         poker.tick(at(0)).unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 2);
         let key = TaskKey::new("ns", "w", "r", "gone").unwrap();

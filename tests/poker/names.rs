@@ -21,7 +21,8 @@ fn of_two_live_pokers_of_one_name_only_one_pokes() {
     for store in stores() {
         sense(&store, 0, &["a", "b", "c"], waits(10, 86_400));
         let asked = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
-        let mut pokers = asked.each_ref().map(|asked| (at(0), poker(&store, "w", asked, Poked::NotYet)));
+        let mut pokers =
+            asked.each_ref().map(|asked| (at(0), poker(&store, "w", asked, PokeOutcome::NotYet)));
         assert_eq!(tick(&mut pokers[0].1, 0), (4, None));
         assert_eq!(tick(&mut pokers[1].1, 0), (0, Some(30)));
         loop {
@@ -41,11 +42,11 @@ fn a_poker_that_died_is_replaced_when_its_lease_ends() {
     for store in stores() {
         let asked = Arc::new(AtomicUsize::new(0));
         sense(&store, 0, &["t"], waits(10, 86_400));
-        let mut dead = poker(&store, "w", &asked, Poked::NotYet);
+        let mut dead = poker(&store, "w", &asked, PokeOutcome::NotYet);
         for now in [0, 10, 20] {
             assert_eq!(tick(&mut dead, now), (4, None));
         }
-        let mut next = poker(&store, "w", &asked, Poked::NotYet);
+        let mut next = poker(&store, "w", &asked, PokeOutcome::NotYet);
         assert_eq!(tick(&mut next, 21), (0, Some(50)));
         assert_eq!(tick(&mut next, 49), (0, Some(50)));
         next.leave().unwrap();
@@ -58,8 +59,8 @@ fn a_poker_that_died_is_replaced_when_its_lease_ends() {
 fn a_poker_that_left_is_replaced_at_once() {
     for store in stores() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let mut old = poker(&store, "w", &asked, Poked::NotYet);
-        let mut new = poker(&store, "w", &asked, Poked::NotYet);
+        let mut old = poker(&store, "w", &asked, PokeOutcome::NotYet);
+        let mut new = poker(&store, "w", &asked, PokeOutcome::NotYet);
         assert_eq!(tick(&mut old, 0), (4, None));
         assert_eq!(tick(&mut new, 1), (0, Some(30)));
         old.leave().unwrap();
@@ -74,8 +75,8 @@ fn a_poker_that_comes_back_after_its_successor_began_holds_nothing() {
     for store in stores() {
         let asked = Arc::new(AtomicUsize::new(0));
         sense(&store, 0, &["t"], waits(10, 86_400));
-        let mut late = poker(&store, "w", &asked, Poked::NotYet);
-        let mut next = poker(&store, "w", &asked, Poked::NotYet);
+        let mut late = poker(&store, "w", &asked, PokeOutcome::NotYet);
+        let mut next = poker(&store, "w", &asked, PokeOutcome::NotYet);
         assert_eq!(tick(&mut late, 0), (4, None));
         assert_eq!(tick(&mut next, 30), (4, None));
         assert_eq!(tick(&mut late, 31), (0, Some(60)));

@@ -27,8 +27,8 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
                 let mut landed = landed.lock().unwrap();
                 let is_due = landed.len() < usize::try_from(request.now.timestamp() - 20).unwrap_or(0) / 3;
                 match is_due && landed.insert(request.context.to_string()) {
-                    true => Poked::Landed(None),
-                    false => Poked::NotYet,
+                    true => PokeOutcome::Landed(None),
+                    false => PokeOutcome::NotYet,
                 }
             };
             let poker = Poker::new(store.clone(), name.try_into().unwrap(), options()).unwrap();
@@ -56,7 +56,7 @@ fn a_host_without_use_for_events_keeps_nothing_for_ever() {
     for store in stores() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
-        poker(&store, "w", &asked, Poked::Landed(None)).tick(at(0)).unwrap();
+        poker(&store, "w", &asked, PokeOutcome::Landed(None)).tick(at(0)).unwrap();
         let options = ReaperOptions::default().retain_ended_for(secs(300));
         let report = reap(&store, 301, options.clone());
         assert_eq!((report.forgotten, report.kept_by_events), (0, 3), "what keeps them is in the report");
@@ -77,7 +77,7 @@ fn events_are_forgotten_in_bounded_pieces() {
     for store in stores() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
-        poker(&store, "w", &asked, Poked::Landed(None)).tick(at(0)).unwrap();
+        poker(&store, "w", &asked, PokeOutcome::Landed(None)).tick(at(0)).unwrap();
         let options = ReaperOptions::default().limit(2).retain_events_for(Duration::ZERO);
         let first = reap(&store, 1, options.clone());
         assert_eq!((first.events_forgotten, first.next_due), (2, Some(at(1))));

@@ -31,7 +31,7 @@ impl Fleet {
             let asked = asked.clone();
             let poke = move |_: &PokeRequest<'_>| {
                 asked.fetch_add(1, Ordering::SeqCst);
-                Poked::NotYet
+                PokeOutcome::NotYet
             };
             let options = options.clone().threads(2).wait_for_answers(secs(60)).refresh_every(secs(3600));
             let poker = Poker::new(self.store.clone(), (*name).try_into().unwrap(), options).unwrap();

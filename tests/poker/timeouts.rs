@@ -18,7 +18,7 @@ fn wait_in_vain(store: &Arc<dyn Store>, now: i64, settings: Settings) {
         })
         .unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
-    let mut poker = poker(store, "p", &asked, Poked::NotYet);
+    let mut poker = poker(store, "p", &asked, PokeOutcome::NotYet);
     assert_eq!(poker.tick(at(now)).unwrap().timed_out, 0);
     assert_eq!(poker.tick(at(now + 59)).unwrap().timed_out, 0, "not before its time");
     asked.store(0, Ordering::SeqCst);

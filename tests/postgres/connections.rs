@@ -268,7 +268,7 @@ fn the_clock_is_the_database_s() {
 #[test]
 fn errors_of_the_caller_s_do_not_end_the_transaction() {
     let named = Named::open(|options| options);
-    let lease = stationmaster::LeaseRef::new(stationmaster::TaskNo(1), 0);
+    let lease = stationmaster::LeaseRef::new(stationmaster::TaskId(1), 0);
     let states = stationmaster::store::contract::StateSet::default();
     let wrong = stationmaster::store::contract::Move::new(lease, states, stationmaster::TaskState::Running);
     let pools = named.store.write(|tx| {

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::lease::LeaseRef;
-use stationmaster::ops::{AdmitOrder, Finish};
+use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::service::LoopHandle;
 use stationmaster::store::contract::Ending;
@@ -76,7 +76,7 @@ impl Pair {
     }
 
     fn tick(&self, name: &str) -> Vec<LeaseRef> {
-        let order = AdmitOrder::new("h".try_into().unwrap(), name.try_into().unwrap(), 9, LEASE);
+        let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 9, LEASE);
         let granted = self.actor.write(|tx| tx.admit(now(), &order)).unwrap().granted;
         granted.iter().map(|task| task.lease_ref()).collect()
     }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::ops::AdmitOrder;
+use stationmaster::ops::AdmitRequest;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::Config;
 use stationmaster::store::postgres::tokio_postgres::config::SslMode;
@@ -65,7 +65,7 @@ fn another_program_behind_the_same_pooler_finds_nothing_changed() {
         for round in 0..5 {
             store.write(|tx| tx.enqueue(now, &[task(&round.to_string())])).unwrap();
             let name = format!("tick {round}");
-            let order = AdmitOrder::new(
+            let order = AdmitRequest::new(
                 "h".parse().unwrap(),
                 name.parse().unwrap(),
                 9,

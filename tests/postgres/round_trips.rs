@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use stationmaster::TaskRecord;
-use stationmaster::ops::{AdmitOrder, Finish};
+use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::{PostgresStore, StoreExt};
@@ -114,7 +114,7 @@ impl Counted {
     }
 
     fn tick(&self, name: &str, budget: usize) -> (usize, usize) {
-        let order = AdmitOrder::new(
+        let order = AdmitRequest::new(
             "h".try_into().unwrap(),
             name.try_into().unwrap(),
             budget,
@@ -150,7 +150,7 @@ fn an_attempt_takes_two_round_trips_to_start_and_three_to_finish() {
         };
         let tasks: Vec<_> = (0..20).map(carrying).collect();
         counted.store.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
-        let order = AdmitOrder::new(
+        let order = AdmitRequest::new(
             "h".try_into().unwrap(),
             format!("t{round}").as_str().try_into().unwrap(),
             20,

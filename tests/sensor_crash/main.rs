@@ -30,7 +30,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Poked, Settings};
+use stationmaster::sensor::{EndReason, NewSensor, OnLanded, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{Store, StoreExt};
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
@@ -96,7 +96,7 @@ fn child() {
         let target: Target = request.context.decode().unwrap();
         let landed = flag.exists() || target.lands_at.is_some_and(|at| at <= began);
         say(&format!("returned {} {} {group}", instant(), if landed { "landed" } else { "waits" }));
-        if landed { Poked::Landed(None) } else { Poked::NotYet }
+        if landed { PokeOutcome::Landed(None) } else { PokeOutcome::NotYet }
     };
     let options = PokerOptions::default()
         .lease(fleet.lease)
@@ -370,7 +370,7 @@ fn kill_workers(fleet: Fleet, place: &Place, kills: u64) {
     give_due_times(fleet, &mut made, &host.records);
     let at_due_times = made.iter().filter(|poke| poke.due.is_some()).count();
     assert!(at_due_times * 4 > made.len(), "few pokes have a due time");
-    made.iter().cloned().for_each(|poke| history.push(Record::Poked(poke)));
+    made.iter().cloned().for_each(|poke| history.push(Record::PokeOutcome(poke)));
     let summary = history.check().unwrap();
     let found = store.read(|tx| tx.audit()).unwrap();
     assert!(found.is_empty(), "{found:?}");

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use stationmaster::clock::ManualClock;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, Reaper, ReaperOptions,
 };
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
 use stationmaster::store::{Store, StoreExt, Tx};
-use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, run};
+use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, drive};
 use stationmaster::{NewTask, TaskState};
 use tokio::runtime::Handle;
 
@@ -163,7 +163,7 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
     let lock = write_lock(&path);
     one_thread().block_on(async {
         let (clock, handle) = (ManualClock::new(at(1)), LoopHandle::new());
-        let poke = |_: OwnedPokeRequest| async { Poked::Landed(None) };
+        let poke = |_: OwnedPokeRequest| async { PokeOutcome::Landed(None) };
         let poker: Poker =
             poker(&store, patient()).kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
         let mut poker = AsyncService::new(poker);
@@ -180,9 +180,9 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
             if told == 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let (admitted, reaped, poked, ()) = tokio::join!(
-            run(&mut admitter, &clock, &handle, hour, |admission| once(admission.unwrap().granted.len())),
-            run(&mut reaper, &clock, &handle, hour, |report| once(1 + report.unwrap().reaped.len())),
-            run(&mut poker, &clock, &handle, hour, |report| once(report.unwrap().landed)),
+            drive(&mut admitter, &clock, &handle, hour, |admission| once(admission.unwrap().granted.len())),
+            drive(&mut reaper, &clock, &handle, hour, |report| once(1 + report.unwrap().reaped.len())),
+            drive(&mut poker, &clock, &handle, hour, |report| once(report.unwrap().landed)),
             heart(|| {
                 released.fetch_add(1, Ordering::SeqCst);
                 lock.execute_batch("ROLLBACK").unwrap();
@@ -204,7 +204,7 @@ fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
     runtime.block_on(async {
         let poke = move |_: &PokeRequest<'_>| {
             held.pass();
-            Poked::Landed(None)
+            PokeOutcome::Landed(None)
         };
         let poker = poker(&store, patient()).kind("blocking".try_into().unwrap(), poke);
         let mut poker = AsyncService::new(poker);
@@ -220,7 +220,7 @@ fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
     runtime.block_on(async {
         let poke = move |_: &PokeRequest<'_>| {
             held.pass();
-            Poked::NotYet
+            PokeOutcome::NotYet
         };
         let options = patient().wait_for_answers(std::time::Duration::from_millis(1));
         let mut poker = AsyncService::new(poker(&store, options).kind("again".try_into().unwrap(), poke));

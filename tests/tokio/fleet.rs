@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, Poked, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions};
 use stationmaster::store::{Store, StoreExt};
 use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
@@ -68,7 +68,7 @@ pub fn poker_of<F>(
     poke: impl Fn(OwnedPokeRequest) -> F + Send + Sync + 'static,
 ) -> AsyncService<Poker>
 where
-    F: Future<Output = Poked> + Send + 'static,
+    F: Future<Output = PokeOutcome> + Send + 'static,
 {
     AsyncService::new(poker(store, options).kind_async("kind".try_into().unwrap(), &Handle::current(), poke))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::lease::LeaseRef;
-use stationmaster::ops::{AdmitOrder, EnqueueOptions, Finish, Mark};
-use stationmaster::ops::{EarlyStop, Silence};
+use stationmaster::ops::{AdmitRequest, EnqueueOptions, Finish, Mark};
+use stationmaster::ops::{Silence, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunRecord, RunStatus, SeriesBy};
 use stationmaster::sensor::{EndReason, NewSensor, SmartSensorConfig};
@@ -43,7 +43,7 @@ pub fn world(store: &Arc<dyn Store>) -> World {
         .into_iter()
         .map(key)
         .collect();
-    let order = AdmitOrder::new("h".try_into().unwrap(), "first".try_into().unwrap(), 6, secs(60));
+    let order = AdmitRequest::new("h".try_into().unwrap(), "first".try_into().unwrap(), 6, secs(60));
     let new: Vec<NewTask> = keys[..7].iter().cloned().map(NewTask::new).collect();
     let watched = RunRecord::open(run("watched"), at(0)).heartbeat(at(0));
     let leases = store
@@ -56,7 +56,7 @@ pub fn world(store: &Arc<dyn Store>) -> World {
             tx.register(at(0), &[sensor(leases[3]), sensor(leases[5])])?;
             tx.mark(at(0), &[Mark::new(keys[4].clone(), TaskState::Failed, "for a start")])?;
             tx.end_sensors(at(0), &[(leases[5], Ending::new(EndReason::Landed, TaskState::Success))])?;
-            tx.record_runs(std::slice::from_ref(&watched), EarlyStop::Refuse)?;
+            tx.record_runs(std::slice::from_ref(&watched), StopBeforeStart::Reject)?;
             Ok(leases)
         })
         .unwrap();
@@ -87,7 +87,7 @@ pub fn operations() -> Vec<Operation> {
             store.write(move |tx| tx.enqueue_with(at(1), &options, &[NewTask::new(key("new"))])).await?
         };
         "admit": |store, world| {
-            let order = AdmitOrder::new("h".try_into()?, "second".try_into()?, 9, secs(60));
+            let order = AdmitRequest::new("h".try_into()?, "second".try_into()?, 9, secs(60));
             store.write(move |tx| tx.admit(at(1), &order)).await?.granted
         };
         "start": |store, world| store.write(move |tx| tx.start(at(1), &[world.queued])).await?;
@@ -122,11 +122,11 @@ pub fn operations() -> Vec<Operation> {
         "audit": |store, world| store.read(|tx| tx.audit()).await?;
         "record_runs": |store, world| {
             let runs = [RunRecord::open(run("new"), at(1))];
-            store.write(move |tx| tx.record_runs(&runs, EarlyStop::Refuse)).await?
+            store.write(move |tx| tx.record_runs(&runs, StopBeforeStart::Reject)).await?
         };
         "stop_runs": |store, world| {
             let stops = [RunClose::new(run("watched"), at(1), RunStatus::Completed)];
-            store.write(move |tx| tx.stop_runs(&stops, EarlyStop::Refuse)).await?
+            store.write(move |tx| tx.stop_runs(&stops, StopBeforeStart::Reject)).await?
         };
         "beat_runs": |store, world| {
             store.write(|tx| tx.beat_runs(&[RunBeat::new(run("watched"), at(1))])).await?

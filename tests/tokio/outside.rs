@@ -10,7 +10,7 @@ use stationmaster::clock::SystemClock;
 use stationmaster::error::NoRuntime;
 use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::tokio::{AsyncService, AsyncStore, run};
+use stationmaster::tokio::{AsyncService, AsyncStore, drive};
 
 use crate::cut::look;
 use crate::operations::{operations, world};
@@ -48,5 +48,5 @@ fn outside_a_runtime_a_service_does_not_run() {
     assert!(at_once(reaper().undelivered()).is_none());
     let (mut reaper, handle) = (reaper(), LoopHandle::new());
     let each = |_| ControlFlow::Continue(());
-    assert_eq!(at_once(run(&mut reaper, &SystemClock, &handle, secs(1), each)), Err(NoRuntime::Outside));
+    assert_eq!(at_once(drive(&mut reaper, &SystemClock, &handle, secs(1), each)), Err(NoRuntime::Outside));
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stationmaster::TaskState;
 use stationmaster::clock::SystemClock;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{LoopHandle, PokeRequest, PokerOptions};
 use stationmaster::store::StoreExt;
-use stationmaster::tokio::{AsyncService, OwnedPokeRequest, run};
+use stationmaster::tokio::{AsyncService, OwnedPokeRequest, drive};
 use tokio::runtime::Handle;
 use tokio::sync::{Barrier, Notify};
 
@@ -33,7 +33,7 @@ fn five_thousand_are_in_flight_at_once_on_one_thread() {
                 all.wait().await;
                 tokio::time::sleep(millis(50)).await;
                 assert_eq!(std::thread::current().id(), thread);
-                Poked::Landed(None)
+                PokeOutcome::Landed(None)
             }
         };
         let poker = poker(&store, patient())
@@ -63,7 +63,7 @@ fn a_kind_has_as_many_in_flight_as_its_limit_says() {
                 let _flight = flights.begin();
                 seven.wait().await;
                 tokio::task::yield_now().await;
-                Poked::NotYet
+                PokeOutcome::NotYet
             }
         };
         let (counted, thousand) = (others.clone(), Arc::new(Barrier::new(500)));
@@ -72,7 +72,7 @@ fn a_kind_has_as_many_in_flight_as_its_limit_says() {
             async move {
                 let _flight = flights.begin();
                 thousand.wait().await;
-                Poked::NotYet
+                PokeOutcome::NotYet
             }
         };
         let poker = poker(&store, patient())
@@ -101,7 +101,7 @@ fn what_is_queued_behind_a_limit_is_launched_without_a_tick() {
                 if flights.begun() <= 2 {
                     told.notified().await;
                 }
-                Poked::NotYet
+                PokeOutcome::NotYet
             }
         };
         let poker = poker(&store, patient().wait_for_answers(millis(1)))
@@ -130,10 +130,10 @@ fn batches_take_what_is_due_and_answer_each() {
             async move {
                 tokio::task::yield_now().await;
                 let answer = |request: &OwnedPokeRequest| match request.context.as_str().contains("-3") {
-                    true => Poked::NotYet,
-                    false => Poked::Landed(Some(request.context.as_str().to_owned())),
+                    true => PokeOutcome::NotYet,
+                    false => PokeOutcome::Landed(Some(request.context.as_str().to_owned())),
                 };
-                requests.iter().map(answer).collect::<Vec<Poked>>()
+                requests.iter().map(answer).collect::<Vec<PokeOutcome>>()
             }
         };
         let runtime = Handle::current();
@@ -164,7 +164,7 @@ fn kinds_of_both_sorts_do_not_hold_up_each_other() {
             gate.pass();
             names.lock().insert(request.context.as_str().to_owned());
             told.notify_waiters();
-            Poked::Landed(None)
+            PokeOutcome::Landed(None)
         };
         let (first, begun) = (Flights::default(), threads.clone());
         let poke = move |request: OwnedPokeRequest| {
@@ -175,12 +175,12 @@ fn kinds_of_both_sorts_do_not_hold_up_each_other() {
                     gate.open();
                 }
                 if !request.context.as_str().contains("-1") {
-                    return Poked::Landed(None);
+                    return PokeOutcome::Landed(None);
                 }
                 loop {
                     let told = landed.notified();
                     if done.lock().len() == 20 {
-                        return Poked::Landed(None);
+                        return PokeOutcome::Landed(None);
                     }
                     told.await;
                 }
@@ -208,10 +208,10 @@ fn an_answer_reaches_only_those_that_were_known_when_its_poke_began() {
             async move {
                 let _flight = flights.begin();
                 if flights.begun() > 1 {
-                    return Poked::NotYet;
+                    return PokeOutcome::NotYet;
                 }
                 answer.notified().await;
-                Poked::Landed(Some("first".into()))
+                PokeOutcome::Landed(Some("first".into()))
             }
         };
         let mut poker = poker_of(&store, patient().wait_for_answers(millis(1)), poke);
@@ -251,7 +251,7 @@ fn an_answer_that_no_tick_waits_for_wakes_the_loop() {
             let told = notified.clone();
             async move {
                 told.notified().await;
-                Poked::Landed(None)
+                PokeOutcome::Landed(None)
             }
         };
         // Nothing else would have the loop tick within the hour.
@@ -260,7 +260,7 @@ fn an_answer_that_no_tick_waits_for_wakes_the_loop() {
             patient().wait_for_answers(millis(1)).poke_timeout(hour).refresh_every(hour);
         let mut poker = poker_of(&store, options, poke);
         let (ticked, mut landed) = (asked.clone(), 0);
-        let run = run(&mut poker, &SystemClock, &handle, hour, |report| {
+        let run = drive(&mut poker, &SystemClock, &handle, hour, |report| {
             landed += report.unwrap().landed;
             ticked.notify_one();
             if landed == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -289,7 +289,7 @@ fn a_future_is_dropped_at_the_operators_bound_and_when_nobody_waits_any_more() {
             async move {
                 let _flight = flights.begin();
                 std::future::pending::<()>().await;
-                Poked::NotYet
+                PokeOutcome::NotYet
             }
         };
         let options =

@@ -14,11 +14,11 @@ use stationmaster::error::Result;
 use stationmaster::lease::LeaseRef;
 use stationmaster::ops::{Admission, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Report, Service, WakingStore};
 use stationmaster::store::{Store, StoreExt, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
-use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, run};
+use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::{Builder, Handle};
 
@@ -190,7 +190,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                         }
                         if ended == 6 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                     };
-                    let run = run(&mut admitter, &Standing, &handle, secs(3_600), each);
+                    let run = drive(&mut admitter, &Standing, &handle, secs(3_600), each);
                     if let Some(end) = cut(polls, || {}, run).await {
                         end.unwrap();
                         break rounds == 1;
@@ -221,13 +221,13 @@ fn a_run_after_a_dropped_one_does_not_sleep_over_what_came_in_between() {
         tasks(&store, 1, 9);
         let mut admitter = admitter(&store);
         let go_on = |_: Result<Admission>| ControlFlow::Continue(());
-        let first = run(&mut admitter, &Standing, &handle, secs(3_600), go_on);
+        let first = drive(&mut admitter, &Standing, &handle, secs(3_600), go_on);
         assert!(cut(1, || {}, first).await.is_none());
         all_work_done().await;
         store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("later"))])).unwrap();
         handle.wake();
         let mut granted = Vec::new();
-        let second = run(&mut admitter, &Standing, &handle, secs(3_600), |admission| {
+        let second = drive(&mut admitter, &Standing, &handle, secs(3_600), |admission| {
             granted.extend(admission.unwrap().granted.into_iter().map(|task| task.key));
             if granted.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -271,7 +271,7 @@ fn a_poker_whose_ticks_are_dropped_ends_each_sensor_once_and_reports_it_once() {
             in_order().block_on(async {
                 let poke = |_| async {
                     tokio::task::yield_now().await;
-                    Poked::Landed(None)
+                    PokeOutcome::Landed(None)
                 };
                 let kind = "kind".try_into().unwrap();
                 let poker = poker(store, patient()).kind_async(kind, &Handle::current(), poke);
@@ -360,7 +360,7 @@ fn a_run_sleeps_until_it_is_woken_and_ends_when_it_is_stopped() {
             ControlFlow::Continue(())
         };
         let task = tokio::spawn(async move {
-            run(&mut service, &SystemClock, &driver, secs(3_600), each).await.unwrap();
+            drive(&mut service, &SystemClock, &driver, secs(3_600), each).await.unwrap();
             service
         });
         for wakes in 1..=3 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stationmaster::TaskState;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::Service;
 use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
 use tokio::runtime::{Builder, Handle};
@@ -24,7 +24,7 @@ fn forever(flights: &Flights) -> impl Fn(OwnedPokeRequest) -> BoxedPoke + Send +
     }
 }
 
-type BoxedPoke = std::pin::Pin<Box<dyn Future<Output = Poked> + Send>>;
+type BoxedPoke = std::pin::Pin<Box<dyn Future<Output = PokeOutcome> + Send>>;
 
 #[test]
 fn past_its_deadline_a_future_is_dropped_and_costs_nothing() {
@@ -61,7 +61,7 @@ fn panics_count_as_unreachable_and_the_others_are_answered() {
             async move {
                 tokio::task::yield_now().await;
                 assert!(!context.as_str().contains("-3"), "in the future");
-                Poked::Landed(None)
+                PokeOutcome::Landed(None)
             }
         };
         let report = poker_of(&store, patient(), poke).tick(at(0)).await.unwrap();
@@ -75,7 +75,7 @@ fn a_wrong_number_of_answers_counts_as_unreachable_for_all() {
     let store = memory();
     sense_targets(&store, "kind", 3, waits(10, 100_000));
     one_thread().block_on(async {
-        let poke = |_: Vec<OwnedPokeRequest>| async { vec![Poked::Landed(None); 2] };
+        let poke = |_: Vec<OwnedPokeRequest>| async { vec![PokeOutcome::Landed(None); 2] };
         let runtime = Handle::current();
         let poker =
             poker(&store, patient()).kind_many_async("kind".try_into().unwrap(), places(9), &runtime, poke);
@@ -118,9 +118,9 @@ fn a_future_that_blocks_counts_as_hung_until_it_lets_go() {
             if request.context.as_str().contains("blocks") {
                 pokes.fetch_add(1, Ordering::SeqCst);
                 gate.pass();
-                return Poked::Landed(None);
+                return PokeOutcome::Landed(None);
             }
-            Poked::NotYet
+            PokeOutcome::NotYet
         }
     };
     let mut poker = poker(&store, patient().poke_timeout(secs(1)).max_pause(secs(0))).kind_async(

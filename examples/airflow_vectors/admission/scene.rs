@@ -18,7 +18,7 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{AirflowWindow, Policy};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::{LimitKey, PoolName};
-use stationmaster::ops::{Admission, AdmitOrder, Mark, Registered};
+use stationmaster::ops::{Admission, AdmitRequest, Mark, Registered};
 use stationmaster::pool::{PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::{Store, StoreExt};
@@ -135,7 +135,7 @@ impl<'a> Scene<'a> {
             self.task(*at, if known(name) { pool_name(name)? } else { PoolName::new(GONE)? })
         });
         let tasks: Vec<NewTask> = tasks.collect::<Result<_>>()?;
-        let order = AdmitOrder::new("holder".try_into()?, "set-up".try_into()?, usize::MAX, LEASE);
+        let order = AdmitRequest::new("holder".try_into()?, "set-up".try_into()?, usize::MAX, LEASE);
         let now = self.now();
         self.store.write(|tx| {
             tx.put_pools(&pools)?;
@@ -220,7 +220,7 @@ impl<'a> Scene<'a> {
         self.calls += 1;
         let request = format!("call-{}", self.calls).as_str().try_into()?;
         let budget = self.row.executor_slots.unwrap_or(usize::MAX);
-        let order = AdmitOrder::new("holder".try_into()?, request, budget, LEASE).policy(policy);
+        let order = AdmitRequest::new("holder".try_into()?, request, budget, LEASE).policy(policy);
         let now = self.now();
         let admission = self.store.write(|tx| tx.admit(now, &order))?;
         for task in &admission.granted {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stationmaster::seconds;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::PokeRequest;
 use stationmaster::service::kinds::Condition;
 
@@ -113,34 +113,36 @@ impl CommandSucceeds {
         }
     }
 
-    fn look(&self) -> Poked {
+    fn look(&self) -> PokeOutcome {
         let words = match self.words() {
             Ok(words) => words,
             Err(problem) => return Self::wrong(&problem),
         };
         match process::run(&words, self.dir.as_deref(), &self.env, self.timeout) {
-            Ok(Exit::Code(0)) => Poked::Landed(None),
+            Ok(Exit::Code(0)) => PokeOutcome::Landed(None),
             Ok(Exit::Code(code)) if self.fails_on.contains(&code) => {
-                Poked::Failed(format!("the command exited with {code}"))
+                PokeOutcome::Failed(format!("the command exited with {code}"))
             }
-            Ok(Exit::Code(code @ (126 | 127))) => Poked::Unreachable(format!(
+            Ok(Exit::Code(code @ (126 | 127))) => PokeOutcome::Unreachable(format!(
                 "exit code {code}: no such command on this machine, or no program"
             )),
             // A shell tells of a signal by a code above 128.
             Ok(Exit::Code(code @ 129..=192)) => killed(code - 128),
-            Ok(Exit::Code(_)) => Poked::NotYet,
+            Ok(Exit::Code(_)) => PokeOutcome::NotYet,
             Ok(Exit::Signal(signal)) => killed(signal),
             Ok(Exit::Overlong) => {
                 let limit = self.timeout.as_secs_f64();
-                Poked::Unreachable(format!("killed: the command took longer than its timeout of {limit} s"))
+                PokeOutcome::Unreachable(format!(
+                    "killed: the command took longer than its timeout of {limit} s"
+                ))
             }
-            Err(error) => Poked::Unreachable(format!("the command could not be started: {error}")),
+            Err(error) => PokeOutcome::Unreachable(format!("the command could not be started: {error}")),
         }
     }
 }
 
-fn killed(signal: i32) -> Poked {
-    Poked::Unreachable(format!("the command was killed by signal {signal}"))
+fn killed(signal: i32) -> PokeOutcome {
+    PokeOutcome::Unreachable(format!("the command was killed by signal {signal}"))
 }
 
 impl Condition for CommandSucceeds {
@@ -150,7 +152,7 @@ impl Condition for CommandSucceeds {
 }
 
 /// The poke of [`CommandSucceeds`].
-pub(super) fn command_succeeds(request: &PokeRequest<'_>) -> Poked {
+pub(super) fn command_succeeds(request: &PokeRequest<'_>) -> PokeOutcome {
     match CommandSucceeds::read(request.context) {
         Ok(wanted) => wanted.look(),
         Err(wrong) => wrong,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stationmaster::seconds;
-use stationmaster::sensor::Poked;
+use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::PokeRequest;
 use stationmaster::service::kinds::Condition;
 
@@ -14,7 +14,7 @@ use stationmaster::service::kinds::Condition;
 /// answered.
 ///
 /// A connection that is refused, reset or takes too long is not yet. A name that does not resolve, or none of
-/// whose addresses can be tried, is [`Poked::Unreachable`]: there is no route, or this process may not
+/// whose addresses can be tried, is [`PokeOutcome::Unreachable`]: there is no route, or this process may not
 /// connect or has too many open files. The time is for all addresses of the name together; resolving it comes
 /// on top, and has no limit but the poke's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,32 +42,34 @@ impl TcpAccepts {
         self
     }
 
-    fn look(&self) -> Poked {
+    fn look(&self) -> PokeOutcome {
         let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         if port.is_none_or(|(_, port)| port.parse::<u16>().map_or(true, |port| port == 0)) {
             return Self::wrong(&format!("address {:?} is no host:port", self.address));
         }
         match self.address.to_socket_addrs() {
             Ok(found) => self.connect(&found.collect::<Vec<SocketAddr>>()),
-            Err(error) => Poked::Unreachable(format!("cannot resolve {}: {error}", self.address)),
+            Err(error) => PokeOutcome::Unreachable(format!("cannot resolve {}: {error}", self.address)),
         }
     }
 
-    fn connect(&self, addresses: &[SocketAddr]) -> Poked {
+    fn connect(&self, addresses: &[SocketAddr]) -> PokeOutcome {
         let began = Instant::now();
         let mut answer = None;
         for (at, address) in (0_u32..).zip(addresses) {
             let others = u32::try_from(addresses.len()).unwrap_or(u32::MAX).saturating_sub(at).max(1);
             let share = self.connect_timeout.saturating_sub(began.elapsed()) / others;
             match accepts(address, share.max(Duration::from_millis(1))) {
-                Ok(true) => return Poked::Landed(Some(address.to_string())),
-                Ok(false) => answer = Some(Poked::NotYet),
+                Ok(true) => return PokeOutcome::Landed(Some(address.to_string())),
+                Ok(false) => answer = Some(PokeOutcome::NotYet),
                 Err(error) => {
-                    answer.get_or_insert(Poked::Unreachable(format!("cannot connect to {address}: {error}")));
+                    answer.get_or_insert(PokeOutcome::Unreachable(format!(
+                        "cannot connect to {address}: {error}"
+                    )));
                 }
             }
         }
-        answer.unwrap_or_else(|| Poked::Unreachable(format!("{} has no address", self.address)))
+        answer.unwrap_or_else(|| PokeOutcome::Unreachable(format!("{} has no address", self.address)))
     }
 }
 
@@ -90,7 +92,7 @@ impl Condition for TcpAccepts {
 }
 
 /// The poke of [`TcpAccepts`].
-pub(super) fn tcp_accepts(request: &PokeRequest<'_>) -> Poked {
+pub(super) fn tcp_accepts(request: &PokeRequest<'_>) -> PokeOutcome {
     match TcpAccepts::read(request.context) {
         Ok(wanted) => wanted.look(),
         Err(wrong) => wrong,
@@ -114,7 +116,7 @@ mod tests {
     fn a_connection_to_itself_is_nobody_who_listens() {
         let wanted = TcpAccepts::new(format!("127.0.0.1:{}", closed_port()));
         for _ in 0..40_000 {
-            assert_eq!(wanted.look(), Poked::NotYet);
+            assert_eq!(wanted.look(), PokeOutcome::NotYet);
         }
     }
 
@@ -125,11 +127,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener.local_addr().unwrap();
         let wanted = TcpAccepts::new("several:1");
-        assert_eq!(wanted.connect(&[nowhere, closed]), Poked::NotYet);
-        assert_eq!(wanted.connect(&[closed, nowhere]), Poked::NotYet);
-        assert_eq!(wanted.connect(&[nowhere, closed, open]), Poked::Landed(Some(open.to_string())));
+        assert_eq!(wanted.connect(&[nowhere, closed]), PokeOutcome::NotYet);
+        assert_eq!(wanted.connect(&[closed, nowhere]), PokeOutcome::NotYet);
+        assert_eq!(wanted.connect(&[nowhere, closed, open]), PokeOutcome::Landed(Some(open.to_string())));
         for cannot in [wanted.connect(&[nowhere]), wanted.connect(&[])] {
-            assert!(matches!(cannot, Poked::Unreachable(_)), "{cannot:?}");
+            assert!(matches!(cannot, PokeOutcome::Unreachable(_)), "{cannot:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::{Deferral, Reason};
+use stationmaster::admission::{Reason, Refusal};
 use stationmaster::store::StoreExt;
 use stationmaster::{LeaseRef, TaskRecord, time};
 
@@ -36,7 +36,7 @@ impl Day<'_> {
             if admitted == 0 || admitted < free && self.news.seen() == seen {
                 self.heard = Some(self.news.seen());
                 self.admit_at = admission.next_due;
-                self.ledger.defer(&admission.deferrals);
+                self.ledger.defer(&admission.refusals);
                 return Ok(());
             }
         }
@@ -48,8 +48,8 @@ impl Day<'_> {
         {
             return Ok(());
         }
-        let would_fit = |deferral: &Deferral| matches!(deferral.reason, Reason::BudgetSpent { .. });
-        if self.asker.admit(now, 0)?.deferrals.iter().any(would_fit) {
+        let would_fit = |refusal: &Refusal| matches!(refusal.reason, Reason::BudgetSpent { .. });
+        if self.asker.admit(now, 0)?.refusals.iter().any(would_fit) {
             self.ledger.violation(now, "a task fits, and no admitter was told".into());
         }
         Ok(())

@@ -17,14 +17,14 @@ use chrono::{DateTime, Utc};
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::clock::{Clock, ManualClock};
 use stationmaster::id::Holder;
-use stationmaster::ops::EarlyStop;
+use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
 };
 use stationmaster::store::{MemoryStore, Store, StoreExt};
-use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
+use stationmaster::{LeaseRef, Result, TaskId, TaskKey, time};
 
 use crate::calendar::Calendar;
 use crate::graph::{NAMESPACE, Runs};
@@ -127,9 +127,9 @@ pub(crate) struct Day<'a> {
     keeping: BTreeSet<&'a str>,
     orphans: BTreeSet<LeaseRef>,
     /// Since when tasks that were lost with their worker wait again.
-    lost_at: BTreeMap<TaskNo, DateTime<Utc>>,
+    lost_at: BTreeMap<TaskId, DateTime<Utc>>,
     /// The latest instant at which a sensor's landing may be seen.
-    seen_by: BTreeMap<TaskNo, DateTime<Utc>>,
+    seen_by: BTreeMap<TaskId, DateTime<Utc>>,
     abandoned: usize,
     starts_left: usize,
     open_runs: usize,
@@ -277,7 +277,8 @@ impl<'a> Day<'a> {
                 self.starts_left -= 1;
                 self.open_runs += 1;
                 self.trace.note(now, format_args!("begins {}", record.key.id))?;
-                self.store.write(|tx| tx.record_runs(std::slice::from_ref(&record), EarlyStop::Keep))?;
+                self.store
+                    .write(|tx| tx.record_runs(std::slice::from_ref(&record), StopBeforeStart::Store))?;
                 self.advance(run, now)
             }
             Event::WorkEnds { worker, lease } => self.end_work(worker, lease, now),
@@ -331,8 +332,9 @@ fn holder(name: &str) -> Result<Holder> {
 fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>> {
     let mut specs = Vec::new();
     for limit in &workload.limits {
-        specs
-            .push(LimitSpec::new(limits::free(&limit.name)?, limit.max).map_err(stationmaster::Error::from)?);
+        specs.push(
+            LimitSpec::new(limits::custom(&limit.name)?, limit.max).map_err(stationmaster::Error::from)?,
+        );
     }
     for workflow in &workload.workflows {
         if let Some(max) = workflow.max_active_tasks {

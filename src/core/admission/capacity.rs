@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::limits::LimitRecord;
 use super::verdict::Reason;
 use crate::id::{LimitKey, PoolName};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::pool::{PoolRecord, Slots};
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct PoolWork {
     used: i64,
     pub(super) taken: u64,
     /// The task that its open slots gather for.
-    pub(super) reserved: Option<TaskNo>,
+    pub(super) reserved: Option<TaskId>,
     pub(super) barred: Bar,
 }
 

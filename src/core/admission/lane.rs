@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::setters;
 use crate::id::{LimitKey, PoolName};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 
 /// The number a store gave a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -63,12 +63,12 @@ pub struct OrderKey {
     /// A task that is not mapped goes before its mapped ones.
     pub map_index: Option<u32>,
     /// Arrival.
-    pub no: TaskNo,
+    pub no: TaskId,
 }
 
 impl OrderKey {
     /// The place of a task.
-    pub fn new(rank: i64, logical_date: DateTime<Utc>, map_index: Option<u32>, no: TaskNo) -> Self {
+    pub fn new(rank: i64, logical_date: DateTime<Utc>, map_index: Option<u32>, no: TaskId) -> Self {
         Self { rank, logical_date, map_index, no }
     }
 }

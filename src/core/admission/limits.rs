@@ -85,7 +85,7 @@ pub fn task_in_run(key: &TaskKey) -> Result<LimitKey, IdError> {
 /// # Errors
 ///
 /// [`IdError`] if the name is empty, too long or has a NUL.
-pub fn free(name: &str) -> Result<LimitKey, IdError> {
+pub fn custom(name: &str) -> Result<LimitKey, IdError> {
     LimitKey::new(format!("free:{name}"))
 }
 

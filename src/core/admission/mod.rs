@@ -29,4 +29,4 @@ pub(crate) use lane::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
 pub(crate) use plan::{Need, Plan};
 pub(crate) use planner::Planner;
 pub use policy::{AirflowWindow, Policy};
-pub use verdict::{Deferral, Reason};
+pub use verdict::{Reason, Refusal};

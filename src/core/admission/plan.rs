@@ -1,7 +1,7 @@
 //! What a planner asks for, and what it ends in.
 
 use super::lane::{Candidate, LanePage};
-use super::verdict::Deferral;
+use super::verdict::Refusal;
 use crate::id::{LimitKey, PoolName};
 
 /// What a [`super::Planner`] must be fed next.
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     /// The tasks to be admitted, in order.
     pub(crate) admit: Vec<Candidate>,
     /// The ready tasks left waiting, by lane.
-    pub(crate) deferrals: Vec<Deferral>,
+    pub(crate) refusals: Vec<Refusal>,
     /// Those of [`super::AirflowWindow::missing`] that were met, in order of the keys.
     pub(crate) missing: Vec<LimitKey>,
 }

@@ -11,7 +11,7 @@ use super::lane::{Candidate, Lane, LaneNo, LanePage, OrderKey};
 use super::limits::LimitRecord;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
-use super::verdict::{Deferral, Reason};
+use super::verdict::{Reason, Refusal};
 use super::window::Window;
 use crate::pool::PoolRecord;
 use crate::time;
@@ -204,7 +204,7 @@ impl Planner {
             let left = work.lane.ready.saturating_sub(work.admitted);
             if left > 0 {
                 let reason = self.reason(at);
-                plan.deferrals.push(Deferral::new(self.lanes[at].lane.key.clone(), left, reason));
+                plan.refusals.push(Refusal::new(self.lanes[at].lane.key.clone(), left, reason));
             }
         }
         plan.admit = std::mem::take(&mut self.admitted);
@@ -391,7 +391,7 @@ impl Planner {
 mod tests {
     use super::*;
     use crate::admission::LaneKey;
-    use crate::lease::TaskNo;
+    use crate::lease::TaskId;
     use crate::pool::{PoolSpec, Slots};
 
     #[test]
@@ -403,11 +403,11 @@ mod tests {
         assert!(matches!(planner.need(), Need::Capacity { .. }));
         planner.feed_capacity(&[pool], &[]);
         while let Need::Candidates(pages) = planner.need() {
-            let order = OrderKey::new(0, time::from_micros(0), None, TaskNo(7));
+            let order = OrderKey::new(0, time::from_micros(0), None, TaskId(7));
             planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);
         }
         let plan = planner.finish();
-        assert_eq!(plan.admit[0].order.no, TaskNo(7));
-        assert_eq!(plan.deferrals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
+        assert_eq!(plan.admit[0].order.no, TaskId(7));
+        assert_eq!(plan.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lane::LaneKey;
 use crate::id::{LimitKey, PoolName};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 
 /// Why a task was not admitted: the first that holds, in the order they stand here, when the tick has taken
 /// what it takes. Its numbers are those that the store has after the tick.
@@ -70,7 +70,7 @@ pub enum Reason {
         /// Its open slots.
         open: i64,
         /// The task that they gather for.
-        task: TaskNo,
+        task: TaskId,
     },
     /// It would fit, but the window did not come to it, or it was barred with another one. Only by
     /// [`super::AirflowWindow`].
@@ -145,7 +145,7 @@ impl Reason {
 /// Ready tasks of one lane that a tick did not admit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Deferral {
+pub struct Refusal {
     /// What they need.
     pub lane: LaneKey,
     /// How many they are.
@@ -154,7 +154,7 @@ pub struct Deferral {
     pub reason: Reason,
 }
 
-impl Deferral {
+impl Refusal {
     pub(super) fn new(lane: LaneKey, tasks: u64, reason: Reason) -> Self {
         Self { lane, tasks, reason }
     }
@@ -173,7 +173,7 @@ mod tests {
             Reason::PoolFull { pool: pool.clone(), open: 0, total: 1, needs: 1 },
             Reason::LimitReached { limit: key.clone(), used: 1, max: 1 },
             Reason::WorkflowMissing { workflow: key },
-            Reason::Reserved { pool, open: 1, task: TaskNo(1) },
+            Reason::Reserved { pool, open: 1, task: TaskId(1) },
             Reason::OutsideWindow { size: 1 },
             Reason::BudgetSpent { budget: 1 },
         ];

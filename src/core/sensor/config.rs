@@ -114,11 +114,11 @@ impl SmartSensorConfig {
     /// use std::time::Duration;
     /// use stationmaster::canonical::PokeContext;
     /// use stationmaster::sensor::{Ineligible, NewSensor, Settings, SmartSensorConfig};
-    /// use stationmaster::{LeaseRef, TaskNo};
+    /// use stationmaster::{LeaseRef, TaskId};
     ///
     /// let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
     /// let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
-    /// let sensor = NewSensor::new(LeaseRef::new(TaskNo(1), 1), "file".try_into()?, context, settings);
+    /// let sensor = NewSensor::new(LeaseRef::new(TaskId(1), 1), "file".try_into()?, context, settings);
     /// let config = SmartSensorConfig::default();
     /// assert_eq!(config.ineligible(&sensor), None);
     /// assert_eq!(config.clone().use_smart_sensor(false).ineligible(&sensor), Some(Ineligible::SwitchedOff));

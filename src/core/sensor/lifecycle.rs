@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::{OnLanded, OnMissed, SensorRecord, Settings};
 use crate::base::setters;
 use crate::id::TaskKey;
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::task::TaskState;
 use crate::time;
 
@@ -16,7 +16,7 @@ use crate::time;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Poked {
+pub enum PokeOutcome {
     /// What is waited for has not come yet.
     NotYet,
     /// It has come; the host's text travels with it to each sensor.
@@ -121,7 +121,7 @@ pub struct SensorEvent {
     /// Its place in the order of all events of the store.
     pub seq: u64,
     /// The number of the task.
-    pub no: TaskNo,
+    pub no: TaskId,
     /// The task.
     pub task: TaskKey,
     /// The registration it speaks of.
@@ -180,22 +180,22 @@ impl From<&SensorRecord> for Terms {
 ///
 /// A landing beats a timeout that has passed meanwhile; a poke that could not look never does. How long a
 /// sensor bears pokes that cannot look is for [`super::give_up`].
-pub(crate) fn settle(terms: &Terms, poked: &Poked, now: DateTime<Utc>) -> Option<Ending> {
+pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: DateTime<Utc>) -> Option<Ending> {
     match poked {
-        Poked::Landed(value) => {
+        PokeOutcome::Landed(value) => {
             let to = match terms.settings.on_landed {
                 OnLanded::Succeed => TaskState::Success,
                 OnLanded::Resume => TaskState::Scheduled,
             };
             Some(Ending::new(EndReason::Landed, to).value(value.clone()))
         }
-        Poked::Failed(message) => {
+        PokeOutcome::Failed(message) => {
             Some(Ending::new(EndReason::Failed, terms.missed()).message(Some(message.clone())))
         }
-        Poked::NotYet | Poked::Unreachable(_) if now >= terms.times_out_at => {
+        PokeOutcome::NotYet | PokeOutcome::Unreachable(_) if now >= terms.times_out_at => {
             let waited = time::since(now, terms.registered_at).as_secs_f64();
             let last = match poked {
-                Poked::Unreachable(message) => format!("; the last poke could not look: {message}"),
+                PokeOutcome::Unreachable(message) => format!("; the last poke could not look: {message}"),
                 _ => String::new(),
             };
             let (reason, what) = match terms.settings.execution_timeout {
@@ -207,7 +207,7 @@ pub(crate) fn settle(terms: &Terms, poked: &Poked, now: DateTime<Utc>) -> Option
             let message = format!("{what} timed out after {waited:.3} s{last}");
             Some(Ending::new(reason, terms.missed()).message(Some(message)))
         }
-        Poked::NotYet | Poked::Unreachable(_) => None,
+        PokeOutcome::NotYet | PokeOutcome::Unreachable(_) => None,
     }
 }
 
@@ -220,10 +220,10 @@ mod tests {
         use std::time::Duration;
         let (second, start) = (Duration::from_secs(1), time::from_micros(0));
         let terms = Terms::new(Settings::new(second * 30, second * 60).unwrap(), start);
-        assert_eq!(settle(&terms, &Poked::NotYet, time::from_micros(59_999_999)), None);
-        let late = settle(&terms, &Poked::NotYet, terms.times_out_at).unwrap();
+        assert_eq!(settle(&terms, &PokeOutcome::NotYet, time::from_micros(59_999_999)), None);
+        let late = settle(&terms, &PokeOutcome::NotYet, terms.times_out_at).unwrap();
         assert_eq!((late.reason, late.to), (EndReason::TimedOut, TaskState::Failed));
-        let landed = settle(&terms, &Poked::Landed(None), terms.times_out_at).unwrap();
+        let landed = settle(&terms, &PokeOutcome::Landed(None), terms.times_out_at).unwrap();
         assert_eq!(landed.to, TaskState::Success);
     }
 

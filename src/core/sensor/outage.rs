@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::lifecycle::{EndReason, Ending, Poked, Terms};
+use super::lifecycle::{EndReason, Ending, PokeOutcome, Terms};
 use crate::time;
 
 /// A target that could not be looked at, from the first such answer on.
@@ -18,10 +18,10 @@ pub(crate) struct Outage {
 
 impl Outage {
     /// What an answer at `now` makes of it: it begins, lasts, or is over.
-    pub(crate) fn after(before: Option<Self>, poked: &Poked, now: DateTime<Utc>) -> Option<Self> {
+    pub(crate) fn after(before: Option<Self>, poked: &PokeOutcome, now: DateTime<Utc>) -> Option<Self> {
         match (poked, before) {
-            (Poked::Unreachable(_), None) => Some(Self { since: now, failures: 1 }),
-            (Poked::Unreachable(_), Some(Self { since, failures })) => {
+            (PokeOutcome::Unreachable(_), None) => Some(Self { since: now, failures: 1 }),
+            (PokeOutcome::Unreachable(_), Some(Self { since, failures })) => {
                 Some(Self { since, failures: failures.saturating_add(1) })
             }
             _ => None,
@@ -85,19 +85,19 @@ mod tests {
 
     #[test]
     fn an_outage_lasts_until_a_poke_can_look() {
-        let refused = Poked::Unreachable("connection refused".into());
+        let refused = PokeOutcome::Unreachable("connection refused".into());
         let at = time::from_micros;
         let first = Outage::after(None, &refused, at(10));
         let second = Outage::after(first, &refused, at(20)).unwrap();
         assert_eq!(second, Outage { since: at(10), failures: 2 });
-        assert_eq!(Outage::after(Some(second), &Poked::NotYet, at(30)), None, "it is over");
+        assert_eq!(Outage::after(Some(second), &PokeOutcome::NotYet, at(30)), None, "it is over");
     }
 
     #[test]
     fn a_sensor_is_given_up_when_it_has_borne_an_outage_for_the_window() {
         let (start, minute) = (time::from_micros(0), Duration::from_secs(60));
         let terms = Terms::new(Settings::new(minute, minute * 1000).unwrap(), start);
-        let outage = Outage::after(None, &Poked::Unreachable("no route".into()), start).unwrap();
+        let outage = Outage::after(None, &PokeOutcome::Unreachable("no route".into()), start).unwrap();
         let end =
             |minutes| give_up(&terms, &outage, "no route", minute * 130, time::add(start, minute * minutes));
         assert_eq!(end(129), None);

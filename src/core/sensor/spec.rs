@@ -11,7 +11,7 @@ use crate::canonical::PokeContext;
 use crate::error::Invalid;
 use crate::fingerprint::Fingerprint;
 use crate::id::{SensorKind, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::{seconds, time};
 
 /// What becomes of a sensing task when what it waits for has come.
@@ -287,7 +287,7 @@ pub struct SensorInsert {
 #[non_exhaustive]
 pub struct SensorRecord {
     /// The number of its task.
-    pub no: TaskNo,
+    pub no: TaskId,
     /// The epoch of the grant under which it registered: a later one fences this registration.
     pub epoch: i64,
     /// The task.

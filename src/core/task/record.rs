@@ -8,14 +8,14 @@ use super::state::TaskState;
 use crate::admission::{LaneKey, OrderKey};
 use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
-use crate::lease::{Lease, LeaseRef, TaskNo};
+use crate::lease::{Lease, LeaseRef, TaskId};
 
 /// A task as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskRecord {
     /// Its number in the store, in order of arrival.
-    pub no: TaskNo,
+    pub no: TaskId,
     /// Its identity.
     pub key: TaskKey,
     /// Pool, slots and limit keys.
@@ -78,7 +78,7 @@ pub struct TaskRecord {
 
 impl TaskRecord {
     /// The row of a task that was just inserted.
-    pub fn inserted(no: TaskNo, insert: TaskInsert) -> Self {
+    pub fn inserted(no: TaskId, insert: TaskInsert) -> Self {
         Self {
             no,
             key: insert.key,
@@ -132,10 +132,10 @@ impl TaskRecord {
     /// ```
     /// use stationmaster::task::TaskRecord;
     /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey, TaskNo};
+    /// use stationmaster::{NewTask, TaskKey, TaskId};
     ///
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-    /// let record = TaskRecord::inserted(TaskNo(1), task.check(from_micros(20))?);
+    /// let record = TaskRecord::inserted(TaskId(1), task.check(from_micros(20))?);
     /// assert_eq!([15, 25].map(|now| record.recorded_at(from_micros(now))), [20, 25].map(from_micros));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
@@ -161,12 +161,12 @@ impl TaskRecord {
 /// # Examples
 ///
 /// ```
-/// use stationmaster::{TaskKey, TaskNo, task::attempt_run_id};
+/// use stationmaster::{TaskKey, TaskId, task::attempt_run_id};
 /// let key = TaskKey::new("prod", "nightly", "r1", "load")?.mapped(3);
-/// assert_eq!(attempt_run_id(&key, TaskNo(17), 2), "nightly/r1/load[3]#2@17");
+/// assert_eq!(attempt_run_id(&key, TaskId(17), 2), "nightly/r1/load[3]#2@17");
 /// # Ok::<(), stationmaster::id::IdError>(())
 /// ```
-pub fn attempt_run_id(key: &TaskKey, no: TaskNo, attempt: u32) -> String {
+pub fn attempt_run_id(key: &TaskKey, no: TaskId, attempt: u32) -> String {
     let TaskKey { workflow, run, task, .. } = key;
     let index = key.map_index.map_or_else(String::new, |index| format!("[{index}]"));
     format!("{workflow}/{run}/{task}{index}#{attempt}@{}", no.0)

@@ -10,7 +10,7 @@ use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
 use crate::id::{LimitKey, PoolName, TaskKey};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::time;
 
 /// What becomes of a task whose lease expired: its holder died, or was too slow to renew.
@@ -159,7 +159,7 @@ impl NewTask {
             return Err(Invalid::LimitKeys { task: task(), count: lane.limits.len() });
         }
         if self.attempt_runs {
-            let longest = attempt_run_id(&self.key, TaskNo(i64::MAX), u32::MAX).len();
+            let longest = attempt_run_id(&self.key, TaskId(i64::MAX), u32::MAX).len();
             if longest > crate::id::MAX_BYTES {
                 let (what, cap) = ("the run id of a recorded attempt", crate::id::MAX_BYTES);
                 return Err(Invalid::TooManyBytes { what, bytes: longest, cap });

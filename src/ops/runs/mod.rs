@@ -19,5 +19,5 @@ mod record;
 mod series;
 mod silence;
 
-pub use record::{EarlyStop, Stopped};
+pub use record::{StopBeforeStart, Stopped};
 pub use silence::Silence;

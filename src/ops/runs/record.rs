@@ -14,17 +14,17 @@ use crate::store::Tx;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum EarlyStop {
+pub enum StopBeforeStart {
     /// It is an error.
     #[default]
-    Refuse,
-    /// It is kept as it is: the run is active in windows that hold both its stop and its start, by the rule.
-    Keep,
+    Reject,
+    /// It is stored as it is: the run is active in windows that hold both its stop and its start, by the rule.
+    Store,
 }
 
-impl EarlyStop {
+impl StopBeforeStart {
     fn check(self, runs: &[RunRecord]) -> Result<()> {
-        if self == Self::Refuse {
+        if self == Self::Reject {
             runs.iter().try_for_each(RunRecord::check)?;
         }
         Ok(())
@@ -56,19 +56,19 @@ impl Tx<'_> {
     ///
     /// ```
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
-    /// use stationmaster::ops::EarlyStop;
+    /// use stationmaster::ops::StopBeforeStart;
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     ///
     /// let store = MemoryStore::new();
     /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, from_micros(20));
     /// let skewed = run.clone().closed(from_micros(19), RunStatus::Completed);
-    /// store.write(|tx| tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse))?;
-    /// assert!(store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), EarlyStop::Refuse)).is_err());
-    /// store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), EarlyStop::Keep))?;
+    /// store.write(|tx| tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject))?;
+    /// assert!(store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), StopBeforeStart::Reject)).is_err());
+    /// store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), StopBeforeStart::Store))?;
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn record_runs(&mut self, runs: &[RunRecord], early: EarlyStop) -> Result<()> {
+    pub fn record_runs(&mut self, runs: &[RunRecord], early: StopBeforeStart) -> Result<()> {
         early.check(runs)?;
         Ok(self.raw().put_runs(runs)?)
     }
@@ -111,7 +111,7 @@ impl Tx<'_> {
     ///
     /// ```
     /// use stationmaster::run::{RunClose, RunKey, RunRecord, RunStatus};
-    /// use stationmaster::ops::{EarlyStop, Stopped};
+    /// use stationmaster::ops::{StopBeforeStart, Stopped};
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     ///
@@ -120,13 +120,13 @@ impl Tx<'_> {
     /// let run = RunRecord::open(key.clone(), from_micros(20));
     /// let [first, later] = [30, 40].map(|at| RunClose::new(key.clone(), from_micros(at), RunStatus::Completed));
     /// let stopped = store.write(|tx| {
-    ///     tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse)?;
-    ///     Ok([tx.stop_runs(&[first.clone()], EarlyStop::Refuse)?, tx.stop_runs(&[later.clone()], EarlyStop::Refuse)?])
+    ///     tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
+    ///     Ok([tx.stop_runs(&[first.clone()], StopBeforeStart::Reject)?, tx.stop_runs(&[later.clone()], StopBeforeStart::Reject)?])
     /// })?;
     /// assert_eq!(stopped, [[Stopped::Closed], [Stopped::Corrected]]);
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn stop_runs(&mut self, stops: &[RunClose], early: EarlyStop) -> Result<Vec<Stopped>> {
+    pub fn stop_runs(&mut self, stops: &[RunClose], early: StopBeforeStart) -> Result<Vec<Stopped>> {
         let keys: Vec<RunKey> = stops.iter().map(|stop| stop.key.clone()).collect();
         let mut known: HashMap<RunKey, RunRecord> =
             self.raw().runs(&keys)?.into_iter().flatten().map(|run| (run.key.clone(), run)).collect();
@@ -161,15 +161,15 @@ mod tests {
         let store = MemoryStore::new();
         let key = |id: &str| RunKey::new("n", id).unwrap();
         let runs = ["a", "b"].map(|id| RunRecord::open(key(id), from_micros(10)));
-        store.write(|tx| tx.record_runs(&runs, EarlyStop::Refuse)).unwrap();
+        store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();
         let close = |id: &str, at| RunClose::new(key(id), from_micros(at), RunStatus::Failed);
         let stops = [close("a", 20), close("b", 9)];
-        let refused = store.write(|tx| tx.stop_runs(&stops, EarlyStop::Refuse)).unwrap_err();
+        let refused = store.write(|tx| tx.stop_runs(&stops, StopBeforeStart::Reject)).unwrap_err();
         assert!(matches!(refused, Error::Invalid(Invalid::StopBeforeStart { micros: 1, .. })));
         assert_eq!(store.read(|tx| tx.runs(&[key("a")])).unwrap(), [Some(runs[0].clone())]);
 
         let stops = [close("a", 20), close("b", 9), close("a", 30), close("c", 5)];
-        let answers = store.write(|tx| tx.stop_runs(&stops, EarlyStop::Keep)).unwrap();
+        let answers = store.write(|tx| tx.stop_runs(&stops, StopBeforeStart::Store)).unwrap();
         assert_eq!(answers, [Stopped::Closed, Stopped::Closed, Stopped::Corrected, Stopped::Unknown]);
         let found = store.read(|tx| tx.runs(&[key("a"), key("b")])).unwrap();
         let ends: Vec<_> = found.into_iter().flatten().map(|run| run.stop).collect();

@@ -26,7 +26,7 @@ impl ReadTx<'_> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use stationmaster::ops::EarlyStop;
+    /// use stationmaster::ops::StopBeforeStart;
     /// use stationmaster::run::{ActiveQuery, RunKey, RunRecord, SeriesBy};
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
@@ -36,7 +36,7 @@ impl ReadTx<'_> {
     /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, hour(2));
     /// let day = ActiveQuery::new(hour(0), hour(24));
     /// let rows = store.write(|tx| {
-    ///     tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse)?;
+    ///     tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
     ///     tx.run_series(&day, Duration::from_secs(3600), SeriesBy::Namespace, hour(5))
     /// })?;
     /// let (group, hours) = &rows[0];

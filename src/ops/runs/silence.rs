@@ -18,7 +18,7 @@ use crate::time;
 ///
 /// ```
 /// use std::time::Duration;
-/// use stationmaster::ops::{EarlyStop, Silence};
+/// use stationmaster::ops::{StopBeforeStart, Silence};
 /// let silence = Silence::after(Duration::from_secs(90))?.limit(100);
 /// assert!(Silence::after(Duration::ZERO).is_err());
 /// # Ok::<(), stationmaster::error::Invalid>(())
@@ -78,7 +78,7 @@ impl Tx<'_> {
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
-    /// use stationmaster::ops::{EarlyStop, Silence};
+    /// use stationmaster::ops::{StopBeforeStart, Silence};
     /// use stationmaster::store::{MemoryStore, StoreExt};
     /// use stationmaster::time::from_micros;
     ///
@@ -87,7 +87,7 @@ impl Tx<'_> {
     /// let run = RunRecord::open(key.clone(), from_micros(0)).heartbeat(from_micros(5_000_000));
     /// let silence = Silence::after(Duration::from_secs(90))?;
     /// let closed = store.write(|tx| {
-    ///     tx.record_runs(std::slice::from_ref(&run), EarlyStop::Refuse)?;
+    ///     tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
     ///     assert!(tx.close_silent_runs(from_micros(95_000_000), &silence)?.is_empty(), "90 s are not too long");
     ///     tx.close_silent_runs(from_micros(95_000_001), &silence)
     /// })?;

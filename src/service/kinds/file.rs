@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Condition;
 use crate::base::setters;
 use crate::seconds;
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::poker::PokeRequest;
 
 /// Waits until a file or directory is there: by its path, or by a pattern.
@@ -21,7 +21,7 @@ use crate::service::poker::PokeRequest;
 /// In a pattern `*` stands for anything within a name, `?` for one character, `[a-z]` for one of these, `**`
 /// for directories of any depth; a name that begins with a dot must be named with its dot. Of several files
 /// the first by name that is old enough counts. Directories that cannot be read are passed over; for a path
-/// they are [`Poked::Unreachable`].
+/// they are [`PokeOutcome::Unreachable`].
 ///
 /// It lands with JSON: the path that was found, and its size in bytes.
 ///
@@ -62,7 +62,7 @@ impl FileExists {
         min_age(age: Duration) { min_age = seconds::clip(age) }
     }
 
-    fn look(&self, now: DateTime<Utc>) -> Poked {
+    fn look(&self, now: DateTime<Utc>) -> PokeOutcome {
         let path = self.path.as_deref().map(Path::as_os_str);
         let [path, glob] = [path, self.glob.as_deref().map(OsStr::new)].map(Option::unwrap_or_default);
         if [path, glob].iter().any(|text| text.as_encoded_bytes().contains(&0)) {
@@ -71,15 +71,15 @@ impl FileExists {
         match (&self.path, &self.glob) {
             (Some(path), None) if !path.as_os_str().is_empty() => match fs::metadata(path) {
                 Ok(file) => self.judge(path, &file, now),
-                Err(error) if error.kind() == ErrorKind::NotFound => Poked::NotYet,
-                Err(error) => Poked::Unreachable(format!("{}: {error}", path.display())),
+                Err(error) if error.kind() == ErrorKind::NotFound => PokeOutcome::NotYet,
+                Err(error) => PokeOutcome::Unreachable(format!("{}: {error}", path.display())),
             },
             (None, Some(pattern)) if !pattern.is_empty() => self.search(pattern, now),
             _ => Self::wrong("it must have either a path or a glob"),
         }
     }
 
-    fn search(&self, pattern: &str, now: DateTime<Utc>) -> Poked {
+    fn search(&self, pattern: &str, now: DateTime<Utc>) -> PokeOutcome {
         let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
         let found = match glob_with(pattern, options) {
             Ok(found) => found,
@@ -89,14 +89,14 @@ impl FileExists {
             // It may be gone again.
             let Ok(file) = fs::metadata(&path) else { continue };
             let answer = self.judge(&path, &file, now);
-            if answer != Poked::NotYet {
+            if answer != PokeOutcome::NotYet {
                 return answer;
             }
         }
-        Poked::NotYet
+        PokeOutcome::NotYet
     }
 
-    fn judge(&self, path: &Path, file: &Metadata, now: DateTime<Utc>) -> Poked {
+    fn judge(&self, path: &Path, file: &Metadata, now: DateTime<Utc>) -> PokeOutcome {
         #[derive(Serialize)]
         struct Found<'a> {
             path: &'a str,
@@ -106,12 +106,12 @@ impl FileExists {
         if !self.min_age.is_zero() {
             match file.modified() {
                 Ok(modified) if left_alone(modified, self.min_age, now) => {}
-                Ok(_) => return Poked::NotYet,
-                Err(error) => return Poked::Unreachable(format!("{}: {error}", path.display())),
+                Ok(_) => return PokeOutcome::NotYet,
+                Err(error) => return PokeOutcome::Unreachable(format!("{}: {error}", path.display())),
             }
         }
         let found = Found { path: &path.to_string_lossy(), bytes: file.len() };
-        Poked::Landed(serde_json::to_string(&found).ok())
+        PokeOutcome::Landed(serde_json::to_string(&found).ok())
     }
 }
 
@@ -128,7 +128,7 @@ impl Condition for FileExists {
 }
 
 /// The poke of [`FileExists`].
-pub fn file_exists(request: &PokeRequest<'_>) -> Poked {
+pub fn file_exists(request: &PokeRequest<'_>) -> PokeOutcome {
     match FileExists::read(request.context) {
         Ok(wanted) => wanted.look(request.now),
         Err(wrong) => wrong,

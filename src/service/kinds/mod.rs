@@ -23,13 +23,13 @@
 //! use stationmaster::service::kinds::{Condition, FileExists, builtin};
 //! use stationmaster::service::{Poker, PokerOptions};
 //! use stationmaster::store::MemoryStore;
-//! use stationmaster::{LeaseRef, TaskNo};
+//! use stationmaster::{LeaseRef, TaskId};
 //!
 //! let store = std::sync::Arc::new(MemoryStore::new());
 //! let poker = builtin(Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?, store)?;
 //!
 //! let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
-//! let lease = LeaseRef::new(TaskNo(1), 1); // of the running task that waits
+//! let lease = LeaseRef::new(TaskId(1), 1); // of the running task that waits
 //! let sensor = FileExists::matching("/data/2026-01-01/*.csv").min_age(Duration::from_secs(60)).sensor(lease, settings)?;
 //! assert_eq!(sensor.context.as_str(), r#"{"glob":"/data/2026-01-01/*.csv","min_age_s":60}"#);
 //! # Ok::<(), stationmaster::Error>(())
@@ -55,7 +55,7 @@ use crate::canonical::{CanonicalError, PokeContext};
 use crate::error::Result;
 use crate::id::{IdError, SensorKind};
 use crate::lease::LeaseRef;
-use crate::sensor::{NewSensor, Poked, Settings};
+use crate::sensor::{NewSensor, PokeOutcome, Settings};
 use crate::store::Store;
 
 /// What a sensor of one kind waits for, with types. Implement it for contexts of your own kinds, too.
@@ -93,19 +93,19 @@ pub trait Condition: Serialize + DeserializeOwned {
         Ok(NewSensor::new(lease, Self::kind()?, self.context()?, settings))
     }
 
-    /// Reads a context back: what a poke does first. A context that does not fit is a [`Poked::Failed`].
+    /// Reads a context back: what a poke does first. A context that does not fit is a [`PokeOutcome::Failed`].
     ///
     /// # Errors
     ///
     /// The answer that the poke should give.
-    fn read(context: &PokeContext) -> Result<Self, Poked> {
+    fn read(context: &PokeContext) -> Result<Self, PokeOutcome> {
         context.decode().map_err(|error| Self::wrong(&error.to_string()))
     }
 
-    /// Returns the answer to a context that makes no sense: a [`Poked::Failed`] that says what to correct.
-    fn wrong(problem: &str) -> Poked {
+    /// Returns the answer to a context that makes no sense: a [`PokeOutcome::Failed`] that says what to correct.
+    fn wrong(problem: &str) -> PokeOutcome {
         let (kind, example) = (Self::KIND, Self::EXAMPLE);
-        Poked::Failed(format!(
+        PokeOutcome::Failed(format!(
             "the context of this {kind} sensor is wrong: {problem}: register it with, say, {example}"
         ))
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Condition;
 use crate::base::setters;
 use crate::run::{RunKey, RunStatus};
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::poker::{Poke, PokeRequest};
 use crate::store::{Store, StoreExt};
 
@@ -61,20 +61,20 @@ impl RunEnded {
         fails_on(statuses: impl IntoIterator<Item = RunStatus>) { fails_on = statuses.into_iter().collect() }
     }
 
-    fn look(&self, store: &dyn Store) -> Poked {
+    fn look(&self, store: &dyn Store) -> PokeOutcome {
         let found = match store.read(|tx| tx.runs(slice::from_ref(&self.run))) {
             Ok(mut found) => found.pop().flatten(),
-            Err(error) => return Poked::Unreachable(error.to_string()),
+            Err(error) => return PokeOutcome::Unreachable(error.to_string()),
         };
-        let Some(run) = found.filter(|run| run.stop.is_some()) else { return Poked::NotYet };
+        let Some(run) = found.filter(|run| run.stop.is_some()) else { return PokeOutcome::NotYet };
         let status = serde_json::to_value(run.status).ok();
         let status = status.as_ref().and_then(|name| name.as_str()).unwrap_or_default();
         if self.lands_on.contains(&run.status) {
-            Poked::Landed(Some(status.to_owned()))
+            PokeOutcome::Landed(Some(status.to_owned()))
         } else if self.fails_on.contains(&run.status) {
-            Poked::Failed(format!("run {} of {} is {status}", self.run.id, self.run.namespace))
+            PokeOutcome::Failed(format!("run {} of {} is {status}", self.run.id, self.run.namespace))
         } else {
-            Poked::NotYet
+            PokeOutcome::NotYet
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Condition;
 use crate::base::setters;
 use crate::id::TaskKey;
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::poker::{Poke, PokeRequest};
 use crate::store::{Store, StoreExt};
 use crate::task::TaskState;
@@ -62,18 +62,18 @@ impl TaskEnded {
         fails_on(states: impl IntoIterator<Item = TaskState>) { fails_on = states.into_iter().collect() }
     }
 
-    fn look(&self, store: &dyn Store) -> Poked {
+    fn look(&self, store: &dyn Store) -> PokeOutcome {
         let found = match store.read(|tx| tx.tasks(slice::from_ref(&self.task))) {
             Ok(mut found) => found.pop().flatten(),
-            Err(error) => return Poked::Unreachable(error.to_string()),
+            Err(error) => return PokeOutcome::Unreachable(error.to_string()),
         };
         match found {
-            Some(task) if self.lands_on.contains(&task.state) => Poked::Landed(task.value),
+            Some(task) if self.lands_on.contains(&task.state) => PokeOutcome::Landed(task.value),
             Some(task) if self.fails_on.contains(&task.state) => {
                 let why = task.message.map(|why| format!(": {why}")).unwrap_or_default();
-                Poked::Failed(format!("task {} is {}{why}", self.task, task.state))
+                PokeOutcome::Failed(format!("task {} is {}{why}", self.task, task.state))
             }
-            _ => Poked::NotYet,
+            _ => PokeOutcome::NotYet,
         }
     }
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::Condition;
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::poker::PokeRequest;
 use crate::time::truncate;
 
@@ -39,10 +39,10 @@ impl Condition for TimeReached {
 }
 
 /// The poke of [`TimeReached`].
-pub fn time_reached(request: &PokeRequest<'_>) -> Poked {
+pub fn time_reached(request: &PokeRequest<'_>) -> PokeOutcome {
     match TimeReached::read(request.context) {
-        Ok(wanted) if request.now >= wanted.at => Poked::Landed(None),
-        Ok(_) => Poked::NotYet,
+        Ok(wanted) if request.now >= wanted.at => PokeOutcome::Landed(None),
+        Ok(_) => PokeOutcome::NotYet,
         Err(wrong) => wrong,
     }
 }

@@ -10,7 +10,7 @@
 //! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` and `repeated` by `Fenced` |
 //! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
 //! | `mode` | `read`, `write` |
-//! | `reason` of a deferral | [`Reason::name`](crate::admission::Reason::name) |
+//! | `reason` of a refusal | [`Reason::name`](crate::admission::Reason::name) |
 //! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
 //! | `became` | `success`, `failed`, `skipped`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was not the caller's any more |
 //! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |
@@ -67,7 +67,7 @@ metrics! {
         "How long an admitted task had been ready.";
     PROMOTED: Counter "stationmaster_promoted_total" [],
         "Tasks that came due: their instant came, or their retry did.";
-    DEFERRED: Gauge "stationmaster_deferred" ["reason"],
+    DEFERRED: Gauge "stationmaster_refused" ["reason"],
         "Ready tasks that the last tick left waiting, by reason.";
     ADMISSION_CONFLICTS: Counter "stationmaster_admission_conflicts_total" [],
         "Admissions that were decided again because another writer came between.";

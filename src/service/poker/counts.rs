@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::id::SensorKind;
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::observer::Emitter;
 use crate::service::observer::metrics::{POKE_SECONDS, POKES};
 
 /// How a poke ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum PokeOutcome {
+pub(super) enum CountedAs {
     Landed,
     NotYet,
     Failed,
@@ -17,17 +17,17 @@ pub(super) enum PokeOutcome {
     Overran,
 }
 
-impl PokeOutcome {
+impl CountedAs {
     const WORDS: [&str; 5] = ["landed", "not_yet", "failed", "unreachable", "overran"];
 }
 
-impl From<&Poked> for PokeOutcome {
-    fn from(poked: &Poked) -> Self {
+impl From<&PokeOutcome> for CountedAs {
+    fn from(poked: &PokeOutcome) -> Self {
         match poked {
-            Poked::Landed(_) => Self::Landed,
-            Poked::NotYet => Self::NotYet,
-            Poked::Failed(_) => Self::Failed,
-            Poked::Unreachable(_) => Self::Unreachable,
+            PokeOutcome::Landed(_) => Self::Landed,
+            PokeOutcome::NotYet => Self::NotYet,
+            PokeOutcome::Failed(_) => Self::Failed,
+            PokeOutcome::Unreachable(_) => Self::Unreachable,
         }
     }
 }
@@ -42,7 +42,7 @@ impl PokeCounts {
         &mut self,
         emitter: &Emitter,
         kind: &SensorKind,
-        outcome: PokeOutcome,
+        outcome: CountedAs,
         took: Option<Duration>,
     ) {
         if !emitter.has_observer() {
@@ -63,7 +63,7 @@ impl PokeCounts {
     /// Emits what it counted, and starts again from zero.
     pub(super) fn emit(&mut self, emitter: &Emitter) {
         for (kind, counts) in &mut self.0 {
-            for (word, count) in PokeOutcome::WORDS.into_iter().zip(std::mem::take(counts)) {
+            for (word, count) in CountedAs::WORDS.into_iter().zip(std::mem::take(counts)) {
                 emitter.counter(&POKES, &[("kind", kind.as_str()), ("outcome", word)], count);
             }
         }

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use super::probe::{PokeRequest, Probe};
 use crate::canonical::PokeContext;
 use crate::id::SensorKind;
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 
 /// How many futures of a kind are in flight at once, unless the host says otherwise.
 const FUTURES_AT_ONCE: usize = 1_000;
@@ -46,7 +46,7 @@ impl OwnedPokeRequest {
 /// A poke that is a future, and the runtime on which it runs.
 pub(crate) trait AsyncProbe: Send + Sync {
     /// A future that looks once for each request. This call itself does nothing of the host's.
-    fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<Poked>>;
+    fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
 
     /// Has the runtime run a task; drops it, if the runtime was shut down.
     fn spawn(&self, task: BoxFuture<()>);

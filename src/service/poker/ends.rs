@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use super::counts::PokeOutcome;
+use super::counts::CountedAs;
 use super::crew::{Answer, Haul, Outcome};
 use super::group::GroupRef;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
-use crate::sensor::{EndReason, Ending, Outage, Poked, SensorRecord, give_up, settle};
+use crate::sensor::{EndReason, Ending, Outage, PokeOutcome, SensorRecord, give_up, settle};
 use crate::store::StoreExt;
 use crate::time;
 
@@ -31,8 +31,8 @@ impl Poker {
                 report.saved += (found.members as usize).saturating_sub(1);
                 if let Some(kind) = self.kinds.name(found.kind) {
                     let outcome = match &outcome {
-                        Outcome::Answered(poked) => PokeOutcome::from(poked),
-                        Outcome::Overran { .. } => PokeOutcome::Overran,
+                        Outcome::Answered(poked) => CountedAs::from(poked),
+                        Outcome::Overran { .. } => CountedAs::Overran,
                     };
                     self.counts.count(&self.emitter, kind, outcome, took);
                 }
@@ -45,7 +45,7 @@ impl Poker {
                 Outcome::Overran { timeout, hangs } => {
                     report.overran += 1;
                     let text = format!("the poke took longer than {:.3} s", timeout.as_secs_f64());
-                    self.answer(group, &Poked::Unreachable(text), knew, now, report);
+                    self.answer(group, &PokeOutcome::Unreachable(text), knew, now, report);
                     match hangs {
                         true => self.groups.hangs(group, now, self.rules()),
                         false => self.groups.rest(group, now, self.rules()),
@@ -61,7 +61,7 @@ impl Poker {
 
     /// A group is due whose last poke still hangs.
     pub(super) fn still_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
-        let poked = Poked::Unreachable("its last poke has not returned".into());
+        let poked = PokeOutcome::Unreachable("its last poke has not returned".into());
         self.answer(group, &poked, u64::MAX, now, report);
         self.groups.rest(group, now, self.rules());
     }
@@ -69,7 +69,7 @@ impl Poker {
     /// A group is due, and too many calls of its kind hang.
     pub(super) fn kind_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
         report.held_back += 1;
-        let poked = Poked::Unreachable("too many pokes of its kind have not returned".into());
+        let poked = PokeOutcome::Unreachable("too many pokes of its kind have not returned".into());
         self.answer(group, &poked, u64::MAX, now, report);
         self.groups.rest(group, now, self.rules());
     }
@@ -77,7 +77,7 @@ impl Poker {
     /// A group is due that this worker cannot poke.
     pub(super) fn not_known(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
         report.unknown_kind += self.groups.get(group).map_or(0, |found| found.members as usize);
-        self.end_members(group, &Poked::NotYet, u64::MAX, now);
+        self.end_members(group, &PokeOutcome::NotYet, u64::MAX, now);
         self.groups.rest(group, now, self.rules());
     }
 
@@ -86,12 +86,12 @@ impl Poker {
     fn answer(
         &mut self,
         group: GroupRef,
-        poked: &Poked,
+        poked: &PokeOutcome,
         knew: u64,
         now: DateTime<Utc>,
         report: &mut PokeReport,
     ) {
-        report.unreachable += usize::from(matches!(poked, Poked::Unreachable(_)));
+        report.unreachable += usize::from(matches!(poked, PokeOutcome::Unreachable(_)));
         let Some(found) = self.groups.get(group) else { return };
         let outage = Outage::after(found.outage, poked, now);
         self.groups.note(group, outage);
@@ -100,7 +100,7 @@ impl Poker {
     }
 
     /// Returns how often the log panicked.
-    fn log_answer(&self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) -> usize {
+    fn log_answer(&self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: DateTime<Utc>) -> usize {
         let (Some(log), Some(found)) = (&self.log, self.groups.get(group)) else { return 0 };
         let reached = self.groups.members(found).filter(|member| member.since <= knew);
         // What a log does wrong must not hold up the sensors.
@@ -110,11 +110,11 @@ impl Poker {
         reached.filter_map(|member| member.record.as_deref()).filter(panics).count()
     }
 
-    fn end_members(&mut self, group: GroupRef, poked: &Poked, knew: u64, now: DateTime<Utc>) {
+    fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: DateTime<Utc>) {
         let Some(found) = self.groups.get(group) else { return };
         let window = self.options.retry_window;
         let given_up = |outage: Outage| now >= time::add(outage.since, window);
-        let somebody = matches!(poked, Poked::Landed(_) | Poked::Failed(_))
+        let somebody = matches!(poked, PokeOutcome::Landed(_) | PokeOutcome::Failed(_))
             || time::micros(now) >= found.timeout
             || found.outage.is_some_and(given_up);
         if !somebody {
@@ -123,7 +123,7 @@ impl Poker {
         let mut last: Option<Arc<Ending>> = None;
         for member in self.groups.members(found).filter(|member| member.since <= knew) {
             let mut ending = settle(&member.terms, poked, now);
-            if let (None, Poked::Unreachable(message), Some(outage)) = (&ending, poked, &found.outage) {
+            if let (None, PokeOutcome::Unreachable(message), Some(outage)) = (&ending, poked, &found.outage) {
                 ending = give_up(&member.terms, outage, message, window, now);
             }
             let Some(ending) = ending else { continue };
@@ -144,7 +144,7 @@ impl Poker {
         let before = time::sub(now, self.options.poke_timeout);
         for group in self.groups.timed_out(before).filter(|group| group.asked_by(before)) {
             for member in self.groups.members(group).filter(|member| member.terms.times_out_at <= before) {
-                if let Some(ending) = settle(&member.terms, &Poked::NotYet, now) {
+                if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
                     self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));
                 }
             }

@@ -9,7 +9,7 @@ use super::group::{Group, GroupRef, Phase, Rules};
 use super::members::{Member, Members, NOBODY};
 use super::slab::{Slab, shrink};
 use crate::fingerprint::Fingerprint;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
 use crate::time;
 
@@ -181,7 +181,7 @@ impl Groups {
     }
 
     /// Forgets one sensor.
-    pub(super) fn remove(&mut self, no: TaskNo) {
+    pub(super) fn remove(&mut self, no: TaskId) {
         let Some(at) = self.members.group(no) else { return };
         let Some(group) = self.slab.get_mut(at) else { return };
         group.first = self.members.remove(no, group.first);
@@ -234,7 +234,7 @@ impl Groups {
     /// Forgets the sensors whose fingerprint is not the worker's any more.
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
         let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint));
-        let lost: Vec<TaskNo> =
+        let lost: Vec<TaskId> =
             lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.no).collect();
         for no in lost {
             self.remove(no);

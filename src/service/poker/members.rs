@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::slab::{Slab, shrink};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorRecord, Terms};
 
 /// No member: the end of a list.
@@ -34,7 +34,7 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     slab: Slab<Member>,
-    by_no: HashMap<TaskNo, u32>,
+    by_no: HashMap<TaskId, u32>,
 }
 
 impl Members {
@@ -42,7 +42,7 @@ impl Members {
         self.slab.len()
     }
 
-    pub(super) fn get(&self, no: TaskNo) -> Option<&Member> {
+    pub(super) fn get(&self, no: TaskId) -> Option<&Member> {
         self.slab.get(*self.by_no.get(&no)?)
     }
 
@@ -63,12 +63,12 @@ impl Members {
     }
 
     /// The group of a member.
-    pub(super) fn group(&self, no: TaskNo) -> Option<u32> {
+    pub(super) fn group(&self, no: TaskId) -> Option<u32> {
         self.get(no).map(|member| member.group)
     }
 
     /// Takes a member out of the list that begins with `first`. Answers where it begins now.
-    pub(super) fn remove(&mut self, no: TaskNo, first: u32) -> u32 {
+    pub(super) fn remove(&mut self, no: TaskId, first: u32) -> u32 {
         let Some(at) = self.by_no.remove(&no) else { return first };
         shrink(&mut self.by_no);
         let Some(member) = self.slab.remove(at) else { return first };
@@ -115,7 +115,7 @@ mod tests {
             let (mut members, mut firsts) = (Members::default(), [NOBODY; 3]);
             let mut lists: [Vec<i64>; 3] = Default::default();
             for (no, list) in steps {
-                let lease = LeaseRef::new(TaskNo(no), 1);
+                let lease = LeaseRef::new(TaskId(no), 1);
                 match members.group(lease.no) {
                     Some(group) => {
                         let group = group as usize;

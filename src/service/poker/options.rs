@@ -53,7 +53,7 @@ pub struct PokerOptions {
     /// comes later is taken up by a later tick.
     pub wait_for_answers: Duration,
     /// How long a poke may take where the sensors do not say ([`crate::sensor::Settings::poke_timeout`];
-    /// Airflow: `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::Poked::Unreachable`], and
+    /// Airflow: `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::PokeOutcome::Unreachable`], and
     /// its thread as hung.
     ///
     /// A sensor that times out waits this long, and no longer, for a poke that is under way.
@@ -66,7 +66,7 @@ pub struct PokerOptions {
     ///
     /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them returns,
     /// and when this many hang, no kind that has a hung call is: its targets count as
-    /// [`crate::sensor::Poked::Unreachable`], and the threads are left to others.
+    /// [`crate::sensor::PokeOutcome::Unreachable`], and the threads are left to others.
     pub max_hung: usize,
     /// How long sensors bear a target that cannot be looked at, from the first such answer on (Airflow: 130
     /// minutes).

@@ -9,7 +9,7 @@ use crate::base::setters;
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::canonical::PokeContext;
 use crate::id::SensorKind;
-use crate::sensor::{Poked, SensorRecord};
+use crate::sensor::{PokeOutcome, SensorRecord};
 
 /// The longest message of a poke that is kept, in characters.
 const MAX_MESSAGE_CHARS: usize = 16 * 1024;
@@ -17,34 +17,34 @@ const MAX_MESSAGE_CHARS: usize = 16 * 1024;
 /// Looks whether what a kind of sensor waits for has come. The host writes one per kind.
 ///
 /// A poke runs on a thread of the poker. Give what it calls a timeout of its own: a poke that passes its
-/// deadline counts as [`Poked::Unreachable`], and its thread is lost until it returns. A panic is caught and
+/// deadline counts as [`PokeOutcome::Unreachable`], and its thread is lost until it returns. A panic is caught and
 /// counts as `Unreachable`, too.
 ///
 /// # Examples
 ///
 /// ```
-/// use stationmaster::sensor::Poked;
+/// use stationmaster::sensor::PokeOutcome;
 /// use stationmaster::service::{Poke, PokeRequest};
 ///
 /// struct FileExists;
 ///
 /// impl Poke for FileExists {
-///     fn poke(&self, request: &PokeRequest<'_>) -> Poked {
+///     fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
 ///         match request.context.to_value().get("path").and_then(|path| path.as_str()) {
-///             Some(path) if std::path::Path::new(path).exists() => Poked::Landed(None),
-///             Some(_) => Poked::NotYet,
-///             None => Poked::Failed("the context has no \"path\"".into()),
+///             Some(path) if std::path::Path::new(path).exists() => PokeOutcome::Landed(None),
+///             Some(_) => PokeOutcome::NotYet,
+///             None => PokeOutcome::Failed("the context has no \"path\"".into()),
 ///         }
 ///     }
 /// }
 /// ```
 pub trait Poke: Send + Sync {
     /// Looks once.
-    fn poke(&self, request: &PokeRequest<'_>) -> Poked;
+    fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome;
 }
 
-impl<F: Fn(&PokeRequest<'_>) -> Poked + Send + Sync> Poke for F {
-    fn poke(&self, request: &PokeRequest<'_>) -> Poked {
+impl<F: Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync> Poke for F {
+    fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
         self(request)
     }
 }
@@ -55,17 +55,17 @@ impl<F: Fn(&PokeRequest<'_>) -> Poked + Send + Sync> Poke for F {
 ///
 /// ```
 /// use std::collections::HashSet;
-/// use stationmaster::sensor::Poked;
+/// use stationmaster::sensor::PokeOutcome;
 /// use stationmaster::service::{PokeMany, PokeRequest};
 ///
 /// struct Partitions;
 ///
 /// impl PokeMany for Partitions {
-///     fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+///     fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
 ///         let there: HashSet<&str> = HashSet::new(); // one query for all of them
 ///         let answer = |request: &PokeRequest<'_>| match there.contains(request.context.as_str()) {
-///             true => Poked::Landed(None),
-///             false => Poked::NotYet,
+///             true => PokeOutcome::Landed(None),
+///             false => PokeOutcome::NotYet,
 ///         };
 ///         requests.iter().map(answer).collect()
 ///     }
@@ -73,12 +73,12 @@ impl<F: Fn(&PokeRequest<'_>) -> Poked + Send + Sync> Poke for F {
 /// ```
 pub trait PokeMany: Send + Sync {
     /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts
-    /// as [`Poked::Unreachable`] for all of them.
-    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked>;
+    /// as [`PokeOutcome::Unreachable`] for all of them.
+    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome>;
 }
 
-impl<F: Fn(&[PokeRequest<'_>]) -> Vec<Poked> + Send + Sync> PokeMany for F {
-    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+impl<F: Fn(&[PokeRequest<'_>]) -> Vec<PokeOutcome> + Send + Sync> PokeMany for F {
+    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
         self(requests)
     }
 }
@@ -106,18 +106,18 @@ impl<'a> PokeRequest<'a> {
     /// ```
     /// use stationmaster::canonical::PokeContext;
     /// use stationmaster::id::SensorKind;
-    /// use stationmaster::sensor::Poked;
+    /// use stationmaster::sensor::PokeOutcome;
     /// use stationmaster::service::{Poke, PokeRequest};
     /// use stationmaster::time::from_micros;
     ///
     /// let poke = |request: &PokeRequest<'_>| match request.sensors {
-    ///     2 => Poked::Landed(Some(request.context.as_str().to_owned())),
-    ///     _ => Poked::NotYet,
+    ///     2 => PokeOutcome::Landed(Some(request.context.as_str().to_owned())),
+    ///     _ => PokeOutcome::NotYet,
     /// };
     /// let (kind, context) = (SensorKind::new("file")?, PokeContext::from_json(r#"{"path": "in.csv"}"#)?);
     /// let request = PokeRequest::new(&kind, &context, from_micros(0));
-    /// assert_eq!((request.sensors, poke.poke(&request)), (1, Poked::NotYet));
-    /// assert_eq!(poke.poke(&request.sensors(2)), Poked::Landed(Some(r#"{"path":"in.csv"}"#.into())));
+    /// assert_eq!((request.sensors, poke.poke(&request)), (1, PokeOutcome::NotYet));
+    /// assert_eq!(poke.poke(&request.sensors(2)), PokeOutcome::Landed(Some(r#"{"path":"in.csv"}"#.into())));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn new(kind: &'a SensorKind, context: &'a PokeContext, now: DateTime<Utc>) -> Self {
@@ -135,7 +135,7 @@ impl<'a> PokeRequest<'a> {
 /// It is called by the tick, so what it does should be quick.
 pub trait PokeLog: Send + Sync {
     /// The sensor's target was poked, and the tick of this instant took up the answer.
-    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &Poked);
+    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &PokeOutcome);
 }
 
 /// How a kind is poked on threads.
@@ -148,7 +148,7 @@ pub(super) enum Probe {
 
 impl Probe {
     /// Looks once for each request.
-    pub(super) fn look(&self, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+    pub(super) fn look(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
         match self {
             Self::One(poke) => requests.iter().map(|request| look(poke.as_ref(), request)).collect(),
             Self::Many(poke, _) => look_many(poke.as_ref(), requests),
@@ -156,19 +156,19 @@ impl Probe {
     }
 }
 
-pub(super) fn look(poke: &dyn Poke, request: &PokeRequest<'_>) -> Poked {
+pub(super) fn look(poke: &dyn Poke, request: &PokeRequest<'_>) -> PokeOutcome {
     bounded(catch_unwind(AssertUnwindSafe(|| poke.poke(request))).unwrap_or_else(|panic| panicked(&*panic)))
 }
 
-fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest<'_>]) -> Vec<Poked> {
+fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
     checked(catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))), requests.len())
 }
 
 /// The answers to so many requests, as the store takes them.
-pub(super) fn checked(answers: std::thread::Result<Vec<Poked>>, requests: usize) -> Vec<Poked> {
+pub(super) fn checked(answers: std::thread::Result<Vec<PokeOutcome>>, requests: usize) -> Vec<PokeOutcome> {
     let wrong = match answers {
         Ok(answers) if answers.len() == requests => return answers.into_iter().map(bounded).collect(),
-        Ok(answers) => Poked::Unreachable(format!(
+        Ok(answers) => PokeOutcome::Unreachable(format!(
             "the poke answered {} of {requests} requests: poke_many must answer each",
             answers.len(),
         )),
@@ -177,23 +177,23 @@ pub(super) fn checked(answers: std::thread::Result<Vec<Poked>>, requests: usize)
     vec![wrong; requests]
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Poked {
+fn panicked(panic: &(dyn std::any::Any + Send)) -> PokeOutcome {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    bounded(Poked::Unreachable(format!("the poke panicked: {}", text.unwrap_or("no message"))))
+    bounded(PokeOutcome::Unreachable(format!("the poke panicked: {}", text.unwrap_or("no message"))))
 }
 
 /// The answer with texts that the store takes.
-fn bounded(answer: Poked) -> Poked {
+fn bounded(answer: PokeOutcome) -> PokeOutcome {
     match answer {
-        Poked::Landed(Some(value)) if value.len() > MAX_TEXT_BYTES => {
+        PokeOutcome::Landed(Some(value)) if value.len() > MAX_TEXT_BYTES => {
             let bytes = value.len();
-            Poked::Failed(format!(
+            PokeOutcome::Failed(format!(
                 "landed with {bytes} bytes, more than {MAX_TEXT_BYTES}: land with a reference"
             ))
         }
-        Poked::Failed(message) => Poked::Failed(short(message)),
-        Poked::Unreachable(message) => Poked::Unreachable(short(message)),
+        PokeOutcome::Failed(message) => PokeOutcome::Failed(short(message)),
+        PokeOutcome::Unreachable(message) => PokeOutcome::Unreachable(short(message)),
         other => other,
     }
 }

@@ -60,7 +60,7 @@ use crate::store::{Store, StoreExt};
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its
 ///   members, but no more than [`max_poke_timeout`](PokerOptions::max_poke_timeout); if none has one, that of
 ///   the options. It is also given up when all its sensors have timed out. Then it counts as
-///   [`Poked::Unreachable`](crate::sensor::Poked::Unreachable), its thread as hung, and another takes its
+///   [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), its thread as hung, and another takes its
 ///   place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke
 ///   hangs, its group is not poked again; each due time counts as unreachable. A hung call does not count
 ///   against [`Self::at_once`], but a kind with too many of them is not poked until one returns
@@ -92,7 +92,7 @@ use crate::store::{Store, StoreExt};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::canonical::PokeContext;
-/// use stationmaster::sensor::{NewSensor, Poked, Settings};
+/// use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 /// use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, PokeRequest, Service};
 /// use stationmaster::store::{MemoryStore, StoreExt};
 /// use stationmaster::time::from_micros;
@@ -116,7 +116,7 @@ use crate::store::{Store, StoreExt};
 ///     tx.register(now, &sensors)
 /// })?;
 ///
-/// let poke = |_: &PokeRequest<'_>| Poked::Landed(Some("2 MB".into()));
+/// let poke = |_: &PokeRequest<'_>| PokeOutcome::Landed(Some("2 MB".into()));
 /// let mut poker = Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?.kind("file".try_into()?, poke);
 /// let report = poker.tick(now)?;
 /// assert_eq!((report.poked, report.saved, report.landed), (1, 1, 2));
@@ -241,12 +241,12 @@ impl Poker {
     /// ```
     /// use std::num::NonZeroUsize;
     /// use std::sync::Arc;
-    /// use stationmaster::sensor::Poked;
+    /// use stationmaster::sensor::PokeOutcome;
     /// use stationmaster::service::{PokeRequest, Poker, PokerOptions};
     /// use stationmaster::store::MemoryStore;
     ///
     /// let store = Arc::new(MemoryStore::new());
-    /// let poke = |requests: &[PokeRequest<'_>]| vec![Poked::NotYet; requests.len()];
+    /// let poke = |requests: &[PokeRequest<'_>]| vec![PokeOutcome::NotYet; requests.len()];
     /// let thousand = NonZeroUsize::new(1_000).unwrap();
     /// let poker = Poker::new(store, "poker".try_into()?, PokerOptions::default())?
     ///     .kind_many("partition".try_into()?, thousand, poke)

@@ -24,7 +24,7 @@ pub enum LimitDeletion {
     /// The key limits nothing any more.
     Deleted,
     /// No limit was defined for it.
-    Unknown,
+    NotDefined,
 }
 
 /// Pools and limits: their sizes and their counters.

@@ -6,16 +6,16 @@ use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
 use crate::admission::{Candidate, LaneKey, LanePage};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 
 /// What became of a task that was to be inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inserted {
     /// It was inserted under this number.
-    New(TaskNo),
+    New(TaskId),
     /// A task of this key was there already, under this number; nothing was changed.
-    Exists(TaskNo),
+    Exists(TaskId),
 }
 
 /// A set of task states.
@@ -169,7 +169,7 @@ pub enum Discrepancy {
     /// A task whose lease does not fit its state, or that holds slots in a state that cannot.
     Task {
         /// The task.
-        task: TaskNo,
+        task: TaskId,
         /// What is wrong.
         problem: String,
     },
@@ -186,7 +186,7 @@ pub trait TaskTx {
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
     /// The tasks of these numbers.
-    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>>;
+    fn tasks_by_id(&mut self, nos: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
     /// What an admission tick plans with, after overdue tasks were made ready. One call, whatever the number
     /// of pools, lanes and tasks: a store across a network answers it in one round trip. Like that of

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use crate::admission::Lane;
 use crate::admission::limits::LimitRecord;
 use crate::id::{Holder, RequestId};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
 use crate::task::TaskRecord;
 
@@ -97,7 +97,7 @@ pub struct Survey {
 #[non_exhaustive]
 pub struct GrantBatch<'a> {
     /// The tasks, in order of admission.
-    pub tasks: &'a [TaskNo],
+    pub tasks: &'a [TaskId],
     /// Who gets the leases.
     pub holder: &'a Holder,
     /// When.
@@ -117,7 +117,7 @@ pub struct GrantBatch<'a> {
 impl<'a> GrantBatch<'a> {
     /// Grants these tasks to this holder at `now` until `expires_at`. Notes and forgets no tick.
     pub fn new(
-        tasks: &'a [TaskNo],
+        tasks: &'a [TaskId],
         holder: &'a Holder,
         now: DateTime<Utc>,
         expires_at: DateTime<Utc>,

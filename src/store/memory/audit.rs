@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::NewTask;
     use crate::id::{Holder, TaskKey};
-    use crate::lease::{LeaseRef, TaskNo};
+    use crate::lease::{LeaseRef, TaskId};
     use crate::pool::PoolRecord;
     use crate::store::contract::{GrantBatch, Move, StateSet, TaskTx};
     use crate::store::{MemoryStore, TxMode};
@@ -130,7 +130,7 @@ mod tests {
         tx.insert_tasks_if_absent(&[task.check(from_micros(0)).unwrap()]).unwrap();
         assert_eq!(tx.audit().unwrap(), []);
         let holder = Holder::new("h").unwrap();
-        tx.grant_if_open(&GrantBatch::new(&[TaskNo(1)], &holder, from_micros(1), from_micros(2))).unwrap();
+        tx.grant_if_open(&GrantBatch::new(&[TaskId(1)], &holder, from_micros(1), from_micros(2))).unwrap();
         assert_eq!(tx.audit().unwrap(), []);
         let pool = PoolName::default_pool();
         let counted = PoolRecord::new(tx.state.pools.rows[&pool].spec.clone(), 1);
@@ -151,15 +151,15 @@ mod tests {
         let insert = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(from_micros(0)).unwrap();
         let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
-            let lease = LeaseRef::new(TaskNo(1), 1);
+            let lease = LeaseRef::new(TaskId(1), 1);
             let holder = Holder::new("h")?;
-            tx.grant_if_open(&GrantBatch::new(&[TaskNo(1)], &holder, from_micros(1), from_micros(2)))?;
+            tx.grant_if_open(&GrantBatch::new(&[TaskId(1)], &holder, from_micros(1), from_micros(2)))?;
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Queued]), TaskState::Skipped);
             end.keeps_slots = true;
             tx.move_if(&[end])?;
             tx.audit().map_err(Into::into)
         });
         let found = result.unwrap();
-        assert!(matches!(found[..], [Discrepancy::Task { task: TaskNo(1), .. }]), "{found:?}");
+        assert!(matches!(found[..], [Discrepancy::Task { task: TaskId(1), .. }]), "{found:?}");
     }
 }

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 
-pub(super) type ByNumber<T> = HashMap<TaskNo, T, BuildHasherDefault<NumberHasher>>;
+pub(super) type ByNumber<T> = HashMap<TaskId, T, BuildHasherDefault<NumberHasher>>;
 
 /// Multiplies by 2^64 over the golden ratio.
 #[derive(Debug, Default, Clone)]

@@ -135,11 +135,11 @@ impl Lanes {
 mod tests {
     use super::*;
     use crate::id::PoolName;
-    use crate::lease::TaskNo;
+    use crate::lease::TaskId;
     use crate::time::from_micros;
 
     fn order(rank: i64, no: i64) -> OrderKey {
-        OrderKey::new(rank, from_micros(0), None, TaskNo(no))
+        OrderKey::new(rank, from_micros(0), None, TaskId(no))
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl PoolTx for Transaction<'_> {
                 self.forget_limit_if_unused(key);
                 LimitDeletion::Deleted
             }
-            _ => LimitDeletion::Unknown,
+            _ => LimitDeletion::NotDefined,
         };
         Ok(keys.iter().map(delete).collect())
     }

@@ -9,7 +9,7 @@ use super::state::Write;
 use super::undo::{Transaction, misuse};
 use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
 use crate::task::TaskRecord;
@@ -115,7 +115,7 @@ impl SensorTx for Transaction<'_> {
 
     fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
         let before = truncate(before);
-        let nos: HashSet<TaskNo> = self.state.events.values().take(limit).map(|event| event.no).collect();
+        let nos: HashSet<TaskId> = self.state.events.values().take(limit).map(|event| event.no).collect();
         let tasks = nos.into_iter().filter_map(|no| self.state.tasks.get(no));
         let kept = |task: &TaskRecord| task.state.is_end() && task.ended_at.is_some_and(|at| at < before);
         Ok(tasks.filter(|task| kept(task)).count())
@@ -202,7 +202,7 @@ mod tests {
     fn sensor(no: i64) -> SensorInsert {
         let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
         let context = PokeContext::from_json("{\"path\":\"x\"}").unwrap();
-        let lease = LeaseRef::new(TaskNo(no), 0);
+        let lease = LeaseRef::new(TaskId(no), 0);
         NewSensor::new(lease, SensorKind::new("file").unwrap(), context, settings).insert(from_micros(0))
     }
 
@@ -219,7 +219,7 @@ mod tests {
         let store = MemoryStore::new();
         let key = TaskKey::new("n", "w", "r", "t").unwrap();
         let insert = NewTask::new(key.clone()).check(from_micros(0)).unwrap();
-        let lease = LeaseRef::new(TaskNo(1), 0);
+        let lease = LeaseRef::new(TaskId(1), 0);
         let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
             let kind = tx.put_sensors(&[sensor(1), sensor(2)]).unwrap_err().kind();

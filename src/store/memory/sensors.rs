@@ -6,7 +6,7 @@ use std::ops::Bound;
 use super::by_number::ByNumber;
 use super::state::Write;
 use super::undo::Transaction;
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::sensor::{SensorEvent, SensorRecord, SensorState};
 use crate::store::contract::{SensorQuery, WhichSensors};
 
@@ -17,13 +17,13 @@ pub(super) type Events = BTreeMap<u64, Box<SensorEvent>>;
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Sensors {
     rows: ByNumber<Box<SensorRecord>>,
-    by_change: BTreeMap<u64, TaskNo>,
+    by_change: BTreeMap<u64, TaskId>,
 }
 
 impl Sensors {
     pub(super) fn swap(
         &mut self,
-        no: TaskNo,
+        no: TaskId,
         sensor: Option<Box<SensorRecord>>,
     ) -> Option<Box<SensorRecord>> {
         let changed = sensor.as_ref().map(|sensor| sensor.changed);
@@ -44,7 +44,7 @@ impl Sensors {
         self.rows.len()
     }
 
-    pub(super) fn get(&self, no: TaskNo) -> Option<&SensorRecord> {
+    pub(super) fn get(&self, no: TaskId) -> Option<&SensorRecord> {
         self.rows.get(&no).map(Box::as_ref)
     }
 
@@ -101,7 +101,7 @@ mod tests {
         let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
         let kind = SensorKind::new("file").unwrap();
         let context = PokeContext::from_json("{}").unwrap();
-        let insert = NewSensor::new(LeaseRef::new(TaskNo(no), 1), kind, context, settings);
+        let insert = NewSensor::new(LeaseRef::new(TaskId(no), 1), kind, context, settings);
         let task = TaskKey::new("n", "w", "r", format!("t{no}")).unwrap();
         let mut record = SensorRecord::registered(insert.insert(from_micros(0)), task, 1, 1, changed);
         record.fingerprint = Fingerprint(no.unsigned_abs());
@@ -112,11 +112,11 @@ mod tests {
     fn a_change_moves_a_sensor_to_the_end_and_the_filter_keeps_the_order() {
         let mut sensors = Sensors::default();
         for no in 1..=3 {
-            sensors.swap(TaskNo(no), Some(sensor(no, no.unsigned_abs())));
+            sensors.swap(TaskId(no), Some(sensor(no, no.unsigned_abs())));
         }
         let mut ended = sensor(1, 4);
         ended.state = SensorState::Ended;
-        sensors.swap(TaskNo(1), Some(ended));
+        sensors.swap(TaskId(1), Some(ended));
         let found = |after, ranges, which| -> Vec<i64> {
             let query = SensorQuery::new(after, DEFAULT_CODES, ranges, which, 9);
             sensors.changed(&query).map(|sensor| sensor.no.0).collect()

@@ -11,7 +11,7 @@ use super::sensors::{Events, Sensors};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::{LaneKey, LaneNo};
 use crate::id::{Holder, LimitKey, PoolName, RequestId};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
@@ -48,13 +48,13 @@ pub(super) struct Numbers {
 /// Puts a row in place of the one that is there; none deletes it.
 #[derive(Debug)]
 pub(super) enum Write {
-    Task(TaskNo, Option<Box<TaskRow>>),
-    Course(TaskNo, Box<Course>),
+    Task(TaskId, Option<Box<TaskRow>>),
+    Course(TaskId, Box<Course>),
     Lane(LaneNo, Option<LaneKey>),
     Request(RequestId, Option<Request>),
     Pool(PoolName, Option<Box<PoolRecord>>),
     Limit(LimitKey, Option<LimitRow>),
-    Sensor(TaskNo, Option<Box<SensorRecord>>),
+    Sensor(TaskId, Option<Box<SensorRecord>>),
     Event(u64, Option<Box<SensorEvent>>),
     Worker(Holder, Option<Box<Worker>>),
     Shard(u32, Option<Box<ShardLease>>),

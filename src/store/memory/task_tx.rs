@@ -12,7 +12,7 @@ use super::undo::{Transaction, misuse};
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
-use crate::lease::{Lease, LeaseRef, TaskNo};
+use crate::lease::{Lease, LeaseRef, TaskId};
 use crate::store::contract::{
     Forget, GrantBatch, Granted, Move, PoolTx, Promote, Started, Survey, SurveyQuery, TaskInsert, TaskTx,
     WhichPools,
@@ -31,7 +31,7 @@ impl Transaction<'_> {
             self.make_limit_known(key);
         }
         self.state.last.task += 1;
-        let no = TaskNo(self.state.last.task);
+        let no = TaskId(self.state.last.task);
         let mut record = TaskRecord::inserted(no, insert.clone());
         record.logical_date = truncate(record.logical_date);
         record.due = record.due.map(truncate);
@@ -70,7 +70,7 @@ impl Transaction<'_> {
 /// Steps of a tick.
 impl Transaction<'_> {
     fn promote(&mut self, promote: Promote) -> usize {
-        let due: Vec<TaskNo> = self.state.tasks.due(promote.now).take(promote.limit).collect();
+        let due: Vec<TaskId> = self.state.tasks.due(promote.now).take(promote.limit).collect();
         for no in &due {
             self.change_task_if(
                 *no,
@@ -127,7 +127,7 @@ impl TaskTx for Transaction<'_> {
         Ok(keys.iter().map(|key| tasks.number(key).and_then(|no| tasks.get(no)).cloned()).collect())
     }
 
-    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
+    fn tasks_by_id(&mut self, nos: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>> {
         Ok(nos.iter().map(|no| self.state.tasks.get(*no).cloned()).collect())
     }
 
@@ -264,7 +264,7 @@ impl TaskTx for Transaction<'_> {
             .tasks
             .forgettable(truncate(before))
             .filter(|(at, no)| *at < sensors_before || state.sensors.get(*no).is_none());
-        let ended: Vec<TaskNo> = ended.map(|(_, no)| no).take(limit).collect();
+        let ended: Vec<TaskId> = ended.map(|(_, no)| no).take(limit).collect();
         for no in &ended {
             if let Some(sensor) = self.state.sensors.get(*no) {
                 let last = &mut self.state.last;
@@ -291,7 +291,7 @@ mod tests {
     use crate::admission::LanePage;
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
-    use crate::lease::{LeaseRef, TaskNo};
+    use crate::lease::{LeaseRef, TaskId};
     use crate::store::contract::{Forget, GrantBatch, Move, Started, StateSet, SurveyQuery};
     use crate::store::{Inserted, MemoryStore};
     use crate::task::{TaskInsert, TaskState};
@@ -313,7 +313,7 @@ mod tests {
             let tasks = [task("a", None), task("b", Some(7)), task("a", None)];
             assert_eq!(
                 tx.insert_tasks_if_absent(&tasks)?,
-                [Inserted::New(TaskNo(1)), Inserted::New(TaskNo(2)), Inserted::Exists(TaskNo(1))]
+                [Inserted::New(TaskId(1)), Inserted::New(TaskId(2)), Inserted::Exists(TaskId(1))]
             );
             let early = tx.survey(&SurveyQuery::new().promote(from_micros(6), 9))?;
             assert_eq!((early.promoted, early.next_due), (0, Some(from_micros(7))));
@@ -324,12 +324,12 @@ mod tests {
             assert_eq!(tx.candidates(&[LanePage::new(lanes[0].no, None, 9)])?.len(), 2);
 
             let (now, expires_at) = (from_micros(8), from_micros(20));
-            let nos = [TaskNo(2), TaskNo(1), TaskNo(2), TaskNo(9)];
+            let nos = [TaskId(2), TaskId(1), TaskId(2), TaskId(9)];
             let request = RequestId::new("t").unwrap();
             let batch = GrantBatch::new(&nos, &holder, now, expires_at).request(&request);
             let granted = tx.grant_if_open(&batch)?.tasks;
             assert_eq!(granted.iter().map(|task| task.no.0).collect::<Vec<_>>(), [2, 1]);
-            let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskNo(2), 0));
+            let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskId(2), 0));
             let started = tx.start_if_queued(&[stale, lease, lease], now)?;
             assert_eq!(started, [None, Some(Started::new(false)), None]);
             assert_eq!(tx.renew_if_leased(&[lease, stale, lease], from_micros(30))?, [true, false, true]);
@@ -345,9 +345,9 @@ mod tests {
             end.ended_at = Some(from_micros(9));
             assert_eq!(tx.move_if(&[end.clone(), end])?, [true, false]);
             assert_eq!(tx.forget_ended(from_micros(10), from_micros(10), 9)?, 1);
-            assert_eq!(tx.tasks_by_no(&[TaskNo(2)])?, [None]);
+            assert_eq!(tx.tasks_by_id(&[TaskId(2)])?, [None]);
             assert_eq!(tx.tasks(&[tasks[0].key.clone()])?[0].as_ref().map(|task| task.attempt), Some(1));
-            assert_eq!(tx.insert_tasks_if_absent(&[task("b", None)])?, [Inserted::New(TaskNo(3))]);
+            assert_eq!(tx.insert_tasks_if_absent(&[task("b", None)])?, [Inserted::New(TaskId(3))]);
             Ok(())
         });
         result.unwrap();
@@ -359,7 +359,7 @@ mod tests {
         store.write_raw(|raw| Ok(raw.insert_tasks_if_absent(&[task("a", None)])?)).unwrap();
         let before = store.state.lock().borrow().clone();
         let any = StateSet::of(&TaskState::ALL);
-        let lease = LeaseRef::new(TaskNo(1), 0);
+        let lease = LeaseRef::new(TaskId(1), 0);
         let moves = [Move::new(lease, any, TaskState::Skipped), Move::new(lease, any, TaskState::Running)];
         store
             .write_raw(|tx| {

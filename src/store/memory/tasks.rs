@@ -12,7 +12,7 @@ use super::state::{Filing, Write};
 use super::undo::Transaction;
 use crate::admission::{LaneNo, OrderKey};
 use crate::id::TaskKey;
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::task::{TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 
@@ -29,7 +29,7 @@ pub(super) struct TaskRow {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Tasks {
     rows: ByNumber<Box<TaskRow>>,
-    by_key: HashMap<TaskKey, TaskNo>,
+    by_key: HashMap<TaskKey, TaskId>,
     index: Index,
 }
 
@@ -42,7 +42,7 @@ struct Index {
     /// Tasks with a lease, by its expiry.
     leases: Timeline,
     /// Tasks in state `Sensing`.
-    sensing: BTreeSet<TaskNo>,
+    sensing: BTreeSet<TaskId>,
     /// Tasks that ended, by when; those with events that are not acknowledged are left out.
     ended: Timeline,
     /// How many events of a task are not acknowledged.
@@ -50,7 +50,7 @@ struct Index {
 }
 
 /// Tasks in the order of an instant of theirs, in microseconds, then by number.
-type Timeline = BTreeSet<(i64, TaskNo)>;
+type Timeline = BTreeSet<(i64, TaskId)>;
 
 impl Index {
     fn file(&mut self, row: &TaskRow, lanes: &mut Lanes, filing: Filing) {
@@ -82,7 +82,7 @@ impl Index {
 impl Tasks {
     pub(super) fn swap(
         &mut self,
-        no: TaskNo,
+        no: TaskId,
         row: Option<Box<TaskRow>>,
         lanes: &mut Lanes,
     ) -> Option<Box<TaskRow>> {
@@ -106,7 +106,7 @@ impl Tasks {
     }
 
     /// Puts the course of a task in place of the one that it has.
-    pub(super) fn swap_course(&mut self, no: TaskNo, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
+    pub(super) fn swap_course(&mut self, no: TaskId, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
         let old = self.get(no).map_or_else(|| course.clone(), |task| Box::new(Course::of(task)));
         self.alter(no, |task| course.put_into(task), lanes);
         old
@@ -114,7 +114,7 @@ impl Tasks {
 
     /// Reads a little of these rows, none depending on another, so that the processor fetches many from
     /// memory at a time. What is done with them one after another then finds them in its caches.
-    pub(super) fn fetch(&self, nos: &[TaskNo]) {
+    pub(super) fn fetch(&self, nos: &[TaskId]) {
         let rows = nos.iter().filter_map(|no| self.rows.get(no));
         let some_of_each = rows.fold(0, |sum: usize, row| {
             let record = &row.record;
@@ -128,7 +128,7 @@ impl Tasks {
         std::hint::black_box(some_of_each);
     }
 
-    fn alter(&mut self, no: TaskNo, change: impl FnOnce(&mut TaskRecord), lanes: &mut Lanes) {
+    fn alter(&mut self, no: TaskId, change: impl FnOnce(&mut TaskRecord), lanes: &mut Lanes) {
         let Some(row) = self.rows.get_mut(&no) else { return };
         self.index.file(row, lanes, Filing::Out);
         change(&mut row.record);
@@ -136,7 +136,7 @@ impl Tasks {
     }
 
     /// Keeps a task from being forgotten until one more event of it is acknowledged.
-    pub(super) fn hold_for_event(&mut self, no: TaskNo) {
+    pub(super) fn hold_for_event(&mut self, no: TaskId) {
         if let Some(at) = self.get(no).and_then(ended_at) {
             self.index.ended.remove(&(micros(at), no));
         }
@@ -144,7 +144,7 @@ impl Tasks {
     }
 
     /// Undoes [`Self::hold_for_event`].
-    pub(super) fn release_from_event(&mut self, no: TaskNo) {
+    pub(super) fn release_from_event(&mut self, no: TaskId) {
         let Some(events) = self.index.unacknowledged.get_mut(&no) else { return };
         *events -= 1;
         if *events == 0 {
@@ -159,16 +159,16 @@ impl Tasks {
         self.rows.len()
     }
 
-    pub(super) fn get(&self, no: TaskNo) -> Option<&TaskRecord> {
+    pub(super) fn get(&self, no: TaskId) -> Option<&TaskRecord> {
         self.rows.get(&no).map(|row| &row.record)
     }
 
     /// The lane that a task is in.
-    pub(super) fn lane(&self, no: TaskNo) -> Option<LaneNo> {
+    pub(super) fn lane(&self, no: TaskId) -> Option<LaneNo> {
         self.rows.get(&no).map(|row| row.lane)
     }
 
-    pub(super) fn number(&self, key: &TaskKey) -> Option<TaskNo> {
+    pub(super) fn number(&self, key: &TaskKey) -> Option<TaskId> {
         self.by_key.get(key).copied()
     }
 
@@ -178,7 +178,7 @@ impl Tasks {
     }
 
     /// Tasks due at `now` or earlier, earliest first; those due at one instant in the order of admission.
-    pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskNo> {
+    pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskId> {
         self.index.due.iter().take_while(move |(due, _)| *due <= micros(now)).map(|(_, order)| order.no)
     }
 
@@ -204,7 +204,7 @@ impl Tasks {
 
     /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first, each
     /// with the instant at which it ended.
-    pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = (DateTime<Utc>, TaskNo)> {
+    pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = (DateTime<Utc>, TaskId)> {
         let ended = self.index.ended.iter().take_while(move |(at, _)| *at < micros(before));
         ended.map(|(at, no)| (from_micros(*at), *no))
     }
@@ -218,7 +218,7 @@ impl Transaction<'_> {
     /// Changes the course of a task that is there and meets the condition, and answers with it as it is now.
     pub(super) fn change_task_if(
         &mut self,
-        no: TaskNo,
+        no: TaskId,
         condition: impl FnOnce(&TaskRecord) -> bool,
         change: impl FnOnce(&mut TaskRecord),
     ) -> Option<&TaskRecord> {
@@ -246,7 +246,7 @@ mod tests {
     fn ended(no: i64, at: i64) -> Option<Box<TaskRow>> {
         let key = TaskKey::new("n", "w", "r", format!("t{no}")).unwrap();
         let insert = NewTask::new(key).check(from_micros(0)).unwrap();
-        let mut record = TaskRecord::inserted(TaskNo(no), insert);
+        let mut record = TaskRecord::inserted(TaskId(no), insert);
         (record.state, record.ended_at) = (TaskState::Success, Some(from_micros(at)));
         Some(Box::new(TaskRow { record, lane: LaneNo(1) }))
     }
@@ -254,18 +254,18 @@ mod tests {
     #[test]
     fn events_hold_a_task_before_and_after_its_end() {
         let (mut tasks, mut lanes) = (Tasks::default(), Lanes::default());
-        tasks.hold_for_event(TaskNo(1));
-        tasks.swap(TaskNo(1), ended(1, 5), &mut lanes);
-        tasks.swap(TaskNo(2), ended(2, 4), &mut lanes);
-        tasks.hold_for_event(TaskNo(1));
+        tasks.hold_for_event(TaskId(1));
+        tasks.swap(TaskId(1), ended(1, 5), &mut lanes);
+        tasks.swap(TaskId(2), ended(2, 4), &mut lanes);
+        tasks.hold_for_event(TaskId(1));
         let forgettable =
             |tasks: &Tasks| -> Vec<i64> { tasks.forgettable(from_micros(9)).map(|(_, no)| no.0).collect() };
         assert_eq!(forgettable(&tasks), [2]);
-        tasks.release_from_event(TaskNo(1));
+        tasks.release_from_event(TaskId(1));
         assert_eq!(forgettable(&tasks), [2]);
-        tasks.release_from_event(TaskNo(1));
+        tasks.release_from_event(TaskId(1));
         assert_eq!(forgettable(&tasks), [2, 1]);
-        tasks.hold_for_event(TaskNo(2));
+        tasks.hold_for_event(TaskId(2));
         assert_eq!(forgettable(&tasks), [1]);
         assert_eq!(tasks.forgettable(from_micros(5)).count(), 0, "before means before");
     }
@@ -273,9 +273,9 @@ mod tests {
     #[test]
     fn a_deleted_task_leaves_nothing_behind() {
         let (mut tasks, mut lanes) = (Tasks::default(), Lanes::default());
-        tasks.swap(TaskNo(1), ended(1, 5), &mut lanes);
-        tasks.swap(TaskNo(1), ended(1, 6), &mut lanes);
-        tasks.swap(TaskNo(1), None, &mut lanes);
+        tasks.swap(TaskId(1), ended(1, 5), &mut lanes);
+        tasks.swap(TaskId(1), ended(1, 6), &mut lanes);
+        tasks.swap(TaskId(1), None, &mut lanes);
         assert_eq!(tasks, Tasks::default());
     }
 }

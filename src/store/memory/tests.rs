@@ -12,7 +12,7 @@ use crate::admission::limits::LimitSpec;
 use crate::canonical::PokeContext;
 use crate::error::{Error, StoreErrorKind};
 use crate::id::{Holder, LimitKey, PoolName, RequestId, SensorKind};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
@@ -44,8 +44,8 @@ fn name(prefix: &str, number: u8) -> String {
 }
 
 fn lease(tx: &mut dyn StoreTx, no: u8) -> Result<LeaseRef> {
-    let no = TaskNo(no.into());
-    let epoch = tx.tasks_by_no(&[no])?[0].as_ref().map_or(0, |task| task.epoch);
+    let no = TaskId(no.into());
+    let epoch = tx.tasks_by_id(&[no])?[0].as_ref().map_or(0, |task| task.epoch);
     Ok(LeaseRef::new(no, epoch))
 }
 
@@ -80,7 +80,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.survey(&SurveyQuery::new().promote(at, 9))?;
         }
         3 | 4 => {
-            let tasks = [TaskNo(a.into()), TaskNo(b.into())];
+            let tasks = [TaskId(a.into()), TaskId(b.into())];
             let [request, replaced] = [b, a].map(|number| RequestId::new(name("q", number)).unwrap());
             let batch = GrantBatch::new(&tasks, &holder, at, later).request(&request);
             tx.grant_if_open(&if b % 2 == 0 { batch } else { batch.replaces(&replaced) })?;
@@ -100,7 +100,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             assert_eq!(tx.move_if(&[order]).is_err(), refused);
         }
         9 => {
-            let tasks = [TaskNo(a.into())];
+            let tasks = [TaskId(a.into())];
             tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later))?;
         }
         10 => {
@@ -115,7 +115,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.delete_pools_if_unused(&[pool, PoolName::default_pool()])?;
         }
         14 | 15 => {
-            let tasks: Vec<TaskNo> = (a..=b.max(a)).map(|no| TaskNo(no.into())).collect();
+            let tasks: Vec<TaskId> = (a..=b.max(a)).map(|no| TaskId(no.into())).collect();
             tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later))?;
         }
         16 => tx.put_limits(&[LimitSpec::new(limit, b.into())?])?,
@@ -132,7 +132,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             let context = PokeContext::from_json(&format!(r#"{{"n":{b}}}"#)).unwrap();
             let lease = lease(tx, a)?;
             let sensor = NewSensor::new(lease, SensorKind::new("s")?, context, settings);
-            let is_there = tx.tasks_by_no(&[lease.no])?[0].is_some();
+            let is_there = tx.tasks_by_id(&[lease.no])?[0].is_some();
             assert_eq!(tx.put_sensors(&[sensor.insert(at)]).is_ok(), is_there);
         }
         20 => {

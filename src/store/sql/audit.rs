@@ -6,7 +6,7 @@ use super::codes::from_task_state;
 use super::row::{Damaged, Read, ReadRow, name};
 use crate::admission::LaneKey;
 use crate::id::{LimitKey, PoolName};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::store::Discrepancy;
 
 /// A counter, and what it counts.
@@ -115,11 +115,11 @@ pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R>
         _ if held > 0 => format!("it is {state} and holds {held} slots"),
         _ => format!("it is {state}, and its due instant says otherwise"),
     };
-    Ok(Discrepancy::Task { task: TaskNo(row.integer(0)?), problem })
+    Ok(Discrepancy::Task { task: TaskId(row.integer(0)?), problem })
 }
 
 /// Describes a task that does not count the events that it has.
 pub(in crate::store) fn events_differ(task: i64, counted: i64, kept: i64) -> Discrepancy {
     let problem = format!("it counts {counted} events and has {kept}");
-    Discrepancy::Task { task: TaskNo(task), problem }
+    Discrepancy::Task { task: TaskId(task), problem }
 }

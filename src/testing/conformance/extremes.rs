@@ -30,7 +30,7 @@ fn names(world: World<'_>) -> Vec<String> {
     let lanes = world.read(|tx| tx.ready_lanes());
     let page = LanePage::new(lanes[0].no, None, 99);
     let nos: Vec<_> = world.read(|tx| tx.candidates(&[page])).iter().map(|found| found.order.no).collect();
-    world.read(|tx| tx.tasks_by_no(&nos)).into_iter().flatten().map(|task| task.key.to_string()).collect()
+    world.read(|tx| tx.tasks_by_id(&nos)).into_iter().flatten().map(|task| task.key.to_string()).collect()
 }
 
 fn priorities(store: &dyn Store) {

@@ -2,7 +2,7 @@
 
 use super::steps::Steps;
 use super::world::{World, at, holder, limit, pool, sized, task, to};
-use crate::lease::{Lease, LeaseRef, TaskNo};
+use crate::lease::{Lease, LeaseRef, TaskId};
 use crate::store::Store;
 use crate::task::{TaskRecord, TaskState};
 
@@ -19,7 +19,7 @@ cases!("grants":
     the_first_start_is_kept,
 );
 
-fn grant(world: World<'_>, tasks: &[TaskNo], now: i64, expires: i64) -> Vec<TaskRecord> {
+fn grant(world: World<'_>, tasks: &[TaskId], now: i64, expires: i64) -> Vec<TaskRecord> {
     let holder = holder("h");
     world.write(|tx| tx.grant_if_ready(tasks, &holder, at(now), at(expires)))
 }
@@ -47,11 +47,11 @@ fn only_ready_tasks_are_granted(store: &dyn Store) {
     let mut retry = to(leases[3], TaskState::UpForRetry);
     retry.due = Some(at(9));
     world.shift(&[to(leases[1], TaskState::Failed), to(leases[2], TaskState::Sensing), retry]);
-    let before = world.read(|tx| tx.tasks_by_no(&nos[..5]));
-    let asked = [&nos[..], &[later, TaskNo(i64::MAX), TaskNo(0)]].concat();
+    let before = world.read(|tx| tx.tasks_by_id(&nos[..5]));
+    let asked = [&nos[..], &[later, TaskId(i64::MAX), TaskId(0)]].concat();
     let granted = grant(world, &asked, 100, 200);
     assert_eq!(granted.iter().map(|task| task.no).collect::<Vec<_>>(), nos[5..]);
-    assert_eq!(world.read(|tx| tx.tasks_by_no(&nos[..5])), before, "the others are as they were");
+    assert_eq!(world.read(|tx| tx.tasks_by_id(&nos[..5])), before, "the others are as they were");
     assert_eq!((world.ready(), grant(world, &asked, 100, 200)), (0, vec![]), "nor a second time");
 }
 
@@ -154,16 +154,16 @@ fn a_start_needs_the_epoch(store: &dyn Store) {
     let lease = world.admit(&nos[..1])[0].lease_ref();
     world.shift(&[to(lease, TaskState::Scheduled)]);
     let again = world.admit(&nos[..1])[0].lease_ref();
-    let before = world.read(|tx| tx.tasks_by_no(&nos));
+    let before = world.read(|tx| tx.tasks_by_id(&nos));
     let wrong = [
         lease,
         LeaseRef::new(nos[0], again.epoch + 1),
         LeaseRef::new(nos[0], i64::MIN),
         LeaseRef::new(nos[1], 0),
-        LeaseRef::new(TaskNo(i64::MAX), 1),
+        LeaseRef::new(TaskId(i64::MAX), 1),
     ];
     assert_eq!(world.start(&wrong, at(40)), [false; 5]);
-    assert_eq!(world.read(|tx| tx.tasks_by_no(&nos)), before);
+    assert_eq!(world.read(|tx| tx.tasks_by_id(&nos)), before);
     assert_eq!(world.start(&[again], at(40)), [true]);
 }
 

@@ -4,7 +4,7 @@ use super::random::Random;
 use super::steps::Steps;
 use super::world::{World, at, limit, pool, task, to};
 use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::store::Store;
 use crate::store::contract::StoreTx;
 use crate::task::{NewTask, TaskState};
@@ -28,7 +28,7 @@ fn the_lane(world: World<'_>) -> LaneNo {
     lanes[0].no
 }
 
-fn page(tx: &mut dyn StoreTx, pages: &[LanePage]) -> crate::error::StoreResult<Vec<TaskNo>> {
+fn page(tx: &mut dyn StoreTx, pages: &[LanePage]) -> crate::error::StoreResult<Vec<TaskId>> {
     let found = tx.candidates(pages)?;
     Ok(found.iter().map(|candidate| candidate.order.no).collect())
 }
@@ -92,7 +92,7 @@ fn counters_follow_the_tasks(store: &dyn Store) {
     assert_eq!(the_lane(world), lane, "and comes back under its number");
 }
 
-fn ordered(world: World<'_>) -> Vec<TaskNo> {
+fn ordered(world: World<'_>) -> Vec<TaskId> {
     let mut random = Random::new(7);
     let mut news = Vec::new();
     for n in 0..60 {
@@ -105,7 +105,7 @@ fn ordered(world: World<'_>) -> Vec<TaskNo> {
         news.push(new);
     }
     let nos = world.insert(&news);
-    let mut tasks: Vec<_> = world.read(|tx| tx.tasks_by_no(&nos)).into_iter().flatten().collect();
+    let mut tasks: Vec<_> = world.read(|tx| tx.tasks_by_id(&nos)).into_iter().flatten().collect();
     tasks.sort_by_key(|task| (-i64::from(task.priority), task.logical_date, task.key.map_index, task.no));
     tasks.iter().map(|task| task.no).collect()
 }
@@ -117,7 +117,7 @@ fn candidates_come_in_order(store: &dyn Store) {
     let found = world.read(|tx| tx.candidates(&[LanePage::new(lane, None, 1000)]));
     assert!(found.iter().all(|candidate| candidate.lane == lane));
     assert_eq!(found.iter().map(|candidate| candidate.order.no).collect::<Vec<_>>(), expected);
-    let tasks = world.read(|tx| tx.tasks_by_no(&expected));
+    let tasks = world.read(|tx| tx.tasks_by_id(&expected));
     let orders: Vec<OrderKey> = tasks.into_iter().flatten().map(|task| task.order()).collect();
     assert_eq!(found.iter().map(|candidate| candidate.order).collect::<Vec<_>>(), orders);
 }
@@ -168,7 +168,7 @@ fn a_cursor_need_not_be_a_task(store: &dyn Store) {
     let nos = world.insert(&[task("a").priority(1), task("b").priority(-1)]);
     let lane = the_lane(world);
     let after = |rank, date: i64, map, no| {
-        let order = OrderKey::new(rank, at(date), map, TaskNo(no));
+        let order = OrderKey::new(rank, at(date), map, TaskId(no));
         world.read(|tx| page(tx, &[LanePage::new(lane, Some(order), 9)]))
     };
     assert_eq!(after(i64::MIN, 0, None, 0), nos);

@@ -2,7 +2,7 @@
 
 use super::steps::Steps;
 use super::world::{World, at, holder, task, to};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::Move;
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
@@ -67,14 +67,14 @@ fn a_renewal_sets_the_expiry(store: &dyn Store) {
     let nos = world.plain(&["a", "b", "c"]);
     let queued = world.admit(&nos[..1])[0].lease_ref();
     let running = world.run(&nos[1..2])[0];
-    let mut expected = world.read(|tx| tx.tasks_by_no(&nos));
-    let unknown = LeaseRef::new(TaskNo(i64::MAX), 1);
+    let mut expected = world.read(|tx| tx.tasks_by_id(&nos));
+    let unknown = LeaseRef::new(TaskId(i64::MAX), 1);
     let answers = world.write(|tx| tx.renew_if_leased(&[running, unknown, queued], at(5000)));
     assert_eq!(answers, [true, false, true]);
     for task in expected.iter_mut().take(2).flatten() {
         task.lease.as_mut().unwrap().expires_at = at(5000);
     }
-    assert_eq!(world.read(|tx| tx.tasks_by_no(&nos)), expected, "nothing else changes");
+    assert_eq!(world.read(|tx| tx.tasks_by_id(&nos)), expected, "nothing else changes");
     world.write(|tx| tx.renew_if_leased(&[running], at(40)));
     assert_eq!(expiry(&world.task(nos[1])), at(40), "an expiry can come nearer");
 }
@@ -126,7 +126,7 @@ fn a_lease_is_expired_from_its_expiry_on(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.expired(at(9999), 9)), expected[1..], "an ended lease is not expired");
 }
 
-fn spread(world: World<'_>) -> Vec<TaskNo> {
+fn spread(world: World<'_>) -> Vec<TaskId> {
     let nos = world.plain(&["a", "b", "c", "d", "e"]);
     for (no, expires) in nos.iter().zip([40, 20, 30, 20, 10]) {
         world.admit_until(&[*no], at(expires));

@@ -4,7 +4,7 @@ use super::world::{World, limit, task, to};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::bounds::MAX_LIMIT_KEYS;
 use crate::id::LimitKey;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::store::{LimitDeletion, Store};
 use crate::task::TaskState;
@@ -35,7 +35,7 @@ fn one(world: World<'_>, name: &str) -> Option<LimitRecord> {
 }
 
 /// Tasks of these names that carry these keys.
-fn carrying(world: World<'_>, names: &[&str], keys: &[&str]) -> Vec<TaskNo> {
+fn carrying(world: World<'_>, names: &[&str], keys: &[&str]) -> Vec<TaskId> {
     let carrying = |name: &&str| keys.iter().fold(task(name), |task, key| task.limit(limit(key)));
     world.insert(&names.iter().map(carrying).collect::<Vec<_>>())
 }
@@ -118,8 +118,12 @@ fn a_deleted_limit_goes_on_counting(store: &dyn Store) {
     world.admit(&nos[..2]);
     let asked = ["nobody", "a", "b", "a"].map(limit);
     let answers = world.write(|tx| tx.delete_limits(&asked));
-    let expected =
-        [LimitDeletion::Unknown, LimitDeletion::Deleted, LimitDeletion::Deleted, LimitDeletion::Unknown];
+    let expected = [
+        LimitDeletion::NotDefined,
+        LimitDeletion::Deleted,
+        LimitDeletion::Deleted,
+        LimitDeletion::NotDefined,
+    ];
     assert_eq!(answers, expected);
     assert_eq!(world.read(|tx| tx.all_limits()), []);
     assert_eq!(one(world, "a"), Some(record("a", None, 2)));

@@ -2,7 +2,7 @@
 
 use super::steps::Steps;
 use super::world::{World, at, limit, pool, sized, task, to};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{Move, StateSet, SurveyQuery};
 use crate::store::{Discrepancy, Store};
 use crate::task::{TaskRecord, TaskState};
@@ -141,7 +141,7 @@ fn a_move_needs_the_epoch(store: &dyn Store) {
         assert_eq!(world.shift(&[stale]), [false], "epoch {epoch}");
         assert_eq!(world.task(no), before, "a stale holder changes nothing");
     }
-    let nobody = to(LeaseRef::new(TaskNo(i64::MAX), 1), TaskState::Success);
+    let nobody = to(LeaseRef::new(TaskId(i64::MAX), 1), TaskState::Success);
     assert_eq!(world.shift(&[nobody]), [false]);
     assert_eq!(world.shift(&[to(new, TaskState::Success)]), [true]);
 }
@@ -150,7 +150,7 @@ fn a_move_needs_the_epoch(store: &dyn Store) {
 fn one_of_each(world: World<'_>) -> Vec<(TaskState, LeaseRef)> {
     let names = TaskState::ALL.map(TaskState::as_str);
     let nos = world.insert(&names.map(|name| task(name).limit(limit("l"))));
-    let rest: Vec<TaskNo> = nos[2..].to_vec();
+    let rest: Vec<TaskId> = nos[2..].to_vec();
     world.admit(&nos[1..2]);
     let leases = world.run(&rest);
     let mut moves: Vec<Move> =
@@ -160,7 +160,7 @@ fn one_of_each(world: World<'_>) -> Vec<(TaskState, LeaseRef)> {
         wanted.due = (*state == TaskState::UpForRetry).then(|| at(500));
     }
     assert!(world.shift(&moves).iter().all(|moved| *moved));
-    let tasks = world.read(|tx| tx.tasks_by_no(&nos));
+    let tasks = world.read(|tx| tx.tasks_by_id(&nos));
     let tasks: Vec<TaskRecord> = tasks.into_iter().flatten().collect();
     assert_eq!(tasks.iter().map(|task| task.state).collect::<Vec<_>>(), TaskState::ALL);
     tasks.iter().map(|task| (task.state, task.lease_ref())).collect()
@@ -221,7 +221,7 @@ fn each_move_has_its_own_condition(store: &dyn Store) {
         Move::new(LeaseRef::new(nos[2], 7), StateSet::of(&[TaskState::Running]), TaskState::Failed),
     ];
     assert_eq!(world.shift(&moves), [true, false, true, false]);
-    let tasks = world.read(|tx| tx.tasks_by_no(&nos));
+    let tasks = world.read(|tx| tx.tasks_by_id(&nos));
     let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
     let expected = [TaskState::Scheduled, TaskState::Skipped, TaskState::Running, TaskState::Success];
     assert_eq!(states, expected);

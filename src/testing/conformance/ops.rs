@@ -7,7 +7,7 @@ use super::snapshot::{Snapshot, Watch};
 use super::world::{at, holder, key, limit, pool, task, worker};
 use crate::admission::limits::LimitSpec;
 use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
 use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
@@ -20,7 +20,7 @@ pub(super) enum Op {
     Insert(Vec<NewTask>, DateTime<Utc>),
     Promote(DateTime<Utc>, usize),
     /// With the name of the tick, and of the one that it replaces.
-    Admit(Vec<TaskNo>, [Option<RequestId>; 2], DateTime<Utc>, DateTime<Utc>),
+    Admit(Vec<TaskId>, [Option<RequestId>; 2], DateTime<Utc>, DateTime<Utc>),
     Start(Vec<LeaseRef>, DateTime<Utc>),
     Renew(Vec<LeaseRef>, DateTime<Utc>),
     Move(Vec<Move>),

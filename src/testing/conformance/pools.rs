@@ -3,7 +3,7 @@
 use super::world::{World, at, limit, pool, sized, task, to};
 use crate::bounds::MAX_SLOTS;
 use crate::id::PoolName;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
 use crate::store::{PoolDeletion, Store};
 use crate::task::TaskState;
@@ -26,7 +26,7 @@ cases!("pools":
 );
 
 /// Tasks of this pool, one for each of these numbers of slots.
-fn of_sizes(world: World<'_>, name: &str, sizes: &[u32]) -> Vec<TaskNo> {
+fn of_sizes(world: World<'_>, name: &str, sizes: &[u32]) -> Vec<TaskId> {
     let one = |(at, slots): (usize, &u32)| task(&format!("{name} {at}")).pool(pool(name)).pool_slots(*slots);
     world.insert(&sizes.iter().enumerate().map(one).collect::<Vec<_>>())
 }

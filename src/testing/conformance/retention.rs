@@ -7,7 +7,7 @@ use super::world::{World, at, key, limit, rows, task, to};
 use crate::admission::LaneNo;
 use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::Store;
 use crate::store::contract::{EventNote, Forget, Move};
 use crate::task::TaskState;
@@ -121,7 +121,7 @@ fn age_and_number_of_requests_have_one_limit(store: &dyn Store) {
     assert_eq!(forget(99, 1, 9), (2, 0), "whatever the number, the old go");
 }
 
-fn end(world: World<'_>, no: TaskNo, state: TaskState, ended: i64) {
+fn end(world: World<'_>, no: TaskId, state: TaskState, ended: i64) {
     let mut ending: Move = to(world.task(no).lease_ref(), state);
     ending.ended_at = Some(at(ended));
     world.shift(&[ending]);
@@ -136,7 +136,7 @@ fn ended_tasks_are_forgotten_before_an_instant(store: &dyn Store) {
     }
     assert_eq!(world.write(|tx| tx.forget_ended(at(50), at(50), 9)), 0, "at the instant itself they stay");
     assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 3);
-    let left = world.read(|tx| tx.tasks_by_no(&nos));
+    let left = world.read(|tx| tx.tasks_by_id(&nos));
     assert_eq!(left.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, false, true]);
     assert_eq!(world.read(|tx| tx.tasks(&["a", "b", "c"].map(key))), [None, None, None]);
     assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 0);
@@ -149,7 +149,7 @@ fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
         end(world, *no, TaskState::Success, ended);
     }
     let left =
-        || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&nos)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1);
     assert_eq!(left(), [true, false, true, true], "of equal instants the first that arrived");
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 2)), 2);
@@ -173,7 +173,7 @@ fn tasks_that_did_not_end_stay(store: &dyn Store) {
     moves[1].due = Some(at(45));
     world.shift(&moves);
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 99)), 0);
-    assert!(world.read(|tx| tx.tasks_by_no(&nos)).iter().all(Option::is_some));
+    assert!(world.read(|tx| tx.tasks_by_id(&nos)).iter().all(Option::is_some));
 }
 
 fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
@@ -189,7 +189,7 @@ fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
         end(world, *no, TaskState::Success, ended);
     }
     let left =
-        || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&nos)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1, "those that stay do not count");
     assert_eq!(left(), [true, true, false]);
     let events = world.read(|tx| tx.events(0, 9));
@@ -208,7 +208,7 @@ fn tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own(store: &dyn 
         end(world, *no, TaskState::Success, ended);
     }
     let left =
-        || -> Vec<bool> { world.read(|tx| tx.tasks_by_no(&nos)).iter().map(Option::is_some).collect() };
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&nos)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 2)), 2, "those that stay do not count");
     assert_eq!(left(), [false, true, true, false, true]);
     assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 9)), 0, "not at the instant itself");
@@ -345,7 +345,7 @@ fn what_a_transaction_forgot_it_can_insert_anew(store: &dyn Store) {
     end(world, no, TaskState::Success, 50);
     let needs = [task("b").pool_slots(3), task("c").limit(limit("l")), task("d").limit(limit("m"))];
     let tasks = world.write(|tx| {
-        assert_eq!(tx.tasks_by_no(&[no])?.len(), 1);
+        assert_eq!(tx.tasks_by_id(&[no])?.len(), 1);
         assert_eq!(tx.forget_ended(at(99), at(99), 9)?, 1);
         tx.insert_tasks_if_absent(&rows(&needs))?;
         tx.tasks(&["b", "c", "d"].map(key))

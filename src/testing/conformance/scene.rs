@@ -2,7 +2,7 @@
 
 use crate::error::StoreResult;
 use crate::id::RequestId;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, SensorRecord};
 use crate::store::contract::{EventNote, Forget, ShardLease, ShardWrite, StoreTx};
@@ -16,7 +16,7 @@ use super::world::{
 use crate::admission::limits::LimitSpec;
 
 pub(super) struct Scene {
-    pub(super) ready: TaskNo,
+    pub(super) ready: TaskId,
     pub(super) queued: LeaseRef,
     pub(super) running: LeaseRef,
     pub(super) sensing: SensorRecord,

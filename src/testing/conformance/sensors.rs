@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::snapshot::all_sensors;
 use super::world::{World, at, key, sensor, to};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{NewSensor, SensorRecord, SensorState};
 use crate::shard::{ShardRange, code};
 use crate::store::Store;
@@ -103,7 +103,7 @@ fn only_waiting_sensors_of_the_epoch_end(store: &dyn Store) {
     let [a, b] = [0, 1].map(|index: usize| sensors[index].lease_ref());
     let stale = LeaseRef::new(a.no, 0);
     let later = LeaseRef::new(b.no, 2);
-    let unknown = LeaseRef::new(TaskNo(i64::MAX), 1);
+    let unknown = LeaseRef::new(TaskId(i64::MAX), 1);
     let last = world.read(|tx| tx.last_sensor_change());
     let answers = world.write(|tx| tx.end_sensors_if_waiting(&[stale, later, unknown]));
     assert_eq!(answers, [None, None, None]);

@@ -8,7 +8,7 @@ use super::steps::Steps;
 use super::world::{admit_if_room, sensor};
 use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
 use crate::error::StoreResult;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
 use crate::store::contract::{EventNote, Move, StateSet, StoreTx, WhichSensors};
@@ -18,7 +18,7 @@ use crate::task::{TaskRecord, TaskState};
 /// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
 pub(super) struct Side<'a> {
     pub(super) store: &'a dyn Store,
-    pub(super) nos: Vec<TaskNo>,
+    pub(super) nos: Vec<TaskId>,
     pub(super) seqs: Vec<u64>,
 }
 
@@ -31,9 +31,9 @@ impl Side<'_> {
         Side { store, nos: Vec::new(), seqs: Vec::new() }
     }
 
-    fn no(&self, place: TaskNo) -> TaskNo {
+    fn no(&self, place: TaskId) -> TaskId {
         let place = usize::try_from(place.0).ok();
-        place.and_then(|place| self.nos.get(place)).copied().unwrap_or(TaskNo(i64::MAX))
+        place.and_then(|place| self.nos.get(place)).copied().unwrap_or(TaskId(i64::MAX))
     }
 
     fn lease(&self, lease: &LeaseRef) -> LeaseRef {
@@ -44,9 +44,9 @@ impl Side<'_> {
         leases.iter().map(|lease| self.lease(lease)).collect()
     }
 
-    fn place(&self, no: TaskNo) -> TaskNo {
+    fn place(&self, no: TaskId) -> TaskId {
         let place = self.nos.iter().position(|known| *known == no);
-        TaskNo(
+        TaskId(
             place
                 .and_then(|place| i64::try_from(place).ok())
                 .unwrap_or_else(|| panic!("{no:?} was never inserted")),
@@ -144,7 +144,7 @@ impl Side<'_> {
             }
             Op::Promote(now, limit) => say(tx.promote(*now, *limit)?),
             Op::Admit(places, [request, replaced], now, until) => {
-                let nos: Vec<TaskNo> = places.iter().map(|place| self.no(*place)).collect();
+                let nos: Vec<TaskId> = places.iter().map(|place| self.no(*place)).collect();
                 let names = [request.as_ref(), replaced.as_ref()];
                 let granted = admit_if_room(tx, &nos, names, *now, *until)?;
                 say(granted.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())

@@ -6,7 +6,7 @@ use super::world::holder;
 use crate::admission::Lane;
 use crate::error::StoreResult;
 use crate::id::{Holder, RequestId};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{Forget, GrantBatch, StoreTx, SurveyQuery};
 use crate::task::TaskRecord;
 
@@ -18,7 +18,7 @@ pub(super) trait Steps {
     fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>>;
     fn grant_if_ready(
         &mut self,
-        tasks: &[TaskNo],
+        tasks: &[TaskId],
         holder: &Holder,
         now: DateTime<Utc>,
         expires_at: DateTime<Utc>,
@@ -50,7 +50,7 @@ impl Steps for dyn StoreTx + '_ {
 
     fn grant_if_ready(
         &mut self,
-        tasks: &[TaskNo],
+        tasks: &[TaskId],
         holder: &Holder,
         now: DateTime<Utc>,
         expires_at: DateTime<Utc>,

@@ -2,7 +2,7 @@
 
 use super::steps::Steps;
 use super::world::{World, at, key, limit, pool, rows, task};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::store::{Inserted, Store};
 use crate::task::{LeaseLoss, TaskRecord, TaskState};
 
@@ -97,7 +97,7 @@ fn keys_differ_in_every_part(store: &dyn Store) {
     let news: Vec<_> = keys.iter().cloned().map(crate::NewTask::new).collect();
     let nos = world.insert(&news);
     let found = world.read(|tx| tx.tasks(&keys));
-    let found: Vec<TaskNo> = found.into_iter().flatten().map(|task| task.no).collect();
+    let found: Vec<TaskId> = found.into_iter().flatten().map(|task| task.no).collect();
     assert_eq!(found, nos);
 }
 
@@ -116,9 +116,9 @@ fn found_by_key_in_the_order_of_the_arguments(store: &dyn Store) {
 fn found_by_number_in_the_order_of_the_arguments(store: &dyn Store) {
     let world = World(store);
     let nos = world.plain(&["a", "b", "c"]);
-    let asked = [nos[2], TaskNo(i64::MAX), nos[0], TaskNo(-1), nos[2], nos[1]];
-    let found = world.read(|tx| tx.tasks_by_no(&asked));
-    let found: Vec<Option<TaskNo>> = found.into_iter().map(|task| task.map(|task| task.no)).collect();
+    let asked = [nos[2], TaskId(i64::MAX), nos[0], TaskId(-1), nos[2], nos[1]];
+    let found = world.read(|tx| tx.tasks_by_id(&asked));
+    let found: Vec<Option<TaskId>> = found.into_iter().map(|task| task.map(|task| task.no)).collect();
     assert_eq!(found, [Some(nos[2]), None, Some(nos[0]), None, Some(nos[2]), Some(nos[1])]);
 }
 
@@ -145,7 +145,7 @@ fn all_that_is_due_is_promoted(store: &dyn Store) {
         .collect();
     let nos = world.insert(&news);
     let ready = || -> Vec<i64> {
-        let tasks = world.read(|tx| tx.tasks_by_no(&nos));
+        let tasks = world.read(|tx| tx.tasks_by_id(&nos));
         let ready = tasks.iter().zip(dues).filter(|(task, _)| task.as_ref().unwrap().is_ready());
         ready.map(|(_, due)| due).collect()
     };

@@ -6,7 +6,7 @@ use super::world::{World, at, holder, key, limit, pool, sized, task};
 use crate::admission::limits::LimitSpec;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::RequestId;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
 use crate::store::{Discrepancy, Store};
 use crate::task::NewTask;
@@ -189,7 +189,7 @@ fn a_batch_is_whole_only_if_all_were_ready_and_had_room(store: &dyn Store) {
     ]);
     world.admit(&nos[5..]);
     let holder = holder("h");
-    let seen = |tasks: &[TaskNo]| {
+    let seen = |tasks: &[TaskId]| {
         let mut seen = (Vec::new(), false, false);
         // Rolled back: the next one finds the store as it was.
         let ended: crate::error::Result<()> = store.write_raw(|tx| {
@@ -247,7 +247,7 @@ fn a_request_noted_again_is_replaced(store: &dyn Store) {
 }
 
 /// Grants one task in the default pool, and notes that under a name in place of another.
-fn admit_instead(world: World<'_>, no: TaskNo, request: &RequestId, replaced: &RequestId, now: i64) -> usize {
+fn admit_instead(world: World<'_>, no: TaskId, request: &RequestId, replaced: &RequestId, now: i64) -> usize {
     let holder = holder("h");
     let tasks = [no];
     let batch = GrantBatch::new(&tasks, &holder, at(now), at(50));

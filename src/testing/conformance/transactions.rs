@@ -161,7 +161,7 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
         let lengths = [
             tx.insert_tasks_if_absent(&[])?.len(),
             tx.tasks(&[])?.len(),
-            tx.tasks_by_no(&[])?.len(),
+            tx.tasks_by_id(&[])?.len(),
             tx.candidates(&[])?.len(),
             granted.tasks.len() + granted.forgotten,
             tx.start_if_queued(&[], at(1))?.len(),

@@ -9,7 +9,7 @@ use super::steps::Steps;
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
 use crate::shard::DEFAULT_CODES;
@@ -88,7 +88,7 @@ impl World<'_> {
     }
 
     /// Inserts new tasks at instant 0.
-    pub(super) fn insert(self, tasks: &[NewTask]) -> Vec<TaskNo> {
+    pub(super) fn insert(self, tasks: &[NewTask]) -> Vec<TaskId> {
         let answers = self.write(|tx| tx.insert_tasks_if_absent(&rows(tasks)));
         answers
             .into_iter()
@@ -100,16 +100,16 @@ impl World<'_> {
     }
 
     /// Inserts plain tasks of these names.
-    pub(super) fn plain(self, names: &[&str]) -> Vec<TaskNo> {
+    pub(super) fn plain(self, names: &[&str]) -> Vec<TaskId> {
         self.insert(&names.iter().map(|name| task(name)).collect::<Vec<_>>())
     }
 
     /// Grants tasks to `h` at instant 10 until instant 1000.
-    pub(super) fn admit(self, tasks: &[TaskNo]) -> Vec<TaskRecord> {
+    pub(super) fn admit(self, tasks: &[TaskId]) -> Vec<TaskRecord> {
         self.admit_until(tasks, at(1000))
     }
 
-    pub(super) fn admit_until(self, tasks: &[TaskNo], expires_at: DateTime<Utc>) -> Vec<TaskRecord> {
+    pub(super) fn admit_until(self, tasks: &[TaskId], expires_at: DateTime<Utc>) -> Vec<TaskRecord> {
         self.write(|tx| admit(tx, tasks, at(10), expires_at))
     }
 
@@ -117,14 +117,14 @@ impl World<'_> {
     pub(super) fn admit_as(
         self,
         request: &RequestId,
-        tasks: &[TaskNo],
+        tasks: &[TaskId],
         now: DateTime<Utc>,
     ) -> Vec<TaskRecord> {
         self.write(|tx| admit_if_room(tx, tasks, [Some(request), None], now, at(1000)))
     }
 
     /// Admits tasks and starts them at instant 20.
-    pub(super) fn run(self, tasks: &[TaskNo]) -> Vec<LeaseRef> {
+    pub(super) fn run(self, tasks: &[TaskId]) -> Vec<LeaseRef> {
         let leases: Vec<LeaseRef> = self.admit(tasks).iter().map(TaskRecord::lease_ref).collect();
         assert!(self.start(&leases, at(20)).into_iter().all(|started| started), "granted tasks start");
         leases
@@ -138,7 +138,7 @@ impl World<'_> {
 
     /// Admits tasks if there is room for all of them, and changes nothing otherwise. Returns whether there
     /// was.
-    pub(super) fn admit_if_room(self, tasks: &[TaskNo]) -> bool {
+    pub(super) fn admit_if_room(self, tasks: &[TaskId]) -> bool {
         let admitted = self.0.write_raw(|tx| {
             let granted = admit_if_room(tx, tasks, [None, None], at(10), at(1000))?;
             assert_eq!(granted.len(), tasks.len(), "the tasks are ready");
@@ -158,7 +158,7 @@ impl World<'_> {
     }
 
     /// Runs tasks that turn into sensors of the same names.
-    pub(super) fn sense(self, tasks: &[TaskNo]) -> Vec<SensorRecord> {
+    pub(super) fn sense(self, tasks: &[TaskId]) -> Vec<SensorRecord> {
         let leases = self.run(tasks);
         let names: Vec<String> = tasks.iter().map(|no| self.task(*no).key.task.to_string()).collect();
         let inserts: Vec<_> =
@@ -170,8 +170,8 @@ impl World<'_> {
         })
     }
 
-    pub(super) fn task(self, no: TaskNo) -> TaskRecord {
-        self.read(|tx| tx.tasks_by_no(&[no])).remove(0).expect("the task is there")
+    pub(super) fn task(self, no: TaskId) -> TaskRecord {
+        self.read(|tx| tx.tasks_by_id(&[no])).remove(0).expect("the task is there")
     }
 
     pub(super) fn used(self, name: &PoolName) -> i64 {
@@ -187,7 +187,7 @@ impl World<'_> {
 /// Grants tasks to `h`, as a tick does.
 pub(super) fn admit(
     tx: &mut dyn StoreTx,
-    tasks: &[TaskNo],
+    tasks: &[TaskId],
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,
 ) -> StoreResult<Vec<TaskRecord>> {
@@ -202,7 +202,7 @@ pub(super) fn admit(
 /// limit has too little open.
 pub(super) fn admit_if_room(
     tx: &mut dyn StoreTx,
-    tasks: &[TaskNo],
+    tasks: &[TaskId],
     [request, replaces]: [Option<&RequestId>; 2],
     now: DateTime<Utc>,
     expires_at: DateTime<Utc>,

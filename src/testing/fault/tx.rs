@@ -7,7 +7,7 @@ use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::admission::{Candidate, LanePage};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
@@ -64,7 +64,7 @@ impl TaskTx for FaultTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
-        fn tasks_by_no(nos: &[TaskNo]) -> Vec<Option<TaskRecord>>;
+        fn tasks_by_id(nos: &[TaskId]) -> Vec<Option<TaskRecord>>;
         fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;

@@ -16,8 +16,8 @@
 //!
 //! let poke = |worker: &str, began, returned| Poke::new(worker, "file a", began).returned(returned).held_until(99);
 //! let mut history = PokeHistory::new();
-//! history.push(Record::Poked(poke("one", 10, 14)));
-//! history.push(Record::Poked(poke("two", 12, 16)));
+//! history.push(Record::PokeOutcome(poke("one", 10, 14)));
+//! history.push(Record::PokeOutcome(poke("two", 12, 16)));
 //! assert_eq!(history.check().unwrap_err().rule, Rule::Pokes);
 //! ```
 
@@ -126,7 +126,7 @@ pub enum Record {
         returned: Option<Instant>,
     },
     /// A group was poked.
-    Poked(Poke),
+    PokeOutcome(Poke),
     /// The store told of the end of a registration: an event.
     Ended {
         /// Which.
@@ -185,7 +185,7 @@ impl PokeHistory {
         let mut pokes: HashMap<&str, Vec<&Poke>> = HashMap::new();
         let mut summary = PokeSummary::default();
         for record in &self.records {
-            if let Record::Poked(poke) = record {
+            if let Record::PokeOutcome(poke) = record {
                 summary.pokes += 1;
                 summary.unknown += usize::from(poke.returned.is_none());
                 pokes.entry(&poke.group).or_default().push(poke);

@@ -17,7 +17,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
-use stationmaster::lease::{LeaseRef, TaskNo};
+use stationmaster::lease::{LeaseRef, TaskId};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
@@ -135,8 +135,8 @@ struct BentTx<'a> {
 impl BentTx<'_> {
     /// The same leases under the epochs that their tasks have now.
     fn refreshed(&mut self, leases: &[LeaseRef]) -> StoreResult<Vec<LeaseRef>> {
-        let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
-        let tasks = self.tx.tasks_by_no(&nos)?;
+        let nos: Vec<TaskId> = leases.iter().map(|lease| lease.no).collect();
+        let tasks = self.tx.tasks_by_id(&nos)?;
         let fresh =
             |(lease, task): (&LeaseRef, Option<TaskRecord>)| task.map_or(*lease, |task| task.lease_ref());
         Ok(leases.iter().zip(tasks).map(fresh).collect())
@@ -150,7 +150,7 @@ fn later(at: DateTime<Utc>, micros: i64) -> DateTime<Utc> {
 impl TaskTx for BentTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
-        fn tasks_by_no(nos: &[TaskNo]) -> Vec<Option<TaskRecord>>;
+        fn tasks_by_id(nos: &[TaskId]) -> Vec<Option<TaskRecord>>;
         fn next_expiry() -> Option<DateTime<Utc>>;
     }
 
@@ -206,8 +206,8 @@ impl TaskTx for BentTx<'_> {
                 self.tx.renew_if_leased(&fresh, expires_at)
             }
             Fault::RenewsOnlyWhatIsNotExpired => {
-                let nos: Vec<TaskNo> = leases.iter().map(|lease| lease.no).collect();
-                let tasks = self.tx.tasks_by_no(&nos)?;
+                let nos: Vec<TaskId> = leases.iter().map(|lease| lease.no).collect();
+                let tasks = self.tx.tasks_by_id(&nos)?;
                 let dead = |task: &TaskRecord| {
                     task.lease.as_ref().is_some_and(|lease| lease.expires_at < expires_at)
                 };

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::board::{Shared, Stint};
 use super::job::{Answer, Job, Outcome};
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::observer::spans;
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
@@ -70,7 +70,7 @@ impl Call {
     }
 
     /// What it was answered.
-    pub(super) fn answered(&self, answers: Vec<Poked>) -> impl Iterator<Item = Answer> {
+    pub(super) fn answered(&self, answers: Vec<PokeOutcome>) -> impl Iterator<Item = Answer> {
         self.answers(self.began.elapsed(), answers.into_iter().map(Outcome::Answered))
     }
 
@@ -168,7 +168,7 @@ impl Desk {
         shared: &Shared,
         probe: &Probe,
         batch: &mut Vec<(Job, u64)>,
-        answers: &mut Vec<Poked>,
+        answers: &mut Vec<PokeOutcome>,
     ) -> bool {
         let now = Instant::now();
         let mut work = self.0.lock();

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::board::{Board, Shared};
 use super::desk::Call;
 use super::job::{Answer, Job};
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::poker::distant::{AsyncProbe, BoxFuture, OwnedPokeRequest};
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::checked;
@@ -55,7 +55,7 @@ pub(super) struct Overdue {
 /// A future, to be polled by its task and to be dropped by either side.
 struct Flight {
     probe: Arc<dyn AsyncProbe>,
-    future: Mutex<Option<BoxFuture<Vec<Poked>>>>,
+    future: Mutex<Option<BoxFuture<Vec<PokeOutcome>>>>,
     waker: Mutex<Option<Waker>>,
     /// The tick has given it up.
     given_up: AtomicBool,
@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// A call has answered, or its task ended without.
-    fn landed(&self, number: u64, answers: impl FnOnce(usize) -> Vec<Poked>) -> Option<usize> {
+    fn landed(&self, number: u64, answers: impl FnOnce(usize) -> Vec<PokeOutcome>) -> Option<usize> {
         let mut board = self.board.lock();
         let kind = match board.air.remove(number) {
             Some(Airborne { kind, call, .. }) => {
@@ -236,7 +236,7 @@ impl Flight {
         }
     }
 
-    fn discard(&self, mut future: Option<BoxFuture<Vec<Poked>>>) {
+    fn discard(&self, mut future: Option<BoxFuture<Vec<PokeOutcome>>>) {
         // A destructor of the host's may panic; nobody is left to be told.
         let _ = catch_unwind(AssertUnwindSafe(|| self.probe.within(&mut || drop(future.take()))));
     }
@@ -251,7 +251,7 @@ struct Task {
 
 impl Task {
     /// The answers, or what the future panicked with; none if it is gone.
-    fn look(&self, context: &mut Context<'_>) -> Poll<Option<std::thread::Result<Vec<Poked>>>> {
+    fn look(&self, context: &mut Context<'_>) -> Poll<Option<std::thread::Result<Vec<PokeOutcome>>>> {
         *self.flight.waker.lock() = Some(context.waker().clone());
         let mut place = self.flight.future.lock();
         let Some(future) = place.as_mut() else { return Poll::Ready(None) };
@@ -293,7 +293,7 @@ impl Drop for Task {
             return;
         }
         self.flight.discard(future);
-        let gone = || Poked::Unreachable("the runtime of its poke was shut down".into());
+        let gone = || PokeOutcome::Unreachable("the runtime of its poke was shut down".into());
         self.shared.landed(self.number, |requests| vec![gone(); requests]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::canonical::PokeContext;
-use crate::sensor::Poked;
+use crate::sensor::PokeOutcome;
 use crate::service::poker::group::GroupRef;
 
 /// A group to be poked.
@@ -41,7 +41,7 @@ pub(in crate::service::poker) struct Answer {
 /// How a poke went.
 #[derive(Debug)]
 pub(in crate::service::poker) enum Outcome {
-    Answered(Poked),
+    Answered(PokeOutcome),
     /// It passed its deadline.
     Overran {
         /// How long it might have taken.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::canonical::PokeContext;
 use crate::id::TaskKey;
-use crate::sensor::{NewSensor, Poked, Settings};
+use crate::sensor::{NewSensor, PokeOutcome, Settings};
 
 const RULES: Rules = Rules {
     min_interval: Duration::from_secs(1),
@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A sensor whose target has a fingerprint that it shares with another target.
 fn sensor(no: i64, epoch: i64, target: u8, settings: Settings, now: DateTime<Utc>) -> SensorRecord {
     let context = PokeContext::from_json(&format!(r#"{{"target":{target}}}"#)).unwrap();
-    let lease = LeaseRef::new(TaskNo(no), epoch);
+    let lease = LeaseRef::new(TaskId(no), epoch);
     let insert = NewSensor::new(lease, "kind".try_into().unwrap(), context, settings).insert(now);
     let key = TaskKey::new("ns", "w", "r", format!("{no}")).unwrap();
     let mut sensor = SensorRecord::registered(insert, key, 1, 1, 1);
@@ -107,10 +107,10 @@ proptest! {
                     model.insert(no, (target, epoch, sensor.times_out_at));
                     let arrival = Arrival { sensor, kind: 0, looked_at: None, tick: 0, whole: no % 2 == 0 };
                     groups.learn(arrival, now, RULES);
-                    prop_assert!(groups.knows(LeaseRef::new(TaskNo(no), epoch)));
+                    prop_assert!(groups.knows(LeaseRef::new(TaskId(no), epoch)));
                 }
                 Step::End(no) => {
-                    groups.remove(TaskNo(no));
+                    groups.remove(TaskId(no));
                     model.remove(&no);
                 }
                 Step::Due => {
@@ -135,7 +135,7 @@ proptest! {
                 Step::Answer(at, reached) if !asked.is_empty() => {
                     let group = asked.remove(at % asked.len());
                     let outage = groups.get(group).and_then(|found| found.outage);
-                    let poked = if reached { Poked::NotYet } else { Poked::Unreachable("x".into()) };
+                    let poked = if reached { PokeOutcome::NotYet } else { PokeOutcome::Unreachable("x".into()) };
                     groups.note(group, Outage::after(outage, &poked, now));
                     groups.rest(group, now, RULES);
                 }
@@ -169,7 +169,7 @@ proptest! {
         check(&groups, &model, now);
         prop_assert_eq!(groups.deserted(), 0);
         for no in model.keys() {
-            groups.remove(TaskNo(*no));
+            groups.remove(TaskId(*no));
         }
         prop_assert_eq!((groups.slab.len(), groups.by_print.len(), groups.members.len()), (0, 0, 0));
     }

@@ -28,13 +28,13 @@ CREATE TABLE sm.pool (
 INSERT INTO sm.pool (name, slots) VALUES ('default_pool', 128);
 
 -- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it.
-CREATE TABLE sm.cap (
+CREATE TABLE sm.task_limit (
     key   TEXT COLLATE "C" PRIMARY KEY,
     max   BIGINT,
     used  BIGINT NOT NULL DEFAULT 0,
     lanes BIGINT NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
-CREATE INDEX cap_defined ON sm.cap (key) WHERE max IS NOT NULL;
+CREATE INDEX task_limit_defined ON sm.task_limit (key) WHERE max IS NOT NULL;
 
 -- limits: a JSON array of the keys, sorted. digest: of pool, slots and limits, which are too long for an index.
 -- tasks: how many are in it; ready: how many of them are.

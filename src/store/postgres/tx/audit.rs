@@ -14,7 +14,7 @@ const PAGE: i64 = 5_000;
 
 const LANES: &str = "SELECT no, pool, slots, limits, ready, tasks FROM sm.lane ORDER BY no";
 const POOLS: &str = "SELECT name, used FROM sm.pool";
-const CAPS: &str = "SELECT key, used, lanes FROM sm.cap";
+const CAPS: &str = "SELECT key, used, lanes FROM sm.task_limit";
 /// The last task of the page after this one.
 const TASK_PAGE: &str =
     "SELECT max(no) FROM (SELECT no FROM sm.task WHERE no > $1 ORDER BY no LIMIT $2) page";

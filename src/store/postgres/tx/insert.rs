@@ -11,7 +11,7 @@ use super::{Db, row};
 use crate::admission::LaneKey;
 use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::store::Inserted;
 use crate::store::sql::codes::{Code, lease_loss, task_state};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
@@ -55,9 +55,9 @@ pub(super) const INSERT: &str = concat!(
        SELECT no, digest, pool, slots, limits, tasks, ready FROM opened), ",
     "old_lanes AS (UPDATE sm.lane SET tasks = lane.tasks + asked.tasks, ready = lane.ready + asked.ready \
        FROM known JOIN asked ON asked.at = known.at WHERE lane.no = known.no), ",
-    "caps AS (INSERT INTO sm.cap AS cap (key, lanes) SELECT named.key, count(*) \
+    "caps AS (INSERT INTO sm.task_limit AS cap (key, lanes) SELECT named.key, count(*) \
        FROM opened CROSS JOIN LATERAL json_array_elements_text(opened.limits::json) named (key) GROUP BY named.key \
-       ON CONFLICT (key) DO UPDATE SET lanes = cap.lanes + excluded.lanes), ",
+       ON CONFLICT (key) DO UPDATE SET lanes = task_limit.lanes + excluded.lanes), ",
     "last AS MATERIALIZED (SELECT value FROM sm.counter WHERE name = 'task'), ",
     "new_tasks AS (INSERT INTO sm.task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
          attempt_runs, enqueued_at, ready_at, namespace, workflow, run, task, retry, payload) \
@@ -230,7 +230,7 @@ impl Db<'_> {
         }
         let mut found: Vec<Option<Inserted>> = vec![None; distinct.len()];
         for row in self.one(insert(distinct.into_iter())?)? {
-            let no = TaskNo(row::value(&row, 1)?);
+            let no = TaskId(row::value(&row, 1)?);
             let answer = if row::value(&row, 2)? { Inserted::New(no) } else { Inserted::Exists(no) };
             if let Some(found) = found.get_mut(row::place(&row, 0)?) {
                 *found = Some(answer);
@@ -256,7 +256,7 @@ impl Db<'_> {
         self.found(keys.len(), ask!(BY_KEY, namespaces, workflows, runs, tasks, map_indices))
     }
 
-    pub(super) fn tasks_by_no(&mut self, nos: &[TaskNo]) -> Outcome<Vec<Option<TaskRecord>>> {
+    pub(super) fn tasks_by_id(&mut self, nos: &[TaskId]) -> Outcome<Vec<Option<TaskRecord>>> {
         let asked: Vec<i64> = nos.iter().map(|no| no.0).collect();
         self.found(nos.len(), ask!(BY_NO, asked))
     }

@@ -54,11 +54,11 @@ pub(super) const MOVE: &str = "WITH hit AS MATERIALIZED (SELECT DISTINCT ON (giv
      freed AS (UPDATE sm.pool SET used = used - back.slots \
        FROM (SELECT pool, sum(slots)::bigint AS slots FROM changed WHERE slots > 0 GROUP BY pool) back \
        WHERE pool.name = back.pool), \
-     released AS (UPDATE sm.cap SET used = used - back.leases \
+     released AS (UPDATE sm.task_limit SET used = used - back.leases \
        FROM (SELECT carried.key, sum(leases)::bigint AS leases FROM changed \
              CROSS JOIN LATERAL json_array_elements_text(changed.limits::json) carried (key) \
              WHERE leases > 0 GROUP BY carried.key) back \
-       WHERE cap.key = back.key) \
+       WHERE task_limit.key = back.key) \
      SELECT place FROM hit";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",

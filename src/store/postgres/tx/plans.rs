@@ -11,7 +11,7 @@ use super::{event, insert, lease, pool, retention, run, sensor, tick, worker};
 const HOT: &[(&str, &str)] = &[
     ("insert", insert::INSERT),
     ("tasks", insert::BY_KEY),
-    ("tasks_by_no", insert::BY_NO),
+    ("tasks_by_id", insert::BY_NO),
     ("request", tick::REQUEST),
     ("promote", tick::PROMOTE),
     ("next_due", tick::NEXT_DUE),
@@ -127,7 +127,7 @@ const READ_WHOLE: &[&str] = &[
     "task_lease",
     "task_sensing",
     "lane_ready",
-    "cap_defined",
+    "task_limit_defined",
     "pool_pkey",
     "namespace_pkey",
     "shard_pkey",
@@ -181,7 +181,7 @@ fn statistics_change_no_plan() {
     on("full", async |client, schema| {
         for (waiting, other) in [(3000, 3), (3, 3000)] {
             let fill = format!(
-                "DELETE FROM sm.task; DELETE FROM sm.lane; DELETE FROM sm.cap; DELETE FROM sm.pool; DELETE FROM sm.request;
+                "DELETE FROM sm.task; DELETE FROM sm.lane; DELETE FROM sm.task_limit; DELETE FROM sm.pool; DELETE FROM sm.request;
                  INSERT INTO sm.task (no, state, due, lane, slots, rank, logical_date, map_index, priority, enqueued_at, ready_at,
                      ended_at, expires_at, namespace, workflow, run, task, payload)
                  SELECT i, CASE WHEN i <= {waiting} THEN 0 ELSE 1 + i % 8 END, CASE WHEN i % 3 = 0 THEN i END, i % 7, 1, 0, 0, -1,
@@ -189,7 +189,7 @@ fn statistics_change_no_plan() {
                  FROM generate_series(1, {waiting} + {other}) i;
                  INSERT INTO sm.lane (no, digest, pool, slots, limits, ready)
                  SELECT no, no, 'p', no, '[]', no % 2 FROM sm.task;
-                 INSERT INTO sm.cap (key) SELECT 'k' || no FROM sm.task;
+                 INSERT INTO sm.task_limit (key) SELECT 'k' || no FROM sm.task;
                  INSERT INTO sm.pool (name, slots) SELECT 'p' || no, 1 FROM sm.task;
                  INSERT INTO sm.request (id, at, nos, epochs) SELECT 'r' || no, no, '{{}}', '{{}}' FROM sm.task;
                  DELETE FROM sm.sensor; DELETE FROM sm.event; DELETE FROM sm.worker; DELETE FROM sm.shard;
@@ -203,7 +203,7 @@ fn statistics_change_no_plan() {
                  INSERT INTO sm.run (ns, node, start, stop, heartbeat, status, method, id)
                  SELECT no % 99 + 1, due, no, due, no, 0, 0, 'r' || no FROM sm.task;
                  ANALYZE sm.sensor; ANALYZE sm.event; ANALYZE sm.worker; ANALYZE sm.shard; ANALYZE sm.namespace;
-                 ANALYZE sm.level; ANALYZE sm.run; ANALYZE sm.task; ANALYZE sm.lane; ANALYZE sm.cap; ANALYZE sm.pool; ANALYZE sm.request;"
+                 ANALYZE sm.level; ANALYZE sm.run; ANALYZE sm.task; ANALYZE sm.lane; ANALYZE sm.task_limit; ANALYZE sm.pool; ANALYZE sm.request;"
             );
             client.batch_execute(&schema.apply(&fill)).await.unwrap();
             assert_eq!(complaints(&client, &schema).await, [""; 0], "{waiting} waiting, {other} not");

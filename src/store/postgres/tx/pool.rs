@@ -48,21 +48,22 @@ pub(super) const SLOT_SUMS: &str = "SELECT lane.pool, 0::bigint, \
      FROM (SELECT lane, count(*)::numeric AS count FROM sm.task WHERE state = 4 GROUP BY lane) sensing \
      CROSS JOIN LATERAL (SELECT pool, slots FROM sm.lane WHERE lane.no = sensing.lane OFFSET 0) lane \
      GROUP BY lane.pool";
-const PUT_CAPS: &str = "INSERT INTO sm.cap AS cap (key, max) \
+const PUT_CAPS: &str = "INSERT INTO sm.task_limit AS cap (key, max) \
      SELECT key, max FROM unnest($1::text[], $2::bigint[]) given (key, max) \
      ON CONFLICT (key) DO UPDATE SET max = excluded.max";
 /// A key that nothing keeps goes, another one only loses its limit.
 pub(super) const DELETE_CAPS: &str = "WITH asked AS MATERIALIZED ( \
-       SELECT place, cap.key, cap.used = 0 AND cap.lanes = 0 AS idle \
+       SELECT place, task_limit.key, task_limit.used = 0 AND task_limit.lanes = 0 AS idle \
        FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
-       CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = given.key AND max IS NOT NULL OFFSET 0) cap), \
-     gone AS (DELETE FROM sm.cap USING asked WHERE cap.key = asked.key AND idle), \
-     undefined AS (UPDATE sm.cap SET max = NULL FROM asked WHERE cap.key = asked.key AND NOT idle) \
+       CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key AND max IS NOT NULL OFFSET 0) cap), \
+     gone AS (DELETE FROM sm.task_limit USING asked WHERE task_limit.key = asked.key AND idle), \
+     undefined AS (UPDATE sm.task_limit SET max = NULL FROM asked WHERE task_limit.key = asked.key AND NOT idle) \
      SELECT place FROM asked";
-pub(super) const CAPS: &str = "SELECT cap.key, max, used, place \
+pub(super) const CAPS: &str = "SELECT task_limit.key, max, used, place \
      FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
-     CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = given.key OFFSET 0) cap";
-pub(super) const DEFINED_CAPS: &str = "SELECT key, max, used FROM sm.cap WHERE max IS NOT NULL ORDER BY key";
+     CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) cap";
+pub(super) const DEFINED_CAPS: &str =
+    "SELECT key, max, used FROM sm.task_limit WHERE max IS NOT NULL ORDER BY key";
 
 fn texts<T: AsRef<str>>(names: &[T]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_owned()).collect()
@@ -154,7 +155,7 @@ impl Db<'_> {
     }
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> Outcome<Vec<LimitDeletion>> {
-        let mut answers = vec![LimitDeletion::Unknown; keys.len()];
+        let mut answers = vec![LimitDeletion::NotDefined; keys.len()];
         let mut deleted = HashSet::new();
         let mut found = Vec::new();
         for row in self.one(ask!(DELETE_CAPS, texts(keys)))? {

@@ -24,15 +24,15 @@ pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
      kept_lanes AS (UPDATE sm.lane SET tasks = lane.tasks - emptied.count \
        FROM emptied WHERE lane.no = emptied.no AND emptied.tasks > emptied.count), \
      lost_lanes AS (DELETE FROM sm.lane USING emptied WHERE lane.no = emptied.no AND emptied.tasks <= emptied.count), \
-     unnamed AS MATERIALIZED (SELECT cap.key, named.count, \
-         cap.max IS NULL AND cap.used = 0 AND cap.lanes <= named.count AS idle \
+     unnamed AS MATERIALIZED (SELECT task_limit.key, named.count, \
+         task_limit.max IS NULL AND task_limit.used = 0 AND task_limit.lanes <= named.count AS idle \
        FROM (SELECT named.key, count(*) AS count \
              FROM emptied CROSS JOIN LATERAL json_array_elements_text(emptied.limits::json) named (key) \
              WHERE emptied.tasks <= emptied.count GROUP BY named.key) named \
-       CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = named.key OFFSET 0) cap), \
-     kept_caps AS (UPDATE sm.cap SET lanes = cap.lanes - unnamed.count \
-       FROM unnamed WHERE cap.key = unnamed.key AND NOT idle), \
-     lost_caps AS (DELETE FROM sm.cap USING unnamed WHERE cap.key = unnamed.key AND idle) \
+       CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) cap), \
+     kept_caps AS (UPDATE sm.task_limit SET lanes = task_limit.lanes - unnamed.count \
+       FROM unnamed WHERE task_limit.key = unnamed.key AND NOT idle), \
+     lost_caps AS (DELETE FROM sm.task_limit USING unnamed WHERE task_limit.key = unnamed.key AND idle) \
      SELECT count(*) FROM gone";
 
 impl Db<'_> {

@@ -12,7 +12,7 @@ use super::super::wire::ask;
 use super::{Db, PostgresBackend, clamp, first, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, TaskKey};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
 use crate::store::contract::{
     EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
@@ -88,7 +88,7 @@ impl SensorTx for PostgresBackend<'_> {
             if sensors.is_empty() {
                 return Ok(Vec::new());
             }
-            let mut counts: HashMap<TaskNo, i64> = HashMap::with_capacity(sensors.len());
+            let mut counts: HashMap<TaskId, i64> = HashMap::with_capacity(sensors.len());
             let nth = sensors.iter().map(|sensor| {
                 let count = counts.entry(sensor.lease.no).or_default();
                 *count += 1;

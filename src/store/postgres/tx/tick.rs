@@ -8,7 +8,7 @@ use super::super::error::Outcome;
 use super::super::wire::{Statement, ask};
 use super::{Db, clamp, first, pool, row};
 use crate::admission::{Candidate, Lane, LaneNo, LanePage, OrderKey};
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 use crate::time::{from_micros, micros};
 
@@ -33,10 +33,10 @@ pub(super) const READY_LANES: &str =
 pub(super) const NAMED_POOLS: &str = "SELECT pool.name, pool.slots, used, deferred, description \
      FROM (SELECT DISTINCT pool FROM sm.lane WHERE ready > 0) named \
      CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = named.pool OFFSET 0) pool";
-pub(super) const NAMED_CAPS: &str = "SELECT cap.key, max, used \
+pub(super) const NAMED_CAPS: &str = "SELECT task_limit.key, max, used \
      FROM (SELECT DISTINCT carried.key FROM sm.lane \
            CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key) WHERE ready > 0) named \
-     CROSS JOIN LATERAL (SELECT * FROM sm.cap WHERE cap.key = named.key OFFSET 0) cap";
+     CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) cap";
 pub(super) const CANDIDATES: &str = "SELECT page.lane, rank, logical_date, map_index, no, ready_at, place \
      FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
      WITH ORDINALITY page (lane, after_rank, after_date, after_index, after_no, most, place) \
@@ -61,10 +61,10 @@ pub(super) const GRANT: &str = concat!(
      asked AS MATERIALIZED (SELECT pool, sum(slots)::bigint AS slots FROM taken GROUP BY pool), \
      held AS (UPDATE sm.pool SET used = used + asked.slots FROM asked WHERE pool.name = asked.pool \
        RETURNING pool.slots IS NULL OR used <= pool.slots AS had_room), \
-     charged AS (UPDATE sm.cap SET used = used + carried.tasks \
+     charged AS (UPDATE sm.task_limit SET used = used + carried.tasks \
        FROM (SELECT carried.key, sum(tasks)::bigint AS tasks FROM taken \
              CROSS JOIN LATERAL json_array_elements_text(taken.limits::json) carried (key) GROUP BY carried.key) carried \
-       WHERE cap.key = carried.key RETURNING max IS NULL OR used <= max AS had_room), \
+       WHERE task_limit.key = carried.key RETURNING max IS NULL OR used <= max AS had_room), \
      replaced AS (DELETE FROM sm.request WHERE id = $6::text AND $6::text <> $5::text AND EXISTS (SELECT FROM granted)), \
      noted AS (INSERT INTO sm.request (id, at, nos, epochs) \
        SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch ORDER BY place) FROM granted \
@@ -97,7 +97,7 @@ fn lane(db: &mut Db<'_>, row: &Row) -> Outcome<Lane> {
 
 fn leases(row: &Row) -> Outcome<Vec<LeaseRef>> {
     let (nos, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
-    Ok(nos.into_iter().zip(epochs).map(|(no, epoch)| LeaseRef::new(TaskNo(no), epoch)).collect())
+    Ok(nos.into_iter().zip(epochs).map(|(no, epoch)| LeaseRef::new(TaskId(no), epoch)).collect())
 }
 
 impl Db<'_> {
@@ -160,7 +160,7 @@ impl Db<'_> {
                 row::value(&row, 1)?,
                 row::instant(&row, 2)?,
                 row::map_index(&row, 3)?,
-                TaskNo(row::value(&row, 4)?),
+                TaskId(row::value(&row, 4)?),
             );
             let place = row::place(&row, 6)?;
             let candidate = Candidate::new(LaneNo(row::value(&row, 0)?), order);

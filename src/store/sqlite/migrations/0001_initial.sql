@@ -18,13 +18,13 @@ CREATE TABLE sm_pool (
 INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);
 
 -- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it.
-CREATE TABLE sm_cap (
+CREATE TABLE sm_task_limit (
     key   TEXT PRIMARY KEY,
     max   INTEGER,
     used  INTEGER NOT NULL DEFAULT 0,
     lanes INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX sm_cap_defined ON sm_cap (key) WHERE max IS NOT NULL;
+CREATE INDEX sm_task_limit_defined ON sm_task_limit (key) WHERE max IS NOT NULL;
 
 -- limits: a JSON array of the keys, sorted. tasks: how many are in it; ready: how many of them are.
 CREATE TABLE sm_lane (

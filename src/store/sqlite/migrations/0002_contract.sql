@@ -83,7 +83,7 @@ BEGIN
     INSERT INTO sm_lane (no, pool, slots, limits)
         SELECT value, NEW.pool, NEW.slots, NEW.limits FROM sm_counter WHERE name = 'lane'
         AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
-    INSERT INTO sm_cap (key, lanes)
+    INSERT INTO sm_task_limit (key, lanes)
         SELECT value, 1 FROM json_each(NEW.limits)
         WHERE (SELECT tasks FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits) = 0
         ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1;
@@ -147,7 +147,7 @@ BEGIN
 
     UPDATE sm_pool SET used = used - (SELECT held_slots FROM sm_task WHERE no = NEW.no)
         WHERE name = (SELECT pool FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.no));
-    UPDATE sm_cap SET used = used - 1 WHERE key IN (
+    UPDATE sm_task_limit SET used = used - 1 WHERE key IN (
         SELECT value FROM json_each(
             (SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.no))
         )

@@ -3,7 +3,7 @@
 use super::{SqliteOptions, SqliteStore};
 use crate::error::{Error, Result, StoreErrorKind};
 use crate::id::{Holder, RequestId, TaskKey};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::pool::{PoolSpec, Slots};
 use crate::store::StoreExt;
 use crate::store::Tx;
@@ -40,7 +40,7 @@ mod interrupted;
 fn a_refused_argument_does_not_end_the_transaction() {
     let store = SqliteStore::in_memory(SqliteOptions::new()).unwrap();
     let wrong = crate::store::contract::Move::new(
-        crate::lease::LeaseRef::new(TaskNo(1), 0),
+        crate::lease::LeaseRef::new(TaskId(1), 0),
         crate::store::contract::StateSet::default(),
         crate::task::TaskState::Running,
     );

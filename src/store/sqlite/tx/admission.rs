@@ -11,7 +11,7 @@ use super::row::map_index_value;
 use super::{Db, clamp, row};
 use crate::admission::{Candidate, LaneNo, LanePage, OrderKey};
 use crate::id::{LimitKey, PoolName};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::store::contract::{Promote, Survey, SurveyQuery, WhichPools};
 use crate::time::{from_micros, micros};
 
@@ -111,7 +111,7 @@ impl Db<'_> {
 fn read(mut rows: Rows<'_>, lane: LaneNo, found: &mut Vec<Candidate>) -> Outcome<()> {
     while let Some(row) = rows.next()? {
         let map_index = row::map_index(row, 2)?;
-        let order = OrderKey::new(row.get(0)?, row::instant(row, 1)?, map_index, TaskNo(row.get(3)?));
+        let order = OrderKey::new(row.get(0)?, row::instant(row, 1)?, map_index, TaskId(row.get(3)?));
         found.push(Candidate::new(lane, order));
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::error::Outcome;
 use super::lane_changes::LaneChanges;
 use super::{Db, row};
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::store::contract::{GrantBatch, Granted};
 use crate::task::TaskRecord;
 use crate::time::micros;
@@ -35,7 +35,7 @@ impl Db<'_> {
         if batch.tasks.is_empty() {
             return Ok((Vec::new(), true));
         }
-        let place: HashMap<TaskNo, usize> =
+        let place: HashMap<TaskId, usize> =
             batch.tasks.iter().enumerate().rev().map(|(at, no)| (*no, at)).collect();
         let nos = serde_json::to_string(batch.tasks)?;
         let mut statement = self.prepare(GRANT)?;

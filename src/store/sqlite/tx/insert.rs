@@ -12,7 +12,7 @@ use super::{Db, row};
 use crate::admission::LaneKey;
 use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
-use crate::lease::TaskNo;
+use crate::lease::TaskId;
 use crate::store::Inserted;
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::micros;
@@ -106,7 +106,7 @@ impl Db<'_> {
                 continue;
             }
             last += 1;
-            answers.push(Inserted::New(TaskNo(last)));
+            answers.push(Inserted::New(TaskId(last)));
             changes.tasks(lane, 1);
             if task.due.is_none() {
                 changes.ready(lane, 1);
@@ -119,9 +119,9 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    fn no_of(&self, key: &TaskKey) -> Outcome<Option<TaskNo>> {
+    fn no_of(&self, key: &TaskKey) -> Outcome<Option<TaskId>> {
         let mut statement = self.prepare(NO_OF_KEY)?;
-        Ok(statement.query_row(key_values(key), |row| row.get(0).map(TaskNo)).optional()?)
+        Ok(statement.query_row(key_values(key), |row| row.get(0).map(TaskId)).optional()?)
     }
 
     pub(super) fn tasks(&mut self, keys: &[TaskKey]) -> Outcome<Vec<Option<TaskRecord>>> {
@@ -134,7 +134,7 @@ impl Db<'_> {
             .collect()
     }
 
-    pub(super) fn tasks_by_no(&mut self, nos: &[TaskNo]) -> Outcome<Vec<Option<TaskRecord>>> {
+    pub(super) fn tasks_by_id(&mut self, nos: &[TaskId]) -> Outcome<Vec<Option<TaskRecord>>> {
         let mut found = vec![None; nos.len()];
         if nos.is_empty() {
             return Ok(found);

@@ -15,11 +15,11 @@ pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready FROM sm_lan
 pub(super) const LANE_NO: &str = "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3";
 const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits) VALUES (?1, ?2, ?3, ?4)";
 const NAME_CAP: &str =
-    "INSERT INTO sm_cap (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
+    "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
 pub(super) const DELETE_DESERTED: &str = "DELETE FROM sm_lane WHERE no = ?1 AND tasks = 0 RETURNING limits";
-pub(super) const UNNAME_CAP: &str = "UPDATE sm_cap SET lanes = lanes - 1 WHERE key = ?1";
+pub(super) const UNNAME_CAP: &str = "UPDATE sm_task_limit SET lanes = lanes - 1 WHERE key = ?1";
 pub(super) const DELETE_CAP: &str =
-    "DELETE FROM sm_cap WHERE key = ?1 AND max IS NULL AND used = 0 AND lanes = 0";
+    "DELETE FROM sm_task_limit WHERE key = ?1 AND max IS NULL AND used = 0 AND lanes = 0";
 
 fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
     let limits = serde_json::from_str(row.get_ref(3)?.as_str()?)?;

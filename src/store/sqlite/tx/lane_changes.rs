@@ -12,7 +12,7 @@ pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = t
 pub(super) const COUNT_SLOTS: &str =
     "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 RETURNING slots IS NULL OR used <= slots";
 pub(super) const COUNT_LEASES: &str =
-    "UPDATE sm_cap SET used = used + ?2 WHERE key = ?1 RETURNING max IS NULL OR used <= max";
+    "UPDATE sm_task_limit SET used = used + ?2 WHERE key = ?1 RETURNING max IS NULL OR used <= max";
 
 /// What the tasks of each lane became, took and gave back.
 #[derive(Debug, Default)]

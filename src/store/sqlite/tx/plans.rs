@@ -22,7 +22,7 @@ const HOT: &[(&str, &str)] = &[
     ("a limit's lane less", lane::UNNAME_CAP),
     ("delete unused limit", lane::DELETE_CAP),
     ("tasks", insert::BY_KEY),
-    ("tasks_by_no", insert::BY_NO),
+    ("tasks_by_id", insert::BY_NO),
     ("number of key", insert::NO_OF_KEY),
     ("grant", grant::GRANT),
     ("granted", retention::REQUEST),
@@ -145,7 +145,7 @@ fn statistics_of_the_host_change_no_plan() {
              INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm_task;
              INSERT INTO sm_event (seq, no, generation, at, reason, next) SELECT no, no, 1, 0, 0, 6 FROM sm_task;
              INSERT INTO sm_lane (pool, slots, limits, ready) SELECT 'p', no, '[]', no % 2 FROM sm_task;
-             INSERT INTO sm_cap (key) SELECT 'k' || no FROM sm_task;
+             INSERT INTO sm_task_limit (key) SELECT 'k' || no FROM sm_task;
              ANALYZE"
         ))
         .unwrap();

@@ -28,11 +28,11 @@ pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_ta
 pub(super) const SENSING_SLOTS: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_sensing \
      WHERE state = 4 GROUP BY lane";
 const PUT_CAP: &str =
-    "INSERT INTO sm_cap (key, max) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET max = excluded.max";
-pub(super) const UNDEFINE_CAP: &str = "UPDATE sm_cap SET max = NULL WHERE key = ?1 AND max IS NOT NULL";
-pub(super) const CAP: &str = "SELECT key, max, used FROM sm_cap WHERE key = ?1";
-pub(super) const DEFINED_CAPS: &str =
-    "SELECT key, max, used FROM sm_cap INDEXED BY sm_cap_defined WHERE max IS NOT NULL ORDER BY key";
+    "INSERT INTO sm_task_limit (key, max) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET max = excluded.max";
+pub(super) const UNDEFINE_CAP: &str =
+    "UPDATE sm_task_limit SET max = NULL WHERE key = ?1 AND max IS NOT NULL";
+pub(super) const CAP: &str = "SELECT key, max, used FROM sm_task_limit WHERE key = ?1";
+pub(super) const DEFINED_CAPS: &str = "SELECT key, max, used FROM sm_task_limit INDEXED BY sm_task_limit_defined WHERE max IS NOT NULL ORDER BY key";
 
 /// Slots of one pool, by what its tasks are doing.
 #[derive(Debug, Default, Clone, Copy)]
@@ -171,7 +171,7 @@ impl PoolTx for SqliteBackend<'_> {
             let (mut undefine, mut delete) = (db.prepare(UNDEFINE_CAP)?, db.prepare(DELETE_CAP)?);
             keys.iter()
                 .map(|key| match undefine.execute([key.as_str()])? {
-                    0 => Ok(LimitDeletion::Unknown),
+                    0 => Ok(LimitDeletion::NotDefined),
                     _ => {
                         delete.execute([key.as_str()])?;
                         Ok(LimitDeletion::Deleted)

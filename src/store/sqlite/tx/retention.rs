@@ -7,7 +7,7 @@ use super::super::error::Outcome;
 use super::lane_changes::LaneChanges;
 use super::{Db, clamp};
 use crate::id::RequestId;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::Forget;
 use crate::task::TaskRecord;
 use crate::time::micros;
@@ -56,7 +56,7 @@ impl Db<'_> {
         let text: Option<String> = statement.query_row([request.as_str()], |row| row.get(0)).optional()?;
         let Some(text) = text else { return Ok(None) };
         let pairs: Vec<(i64, i64)> = serde_json::from_str(&text)?;
-        Ok(Some(pairs.into_iter().map(|(no, epoch)| LeaseRef::new(TaskNo(no), epoch)).collect()))
+        Ok(Some(pairs.into_iter().map(|(no, epoch)| LeaseRef::new(TaskId(no), epoch)).collect()))
     }
 
     pub(super) fn forget_requests(&mut self, forget: Forget) -> Outcome<usize> {

@@ -6,7 +6,7 @@ use super::SqliteBackend;
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
-use crate::lease::{LeaseRef, TaskNo};
+use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
@@ -20,8 +20,8 @@ impl TaskTx for SqliteBackend<'_> {
         self.read(|db| db.tasks(keys))
     }
 
-    fn tasks_by_no(&mut self, nos: &[TaskNo]) -> StoreResult<Vec<Option<TaskRecord>>> {
-        self.read(|db| db.tasks_by_no(nos))
+    fn tasks_by_id(&mut self, nos: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        self.read(|db| db.tasks_by_id(nos))
     }
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
