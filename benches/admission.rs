@@ -264,10 +264,10 @@ mod on_sqlite {
                         let leases: Vec<LeaseRef> =
                             admission.granted.iter().map(|task| task.lease_ref()).collect();
                         give_back(&*store, &leases);
-                        let nos: Vec<i64> = leases.iter().map(|lease| lease.no.0).collect();
-                        let took = by_hand(&conn, &nos);
+                        let ids: Vec<i64> = leases.iter().map(|lease| lease.id.0).collect();
+                        let took = by_hand(&conn, &ids);
                         let again: Vec<LeaseRef> =
-                            leases.iter().map(|lease| LeaseRef::new(lease.no, lease.epoch + 1)).collect();
+                            leases.iter().map(|lease| LeaseRef::new(lease.id, lease.epoch + 1)).collect();
                         give_back(&*store, &again);
                         took
                     })
@@ -277,7 +277,7 @@ mod on_sqlite {
         group.finish();
     }
 
-    fn by_hand(conn: &Connection, nos: &[i64]) -> Duration {
+    fn by_hand(conn: &Connection, ids: &[i64]) -> Duration {
         let began = Instant::now();
         let mut lanes: BTreeMap<i64, i64> = BTreeMap::new();
         conn.prepare_cached("BEGIN IMMEDIATE").unwrap().execute([]).unwrap();
@@ -288,9 +288,9 @@ mod on_sqlite {
                      holder = ?2, expires_at = ?3, queued_at = ?4 WHERE no = ?1 AND state = 0 RETURNING lane",
                 )
                 .unwrap();
-            for no in nos {
+            for id in ids {
                 let lane: i64 =
-                    grant.query_row(params![no, "bench", 9_i64, 8_i64], |row| row.get(0)).unwrap();
+                    grant.query_row(params![id, "bench", 9_i64, 8_i64], |row| row.get(0)).unwrap();
                 *lanes.entry(lane).or_default() += 1;
             }
             let mut lane =
@@ -301,15 +301,15 @@ mod on_sqlite {
                      AND used + ?2 <= slots",
                 )
                 .unwrap();
-            for (no, tasks) in &lanes {
-                lane.execute([no, tasks]).unwrap();
-                pool.execute([no, tasks]).unwrap();
+            for (id, tasks) in &lanes {
+                lane.execute([id, tasks]).unwrap();
+                pool.execute([id, tasks]).unwrap();
             }
             conn.prepare_cached(
                 "INSERT INTO sm_request (id, at, grants) VALUES (hex(randomblob(16)), ?1, ?2)",
             )
             .unwrap()
-            .execute(params![8_i64, format!("{nos:?}")])
+            .execute(params![8_i64, format!("{ids:?}")])
             .unwrap();
         }
         conn.prepare_cached("COMMIT").unwrap().execute([]).unwrap();

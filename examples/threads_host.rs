@@ -53,14 +53,14 @@ fn main() -> Result<()> {
         let (news, rest, store, held) = (&news, &rest, &*store, &held);
         // The channel closes when the admitter's loop ends, and then the workers end.
         threads.spawn(move || {
-            drive(&mut admitter, news, HOUR, |admission| {
+            tend(&mut admitter, news, HOUR, |admission| {
                 held.lock().extend(admission.granted.iter().map(TaskRecord::lease_ref));
                 admission.granted.into_iter().for_each(|task| drop(sender.send(task)));
             });
         });
-        threads.spawn(|| drive(&mut poker, news, HOUR, drop));
+        threads.spawn(|| tend(&mut poker, news, HOUR, drop));
         // What is granted while the reaper sleeps expires a lease later at the earliest.
-        threads.spawn(|| drive(&mut reaper, rest, LEASE, drop));
+        threads.spawn(|| tend(&mut reaper, rest, LEASE, drop));
         threads.spawn(|| {
             while !rest.is_stopped() {
                 rest.wait(match heartbeat(store, held) {
@@ -120,7 +120,7 @@ pub(crate) fn heartbeat(store: &dyn Store, held: &Held) -> Result<()> {
 pub(crate) fn attempt(store: &dyn Store, held: &Held, task: &TaskRecord) -> Result<()> {
     let (lease, now) = (task.lease_ref(), SystemClock.now());
     write(store, |tx| tx.start(now, &[lease])?.fenced())?;
-    if task.no.0 % 4 != 0 {
+    if task.id.0 % 4 != 0 {
         for _step in 0..4 {
             if !held.lock().contains(&lease) {
                 eprintln!("{}: its lease was lost, and the work with it", task.key);

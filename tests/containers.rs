@@ -27,7 +27,7 @@ fn container() {
     let options = AdmitterOptions::default().budget(1);
     let mut admitter = Admitter::new(open(Path::new(&path)), "w".try_into().unwrap(), options).unwrap();
     let granted = admitter.tick(from_micros(0)).unwrap().granted;
-    let numbers: Vec<i64> = granted.iter().map(|task| task.no.0).collect();
+    let numbers: Vec<i64> = granted.iter().map(|task| task.id.0).collect();
     respawn::say(&format!("process {} was granted {numbers:?}", std::process::id()));
 }
 

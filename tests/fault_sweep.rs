@@ -279,7 +279,7 @@ fn a_reaper() {
 
 fn sensor(lease: LeaseRef) -> NewSensor {
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(1_000)).unwrap();
-    let context = PokeContext::from_json(&format!(r#"{{"task": {}}}"#, lease.no.0 % 2)).unwrap();
+    let context = PokeContext::from_json(&format!(r#"{{"task": {}}}"#, lease.id.0 % 2)).unwrap();
     NewSensor::new(lease, "file".try_into().unwrap(), context, settings)
 }
 

@@ -71,7 +71,7 @@ fn a_caller_whose_clock_is_behind_records_what_the_task_has_already() {
         let task = do_it(&mut |tx| tx.finish(at(30), &[Finish::failed(lease, "no")]).map(drop));
         assert_eq!((task.ended_at, task.due), (Some(at(55)), Some(at(40))), "a retry follows the clock");
         assert_eq!(task.ready_at, at(55), "it was not ready before its attempt ended");
-        let run = RunKey::new("ns", attempt_run_id(&key(), task.no, 1)).unwrap();
+        let run = RunKey::new("ns", attempt_run_id(&key(), task.id, 1)).unwrap();
         let run = store.read(|tx| tx.runs(std::slice::from_ref(&run))).unwrap().remove(0).unwrap();
         assert_eq!((run.start, run.stop), (at(55), Some(at(55))));
 

@@ -259,7 +259,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         put(&store, 0, &tasks);
         let leases = run(&store, 0);
         let running: Vec<_> = store
-            .read(|tx| tx.tasks_by_id(&leases.iter().map(|lease| lease.no).collect::<Vec<_>>()))
+            .read(|tx| tx.tasks_by_id(&leases.iter().map(|lease| lease.id).collect::<Vec<_>>()))
             .unwrap()
             .into_iter()
             .map(|task| task.unwrap().key.task.to_string())
@@ -517,7 +517,7 @@ fn only_a_running_task_under_its_own_lease_registers() {
         let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
         let queued = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
         let sensor = |lease| NewSensor::new(lease, "file".try_into().unwrap(), context("{}"), waits(1, 9));
-        let stale = LeaseRef::new(queued.no, queued.epoch + 1);
+        let stale = LeaseRef::new(queued.id, queued.epoch + 1);
         let refused = store.write(|tx| tx.register(at(0), &[sensor(queued), sensor(stale)])).unwrap();
         assert_eq!(refused, [Registered::NotRunning, Registered::Stale]);
         assert_eq!(task(&store, "queued").state, TaskState::Queued);
@@ -634,8 +634,8 @@ fn recorded_attempts_are_in_the_index_of_runs() {
             let runs = store.read(|tx| tx.active_runs(&query)).unwrap();
             runs.into_iter().map(|run| (run.key.id.to_string(), run.status)).collect::<Vec<_>>()
         };
-        let no = task(&store, "t").no;
-        let id = |attempt| attempt_run_id(&key("t"), no, attempt);
+        let id = task(&store, "t").id;
+        let id = |attempt| attempt_run_id(&key("t"), id, attempt);
         let first = run(&store, 0)[0];
         assert_eq!(active(0, 1), [(id(1), RunStatus::Running)]);
         end(&store, 2, Finish::failed(first, "no"));

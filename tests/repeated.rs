@@ -80,7 +80,7 @@ fn a_start_may_be_repeated_and_keeps_its_first_instant() {
         assert_eq!(task(&store, "t").started_at, Some(at(1)));
         let runs = store.read(|tx| tx.active_runs(&ActiveQuery::new(at(0), at(4)))).unwrap();
         assert_eq!(runs.iter().map(|run| run.start).collect::<Vec<_>>(), [at(1)], "one run, opened once");
-        assert!(!starts(&store, 4, LeaseRef::new(lease.no, lease.epoch + 1)));
+        assert!(!starts(&store, 4, LeaseRef::new(lease.id, lease.epoch + 1)));
         end(&store, 5, Finish::success(lease));
         assert!(!starts(&store, 6, lease), "it has ended");
     }

@@ -119,7 +119,7 @@ fn only_a_running_task_under_its_present_lease_registers() {
     let done = Finish::new(ended, Outcome::Success { value: None });
     store.write(|tx| tx.finish(at(1), std::slice::from_ref(&done))).unwrap();
     let good = leases(&store, &["good"], true)[0];
-    let old = LeaseRef::new(good.no, good.epoch - 1);
+    let old = LeaseRef::new(good.id, good.epoch - 1);
     let nobody = LeaseRef::new(stationmaster::TaskId(999), 1);
 
     let names = ["queued", "ended", "good"];
@@ -178,7 +178,7 @@ fn what_may_not_be_a_sensor_stays_a_running_task() {
     assert_eq!(seen(&store, &names), after);
 
     // A lease that was lost is the more urgent news: that work is to be stopped, not poked for.
-    let old = sensor(LeaseRef::new(leases[1].no, leases[1].epoch - 1), "other");
+    let old = sensor(LeaseRef::new(leases[1].id, leases[1].epoch - 1), "other");
     assert_eq!(
         store.write(|tx| tx.register_with(at(1), &off, std::slice::from_ref(&old))).unwrap(),
         [Registered::Stale]

@@ -194,7 +194,7 @@ fn two_admitters_of_one_name_never_get_the_same_lease() {
     let admit = |_| {
         let options = AdmitterOptions::default().budget(1);
         let mut admitter = Admitter::new(store.clone(), "w".try_into().unwrap(), options).unwrap();
-        admitter.tick(at(0)).unwrap().granted.iter().map(|task| task.no.0).collect::<Vec<_>>()
+        admitter.tick(at(0)).unwrap().granted.iter().map(|task| task.id.0).collect::<Vec<_>>()
     };
     assert_eq!([0, 1].map(admit), [[1], [2]]);
 }
@@ -319,7 +319,7 @@ fn attempts_of_different_tasks_are_different_runs() {
     let query = ActiveQuery::new(at(0), at(9));
     let runs = store.read(|tx| tx.active_runs(&query)).unwrap();
     assert_eq!(runs.len(), 4);
-    assert!(runs.iter().any(|run| run.key.id.as_str() == attempt_run_id(&keys[0], granted[0].no, 1)));
+    assert!(runs.iter().any(|run| run.key.id.as_str() == attempt_run_id(&keys[0], granted[0].id, 1)));
 }
 
 #[test]

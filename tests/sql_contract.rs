@@ -111,7 +111,7 @@ impl World {
     }
 
     fn start(&self, lease: LeaseRef, at: i64) -> rusqlite::Result<usize> {
-        self.run("start", params![at, lease.no.0, lease.epoch])
+        self.run("start", params![at, lease.id.0, lease.epoch])
     }
 
     fn finish(
@@ -123,7 +123,7 @@ impl World {
         retry_at: Option<i64>,
     ) -> rusqlite::Result<usize> {
         let (value, message) = if outcome == "success" { (text, None) } else { (None, text) };
-        self.run("finish", params![at, lease.no.0, lease.epoch, outcome, value, message, retry_at])
+        self.run("finish", params![at, lease.id.0, lease.epoch, outcome, value, message, retry_at])
     }
 
     fn state(&self, keys: &[TaskKey]) -> Snapshot {
@@ -237,7 +237,7 @@ fn decided(world: &World, lease: LeaseRef, key: &TaskKey, at: i64) -> (String, O
             row.get::<_, i64>("logical_date")?,
         ))
     };
-    let found = world.host.query_row(statement("status_by_number"), [lease.no.0], row).unwrap();
+    let found = world.host.query_row(statement("status_by_number"), [lease.id.0], row).unwrap();
     let (attempt, policy, first, date) = found;
     let policy = policy.map_or(RetryPolicy::none(), |json| serde_json::from_str(&json).unwrap());
     let history = History::new(attempt, from_micros(first.unwrap()), from_micros(at));
@@ -275,7 +275,7 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
     let before = world.state(&[key("t")]);
 
     let none = LeaseRef::new(stationmaster::TaskId(99), 1);
-    for gone in [stale, LeaseRef::new(lease.no, lease.epoch + 1), none] {
+    for gone in [stale, LeaseRef::new(lease.id, lease.epoch + 1), none] {
         let refused = [
             world.start(gone, later),
             world.finish(gone, later, "success", None, None),
@@ -295,7 +295,7 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
         tx.execute("INSERT INTO orders VALUES (1, 'shipped')", [])?;
         tx.execute(
             statement("finish"),
-            params![later, stale.no.0, stale.epoch, "success", "x", None::<&str>, None::<i64>],
+            params![later, stale.id.0, stale.epoch, "success", "x", None::<&str>, None::<i64>],
         )?;
         tx.commit()
     })();
@@ -450,13 +450,13 @@ fn what_the_crate_would_refuse_is_refused_whatever_the_conflict_clause() {
     }
     for clause in ["INSERT OR IGNORE", "INSERT OR REPLACE"] {
         for (name, values) in [
-            ("start", vec![text("x"), Integer(lease.no.0), Integer(lease.epoch)]),
-            ("start", vec![Integer(NOW), Integer(lease.no.0), Integer(0)]),
+            ("start", vec![text("x"), Integer(lease.id.0), Integer(lease.epoch)]),
+            ("start", vec![Integer(NOW), Integer(lease.id.0), Integer(0)]),
             (
                 "finish",
-                vec![Null, Integer(lease.no.0), Integer(lease.epoch), text("success"), Null, Null, Null],
+                vec![Null, Integer(lease.id.0), Integer(lease.epoch), text("success"), Null, Null, Null],
             ),
-            ("finish", vec![Integer(NOW), Integer(lease.no.0), Integer(lease.epoch), Null, Null, Null, Null]),
+            ("finish", vec![Integer(NOW), Integer(lease.id.0), Integer(lease.epoch), Null, Null, Null, Null]),
         ] {
             let sql = statement(name).replacen("INSERT", clause, 1);
             assert!(
@@ -601,12 +601,12 @@ fn a_statement_costs_the_same_however_many_tasks_there_are() {
         ];
         let status = steps("status", &status);
         let lease = world.admit(NOW + n)[0].lease_ref();
-        let [no, epoch] = [lease.no.0, lease.epoch].map(Value::Integer);
-        let by_number = steps("status_by_number", std::slice::from_ref(&no));
-        let started = steps("start", &[Value::Integer(NOW), no.clone(), epoch.clone()]);
+        let [id, epoch] = [lease.id.0, lease.epoch].map(Value::Integer);
+        let by_number = steps("status_by_number", std::slice::from_ref(&id));
+        let started = steps("start", &[Value::Integer(NOW), id.clone(), epoch.clone()]);
         let null = Value::Null;
         let end =
-            [Value::Integer(NOW), no, epoch, text("given_back".into()), null.clone(), null.clone(), null];
+            [Value::Integer(NOW), id, epoch, text("given_back".into()), null.clone(), null.clone(), null];
         [enqueued, status, by_number, started, steps("finish", &end)]
     };
     round(0);

@@ -68,8 +68,8 @@ fn handles_that_contend_wait_for_each_other() {
             let holder = &holder;
             scope.spawn(move || {
                 for round in 0..rounds {
-                    let no = [TaskId(handle as i64 * rounds + round + 1)];
-                    let batch = GrantBatch::new(&no, holder, from_micros(0), from_micros(0));
+                    let id = [TaskId(handle as i64 * rounds + round + 1)];
+                    let batch = GrantBatch::new(&id, holder, from_micros(0), from_micros(0));
                     // Reads before it writes: begun deferred, this would be refused as busy.
                     store
                         .write(|tx| {
@@ -212,9 +212,9 @@ fn runs_that_are_forgotten_leave_no_rows() {
         store
             .write(|tx| {
                 let answers = raw(tx).insert_tasks_if_absent(std::slice::from_ref(&insert))?;
-                let Inserted::New(no) = answers[0] else { panic!("{answers:?}") };
+                let Inserted::New(id) = answers[0] else { panic!("{answers:?}") };
                 let from = StateSet::of(&[TaskState::Scheduled]);
-                let mut end = Move::new(LeaseRef::new(no, 0), from, TaskState::Success);
+                let mut end = Move::new(LeaseRef::new(id, 0), from, TaskState::Success);
                 end.ended_at = Some(from_micros(run));
                 Ok(raw(tx).move_if(&[end])?)
             })

@@ -98,8 +98,8 @@ impl Client {
             let (begun, rows) =
                 tokio::join!(client.batch_execute(&begin), client.query(&ready.candidates, asked));
             begun.expect("begun");
-            let nos: Vec<i64> = rows.expect("rows").iter().map(|row| row.get(0)).collect();
-            let given: Params<'_> = &[&nos, &at];
+            let ids: Vec<i64> = rows.expect("rows").iter().map(|row| row.get(0)).collect();
+            let given: Params<'_> = &[&ids, &at];
             let (granted, noted) =
                 tokio::join!(client.query(&ready.grant, given), client.execute(&ready.note, given));
             noted.expect("noted");
@@ -111,12 +111,12 @@ impl Client {
     /// Ends tasks: two round trips.
     pub(crate) fn end(&self, granted: &[(i64, i64)]) {
         let ready = self.ready.as_ref().expect("tables");
-        let nos: Vec<i64> = granted.iter().map(|(no, _)| *no).collect();
+        let ids: Vec<i64> = granted.iter().map(|(id, _)| *id).collect();
         let at = now().timestamp_micros();
         let begin = self.begin();
         let client = &self.client;
         self.runtime.block_on(async {
-            let given: Params<'_> = &[&nos, &at];
+            let given: Params<'_> = &[&ids, &at];
             let (begun, ended) =
                 tokio::join!(client.batch_execute(&begin), client.execute(&ready.end, given));
             begun.expect("begun");
@@ -126,6 +126,6 @@ impl Client {
     }
 
     pub(crate) fn leases(&self, granted: &[(i64, i64)]) -> Vec<LeaseRef> {
-        granted.iter().map(|(no, epoch)| LeaseRef::new(TaskId(*no), *epoch)).collect()
+        granted.iter().map(|(id, epoch)| LeaseRef::new(TaskId(*id), *epoch)).collect()
     }
 }

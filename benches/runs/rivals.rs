@@ -68,12 +68,12 @@ impl Rivals {
                     .prepare_cached("UPDATE rec SET stop = ?2, status = 5 WHERE no = ?1")
                     .expect("a statement");
                 for ((rank, _), (run, opens)) in batch.iter().zip(&records) {
-                    let (no, ns) = (*rank as i64, spans[*rank].ns as i64);
+                    let (id, ns) = (*rank as i64, spans[*rank].ns as i64);
                     let workflow = run.workflow.as_ref().map(|name| name.as_str());
                     let done = if *opens {
                         let start = micros(run.start);
                         put.execute(params![
-                            no,
+                            id,
                             ns,
                             start,
                             run.key.id.as_str(),
@@ -82,7 +82,7 @@ impl Rivals {
                             run.attributes
                         ])
                     } else {
-                        close.execute((no, run.stop.map(micros)))
+                        close.execute((id, run.stop.map(micros)))
                     };
                     assert_eq!(done.expect("written"), 1);
                 }

@@ -43,10 +43,10 @@ pub(crate) fn register(path: &Path, sensors: &[NewSensor]) -> Duration {
         let now = now().timestamp_micros();
         for (change, new) in (1_i64..).zip(sensors) {
             let insert = new.insert(crate::fleet::now());
-            task.execute(params![new.lease.no.0, new.lease.epoch]).expect("written");
+            task.execute(params![new.lease.id.0, new.lease.epoch]).expect("written");
             sensor
                 .execute(params![
-                    new.lease.no.0,
+                    new.lease.id.0,
                     new.lease.epoch,
                     change,
                     insert.fingerprint.to_i64(),

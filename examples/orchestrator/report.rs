@@ -62,7 +62,7 @@ fn attempt_keys(tasks: &[TaskRecord]) -> Result<Vec<RunKey>> {
     let mut keys = Vec::new();
     for task in tasks {
         for attempt in 1..=task.attempt {
-            let id = RunId::new(attempt_run_id(&task.key, task.no, attempt))?;
+            let id = RunId::new(attempt_run_id(&task.key, task.id, attempt))?;
             keys.push(RunKey::new(&task.key.namespace, id)?);
         }
     }

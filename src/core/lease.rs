@@ -21,15 +21,15 @@ pub struct TaskId(pub i64);
 #[non_exhaustive]
 pub struct LeaseRef {
     /// The task.
-    pub no: TaskId,
+    pub id: TaskId,
     /// Its fencing token: counts the grants of this task.
     pub epoch: i64,
 }
 
 impl LeaseRef {
     /// The grant of this task with this epoch.
-    pub fn new(no: TaskId, epoch: i64) -> Self {
-        Self { no, epoch }
+    pub fn new(id: TaskId, epoch: i64) -> Self {
+        Self { id, epoch }
     }
 }
 

@@ -213,8 +213,8 @@ impl Tx<'_> {
 
 /// What is left of the leases that a tick of the same name granted.
 fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
-    let nos: Vec<_> = leases.iter().map(|lease| lease.no).collect();
-    let tasks = tx.raw().tasks_by_id(&nos)?;
+    let ids: Vec<_> = leases.iter().map(|lease| lease.id).collect();
+    let tasks = tx.raw().tasks_by_id(&ids)?;
     let same = |(task, lease): (Option<TaskRecord>, &_)| task.filter(|task| task.lease_ref() == *lease);
     let granted = tasks.into_iter().zip(leases).filter_map(same).filter(|task| task.state.is_leased());
     let granted: Vec<TaskRecord> = granted.collect();
@@ -227,10 +227,10 @@ fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) ->
 }
 
 fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, order: &AdmitRequest, plan: &Plan) -> Result<Vec<TaskRecord>> {
-    let nos: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.no).collect();
+    let ids: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.id).collect();
     let mut forget = Forget::before(time::sub(now, order.remember), FORGET);
     let mut batch =
-        GrantBatch::new(&nos, &order.holder, now, time::add(now, order.lease)).request(&order.request);
+        GrantBatch::new(&ids, &order.holder, now, time::add(now, order.lease)).request(&order.request);
     match &order.answered {
         Some(answered) => batch = batch.replaces(answered),
         // Counting costs as much as there are, so only a tick that adds one counts.

@@ -167,8 +167,8 @@ impl Tx<'_> {
 
 /// The tasks that these leases name. Reads nothing if there are none.
 fn tasks_of(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
-    let nos: Vec<TaskId> = leases.iter().map(|lease| lease.no).collect();
-    if nos.is_empty() { Ok(Vec::new()) } else { tx.raw().tasks_by_id(&nos).map_err(Into::into) }
+    let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
+    if ids.is_empty() { Ok(Vec::new()) } else { tx.raw().tasks_by_id(&ids).map_err(Into::into) }
 }
 
 /// Records the attempts that just started under these leases as runs.
@@ -248,11 +248,11 @@ impl Tx<'_> {
             for finish in finishes {
                 check(&finish.outcome)?;
             }
-            let nos: Vec<TaskId> = finishes.iter().map(|finish| finish.lease.no).collect();
+            let ids: Vec<TaskId> = finishes.iter().map(|finish| finish.lease.id).collect();
             let mut leaving: Vec<Leaving> = Vec::with_capacity(finishes.len());
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
             let mut places: Vec<Place> = Vec::with_capacity(finishes.len());
-            for (finish, task) in finishes.iter().zip(tx.raw().tasks_by_id(&nos)?) {
+            for (finish, task) in finishes.iter().zip(tx.raw().tasks_by_id(&ids)?) {
                 let task = task.filter(|task| task.lease_ref() == finish.lease);
                 places.push(match (first.get(&finish.lease), task) {
                     (Some(first), _) => Place::Again(*first),

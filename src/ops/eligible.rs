@@ -51,8 +51,8 @@ impl Tx<'_> {
 
 /// What is said of those that must not be sensors: a lost lease is the more urgent news.
 fn keep(tx: &mut Tx<'_>, others: &[(&NewSensor, Ineligible)]) -> Result<Vec<Registered>> {
-    let nos: Vec<TaskId> = others.iter().map(|(sensor, _)| sensor.lease.no).collect();
-    let tasks = tx.raw().tasks_by_id(&nos)?;
+    let ids: Vec<TaskId> = others.iter().map(|(sensor, _)| sensor.lease.id).collect();
+    let tasks = tx.raw().tasks_by_id(&ids)?;
     let answers = others.iter().zip(tasks).map(|((sensor, why), task)| {
         match task.filter(|task| task.lease_ref() == sensor.lease).map(|task| task.state) {
             Some(TaskState::Running) => Registered::Ineligible(*why),

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::limits::LimitRecord;
-use crate::admission::{Lane, LaneKey, LaneNo, Need, Planner, Reason};
+use crate::admission::{Lane, LaneId, LaneKey, Need, Planner, Reason};
 use crate::error::Result;
 use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::pool::PoolRecord;
@@ -100,7 +100,7 @@ fn waits_in(task: Option<TaskRecord>) -> Result<LaneKey, Explanation> {
 
 /// Asks the planner of a tick for a world in which this task alone waits.
 fn fits(lane: LaneKey, pools: &[PoolRecord], limits: &[LimitRecord]) -> Explanation {
-    let mut planner = Planner::new(1, vec![Lane::new(LaneNo(0), lane, 1)]);
+    let mut planner = Planner::new(1, vec![Lane::new(LaneId(0), lane, 1)]);
     if let Need::Capacity { .. } = planner.need() {
         planner.feed_capacity(pools, limits);
     }

@@ -52,7 +52,7 @@ fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<Ru
 
 /// The key under which the task's present attempt is recorded.
 pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
-    let id = RunId::new(attempt_run_id(&task.key, task.no, task.attempt))?;
+    let id = RunId::new(attempt_run_id(&task.key, task.id, task.attempt))?;
     Ok(RunKey { namespace: task.key.namespace.clone(), id })
 }
 

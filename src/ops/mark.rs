@@ -75,10 +75,10 @@ impl Tx<'_> {
                     None => Marked::Unknown,
                     Some(_) if !mark.to.is_end() => Marked::NotAnEnd,
                     Some(task) if task.state.is_end() => Marked::AlreadyEnded(task.state),
-                    Some(task) => match planned.get(&task.no) {
+                    Some(task) => match planned.get(&task.id) {
                         Some(at) => Marked::AlreadyEnded(leaving[*at].1.to),
                         None => {
-                            planned.insert(task.no, leaving.len());
+                            planned.insert(task.id, leaving.len());
                             let mut to = Move::new(task.lease_ref(), StateSet::of(&[task.state]), mark.to);
                             to.ended_at = Some(task.recorded_at(now));
                             to.message = Some(mark.message.clone());
@@ -118,7 +118,7 @@ fn end_their_sensors(
     }
     let mut events = Vec::with_capacity(sensors.len());
     for sensor in tx.raw().end_sensors_if_waiting(&sensors)?.into_iter().flatten() {
-        let Some((task, to)) = places.get(&sensor.no).and_then(|at| leaving.get_mut(*at)) else { continue };
+        let Some((task, to)) = places.get(&sensor.id).and_then(|at| leaving.get_mut(*at)) else { continue };
         let at = ended_at(task, &sensor, now);
         to.ended_at = Some(at);
         let ending = Ending::new(EndReason::Cancelled, to.to).message(to.message.clone());

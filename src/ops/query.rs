@@ -25,8 +25,8 @@ impl ReadTx<'_> {
     /// # Errors
     ///
     /// Only the store's.
-    pub fn tasks_by_id(&mut self, nos: &[TaskId]) -> Result<Vec<Option<TaskRecord>>> {
-        Ok(self.raw().tasks_by_id(nos)?)
+    pub fn tasks_by_id(&mut self, ids: &[TaskId]) -> Result<Vec<Option<TaskRecord>>> {
+        Ok(self.raw().tasks_by_id(ids)?)
     }
 
     /// Returns when the next lease expires; `None` if there is no lease. A host that calls

@@ -50,8 +50,8 @@ impl Tx<'_> {
     pub fn register(&mut self, now: DateTime<Utc>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
         self.whole(|tx| {
             let now = time::truncate(now);
-            let nos: Vec<TaskId> = sensors.iter().map(|sensor| sensor.lease.no).collect();
-            let tasks = tx.raw().tasks_by_id(&nos)?;
+            let ids: Vec<TaskId> = sensors.iter().map(|sensor| sensor.lease.id).collect();
+            let tasks = tx.raw().tasks_by_id(&ids)?;
             let keeping = keeping_pools(tx, tasks.iter().flatten())?;
 
             let mut leaving: Vec<Leaving> = Vec::with_capacity(sensors.len());
@@ -64,7 +64,7 @@ impl Tx<'_> {
                         places.push(Err(Registered::NotRunning));
                         continue;
                     }
-                    Some(task) if task.state == TaskState::Running && seen.insert(task.no) => task,
+                    Some(task) if task.state == TaskState::Running && seen.insert(task.id) => task,
                     _ => {
                         places.push(Err(Registered::Stale));
                         continue;
@@ -129,8 +129,8 @@ impl Tx<'_> {
                 check(ending)?;
             }
             let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
-            let nos: Vec<TaskId> = refs.iter().map(|sensor| sensor.no).collect();
-            let tasks = tx.raw().tasks_by_id(&nos)?;
+            let ids: Vec<TaskId> = refs.iter().map(|sensor| sensor.id).collect();
+            let tasks = tx.raw().tasks_by_id(&ids)?;
             let sensors = tx.raw().end_sensors_if_waiting(&refs)?;
 
             let mut leaving: Vec<Leaving> = Vec::new();

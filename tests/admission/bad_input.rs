@@ -110,9 +110,9 @@ fn a_foreign_lease_is_stale() {
     on_every_store(|scene| {
         let own = some_work(scene).lease_ref();
         let foreign = [
-            LeaseRef::new(own.no, own.epoch + 1),
-            LeaseRef::new(own.no, own.epoch - 1),
-            LeaseRef::new(TaskId(own.no.0 + 1), own.epoch),
+            LeaseRef::new(own.id, own.epoch + 1),
+            LeaseRef::new(own.id, own.epoch - 1),
+            LeaseRef::new(TaskId(own.id.0 + 1), own.epoch),
             LeaseRef::new(TaskId(0), 1),
             LeaseRef::new(TaskId(-1), i64::MIN),
             LeaseRef::new(TaskId(i64::MAX), i64::MAX),

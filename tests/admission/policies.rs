@@ -33,7 +33,7 @@ fn small_tasks_pass_a_big_one_until_it_has_waited() {
         assert_eq!(names(&early.granted), ["d"]);
         assert_eq!(early.refused_by_reason(), [("pool_full", 2)].into());
         scene.succeed(60, &running[0]);
-        let big = scene.task("big").no;
+        let big = scene.task("big").id;
         let late = scene.tick(60, &reserve(60));
         assert!(late.granted.is_empty(), "one slot is open and gathers");
         let passed = late.refusals.iter().find(|lane| lane.lane.slots == 1).unwrap();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use stationmaster::TaskId;
 use stationmaster::admission::limits::LimitRecord;
 use stationmaster::pool::{PoolRecord, PoolSpec};
-use stationmaster::store::contract::{Candidate, Lane, LaneKey, LaneNo, OrderKey};
+use stationmaster::store::contract::{Candidate, Lane, LaneId, LaneKey, OrderKey};
 use stationmaster::testing::core::{Planned, plan};
 
 use crate::oracle::walk;
@@ -19,10 +19,10 @@ fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, 
     }
     let mut by_no = HashMap::new();
     let mut rows = Vec::new();
-    for (no, (key, mut orders)) in (1_i64..).zip(lanes) {
+    for (id, (key, mut orders)) in (1_i64..).zip(lanes) {
         orders.sort_unstable();
-        rows.push(Lane::new(LaneNo(no), key.clone(), orders.len() as u64));
-        by_no.insert(LaneNo(no), orders);
+        rows.push(Lane::new(LaneId(id), key.clone(), orders.len() as u64));
+        by_no.insert(LaneId(id), orders);
     }
     let pools = world.pools.iter().map(|(name, slots)| {
         PoolRecord::new(PoolSpec::new(name.as_str(), *slots).unwrap(), world.used_slots(name))
@@ -40,7 +40,7 @@ fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, 
             let after = |order: &&OrderKey| page.after.is_none_or(|after| **order > after);
             let orders = by_no[&page.lane].iter().filter(after).take(page.limit);
             candidates.extend(orders.map(|order| {
-                let at = numbers.iter().position(|number| *number == order.no).unwrap();
+                let at = numbers.iter().position(|number| *number == order.id).unwrap();
                 let candidate = Candidate::new(page.lane, *order);
                 if page.with_ready_at { candidate.ready_at(world.waiting[at].ready_at) } else { candidate }
             }));
@@ -56,7 +56,7 @@ pub(crate) fn check(world: &World, longest_page: usize) {
     let numbers: Vec<TaskId> = (1..).map(TaskId).take(world.waiting.len()).collect();
     let expected = walk(world, &numbers);
     let (plan, read) = planned(world, &numbers, longest_page);
-    let admitted: Vec<usize> = plan.admit.iter().map(|task| task.order.no.0 as usize - 1).collect();
+    let admitted: Vec<usize> = plan.admit.iter().map(|task| task.order.id.0 as usize - 1).collect();
     assert_eq!(admitted, expected.admitted, "{world:?}");
     let left: BTreeMap<LaneKey, _> =
         plan.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
@@ -75,8 +75,8 @@ fn a_reservation_reads_one_task_of_each_refused_lane() {
     use stationmaster::pool::Slots;
     use stationmaster::time::from_micros;
 
-    let lane = |no: i64, slots| {
-        Lane::new(LaneNo(no), LaneKey::new("p".try_into().unwrap(), slots, vec![]), 1_000_000)
+    let lane = |id: i64, slots| {
+        Lane::new(LaneId(id), LaneKey::new("p".try_into().unwrap(), slots, vec![]), 1_000_000)
     };
     let policy = Policy::Reserve { after: Duration::from_micros(5) };
     let lanes = vec![lane(1, 2), lane(2, 3), lane(3, 4)];

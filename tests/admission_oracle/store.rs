@@ -45,8 +45,8 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
         task.key.map_index = waiting.map_index;
         let task = task.logical_date(waiting.logical_date);
         match tx.enqueue(waiting.ready_at, &[task])?[0] {
-            Inserted::New(no) => numbers.push(no),
-            Inserted::Exists(no) => panic!("{no:?} is there twice"),
+            Inserted::New(id) => numbers.push(id),
+            Inserted::Exists(id) => panic!("{id:?} is there twice"),
         }
     }
     Ok(numbers)
@@ -74,8 +74,8 @@ pub(crate) fn check(store: &dyn Store, world: &World) {
 fn tick(tx: &mut Tx<'_>, world: &World, numbers: &[TaskId], name: &str) -> Result<Expected> {
     let expected = walk(world, numbers);
     let admission = tx.admit(world.now, &order(name, world.budget).policy(world.policy.clone()))?;
-    let place = |no| numbers.iter().position(|number| *number == no).unwrap();
-    let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.no)).collect();
+    let place = |id| numbers.iter().position(|number| *number == id).unwrap();
+    let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();
     assert_eq!(admitted, expected.admitted, "{name} tick of {world:?}");
     let left: BTreeMap<_, _> =
         admission.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();

@@ -36,9 +36,9 @@ pub(crate) struct World {
 
 impl World {
     /// The place of a waiting task in the order, where it has this number.
-    pub(crate) fn order(&self, at: usize, no: TaskId) -> OrderKey {
+    pub(crate) fn order(&self, at: usize, id: TaskId) -> OrderKey {
         let task = &self.waiting[at];
-        OrderKey::new(Ageing::None.rank(task.priority, task.ready_at), task.logical_date, task.map_index, no)
+        OrderKey::new(Ageing::None.rank(task.priority, task.ready_at), task.logical_date, task.map_index, id)
     }
 
     /// Slots of a pool that its leased tasks hold.

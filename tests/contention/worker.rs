@@ -158,7 +158,7 @@ impl Worker {
         let granted = diary.call(Operation::Admit(vec![]), || {
             let granted = admitter.admit(SystemClock.now(), 6)?.granted;
             let grants = granted.iter().map(|task| Grant {
-                task: task.no.0,
+                task: task.id.0,
                 epoch: task.epoch,
                 pool: task.lane.pool.to_string(),
                 slots: task.lane.slots,
@@ -263,7 +263,7 @@ impl Worker {
 fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
     leases
         .iter()
-        .map(|LeaseRef { no: TaskId(task), epoch, .. }| LeaseId { task: *task, epoch: *epoch })
+        .map(|LeaseRef { id: TaskId(task), epoch, .. }| LeaseId { task: *task, epoch: *epoch })
         .collect()
 }
 

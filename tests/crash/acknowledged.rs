@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A stored task. The states are those of the schema: 0 ready, 5 scheduled for later, 6 to 8 ended.
 pub struct Task {
-    pub no: i64,
+    pub id: i64,
     pub epoch: i64,
     pub state: i64,
     pub first_started: bool,
@@ -69,13 +69,13 @@ impl Acknowledged {
 
     /// Compares with what is stored.
     pub fn check(&self, tasks: &[Task]) {
-        let tasks: BTreeMap<i64, &Task> = tasks.iter().map(|task| (task.no, task)).collect();
-        for no in &self.enqueued {
-            assert!(tasks.contains_key(no), "enqueued task {no} is lost");
+        let tasks: BTreeMap<i64, &Task> = tasks.iter().map(|task| (task.id, task)).collect();
+        for id in &self.enqueued {
+            assert!(tasks.contains_key(id), "enqueued task {id} is lost");
         }
-        for (no, (epoch, reached)) in &self.reached {
-            let Task { epoch: stored, state, first_started, .. } = *tasks[no];
-            assert!(stored >= *epoch, "grant {epoch} of task {no} is lost: stored is {stored}");
+        for (id, (epoch, reached)) in &self.reached {
+            let Task { epoch: stored, state, first_started, .. } = *tasks[id];
+            assert!(stored >= *epoch, "grant {epoch} of task {id} is lost: stored is {stored}");
             if stored == *epoch {
                 let kept = match reached {
                     Reached::Admitted => true,
@@ -83,11 +83,11 @@ impl Acknowledged {
                     Reached::Registered => !matches!(state, 1 | 2),
                     Reached::Ended => state >= 6,
                 };
-                assert!(kept, "task {no} had {reached:?} under epoch {epoch} and is in state {state} again");
+                assert!(kept, "task {id} had {reached:?} under epoch {epoch} and is in state {state} again");
             }
             assert!(*reached < Reached::Started || first_started);
         }
-        for (no, (epoch, state)) in &self.ended {
+        for (id, (epoch, state)) in &self.ended {
             let names = [
                 "scheduled",
                 "queued",
@@ -99,11 +99,11 @@ impl Acknowledged {
                 "failed",
                 "skipped",
             ];
-            let Task { epoch: stored, state: found, .. } = *tasks[no];
+            let Task { epoch: stored, state: found, .. } = *tasks[id];
             assert_eq!(
                 (stored, names[found as usize]),
                 (*epoch, state.as_str()),
-                "the end of task {no} is lost"
+                "the end of task {id} is lost"
             );
         }
     }

@@ -34,7 +34,7 @@ fn check(plain: &Plain, schema: &str, acknowledged: &Acknowledged) {
     let tasks = plain.ask(&on(schema, TASKS)).into_iter().map(|row| {
         let number = |column: usize| row[column].as_deref().unwrap().parse::<i64>().unwrap();
         Task {
-            no: number(0),
+            id: number(0),
             epoch: number(1),
             state: number(2),
             first_started: row[3].as_deref() == Some("t"),

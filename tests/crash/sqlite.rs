@@ -27,7 +27,7 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
     }
     let mut select = db.prepare(TASKS).unwrap();
     let task = |row: &rusqlite::Row<'_>| {
-        Ok(Task { no: row.get(0)?, epoch: row.get(1)?, state: row.get(2)?, first_started: row.get(3)? })
+        Ok(Task { id: row.get(0)?, epoch: row.get(1)?, state: row.get(2)?, first_started: row.get(3)? })
     };
     let tasks: Vec<Task> = select.query_map([], task).unwrap().collect::<Result<_, _>>().unwrap();
     acknowledged.check(&tasks);

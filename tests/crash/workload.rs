@@ -106,27 +106,27 @@ impl Workload {
             .collect();
         let inserted = store.write(|tx| tx.enqueue(SystemClock.now(), &tasks))?;
         for inserted in inserted {
-            let Inserted::New(no) = inserted else { panic!("a key of this process was there already") };
-            say(&format!("enqueued {}", no.0));
+            let Inserted::New(id) = inserted else { panic!("a key of this process was there already") };
+            say(&format!("enqueued {}", id.0));
         }
         reaper.tick(SystemClock.now())?;
         let granted = admitter.tick(SystemClock.now())?.granted;
         let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
         for lease in &leases {
-            say(&format!("admitted {} {}", lease.no.0, lease.epoch));
+            say(&format!("admitted {} {}", lease.id.0, lease.epoch));
         }
         let started = store.write(|tx| tx.start(SystemClock.now(), &leases))?;
         let running: Vec<LeaseRef> =
             leases.iter().zip(started).filter(|(_, moved)| *moved).map(|(lease, _)| *lease).collect();
         for lease in &running {
-            say(&format!("started {} {}", lease.no.0, lease.epoch));
+            say(&format!("started {} {}", lease.id.0, lease.epoch));
         }
         let (sensing, finishing): (Vec<_>, Vec<_>) =
-            running.into_iter().partition(|lease| lease.no.0 % 4 == 1);
+            running.into_iter().partition(|lease| lease.id.0 % 4 == 1);
         let sensors: Vec<NewSensor> = sensing
             .into_iter()
             .map(|lease| {
-                let context = PokeContext::from_json(&format!(r#"{{"n":{}}}"#, lease.no.0 % 130)).unwrap();
+                let context = PokeContext::from_json(&format!(r#"{{"n":{}}}"#, lease.id.0 % 130)).unwrap();
                 let settings = Settings::new(Duration::from_millis(1), Duration::from_millis(30)).unwrap();
                 NewSensor::new(lease, "coin".try_into().unwrap(), context, settings)
             })
@@ -134,13 +134,13 @@ impl Workload {
         let registered = store.write(|tx| tx.register(SystemClock.now(), &sensors))?;
         for (sensor, registered) in sensors.iter().zip(registered) {
             if let Registered::Waiting(_) = registered {
-                say(&format!("registered {} {}", sensor.lease.no.0, sensor.lease.epoch));
+                say(&format!("registered {} {}", sensor.lease.id.0, sensor.lease.epoch));
             }
         }
         let finishes: Vec<Finish> = finishing
             .into_iter()
             .map(|lease| {
-                let outcome = match lease.no.0 % 5 {
+                let outcome = match lease.id.0 % 5 {
                     0 if lease.epoch < 3 => return Finish::failed(lease, "on purpose"),
                     1 if lease.epoch < 2 => Outcome::GivenBack,
                     _ => Outcome::Success { value: None },
@@ -151,7 +151,7 @@ impl Workload {
         let finished = store.write(|tx| tx.finish(SystemClock.now(), &finishes))?;
         for (asked, finished) in finishes.iter().zip(finished) {
             if let Finished::Ended(state) = finished {
-                say(&format!("ended {} {} {state}", asked.lease.no.0, asked.lease.epoch));
+                say(&format!("ended {} {} {state}", asked.lease.id.0, asked.lease.epoch));
             }
         }
         poker.tick(SystemClock.now())?;

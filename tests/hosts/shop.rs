@@ -17,7 +17,7 @@ pub const TASK: &str = "ship";
 
 #[derive(Debug, Clone, Copy)]
 pub struct Lease {
-    pub no: i64,
+    pub id: i64,
     pub epoch: i64,
 }
 
@@ -44,7 +44,7 @@ impl Shop {
         assert_eq!(granted.len(), 1);
         assert_eq!(Some(&granted[0].key), self.task(order).as_ref().map(|task| &task.key));
         assert_eq!(granted[0].payload, format!("{{\"order\":{order}}}"));
-        Lease { no: granted[0].no.0, epoch: granted[0].epoch }
+        Lease { id: granted[0].id.0, epoch: granted[0].epoch }
     }
 
     /// The packer is silent for too long: its lease is lost.

@@ -32,7 +32,7 @@ fn order(tx: &Transaction<'_>, id: i64) -> Result<()> {
 
 fn ship(tx: &Transaction<'_>, id: i64, lease: Lease) -> Result<()> {
     tx.execute("UPDATE orders SET state = 'shipped' WHERE id = ?1", [id])?;
-    let lease = LeaseRef::new(TaskId(lease.no), lease.epoch);
+    let lease = LeaseRef::new(TaskId(lease.id), lease.epoch);
     attach(tx)?.finish(from_micros(NOW), &[Finish::success_with(lease, "by air")])?.fenced()?;
     Ok(())
 }
@@ -60,7 +60,7 @@ pub fn main() -> Result<()> {
     shop.lose();
     let lease = shop.admit(1);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    attach(&tx)?.start(from_micros(NOW), &[LeaseRef::new(TaskId(lease.no), lease.epoch)])?.fenced()?;
+    attach(&tx)?.start(from_micros(NOW), &[LeaseRef::new(TaskId(lease.id), lease.epoch)])?.fenced()?;
     tx.commit()?;
 
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -71,7 +71,7 @@ pub fn main() -> Result<()> {
 
     // The statements for other drivers work in this SQLite, too.
     let null = None::<i64>;
-    let end = params![NOW, stale.no, stale.epoch, "success", "x", null, null];
+    let end = params![NOW, stale.id, stale.epoch, "success", "x", null, null];
     assert!(shop::is_stale(&db.execute(contract::statement("finish"), end).expect_err("stale").to_string()));
 
     for (run, policy, taken) in [("plain", None, true), ("foreign", Some("{\"retries\":3}"), false)] {

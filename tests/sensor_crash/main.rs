@@ -193,7 +193,7 @@ impl Host {
         for event in events {
             assert_eq!(event.ending.reason, EndReason::Landed, "a sensor did not land: {event:?}");
             self.heard = event.seq;
-            let id = RegistrationId { task: event.no.0, generation: event.generation };
+            let id = RegistrationId { task: event.id.0, generation: event.generation };
             self.ended.entry(self.groups[&id].clone()).or_insert(at);
             self.records.push(Record::Ended { id, at });
         }
@@ -211,7 +211,7 @@ impl Host {
         let sensors: Vec<NewSensor> = granted
             .iter()
             .map(|task| {
-                let n = usize::try_from(task.no.0).unwrap() % groups;
+                let n = usize::try_from(task.id.0).unwrap() % groups;
                 let waits_twice = n.is_multiple_of(TWICE) && task.attempt == 1;
                 let (from, to) = self.first_landings;
                 let lands_at = waits_twice.then(|| from + (to - from) * n as u64 / groups as u64);
@@ -233,7 +233,7 @@ impl Host {
         let returned = Some(instant());
         for registered in registered {
             let Registered::Waiting(sensor) = registered else { panic!("refused: {registered:?}") };
-            let id = RegistrationId { task: sensor.no.0, generation: sensor.generation };
+            let id = RegistrationId { task: sensor.id.0, generation: sensor.generation };
             let group = sensor.context.as_str().to_owned();
             self.groups.insert(id, group.clone());
             self.records.push(Record::Registered { id, group, invoked, returned });

@@ -66,7 +66,7 @@ impl Day<'_> {
             return Ok(());
         }
         for task in &granted {
-            let since = self.lost_at.remove(&task.no).unwrap_or(task.ready_at);
+            let since = self.lost_at.remove(&task.id).unwrap_or(task.ready_at);
             self.ledger.waited(&task.lane.pool, since, now);
             self.ledger.take(&task.lane.pool, task.held_slots);
             let waited = time::since(now, since).as_secs_f64();

@@ -32,7 +32,7 @@ impl Day<'_> {
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
         self.store.write(|tx| tx.acknowledge_events(&seqs))?;
         for event in events {
-            let by = self.seen_by.remove(&event.no);
+            let by = self.seen_by.remove(&event.id);
             self.trace.note(now, format_args!("{} {}", event.ending.reason, event.task))?;
             if event.ending.reason == EndReason::Landed {
                 self.counts.landed += 1;
@@ -66,7 +66,7 @@ impl Day<'_> {
             return Ok(None);
         };
         let lands = self.landings.lands_at(&instance).unwrap_or(now);
-        self.seen_by.insert(task.no, time::add(lands.max(now), wait.interval_s));
+        self.seen_by.insert(task.id, time::add(lands.max(now), wait.interval_s));
         let then = if spec.takes_s.is_some() { OnLanded::Resume } else { OnLanded::Succeed };
         let missed = if wait.soft_fail { OnMissed::Skip } else { OnMissed::Fail };
         let settings = Settings::new(wait.interval_s, wait.timeout_s)?.on_landed(then).on_missed(missed);

@@ -10,7 +10,7 @@ use crate::lease::TaskId;
 /// The number a store gave a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct LaneNo(pub i64);
+pub struct LaneId(pub i64);
 
 /// What a task needs: tasks with equal needs share a lane.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl LaneKey {
 #[non_exhaustive]
 pub struct Lane {
     /// Its number in the store.
-    pub no: LaneNo,
+    pub id: LaneId,
     /// What its tasks need.
     pub key: LaneKey,
     /// How many ready tasks it has. A planner asks for no more than these.
@@ -47,8 +47,8 @@ pub struct Lane {
 
 impl Lane {
     /// A lane as a store read it.
-    pub fn new(no: LaneNo, key: LaneKey, ready: u64) -> Self {
-        Self { no, key, ready }
+    pub fn new(id: LaneId, key: LaneKey, ready: u64) -> Self {
+        Self { id, key, ready }
     }
 }
 
@@ -63,13 +63,13 @@ pub struct OrderKey {
     /// A task that is not mapped goes before its mapped ones.
     pub map_index: Option<u32>,
     /// Arrival.
-    pub no: TaskId,
+    pub id: TaskId,
 }
 
 impl OrderKey {
     /// The place of a task.
-    pub fn new(rank: i64, logical_date: DateTime<Utc>, map_index: Option<u32>, no: TaskId) -> Self {
-        Self { rank, logical_date, map_index, no }
+    pub fn new(rank: i64, logical_date: DateTime<Utc>, map_index: Option<u32>, id: TaskId) -> Self {
+        Self { rank, logical_date, map_index, id }
     }
 }
 
@@ -78,7 +78,7 @@ impl OrderKey {
 #[non_exhaustive]
 pub struct Candidate {
     /// Its lane.
-    pub lane: LaneNo,
+    pub lane: LaneId,
     /// Its place, and with it its number.
     pub order: OrderKey,
     /// Since when it is ready, if its page asked for that.
@@ -87,7 +87,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// A candidate of this lane.
-    pub fn new(lane: LaneNo, order: OrderKey) -> Self {
+    pub fn new(lane: LaneId, order: OrderKey) -> Self {
         Self { lane, order, ready_at: None }
     }
 
@@ -102,7 +102,7 @@ impl Candidate {
 #[non_exhaustive]
 pub struct LanePage {
     /// The lane.
-    pub lane: LaneNo,
+    pub lane: LaneId,
     /// Only tasks after this place.
     pub after: Option<OrderKey>,
     /// At most this many. Fewer in the answer mean that the lane has no more.
@@ -113,7 +113,7 @@ pub struct LanePage {
 
 impl LanePage {
     /// Asks for this many tasks of the lane after that place.
-    pub fn new(lane: LaneNo, after: Option<OrderKey>, limit: usize) -> Self {
+    pub fn new(lane: LaneId, after: Option<OrderKey>, limit: usize) -> Self {
         Self { lane, after, limit, with_ready_at: false }
     }
 

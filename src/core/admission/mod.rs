@@ -25,7 +25,7 @@ mod verdict;
 mod window;
 
 pub use ageing::Ageing;
-pub(crate) use lane::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
+pub(crate) use lane::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
 pub(crate) use plan::{Need, Plan};
 pub(crate) use planner::Planner;
 pub use policy::{AirflowWindow, Policy};

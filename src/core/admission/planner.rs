@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::capacity::{Bar, Interner, LimitWork, PoolWork};
-use super::lane::{Candidate, Lane, LaneNo, LanePage, OrderKey};
+use super::lane::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use super::limits::LimitRecord;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
@@ -25,7 +25,7 @@ pub(crate) struct Planner {
     budget: usize,
     rule: Rule,
     lanes: Vec<LaneWork>,
-    by_no: HashMap<LaneNo, usize>,
+    by_no: HashMap<LaneId, usize>,
     pools: Vec<PoolWork>,
     limits: Vec<LimitWork>,
     heap: BinaryHeap<Reverse<(OrderKey, usize)>>,
@@ -86,7 +86,7 @@ impl Planner {
         Self {
             budget,
             rule: Rule::Backfill,
-            by_no: lanes.iter().enumerate().map(|(at, work)| (work.lane.no, at)).collect(),
+            by_no: lanes.iter().enumerate().map(|(at, work)| (work.lane.id, at)).collect(),
             lanes,
             pools: pools.names.into_iter().map(PoolWork::unknown).collect(),
             limits: limits.names.into_iter().map(LimitWork::undefined).collect(),
@@ -288,7 +288,7 @@ impl Planner {
             && let Some(ready_at) = head.ready_at
             && time::duration_micros(time::since(now, ready_at)) >= time::duration_micros(after)
         {
-            self.pools[self.lanes[at].pool].reserved = Some(head.order.no);
+            self.pools[self.lanes[at].pool].reserved = Some(head.order.id);
         }
         false
     }
@@ -335,7 +335,7 @@ impl Planner {
             let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
             let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
             // A lane whose counter says 0 is looked at once all the same.
-            let page = LanePage::new(work.lane.no, work.last, room.min(unread.max(1)));
+            let page = LanePage::new(work.lane.id, work.last, room.min(unread.max(1)));
             (page.limit > 0).then(|| page.with_ready_at(with_ready_at))
         };
         asking.into_iter().enumerate().filter_map(page).collect()
@@ -398,7 +398,7 @@ mod tests {
     fn is_fed_what_it_asks_for_and_ends_in_a_plan() {
         let pool = PoolRecord::new(PoolSpec::new("db", Slots::Limited(1)).unwrap(), 0);
         let lane = LaneKey::new("db".try_into().unwrap(), 1, vec![]);
-        let mut planner = Planner::new(10, vec![Lane::new(LaneNo(1), lane, 2)]);
+        let mut planner = Planner::new(10, vec![Lane::new(LaneId(1), lane, 2)]);
 
         assert!(matches!(planner.need(), Need::Capacity { .. }));
         planner.feed_capacity(&[pool], &[]);
@@ -407,7 +407,7 @@ mod tests {
             planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);
         }
         let plan = planner.finish();
-        assert_eq!(plan.admit[0].order.no, TaskId(7));
+        assert_eq!(plan.admit[0].order.id, TaskId(7));
         assert_eq!(plan.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
     }
 }

@@ -121,7 +121,7 @@ pub struct SensorEvent {
     /// Its place in the order of all events of the store.
     pub seq: u64,
     /// The number of the task.
-    pub no: TaskId,
+    pub id: TaskId,
     /// The task.
     pub task: TaskKey,
     /// The registration it speaks of.
@@ -135,7 +135,7 @@ pub struct SensorEvent {
 impl SensorEvent {
     /// For stores: the event of this sensor, at this place in the order.
     pub fn new(seq: u64, sensor: &SensorRecord, at: DateTime<Utc>, ending: Ending) -> Self {
-        Self { seq, no: sensor.no, task: sensor.task.clone(), generation: sensor.generation, at, ending }
+        Self { seq, id: sensor.id, task: sensor.task.clone(), generation: sensor.generation, at, ending }
     }
 }
 

@@ -287,7 +287,7 @@ pub struct SensorInsert {
 #[non_exhaustive]
 pub struct SensorRecord {
     /// The number of its task.
-    pub no: TaskId,
+    pub id: TaskId,
     /// The epoch of the grant under which it registered: a later one fences this registration.
     pub epoch: i64,
     /// The task.
@@ -324,7 +324,7 @@ impl SensorRecord {
         changed: u64,
     ) -> Self {
         Self {
-            no: insert.lease.no,
+            id: insert.lease.id,
             epoch: insert.lease.epoch,
             task,
             attempt,
@@ -342,6 +342,6 @@ impl SensorRecord {
 
     /// Names this registration.
     pub fn lease_ref(&self) -> LeaseRef {
-        LeaseRef::new(self.no, self.epoch)
+        LeaseRef::new(self.id, self.epoch)
     }
 }

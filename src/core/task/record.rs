@@ -15,7 +15,7 @@ use crate::lease::{Lease, LeaseRef, TaskId};
 #[non_exhaustive]
 pub struct TaskRecord {
     /// Its number in the store, in order of arrival.
-    pub no: TaskId,
+    pub id: TaskId,
     /// Its identity.
     pub key: TaskKey,
     /// Pool, slots and limit keys.
@@ -78,9 +78,9 @@ pub struct TaskRecord {
 
 impl TaskRecord {
     /// The row of a task that was just inserted.
-    pub fn inserted(no: TaskId, insert: TaskInsert) -> Self {
+    pub fn inserted(id: TaskId, insert: TaskInsert) -> Self {
         Self {
-            no,
+            id,
             key: insert.key,
             lane: insert.lane,
             rank: insert.rank,
@@ -112,12 +112,12 @@ impl TaskRecord {
 
     /// Names the latest grant of this task.
     pub fn lease_ref(&self) -> LeaseRef {
-        LeaseRef::new(self.no, self.epoch)
+        LeaseRef::new(self.id, self.epoch)
     }
 
     /// Its place in the order of admission.
     pub fn order(&self) -> OrderKey {
-        OrderKey::new(self.rank, self.logical_date, self.key.map_index, self.no)
+        OrderKey::new(self.rank, self.logical_date, self.key.map_index, self.id)
     }
 
     /// The instant under which to record what happens to this task at `now`: `now`, or if that is earlier the
@@ -166,8 +166,8 @@ impl TaskRecord {
 /// assert_eq!(attempt_run_id(&key, TaskId(17), 2), "nightly/r1/load[3]#2@17");
 /// # Ok::<(), stationmaster::id::IdError>(())
 /// ```
-pub fn attempt_run_id(key: &TaskKey, no: TaskId, attempt: u32) -> String {
+pub fn attempt_run_id(key: &TaskKey, id: TaskId, attempt: u32) -> String {
     let TaskKey { workflow, run, task, .. } = key;
     let index = key.map_index.map_or_else(String::new, |index| format!("[{index}]"));
-    format!("{workflow}/{run}/{task}{index}#{attempt}@{}", no.0)
+    format!("{workflow}/{run}/{task}{index}#{attempt}@{}", id.0)
 }

@@ -169,7 +169,7 @@ impl Poker {
             let moved = self.store.write(|tx| tx.end_sensors(now, &chunk))?;
             for ((lease, ending), moved) in chunk.into_iter().zip(moved) {
                 self.endings.remove(&lease);
-                self.groups.remove(lease.no);
+                self.groups.remove(lease.id);
                 if !moved {
                     continue;
                 }

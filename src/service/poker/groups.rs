@@ -77,7 +77,7 @@ impl Groups {
 
     /// True if this registration is in memory.
     pub(super) fn knows(&self, lease: LeaseRef) -> bool {
-        self.members.get(lease.no).is_some_and(|member| member.lease == lease)
+        self.members.get(lease.id).is_some_and(|member| member.lease == lease)
     }
 
     /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
@@ -93,7 +93,7 @@ impl Groups {
         if sensor.state == SensorState::Waiting && self.knows(lease) {
             return;
         }
-        self.remove(sensor.no);
+        self.remove(sensor.id);
         if sensor.state != SensorState::Waiting {
             return;
         }
@@ -181,10 +181,10 @@ impl Groups {
     }
 
     /// Forgets one sensor.
-    pub(super) fn remove(&mut self, no: TaskId) {
-        let Some(at) = self.members.group(no) else { return };
+    pub(super) fn remove(&mut self, id: TaskId) {
+        let Some(at) = self.members.group(id) else { return };
         let Some(group) = self.slab.get_mut(at) else { return };
-        group.first = self.members.remove(no, group.first);
+        group.first = self.members.remove(id, group.first);
         group.members -= 1;
         group.stale = true;
         if group.members == 0 {
@@ -235,9 +235,9 @@ impl Groups {
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
         let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint));
         let lost: Vec<TaskId> =
-            lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.no).collect();
-        for no in lost {
-            self.remove(no);
+            lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.id).collect();
+        for id in lost {
+            self.remove(id);
         }
     }
 

@@ -42,16 +42,16 @@ impl Members {
         self.slab.len()
     }
 
-    pub(super) fn get(&self, no: TaskId) -> Option<&Member> {
-        self.slab.get(*self.by_no.get(&no)?)
+    pub(super) fn get(&self, id: TaskId) -> Option<&Member> {
+        self.slab.get(*self.by_no.get(&id)?)
     }
 
     /// Puts a member at the end of the list that begins with `first`. Answers where the list begins now; none
     /// if there is no place.
     pub(super) fn push(&mut self, member: Member, first: u32) -> Option<u32> {
-        let no = member.lease.no;
+        let id = member.lease.id;
         let at = self.slab.insert(member)?;
-        self.by_no.insert(no, at);
+        self.by_no.insert(id, at);
         let last = self.slab.get(first).map_or(at, |first| first.previous);
         if let Some(last) = self.slab.get_mut(last).filter(|_| last != at) {
             last.next = at;
@@ -63,13 +63,13 @@ impl Members {
     }
 
     /// The group of a member.
-    pub(super) fn group(&self, no: TaskId) -> Option<u32> {
-        self.get(no).map(|member| member.group)
+    pub(super) fn group(&self, id: TaskId) -> Option<u32> {
+        self.get(id).map(|member| member.group)
     }
 
     /// Takes a member out of the list that begins with `first`. Answers where it begins now.
-    pub(super) fn remove(&mut self, no: TaskId, first: u32) -> u32 {
-        let Some(at) = self.by_no.remove(&no) else { return first };
+    pub(super) fn remove(&mut self, id: TaskId, first: u32) -> u32 {
+        let Some(at) = self.by_no.remove(&id) else { return first };
         shrink(&mut self.by_no);
         let Some(member) = self.slab.remove(at) else { return first };
         let first = if at == first {
@@ -114,22 +114,22 @@ mod tests {
             let terms = Terms::new(Settings::new(second, second).unwrap(), time::from_micros(0));
             let (mut members, mut firsts) = (Members::default(), [NOBODY; 3]);
             let mut lists: [Vec<i64>; 3] = Default::default();
-            for (no, list) in steps {
-                let lease = LeaseRef::new(TaskId(no), 1);
-                match members.group(lease.no) {
+            for (id, list) in steps {
+                let lease = LeaseRef::new(TaskId(id), 1);
+                match members.group(lease.id) {
                     Some(group) => {
                         let group = group as usize;
-                        firsts[group] = members.remove(lease.no, firsts[group]);
-                        lists[group].retain(|other| *other != no);
+                        firsts[group] = members.remove(lease.id, firsts[group]);
+                        lists[group].retain(|other| *other != id);
                     }
                     None => {
                         let member = Member::new(lease, terms, 0, u32::try_from(list).unwrap());
                         firsts[list] = members.push(member, firsts[list]).unwrap();
-                        lists[list].push(no);
+                        lists[list].push(id);
                     }
                 }
                 for (first, list) in firsts.iter().zip(&lists) {
-                    let found: Vec<i64> = members.list(*first).map(|member| member.lease.no.0).collect();
+                    let found: Vec<i64> = members.list(*first).map(|member| member.lease.id.0).collect();
                     prop_assert_eq!(&found, list);
                 }
                 prop_assert_eq!(members.len(), lists.iter().map(Vec::len).sum::<usize>());

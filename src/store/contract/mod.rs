@@ -39,7 +39,7 @@ pub use task::{Discrepancy, Inserted, Move, Started, StateSet, TaskTx};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 
 // What the pure core and a store exchange, and hosts have no use for.
-pub use crate::core::admission::lane::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
+pub use crate::core::admission::lane::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;
 pub use crate::core::sensor::claim::{ShardLease, ShardWrite, Worker};

@@ -186,7 +186,7 @@ pub trait TaskTx {
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
     /// The tasks of these numbers.
-    fn tasks_by_id(&mut self, nos: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>>;
+    fn tasks_by_id(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
     /// What an admission tick plans with, after overdue tasks were made ready. One call, whatever the number
     /// of pools, lanes and tasks: a store across a network answers it in one round trip. Like that of

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::state::State;
-use crate::admission::LaneNo;
+use crate::admission::LaneId;
 use crate::id::{LimitKey, PoolName};
 use crate::store::Discrepancy;
 use crate::task::{TaskRecord, TaskState};
@@ -13,8 +13,8 @@ use crate::task::{TaskRecord, TaskState};
 struct Sums {
     pools: BTreeMap<PoolName, i64>,
     limits: BTreeMap<LimitKey, i64>,
-    lane_tasks: BTreeMap<LaneNo, i64>,
-    ready: BTreeMap<LaneNo, i64>,
+    lane_tasks: BTreeMap<LaneId, i64>,
+    ready: BTreeMap<LaneId, i64>,
     limit_lanes: BTreeMap<LimitKey, i64>,
 }
 
@@ -38,15 +38,15 @@ impl State {
                 *sums.ready.entry(row.lane).or_default() += 1;
             }
             if let Some(problem) = problem(task) {
-                broken.insert(task.no, problem);
+                broken.insert(task.id, problem);
             }
         }
         let pools = self.pools.rows.iter().map(|(name, pool)| (name.clone(), pool.used));
         let limits = self.limits.all().map(|(key, row, _)| (key.clone(), row.used));
         let limit_lanes = self.limits.all().map(|(key, _, lanes)| (key.clone(), signed(lanes)));
-        let lanes: BTreeMap<_, _> = self.lanes.all().map(|(no, key, counts)| (no, (key, counts))).collect();
-        let lane_tasks = lanes.iter().map(|(no, (_, [tasks, _]))| (*no, signed(*tasks)));
-        let ready = lanes.iter().map(|(no, (_, [_, ready]))| (*no, signed(*ready)));
+        let lanes: BTreeMap<_, _> = self.lanes.all().map(|(id, key, counts)| (id, (key, counts))).collect();
+        let lane_tasks = lanes.iter().map(|(id, (_, [tasks, _]))| (*id, signed(*tasks)));
+        let ready = lanes.iter().map(|(id, (_, [_, ready]))| (*id, signed(*ready)));
         for key in lanes.values().flat_map(|(key, _)| &key.limits) {
             *sums.limit_lanes.entry(key.clone()).or_default() += 1;
         }
@@ -61,13 +61,13 @@ impl State {
         for (key, counted, held) in differing(limit_lanes, sums.limit_lanes) {
             found.push(Discrepancy::LimitLanes { key, counted, held });
         }
-        for (no, counted, held) in differing(ready, sums.ready) {
-            if let Some((key, _)) = lanes.get(&no) {
+        for (id, counted, held) in differing(ready, sums.ready) {
+            if let Some((key, _)) = lanes.get(&id) {
                 found.push(Discrepancy::Lane { lane: (*key).clone(), counted, held });
             }
         }
-        for (no, counted, held) in differing(lane_tasks, sums.lane_tasks) {
-            if let Some((key, _)) = lanes.get(&no) {
+        for (id, counted, held) in differing(lane_tasks, sums.lane_tasks) {
+            if let Some((key, _)) = lanes.get(&id) {
                 found.push(Discrepancy::LaneTasks { lane: (*key).clone(), counted, held });
             }
         }

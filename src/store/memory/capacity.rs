@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::pools::LimitRow;
 use super::state::Write;
 use super::undo::Transaction;
-use crate::admission::LaneNo;
+use crate::admission::LaneId;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::PoolRecord;
 
@@ -19,10 +19,10 @@ pub(super) struct Use {
 /// Changes, summed by lane: the tasks of a lane have one pool and one set of limit keys, so that a call costs
 /// a write per lane and not one per task.
 #[derive(Debug, Default)]
-pub(super) struct Uses(HashMap<LaneNo, Use>);
+pub(super) struct Uses(HashMap<LaneId, Use>);
 
 impl Uses {
-    pub(super) fn add(&mut self, lane: Option<LaneNo>, change: Use) {
+    pub(super) fn add(&mut self, lane: Option<LaneId>, change: Use) {
         let Some(lane) = lane.filter(|_| change != Use::default()) else { return };
         let sum = self.0.entry(lane).or_default();
         sum.slots = sum.slots.saturating_add(change.slots);

@@ -5,15 +5,15 @@ use std::ops::Bound;
 
 use super::state::{Filing, Write};
 use super::undo::Transaction;
-use crate::admission::{Candidate, Lane, LaneKey, LaneNo, LanePage, OrderKey};
+use crate::admission::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Lanes {
-    rows: BTreeMap<LaneNo, LaneRow>,
-    by_key: HashMap<LaneKey, LaneNo>,
+    rows: BTreeMap<LaneId, LaneRow>,
+    by_key: HashMap<LaneKey, LaneId>,
     /// The lanes that have ready tasks: those that are known may be many more.
-    ready: BTreeSet<LaneNo>,
+    ready: BTreeSet<LaneId>,
 }
 
 #[derive(Debug)]
@@ -26,23 +26,23 @@ struct LaneRow {
 }
 
 impl Lanes {
-    pub(super) fn swap(&mut self, no: LaneNo, key: Option<LaneKey>) -> Option<LaneKey> {
+    pub(super) fn swap(&mut self, id: LaneId, key: Option<LaneKey>) -> Option<LaneKey> {
         let old = match &key {
-            Some(key) => self.rows.insert(no, LaneRow { key: key.clone(), tasks: 0, ready: BTreeSet::new() }),
-            None => self.rows.remove(&no),
+            Some(key) => self.rows.insert(id, LaneRow { key: key.clone(), tasks: 0, ready: BTreeSet::new() }),
+            None => self.rows.remove(&id),
         };
         let old = old.map(|row| row.key);
         if let Some(old) = &old {
             self.by_key.remove(old);
         }
         if let Some(key) = key {
-            self.by_key.insert(key, no);
+            self.by_key.insert(key, id);
         }
         old
     }
 
-    pub(super) fn count_task(&mut self, no: LaneNo, filing: Filing) {
-        if let Some(row) = self.rows.get_mut(&no) {
+    pub(super) fn count_task(&mut self, id: LaneId, filing: Filing) {
+        if let Some(row) = self.rows.get_mut(&id) {
             match filing {
                 Filing::In => row.tasks += 1,
                 Filing::Out => row.tasks -= 1,
@@ -50,44 +50,44 @@ impl Lanes {
         }
     }
 
-    pub(super) fn key(&self, no: LaneNo) -> Option<&LaneKey> {
-        self.rows.get(&no).map(|row| &row.key)
+    pub(super) fn key(&self, id: LaneId) -> Option<&LaneKey> {
+        self.rows.get(&id).map(|row| &row.key)
     }
 
     /// The key of a lane that no task is in.
-    pub(super) fn deserted(&self, no: LaneNo) -> Option<&LaneKey> {
-        self.rows.get(&no).filter(|row| row.tasks == 0).map(|row| &row.key)
+    pub(super) fn deserted(&self, id: LaneId) -> Option<&LaneKey> {
+        self.rows.get(&id).filter(|row| row.tasks == 0).map(|row| &row.key)
     }
 
-    pub(super) fn add_ready(&mut self, no: LaneNo, order: OrderKey) {
-        if let Some(row) = self.rows.get_mut(&no) {
+    pub(super) fn add_ready(&mut self, id: LaneId, order: OrderKey) {
+        if let Some(row) = self.rows.get_mut(&id) {
             row.ready.insert(order);
-            self.ready.insert(no);
+            self.ready.insert(id);
         }
     }
 
-    pub(super) fn remove_ready(&mut self, no: LaneNo, order: &OrderKey) {
-        if let Some(row) = self.rows.get_mut(&no) {
+    pub(super) fn remove_ready(&mut self, id: LaneId, order: &OrderKey) {
+        if let Some(row) = self.rows.get_mut(&id) {
             row.ready.remove(order);
             if row.ready.is_empty() {
-                self.ready.remove(&no);
+                self.ready.remove(&id);
             }
         }
     }
 
-    pub(super) fn number(&self, key: &LaneKey) -> Option<LaneNo> {
+    pub(super) fn number(&self, key: &LaneKey) -> Option<LaneId> {
         self.by_key.get(key).copied()
     }
 
     /// The lanes that have ready tasks, by number.
-    pub(super) fn ready(&self) -> impl Iterator<Item = (LaneNo, &LaneKey, u64)> {
-        let rows = self.ready.iter().filter_map(|no| Some((*no, self.rows.get(no)?)));
-        rows.map(|(no, row)| (no, &row.key, row.ready.len() as u64))
+    pub(super) fn ready(&self) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
+        let rows = self.ready.iter().filter_map(|id| Some((*id, self.rows.get(id)?)));
+        rows.map(|(id, row)| (id, &row.key, row.ready.len() as u64))
     }
 
     /// Every lane, with the numbers of its tasks and of its ready ones.
-    pub(super) fn all(&self) -> impl Iterator<Item = (LaneNo, &LaneKey, [u64; 2])> {
-        self.rows.iter().map(|(no, row)| (*no, &row.key, [row.tasks, row.ready.len() as u64]))
+    pub(super) fn all(&self) -> impl Iterator<Item = (LaneId, &LaneKey, [u64; 2])> {
+        self.rows.iter().map(|(id, row)| (*id, &row.key, [row.tasks, row.ready.len() as u64]))
     }
 
     /// The answer to one page.
@@ -100,34 +100,34 @@ impl Lanes {
 
 impl Transaction<'_> {
     /// The number of the lane of this key, which is made known if it is not.
-    pub(super) fn lane_number(&mut self, key: &LaneKey) -> LaneNo {
-        if let Some(no) = self.state.lanes.number(key) {
-            return no;
+    pub(super) fn lane_number(&mut self, key: &LaneKey) -> LaneId {
+        if let Some(id) = self.state.lanes.number(key) {
+            return id;
         }
         self.state.last.lane += 1;
-        let no = LaneNo(self.state.last.lane);
-        self.write(Write::Lane(no, Some(key.clone())));
-        no
+        let id = LaneId(self.state.last.lane);
+        self.write(Write::Lane(id, Some(key.clone())));
+        id
     }
 
     /// Forgets a lane that no task is in any more, and those of its limit keys that nothing keeps then.
-    pub(super) fn leave_lane(&mut self, no: LaneNo) {
-        let Some(key) = self.state.lanes.deserted(no).cloned() else { return };
-        self.write(Write::Lane(no, None));
+    pub(super) fn leave_lane(&mut self, id: LaneId) {
+        let Some(key) = self.state.lanes.deserted(id).cloned() else { return };
+        self.write(Write::Lane(id, None));
         for limit in &key.limits {
             self.forget_limit_if_unused(limit);
         }
     }
 
     pub(super) fn lanes_with_ready_tasks(&self) -> Vec<Lane> {
-        self.state.lanes.ready().map(|(no, key, ready)| Lane::new(no, key.clone(), ready)).collect()
+        self.state.lanes.ready().map(|(id, key, ready)| Lane::new(id, key.clone(), ready)).collect()
     }
 }
 
 #[cfg(test)]
 impl Lanes {
     pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
-        self.rows.iter().map(|(no, row)| Write::Lane(*no, Some(row.key.clone())))
+        self.rows.iter().map(|(id, row)| Write::Lane(*id, Some(row.key.clone())))
     }
 }
 
@@ -138,32 +138,32 @@ mod tests {
     use crate::lease::TaskId;
     use crate::time::from_micros;
 
-    fn order(rank: i64, no: i64) -> OrderKey {
-        OrderKey::new(rank, from_micros(0), None, TaskId(no))
+    fn order(rank: i64, id: i64) -> OrderKey {
+        OrderKey::new(rank, from_micros(0), None, TaskId(id))
     }
 
     #[test]
     fn pages_go_on_where_the_last_one_ended() {
         let mut lanes = Lanes::default();
-        lanes.swap(LaneNo(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
+        lanes.swap(LaneId(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
         for entry in [order(0, 1), order(-5, 2), order(0, 3)] {
-            lanes.add_ready(LaneNo(1), entry);
+            lanes.add_ready(LaneId(1), entry);
         }
-        let nos = |after, limit| -> Vec<i64> {
-            lanes.page(LanePage::new(LaneNo(1), after, limit)).map(|task| task.order.no.0).collect()
+        let ids = |after, limit| -> Vec<i64> {
+            lanes.page(LanePage::new(LaneId(1), after, limit)).map(|task| task.order.id.0).collect()
         };
-        assert_eq!(nos(None, 2), [2, 1]);
-        assert_eq!(nos(Some(order(0, 1)), 2), [3]);
-        assert_eq!(lanes.page(LanePage::new(LaneNo(9), None, 2)).count(), 0, "an unknown lane is empty");
+        assert_eq!(ids(None, 2), [2, 1]);
+        assert_eq!(ids(Some(order(0, 1)), 2), [3]);
+        assert_eq!(lanes.page(LanePage::new(LaneId(9), None, 2)).count(), 0, "an unknown lane is empty");
     }
 
     #[test]
     fn an_emptied_lane_is_known_but_not_listed() {
         let mut lanes = Lanes::default();
-        lanes.swap(LaneNo(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
-        lanes.add_ready(LaneNo(1), order(0, 1));
+        lanes.swap(LaneId(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
+        lanes.add_ready(LaneId(1), order(0, 1));
         assert_eq!(lanes.ready().count(), 1);
-        lanes.remove_ready(LaneNo(1), &order(0, 1));
+        lanes.remove_ready(LaneId(1), &order(0, 1));
         assert_eq!((lanes.ready().count(), lanes.all().count()), (0, 1));
     }
 }

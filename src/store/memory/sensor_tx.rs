@@ -17,7 +17,7 @@ use crate::time::truncate;
 
 impl Transaction<'_> {
     fn register(&mut self, insert: SensorInsert, task: TaskKey, attempt: u32) -> SensorRecord {
-        let generation = self.state.sensors.get(insert.lease.no).map_or(1, |sensor| sensor.generation + 1);
+        let generation = self.state.sensors.get(insert.lease.id).map_or(1, |sensor| sensor.generation + 1);
         let changed = self.next_sensor_change();
         let mut sensor = SensorRecord::registered(insert, task, attempt, generation, changed);
         sensor.registered_at = truncate(sensor.registered_at);
@@ -29,7 +29,7 @@ impl Transaction<'_> {
     fn end_sensor_if_waiting(&mut self, lease: LeaseRef) -> Option<SensorRecord> {
         let waits =
             |sensor: &&SensorRecord| sensor.state == SensorState::Waiting && sensor.epoch == lease.epoch;
-        let mut sensor = self.state.sensors.get(lease.no).filter(waits)?.clone();
+        let mut sensor = self.state.sensors.get(lease.id).filter(waits)?.clone();
         sensor.state = SensorState::Ended;
         sensor.changed = self.next_sensor_change();
         self.put_sensor(sensor.clone());
@@ -42,9 +42,9 @@ impl SensorTx for Transaction<'_> {
         self.writable()?;
         let mut tasks = Vec::with_capacity(sensors.len());
         for insert in sensors {
-            let no = insert.lease.no;
-            let Some(task) = self.state.tasks.get(no) else {
-                return Err(misuse(format!("a sensor was registered for task {}, which is not there", no.0)));
+            let id = insert.lease.id;
+            let Some(task) = self.state.tasks.get(id) else {
+                return Err(misuse(format!("a sensor was registered for task {}, which is not there", id.0)));
             };
             tasks.push((task.key.clone(), task.attempt));
         }
@@ -56,7 +56,7 @@ impl SensorTx for Transaction<'_> {
     }
 
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        let sensor = |key| self.state.tasks.number(key).and_then(|no| self.state.sensors.get(no)).cloned();
+        let sensor = |key| self.state.tasks.number(key).and_then(|id| self.state.sensors.get(id)).cloned();
         Ok(tasks.iter().map(sensor).collect())
     }
 
@@ -115,8 +115,8 @@ impl SensorTx for Transaction<'_> {
 
     fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
         let before = truncate(before);
-        let nos: HashSet<TaskId> = self.state.events.values().take(limit).map(|event| event.no).collect();
-        let tasks = nos.into_iter().filter_map(|no| self.state.tasks.get(no));
+        let ids: HashSet<TaskId> = self.state.events.values().take(limit).map(|event| event.id).collect();
+        let tasks = ids.into_iter().filter_map(|id| self.state.tasks.get(id));
         let kept = |task: &TaskRecord| task.state.is_end() && task.ended_at.is_some_and(|at| at < before);
         Ok(tasks.filter(|task| kept(task)).count())
     }
@@ -199,10 +199,10 @@ mod tests {
     use crate::testing::RawStoreExt;
     use crate::time::from_micros;
 
-    fn sensor(no: i64) -> SensorInsert {
+    fn sensor(id: i64) -> SensorInsert {
         let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
         let context = PokeContext::from_json("{\"path\":\"x\"}").unwrap();
-        let lease = LeaseRef::new(TaskId(no), 0);
+        let lease = LeaseRef::new(TaskId(id), 0);
         NewSensor::new(lease, SensorKind::new("file").unwrap(), context, settings).insert(from_micros(0))
     }
 

@@ -23,19 +23,19 @@ pub(super) struct Sensors {
 impl Sensors {
     pub(super) fn swap(
         &mut self,
-        no: TaskId,
+        id: TaskId,
         sensor: Option<Box<SensorRecord>>,
     ) -> Option<Box<SensorRecord>> {
         let changed = sensor.as_ref().map(|sensor| sensor.changed);
         let old = match sensor {
-            Some(sensor) => self.rows.insert(no, sensor),
-            None => self.rows.remove(&no),
+            Some(sensor) => self.rows.insert(id, sensor),
+            None => self.rows.remove(&id),
         };
         if let Some(old) = &old {
             self.by_change.remove(&old.changed);
         }
         if let Some(changed) = changed {
-            self.by_change.insert(changed, no);
+            self.by_change.insert(changed, id);
         }
         old
     }
@@ -44,14 +44,14 @@ impl Sensors {
         self.rows.len()
     }
 
-    pub(super) fn get(&self, no: TaskId) -> Option<&SensorRecord> {
-        self.rows.get(&no).map(Box::as_ref)
+    pub(super) fn get(&self, id: TaskId) -> Option<&SensorRecord> {
+        self.rows.get(&id).map(Box::as_ref)
     }
 
     /// The sensors that a query asks for, in the order of their last change; its limit is not looked at.
     pub(super) fn changed(&self, query: &SensorQuery) -> impl Iterator<Item = &SensorRecord> {
         let changes = self.by_change.range((Bound::Excluded(query.after), Bound::Unbounded));
-        changes.filter_map(|(_, no)| self.get(*no)).filter(|sensor| is_asked_for(sensor, query))
+        changes.filter_map(|(_, id)| self.get(*id)).filter(|sensor| is_asked_for(sensor, query))
     }
 }
 
@@ -72,14 +72,14 @@ impl Transaction<'_> {
     }
 
     pub(super) fn put_sensor(&mut self, sensor: SensorRecord) {
-        self.write(Write::Sensor(sensor.no, Some(Box::new(sensor))));
+        self.write(Write::Sensor(sensor.id, Some(Box::new(sensor))));
     }
 }
 
 #[cfg(test)]
 impl Sensors {
     pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
-        self.rows.iter().map(|(no, sensor)| Write::Sensor(*no, Some(sensor.clone())))
+        self.rows.iter().map(|(id, sensor)| Write::Sensor(*id, Some(sensor.clone())))
     }
 }
 
@@ -97,29 +97,29 @@ mod tests {
     use crate::shard::{DEFAULT_CODES, ShardRange};
     use crate::time::from_micros;
 
-    fn sensor(no: i64, changed: u64) -> Box<SensorRecord> {
+    fn sensor(id: i64, changed: u64) -> Box<SensorRecord> {
         let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
         let kind = SensorKind::new("file").unwrap();
         let context = PokeContext::from_json("{}").unwrap();
-        let insert = NewSensor::new(LeaseRef::new(TaskId(no), 1), kind, context, settings);
-        let task = TaskKey::new("n", "w", "r", format!("t{no}")).unwrap();
+        let insert = NewSensor::new(LeaseRef::new(TaskId(id), 1), kind, context, settings);
+        let task = TaskKey::new("n", "w", "r", format!("t{id}")).unwrap();
         let mut record = SensorRecord::registered(insert.insert(from_micros(0)), task, 1, 1, changed);
-        record.fingerprint = Fingerprint(no.unsigned_abs());
+        record.fingerprint = Fingerprint(id.unsigned_abs());
         Box::new(record)
     }
 
     #[test]
     fn a_change_moves_a_sensor_to_the_end_and_the_filter_keeps_the_order() {
         let mut sensors = Sensors::default();
-        for no in 1..=3 {
-            sensors.swap(TaskId(no), Some(sensor(no, no.unsigned_abs())));
+        for id in 1..=3 {
+            sensors.swap(TaskId(id), Some(sensor(id, id.unsigned_abs())));
         }
         let mut ended = sensor(1, 4);
         ended.state = SensorState::Ended;
         sensors.swap(TaskId(1), Some(ended));
         let found = |after, ranges, which| -> Vec<i64> {
             let query = SensorQuery::new(after, DEFAULT_CODES, ranges, which, 9);
-            sensors.changed(&query).map(|sensor| sensor.no.0).collect()
+            sensors.changed(&query).map(|sensor| sensor.id.0).collect()
         };
         let shards = |start, end| ShardRange::new(start, end).unwrap();
         assert_eq!(found(0, vec![shards(0, 9)], WhichSensors::All), [2, 3, 1]);

@@ -9,7 +9,7 @@ use super::requests::{Request, Requests};
 use super::runs::Runs;
 use super::sensors::{Events, Sensors};
 use super::tasks::{TaskRow, Tasks};
-use crate::admission::{LaneKey, LaneNo};
+use crate::admission::{LaneId, LaneKey};
 use crate::id::{Holder, LimitKey, PoolName, RequestId};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
@@ -50,7 +50,7 @@ pub(super) struct Numbers {
 pub(super) enum Write {
     Task(TaskId, Option<Box<TaskRow>>),
     Course(TaskId, Box<Course>),
-    Lane(LaneNo, Option<LaneKey>),
+    Lane(LaneId, Option<LaneKey>),
     Request(RequestId, Option<Request>),
     Pool(PoolName, Option<Box<PoolRecord>>),
     Limit(LimitKey, Option<LimitRow>),
@@ -65,22 +65,22 @@ impl State {
     /// Does one write, and answers with the one that undoes it.
     pub(super) fn swap(&mut self, write: Write) -> Write {
         match write {
-            Write::Task(no, row) => {
-                let old = self.tasks.swap(no, row, &mut self.lanes);
-                Write::Task(no, old)
+            Write::Task(id, row) => {
+                let old = self.tasks.swap(id, row, &mut self.lanes);
+                Write::Task(id, old)
             }
-            Write::Course(no, course) => {
-                Write::Course(no, self.tasks.swap_course(no, course, &mut self.lanes))
+            Write::Course(id, course) => {
+                Write::Course(id, self.tasks.swap_course(id, course, &mut self.lanes))
             }
-            Write::Lane(no, key) => {
+            Write::Lane(id, key) => {
                 if let Some(key) = &key {
                     self.limits.count_lane(key, Filing::In);
                 }
-                let old = self.lanes.swap(no, key);
+                let old = self.lanes.swap(id, key);
                 if let Some(old) = &old {
                     self.limits.count_lane(old, Filing::Out);
                 }
-                Write::Lane(no, old)
+                Write::Lane(id, old)
             }
             Write::Request(id, request) => {
                 let old = self.requests.swap(&id, request);
@@ -94,14 +94,14 @@ impl State {
                 let old = self.limits.swap(&key, limit);
                 Write::Limit(key, old)
             }
-            Write::Sensor(no, sensor) => Write::Sensor(no, self.sensors.swap(no, sensor)),
+            Write::Sensor(id, sensor) => Write::Sensor(id, self.sensors.swap(id, sensor)),
             Write::Event(seq, event) => {
                 if let Some(event) = &event {
-                    self.tasks.hold_for_event(event.no);
+                    self.tasks.hold_for_event(event.id);
                 }
                 let old = replace(&mut self.events, &seq, event);
                 if let Some(old) = &old {
-                    self.tasks.release_from_event(old.no);
+                    self.tasks.release_from_event(old.id);
                 }
                 Write::Event(seq, old)
             }

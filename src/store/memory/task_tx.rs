@@ -23,28 +23,28 @@ use crate::time::truncate;
 
 impl Transaction<'_> {
     fn insert_task_if_absent(&mut self, insert: &TaskInsert) -> Inserted {
-        if let Some(no) = self.state.tasks.number(&insert.key) {
-            return Inserted::Exists(no);
+        if let Some(id) = self.state.tasks.number(&insert.key) {
+            return Inserted::Exists(id);
         }
         let lane = self.lane_number(&insert.lane);
         for key in &insert.lane.limits {
             self.make_limit_known(key);
         }
         self.state.last.task += 1;
-        let no = TaskId(self.state.last.task);
-        let mut record = TaskRecord::inserted(no, insert.clone());
+        let id = TaskId(self.state.last.task);
+        let mut record = TaskRecord::inserted(id, insert.clone());
         record.logical_date = truncate(record.logical_date);
         record.due = record.due.map(truncate);
         record.enqueued_at = truncate(record.enqueued_at);
         record.ready_at = truncate(record.ready_at);
-        self.write(Write::Task(no, Some(Box::new(TaskRow { record, lane }))));
-        Inserted::New(no)
+        self.write(Write::Task(id, Some(Box::new(TaskRow { record, lane }))));
+        Inserted::New(id)
     }
 
     fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> bool {
         let from = |task: &TaskRecord| task.epoch == order.task.epoch && order.from.contains(task.state);
         let mut back = Use::default();
-        let moved = self.change_task_if(order.task.no, from, |task| {
+        let moved = self.change_task_if(order.task.id, from, |task| {
             if !order.keeps_slots {
                 back.slots = -i64::from(task.held_slots);
                 task.held_slots = 0;
@@ -62,7 +62,7 @@ impl Transaction<'_> {
             task.finished = order.finished.then_some(order.to);
         });
         let is_moved = moved.is_some();
-        uses.add(self.state.tasks.lane(order.task.no), back);
+        uses.add(self.state.tasks.lane(order.task.id), back);
         is_moved
     }
 }
@@ -71,9 +71,9 @@ impl Transaction<'_> {
 impl Transaction<'_> {
     fn promote(&mut self, promote: Promote) -> usize {
         let due: Vec<TaskId> = self.state.tasks.due(promote.now).take(promote.limit).collect();
-        for no in &due {
+        for id in &due {
             self.change_task_if(
-                *no,
+                *id,
                 |_| true,
                 |task| {
                     task.state = TaskState::Scheduled;
@@ -89,8 +89,8 @@ impl Transaction<'_> {
         let lease = Lease::new(batch.holder.clone(), truncate(batch.expires_at));
         let mut granted = Vec::with_capacity(batch.tasks.len());
         self.state.tasks.fetch(batch.tasks);
-        for no in batch.tasks {
-            let task = self.change_task_if(*no, TaskRecord::is_ready, |task| {
+        for id in batch.tasks {
+            let task = self.change_task_if(*id, TaskRecord::is_ready, |task| {
                 task.queued_at = Some(task.recorded_at(now));
                 task.state = TaskState::Queued;
                 task.epoch += 1;
@@ -100,7 +100,7 @@ impl Transaction<'_> {
             });
             let Some(task) = task.cloned() else { continue };
             let taken = Use { slots: i64::from(task.held_slots), leases: 1 };
-            uses.add(self.state.tasks.lane(*no), taken);
+            uses.add(self.state.tasks.lane(*id), taken);
             granted.push(task);
         }
         granted
@@ -124,11 +124,11 @@ impl TaskTx for Transaction<'_> {
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
         let tasks = &self.state.tasks;
-        Ok(keys.iter().map(|key| tasks.number(key).and_then(|no| tasks.get(no)).cloned()).collect())
+        Ok(keys.iter().map(|key| tasks.number(key).and_then(|id| tasks.get(id)).cloned()).collect())
     }
 
-    fn tasks_by_id(&mut self, nos: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>> {
-        Ok(nos.iter().map(|no| self.state.tasks.get(*no).cloned()).collect())
+    fn tasks_by_id(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        Ok(ids.iter().map(|id| self.state.tasks.get(*id).cloned()).collect())
     }
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
@@ -155,7 +155,7 @@ impl TaskTx for Transaction<'_> {
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
         let (lanes, tasks) = (&self.state.lanes, &self.state.tasks);
         let with_ready_at = |candidate: Candidate| {
-            let task = tasks.get(candidate.order.no);
+            let task = tasks.get(candidate.order.id);
             task.map_or(candidate, |task| candidate.ready_at(task.ready_at))
         };
         let mut found = Vec::new();
@@ -196,7 +196,7 @@ impl TaskTx for Transaction<'_> {
         let now = truncate(now);
         let start = |lease: &LeaseRef| {
             let is_queued = |task: &TaskRecord| task.state == TaskState::Queued && task.epoch == lease.epoch;
-            let started = self.change_task_if(lease.no, is_queued, |task| {
+            let started = self.change_task_if(lease.id, is_queued, |task| {
                 let at = task.recorded_at(now);
                 task.state = TaskState::Running;
                 task.started_at = Some(at);
@@ -211,7 +211,7 @@ impl TaskTx for Transaction<'_> {
         self.writable()?;
         let renew = |lease: &LeaseRef| {
             let is_leased = |task: &TaskRecord| task.lease.is_some() && task.epoch == lease.epoch;
-            let renewed = self.change_task_if(lease.no, is_leased, |task| {
+            let renewed = self.change_task_if(lease.id, is_leased, |task| {
                 if let Some(lease) = &mut task.lease {
                     lease.expires_at = truncate(expires_at);
                 }
@@ -224,18 +224,18 @@ impl TaskTx for Transaction<'_> {
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         self.writable()?;
         if let Some(order) = moves.iter().find(|order| order.to.is_leased()) {
-            let (no, to) = (order.task.no.0, order.to);
-            return Err(misuse(format!("task {no} was to be moved to {to}: grant it, then start it")));
+            let (id, to) = (order.task.id.0, order.to);
+            return Err(misuse(format!("task {id} was to be moved to {to}: grant it, then start it")));
         }
         let mut uses = Uses::default();
         let mut moved = HashSet::with_capacity(moves.len());
         let answers = moves.iter().map(|order| {
-            if moved.contains(&order.task.no) {
+            if moved.contains(&order.task.id) {
                 return false;
             }
             let answer = self.move_task_if(order, &mut uses);
             if answer {
-                moved.insert(order.task.no);
+                moved.insert(order.task.id);
             }
             answer
         });
@@ -263,16 +263,16 @@ impl TaskTx for Transaction<'_> {
         let ended = state
             .tasks
             .forgettable(truncate(before))
-            .filter(|(at, no)| *at < sensors_before || state.sensors.get(*no).is_none());
-        let ended: Vec<TaskId> = ended.map(|(_, no)| no).take(limit).collect();
-        for no in &ended {
-            if let Some(sensor) = self.state.sensors.get(*no) {
+            .filter(|(at, id)| *at < sensors_before || state.sensors.get(*id).is_none());
+        let ended: Vec<TaskId> = ended.map(|(_, id)| id).take(limit).collect();
+        for id in &ended {
+            if let Some(sensor) = self.state.sensors.get(*id) {
                 let last = &mut self.state.last;
                 last.forgotten_change = last.forgotten_change.max(sensor.changed);
-                self.write(Write::Sensor(*no, None));
+                self.write(Write::Sensor(*id, None));
             }
-            let lane = self.state.tasks.lane(*no);
-            self.write(Write::Task(*no, None));
+            let lane = self.state.tasks.lane(*id);
+            self.write(Write::Task(*id, None));
             if let Some(lane) = lane {
                 self.leave_lane(lane);
             }
@@ -321,14 +321,14 @@ mod tests {
             assert_eq!((survey.promoted, survey.next_due), (1, None));
             let lanes = survey.lanes;
             assert_eq!((lanes.len(), lanes[0].ready), (1, 2));
-            assert_eq!(tx.candidates(&[LanePage::new(lanes[0].no, None, 9)])?.len(), 2);
+            assert_eq!(tx.candidates(&[LanePage::new(lanes[0].id, None, 9)])?.len(), 2);
 
             let (now, expires_at) = (from_micros(8), from_micros(20));
-            let nos = [TaskId(2), TaskId(1), TaskId(2), TaskId(9)];
+            let ids = [TaskId(2), TaskId(1), TaskId(2), TaskId(9)];
             let request = RequestId::new("t").unwrap();
-            let batch = GrantBatch::new(&nos, &holder, now, expires_at).request(&request);
+            let batch = GrantBatch::new(&ids, &holder, now, expires_at).request(&request);
             let granted = tx.grant_if_open(&batch)?.tasks;
-            assert_eq!(granted.iter().map(|task| task.no.0).collect::<Vec<_>>(), [2, 1]);
+            assert_eq!(granted.iter().map(|task| task.id.0).collect::<Vec<_>>(), [2, 1]);
             let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskId(2), 0));
             let started = tx.start_if_queued(&[stale, lease, lease], now)?;
             assert_eq!(started, [None, Some(Started::new(false)), None]);

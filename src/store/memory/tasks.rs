@@ -10,7 +10,7 @@ use super::course::Course;
 use super::lanes::Lanes;
 use super::state::{Filing, Write};
 use super::undo::Transaction;
-use crate::admission::{LaneNo, OrderKey};
+use crate::admission::{LaneId, OrderKey};
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::task::{TaskRecord, TaskState};
@@ -22,7 +22,7 @@ use crate::time::{from_micros, micros};
 pub(super) struct TaskRow {
     pub(super) record: TaskRecord,
     /// The number of the lane that the record names by key.
-    pub(super) lane: LaneNo,
+    pub(super) lane: LaneId,
 }
 
 #[derive(Debug, Default)]
@@ -66,15 +66,15 @@ impl Index {
             filing.entry(&mut self.due, (micros(due), record.order()));
         }
         if let Some(lease) = &record.lease {
-            filing.entry(&mut self.leases, (micros(lease.expires_at), record.no));
+            filing.entry(&mut self.leases, (micros(lease.expires_at), record.id));
         }
         if record.state == TaskState::Sensing {
-            filing.entry(&mut self.sensing, record.no);
+            filing.entry(&mut self.sensing, record.id);
         }
         if let Some(at) = ended_at(record)
-            && !self.unacknowledged.contains_key(&record.no)
+            && !self.unacknowledged.contains_key(&record.id)
         {
-            filing.entry(&mut self.ended, (micros(at), record.no));
+            filing.entry(&mut self.ended, (micros(at), record.id));
         }
     }
 }
@@ -82,23 +82,23 @@ impl Index {
 impl Tasks {
     pub(super) fn swap(
         &mut self,
-        no: TaskId,
+        id: TaskId,
         row: Option<Box<TaskRow>>,
         lanes: &mut Lanes,
     ) -> Option<Box<TaskRow>> {
-        if let Some(old) = self.rows.get(&no) {
+        if let Some(old) = self.rows.get(&id) {
             self.index.file(old, lanes, Filing::Out);
         }
         let Some(row) = row else {
-            let old = self.rows.remove(&no)?;
+            let old = self.rows.remove(&id)?;
             self.by_key.remove(&old.record.key);
             return Some(old);
         };
         self.index.file(&row, lanes, Filing::In);
-        match self.rows.entry(no) {
+        match self.rows.entry(id) {
             Entry::Occupied(mut place) => Some(place.insert(row)),
             Entry::Vacant(place) => {
-                self.by_key.insert(row.record.key.clone(), no);
+                self.by_key.insert(row.record.key.clone(), id);
                 place.insert(row);
                 None
             }
@@ -106,16 +106,16 @@ impl Tasks {
     }
 
     /// Puts the course of a task in place of the one that it has.
-    pub(super) fn swap_course(&mut self, no: TaskId, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
-        let old = self.get(no).map_or_else(|| course.clone(), |task| Box::new(Course::of(task)));
-        self.alter(no, |task| course.put_into(task), lanes);
+    pub(super) fn swap_course(&mut self, id: TaskId, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
+        let old = self.get(id).map_or_else(|| course.clone(), |task| Box::new(Course::of(task)));
+        self.alter(id, |task| course.put_into(task), lanes);
         old
     }
 
     /// Reads a little of these rows, none depending on another, so that the processor fetches many from
     /// memory at a time. What is done with them one after another then finds them in its caches.
-    pub(super) fn fetch(&self, nos: &[TaskId]) {
-        let rows = nos.iter().filter_map(|no| self.rows.get(no));
+    pub(super) fn fetch(&self, ids: &[TaskId]) {
+        let rows = ids.iter().filter_map(|id| self.rows.get(id));
         let some_of_each = rows.fold(0, |sum: usize, row| {
             let record = &row.record;
             let name = usize::from(record.key.task.as_str().as_bytes().first().copied().unwrap_or(0));
@@ -128,29 +128,29 @@ impl Tasks {
         std::hint::black_box(some_of_each);
     }
 
-    fn alter(&mut self, no: TaskId, change: impl FnOnce(&mut TaskRecord), lanes: &mut Lanes) {
-        let Some(row) = self.rows.get_mut(&no) else { return };
+    fn alter(&mut self, id: TaskId, change: impl FnOnce(&mut TaskRecord), lanes: &mut Lanes) {
+        let Some(row) = self.rows.get_mut(&id) else { return };
         self.index.file(row, lanes, Filing::Out);
         change(&mut row.record);
         self.index.file(row, lanes, Filing::In);
     }
 
     /// Keeps a task from being forgotten until one more event of it is acknowledged.
-    pub(super) fn hold_for_event(&mut self, no: TaskId) {
-        if let Some(at) = self.get(no).and_then(ended_at) {
-            self.index.ended.remove(&(micros(at), no));
+    pub(super) fn hold_for_event(&mut self, id: TaskId) {
+        if let Some(at) = self.get(id).and_then(ended_at) {
+            self.index.ended.remove(&(micros(at), id));
         }
-        *self.index.unacknowledged.entry(no).or_default() += 1;
+        *self.index.unacknowledged.entry(id).or_default() += 1;
     }
 
     /// Undoes [`Self::hold_for_event`].
-    pub(super) fn release_from_event(&mut self, no: TaskId) {
-        let Some(events) = self.index.unacknowledged.get_mut(&no) else { return };
+    pub(super) fn release_from_event(&mut self, id: TaskId) {
+        let Some(events) = self.index.unacknowledged.get_mut(&id) else { return };
         *events -= 1;
         if *events == 0 {
-            self.index.unacknowledged.remove(&no);
-            if let Some(at) = self.get(no).and_then(ended_at) {
-                self.index.ended.insert((micros(at), no));
+            self.index.unacknowledged.remove(&id);
+            if let Some(at) = self.get(id).and_then(ended_at) {
+                self.index.ended.insert((micros(at), id));
             }
         }
     }
@@ -159,13 +159,13 @@ impl Tasks {
         self.rows.len()
     }
 
-    pub(super) fn get(&self, no: TaskId) -> Option<&TaskRecord> {
-        self.rows.get(&no).map(|row| &row.record)
+    pub(super) fn get(&self, id: TaskId) -> Option<&TaskRecord> {
+        self.rows.get(&id).map(|row| &row.record)
     }
 
     /// The lane that a task is in.
-    pub(super) fn lane(&self, no: TaskId) -> Option<LaneNo> {
-        self.rows.get(&no).map(|row| row.lane)
+    pub(super) fn lane(&self, id: TaskId) -> Option<LaneId> {
+        self.rows.get(&id).map(|row| row.lane)
     }
 
     pub(super) fn number(&self, key: &TaskKey) -> Option<TaskId> {
@@ -179,7 +179,7 @@ impl Tasks {
 
     /// Tasks due at `now` or earlier, earliest first; those due at one instant in the order of admission.
     pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskId> {
-        self.index.due.iter().take_while(move |(due, _)| *due <= micros(now)).map(|(_, order)| order.no)
+        self.index.due.iter().take_while(move |(due, _)| *due <= micros(now)).map(|(_, order)| order.id)
     }
 
     pub(super) fn next_due(&self) -> Option<DateTime<Utc>> {
@@ -189,7 +189,7 @@ impl Tasks {
     /// Tasks whose leases expired at `now` or earlier, earliest first.
     pub(super) fn expired(&self, now: DateTime<Utc>) -> impl Iterator<Item = &TaskRecord> {
         let expired = self.index.leases.iter().take_while(move |(expires_at, _)| *expires_at <= micros(now));
-        expired.filter_map(|(_, no)| self.get(*no))
+        expired.filter_map(|(_, id)| self.get(*id))
     }
 
     pub(super) fn next_expiry(&self) -> Option<DateTime<Utc>> {
@@ -198,15 +198,15 @@ impl Tasks {
 
     /// Tasks with a lease, and tasks that wait as sensors.
     pub(super) fn leased_and_sensing(&self) -> impl Iterator<Item = &TaskRecord> {
-        let leased = self.index.leases.iter().map(|(_, no)| no);
-        leased.chain(&self.index.sensing).filter_map(|no| self.get(*no))
+        let leased = self.index.leases.iter().map(|(_, id)| id);
+        leased.chain(&self.index.sensing).filter_map(|id| self.get(*id))
     }
 
     /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first, each
     /// with the instant at which it ended.
     pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = (DateTime<Utc>, TaskId)> {
         let ended = self.index.ended.iter().take_while(move |(at, _)| *at < micros(before));
-        ended.map(|(at, no)| (from_micros(*at), *no))
+        ended.map(|(at, id)| (from_micros(*at), *id))
     }
 }
 
@@ -218,22 +218,22 @@ impl Transaction<'_> {
     /// Changes the course of a task that is there and meets the condition, and answers with it as it is now.
     pub(super) fn change_task_if(
         &mut self,
-        no: TaskId,
+        id: TaskId,
         condition: impl FnOnce(&TaskRecord) -> bool,
         change: impl FnOnce(&mut TaskRecord),
     ) -> Option<&TaskRecord> {
         let (tasks, lanes) = (&mut self.state.tasks, &mut self.state.lanes);
-        let before = tasks.get(no).filter(|task| condition(task)).map(Course::of)?;
-        tasks.alter(no, change, lanes);
-        self.note(Write::Course(no, Box::new(before)));
-        self.state.tasks.get(no)
+        let before = tasks.get(id).filter(|task| condition(task)).map(Course::of)?;
+        tasks.alter(id, change, lanes);
+        self.note(Write::Course(id, Box::new(before)));
+        self.state.tasks.get(id)
     }
 }
 
 #[cfg(test)]
 impl Tasks {
     pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
-        self.rows.iter().map(|(no, row)| Write::Task(*no, Some(row.clone())))
+        self.rows.iter().map(|(id, row)| Write::Task(*id, Some(row.clone())))
     }
 }
 
@@ -243,12 +243,12 @@ mod tests {
     use crate::task::NewTask;
     use crate::time::from_micros;
 
-    fn ended(no: i64, at: i64) -> Option<Box<TaskRow>> {
-        let key = TaskKey::new("n", "w", "r", format!("t{no}")).unwrap();
+    fn ended(id: i64, at: i64) -> Option<Box<TaskRow>> {
+        let key = TaskKey::new("n", "w", "r", format!("t{id}")).unwrap();
         let insert = NewTask::new(key).check(from_micros(0)).unwrap();
-        let mut record = TaskRecord::inserted(TaskId(no), insert);
+        let mut record = TaskRecord::inserted(TaskId(id), insert);
         (record.state, record.ended_at) = (TaskState::Success, Some(from_micros(at)));
-        Some(Box::new(TaskRow { record, lane: LaneNo(1) }))
+        Some(Box::new(TaskRow { record, lane: LaneId(1) }))
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
         tasks.swap(TaskId(2), ended(2, 4), &mut lanes);
         tasks.hold_for_event(TaskId(1));
         let forgettable =
-            |tasks: &Tasks| -> Vec<i64> { tasks.forgettable(from_micros(9)).map(|(_, no)| no.0).collect() };
+            |tasks: &Tasks| -> Vec<i64> { tasks.forgettable(from_micros(9)).map(|(_, id)| id.0).collect() };
         assert_eq!(forgettable(&tasks), [2]);
         tasks.release_from_event(TaskId(1));
         assert_eq!(forgettable(&tasks), [2]);

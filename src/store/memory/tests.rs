@@ -43,10 +43,10 @@ fn name(prefix: &str, number: u8) -> String {
     format!("{prefix}{number}")
 }
 
-fn lease(tx: &mut dyn StoreTx, no: u8) -> Result<LeaseRef> {
-    let no = TaskId(no.into());
-    let epoch = tx.tasks_by_id(&[no])?[0].as_ref().map_or(0, |task| task.epoch);
-    Ok(LeaseRef::new(no, epoch))
+fn lease(tx: &mut dyn StoreTx, id: u8) -> Result<LeaseRef> {
+    let id = TaskId(id.into());
+    let epoch = tx.tasks_by_id(&[id])?[0].as_ref().map_or(0, |task| task.epoch);
+    Ok(LeaseRef::new(id, epoch))
 }
 
 fn new_task(a: u8, b: u8) -> NewTask {
@@ -115,7 +115,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.delete_pools_if_unused(&[pool, PoolName::default_pool()])?;
         }
         14 | 15 => {
-            let tasks: Vec<TaskId> = (a..=b.max(a)).map(|no| TaskId(no.into())).collect();
+            let tasks: Vec<TaskId> = (a..=b.max(a)).map(|id| TaskId(id.into())).collect();
             tx.grant_if_open(&GrantBatch::new(&tasks, &holder, at, later))?;
         }
         16 => tx.put_limits(&[LimitSpec::new(limit, b.into())?])?,
@@ -132,7 +132,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             let context = PokeContext::from_json(&format!(r#"{{"n":{b}}}"#)).unwrap();
             let lease = lease(tx, a)?;
             let sensor = NewSensor::new(lease, SensorKind::new("s")?, context, settings);
-            let is_there = tx.tasks_by_id(&[lease.no])?[0].is_some();
+            let is_there = tx.tasks_by_id(&[lease.id])?[0].is_some();
             assert_eq!(tx.put_sensors(&[sensor.insert(at)]).is_ok(), is_there);
         }
         20 => {
@@ -279,8 +279,8 @@ fn writers_of_many_threads_lose_nothing() {
                     let task = NewTask::new(key).check(at).unwrap();
                     let granted = store.write_raw(|raw| {
                         let inserted = raw.insert_tasks_if_absent(std::slice::from_ref(&task))?;
-                        let Inserted::New(no) = inserted[0] else { panic!("{inserted:?}") };
-                        Ok(raw.grant_if_open(&GrantBatch::new(&[no], holder, at, at))?.tasks.len())
+                        let Inserted::New(id) = inserted[0] else { panic!("{inserted:?}") };
+                        Ok(raw.grant_if_open(&GrantBatch::new(&[id], holder, at, at))?.tasks.len())
                     });
                     assert_eq!(granted.unwrap(), 1);
                 }

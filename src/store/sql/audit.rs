@@ -45,18 +45,18 @@ pub(in crate::store) struct Counters {
 
 impl Counters {
     /// Notes a lane with the numbers of tasks that it says are ready, and in it. Lanes come before tasks.
-    pub(in crate::store) fn lane(&mut self, no: i64, key: LaneKey, ready: i64, tasks: i64) {
+    pub(in crate::store) fn lane(&mut self, id: i64, key: LaneKey, ready: i64, tasks: i64) {
         for limit in &key.limits {
             self.limit_lanes.entry(limit.clone()).or_default().hold(1);
         }
         let (ready, tasks) = (Pair { counted: ready, held: 0 }, Pair { counted: tasks, held: 0 });
-        self.lanes.insert(no, LaneCounts { key, ready, tasks });
+        self.lanes.insert(id, LaneCounts { key, ready, tasks });
     }
 
     /// Adds up what tasks of a lane hold: its number, their slots, and how many are leased, ready, and in it.
     pub(in crate::store) fn tasks<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
-        let no = row.integer(0)?;
-        let lane = self.lanes.get_mut(&no).ok_or_else(|| Damaged(format!("lane {no} is missing")))?;
+        let id = row.integer(0)?;
+        let lane = self.lanes.get_mut(&id).ok_or_else(|| Damaged(format!("lane {id} is missing")))?;
         self.pools.entry(lane.key.pool.clone()).or_default().hold(row.integer(1)?);
         for key in &lane.key.limits {
             self.limits.entry(key.clone()).or_default().hold(row.integer(2)?);

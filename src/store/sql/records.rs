@@ -33,7 +33,7 @@ pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Nam
     };
     let priority = row.integer(9)?;
     Ok(TaskRecord {
-        no: TaskId(row.integer(0)?),
+        id: TaskId(row.integer(0)?),
         key: names.key(row, 1)?,
         lane,
         rank: row.integer(7)?,
@@ -90,7 +90,7 @@ pub(in crate::store) fn sensor<R: ReadRow>(
     let context = PokeContext::vouched(row.text(14)?, vouched)
         .ok_or_else(|| Damaged(format!("the poke context of task {task} and its fingerprint differ")))?;
     Ok(SensorRecord {
-        no: TaskId(row.integer(0)?),
+        id: TaskId(row.integer(0)?),
         epoch: row.integer(2)?,
         task,
         attempt: count(row, 3)?,
@@ -118,7 +118,7 @@ pub(in crate::store) fn sensor<R: ReadRow>(
 pub(in crate::store) fn event<R: ReadRow>(row: &R, names: &mut Names) -> Read<SensorEvent, R> {
     Ok(SensorEvent {
         seq: number(row, 0)?,
-        no: TaskId(row.integer(1)?),
+        id: TaskId(row.integer(1)?),
         task: names.key(row, 8)?,
         generation: number(row, 2)?,
         at: instant(row, 3)?,

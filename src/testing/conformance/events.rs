@@ -65,8 +65,8 @@ fn events_come_in_the_order_of_their_notes(store: &dyn Store) {
     world.write(|tx| tx.note_events(&[note(&sensors[2], 9), note(&sensors[0], 7), note(&sensors[1], 8)]));
     world.write(|tx| tx.note_events(&[note(&sensors[0], 1)]));
     let events = world.read(|tx| tx.events(0, 99));
-    let expected = [2, 0, 1, 0].map(|index: usize| sensors[index].no);
-    assert_eq!(events.iter().map(|event| event.no).collect::<Vec<_>>(), expected);
+    let expected = [2, 0, 1, 0].map(|index: usize| sensors[index].id);
+    assert_eq!(events.iter().map(|event| event.id).collect::<Vec<_>>(), expected);
     assert!(events.windows(2).all(|pair| pair[0].seq < pair[1].seq));
 }
 
@@ -115,13 +115,13 @@ fn acknowledging_again_finds_nothing(store: &dyn Store) {
 
 fn events_noted_before_an_instant_are_forgotten(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let sensor = world.sense(&[no]).remove(0);
+    let id = world.plain(&["a"])[0];
+    let sensor = world.sense(&[id]).remove(0);
     world.write(|tx| {
         tx.end_sensors_if_waiting(&[sensor.lease_ref()])?;
         tx.note_events(&[5, 9, 4, 3, 2].map(|noted| note(&sensor, noted)))
     });
-    let mut ending = to(world.task(no).lease_ref(), TaskState::Success);
+    let mut ending = to(world.task(id).lease_ref(), TaskState::Success);
     ending.ended_at = Some(at(10));
     world.shift(&[ending]);
     let all = seqs(world);

@@ -26,65 +26,65 @@ fn grant(world: World<'_>, tasks: &[TaskId], now: i64, expires: i64) -> Vec<Task
 
 fn a_granted_task_has_a_lease(store: &dyn Store) {
     let world = World(store);
-    let no = world.insert(&[task("a").pool_slots(3)])[0];
-    let mut expected = world.task(no);
+    let id = world.insert(&[task("a").pool_slots(3)])[0];
+    let mut expected = world.task(id);
     expected.state = TaskState::Queued;
     expected.epoch = 1;
     expected.attempt = 1;
     expected.held_slots = 3;
     expected.queued_at = Some(at(7));
     expected.lease = Some(Lease::new(holder("h"), at(9)));
-    assert_eq!(grant(world, &[no], 7, 9), [expected.clone()]);
-    assert_eq!(world.task(no), expected);
+    assert_eq!(grant(world, &[id], 7, 9), [expected.clone()]);
+    assert_eq!(world.task(id), expected);
 }
 
 fn only_ready_tasks_are_granted(store: &dyn Store) {
     let world = World(store);
-    let nos = world.insert(&["queued", "running", "ended", "sensing", "retry", "ready"].map(task));
+    let ids = world.insert(&["queued", "running", "ended", "sensing", "retry", "ready"].map(task));
     let later = world.insert(&[task("later").not_before(at(5))])[0];
-    world.admit(&nos[..1]);
-    let leases = world.run(&nos[1..5]);
+    world.admit(&ids[..1]);
+    let leases = world.run(&ids[1..5]);
     let mut retry = to(leases[3], TaskState::UpForRetry);
     retry.due = Some(at(9));
     world.shift(&[to(leases[1], TaskState::Failed), to(leases[2], TaskState::Sensing), retry]);
-    let before = world.read(|tx| tx.tasks_by_id(&nos[..5]));
-    let asked = [&nos[..], &[later, TaskId(i64::MAX), TaskId(0)]].concat();
+    let before = world.read(|tx| tx.tasks_by_id(&ids[..5]));
+    let asked = [&ids[..], &[later, TaskId(i64::MAX), TaskId(0)]].concat();
     let granted = grant(world, &asked, 100, 200);
-    assert_eq!(granted.iter().map(|task| task.no).collect::<Vec<_>>(), nos[5..]);
-    assert_eq!(world.read(|tx| tx.tasks_by_id(&nos[..5])), before, "the others are as they were");
+    assert_eq!(granted.iter().map(|task| task.id).collect::<Vec<_>>(), ids[5..]);
+    assert_eq!(world.read(|tx| tx.tasks_by_id(&ids[..5])), before, "the others are as they were");
     assert_eq!((world.ready(), grant(world, &asked, 100, 200)), (0, vec![]), "nor a second time");
 }
 
 fn a_task_named_twice_is_granted_once(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b"]);
-    let granted = grant(world, &[nos[0], nos[1], nos[0]], 1, 2);
+    let ids = world.plain(&["a", "b"]);
+    let granted = grant(world, &[ids[0], ids[1], ids[0]], 1, 2);
     assert_eq!(
-        granted.iter().map(|task| (task.no, task.epoch)).collect::<Vec<_>>(),
-        [(nos[0], 1), (nos[1], 1)]
+        granted.iter().map(|task| (task.id, task.epoch)).collect::<Vec<_>>(),
+        [(ids[0], 1), (ids[1], 1)]
     );
-    assert_eq!(world.task(nos[0]).attempt, 1);
+    assert_eq!(world.task(ids[0]).attempt, 1);
 }
 
 fn answered_in_the_order_of_the_batch(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c", "d", "e"]);
-    let asked = [nos[3], nos[0], nos[4], nos[1], nos[2]];
+    let ids = world.plain(&["a", "b", "c", "d", "e"]);
+    let asked = [ids[3], ids[0], ids[4], ids[1], ids[2]];
     let granted = grant(world, &asked, 1, 2);
-    assert_eq!(granted.iter().map(|task| task.no).collect::<Vec<_>>(), asked);
+    assert_eq!(granted.iter().map(|task| task.id).collect::<Vec<_>>(), asked);
 }
 
 fn each_grant_raises_epoch_and_attempt(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
+    let id = world.plain(&["a"])[0];
     for round in 1..=3 {
-        let lease = world.run(&[no])[0];
-        let task = world.task(no);
-        assert_eq!((lease, task.attempt), (LeaseRef::new(no, round), round as u32));
+        let lease = world.run(&[id])[0];
+        let task = world.task(id);
+        assert_eq!((lease, task.attempt), (LeaseRef::new(id, round), round as u32));
         let mut again = to(lease, TaskState::Scheduled);
         again.forgive = 1;
         assert_eq!(world.shift(&[again]), [true]);
-        let task = world.task(no);
+        let task = world.task(id);
         assert_eq!((task.epoch, task.attempt, task.forgiven), (round, round as u32, round as u32));
     }
 }
@@ -92,24 +92,24 @@ fn each_grant_raises_epoch_and_attempt(store: &dyn Store) {
 /// The landed value that a resumed task needs, and the message of its last failure.
 fn a_grant_keeps_what_the_host_said(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let mut resume = to(world.run(&[no])[0], TaskState::Scheduled);
+    let id = world.plain(&["a"])[0];
+    let mut resume = to(world.run(&[id])[0], TaskState::Scheduled);
     resume.value = Some("landed".into());
     resume.message = Some("note".into());
     resume.ended_at = Some(at(30));
     world.shift(&[resume]);
-    let again = world.admit(&[no]).remove(0);
+    let again = world.admit(&[id]).remove(0);
     assert_eq!((again.value.as_deref(), again.message.as_deref()), (Some("landed"), Some("note")));
     assert_eq!((again.started_at, again.first_started_at), (Some(at(20)), Some(at(20))));
     assert_eq!((again.ended_at, again.queued_at), (Some(at(30)), Some(at(30))));
-    assert_eq!(world.task(no), again);
+    assert_eq!(world.task(id), again);
 }
 
 fn a_grant_takes_slots_and_counts_against_limits(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 5), sized("idle", 5)]));
     let in_db = |name: &str| task(name).pool(pool("db"));
-    let nos = world.insert(&[
+    let ids = world.insert(&[
         in_db("a").pool_slots(2).limit(limit("l")),
         in_db("b").limit(limit("l")).limit(limit("m")),
         in_db("c"),
@@ -120,60 +120,60 @@ fn a_grant_takes_slots_and_counts_against_limits(store: &dyn Store) {
         let limits = world.read(|tx| tx.limits(&["l", "m"].map(limit)));
         (pools, limits.into_iter().flatten().map(|limit| limit.used).collect::<Vec<_>>())
     };
-    grant(world, &[nos[0], nos[0], nos[1]], 1, 2);
+    grant(world, &[ids[0], ids[0], ids[1]], 1, 2);
     assert_eq!(used(), ([3, 0, 0], vec![2, 1]), "a task named twice counts once");
-    grant(world, &nos, 1, 2);
+    grant(world, &ids, 1, 2);
     assert_eq!(used(), ([4, 1, 0], vec![2, 2]), "nor do tasks that were granted before");
-    world.end(&[LeaseRef::new(nos[0], 1), LeaseRef::new(nos[3], 1)]);
+    world.end(&[LeaseRef::new(ids[0], 1), LeaseRef::new(ids[3], 1)]);
     assert_eq!(used(), ([2, 0, 0], vec![1, 1]));
     world.shift(&[
-        to(LeaseRef::new(nos[0], 1), TaskState::Failed),
-        to(LeaseRef::new(nos[1], 0), TaskState::Failed),
+        to(LeaseRef::new(ids[0], 1), TaskState::Failed),
+        to(LeaseRef::new(ids[1], 0), TaskState::Failed),
     ]);
     assert_eq!(used(), ([2, 0, 0], vec![1, 1]), "what holds nothing, or is not moved, gives nothing back");
 }
 
 fn a_queued_task_starts_once(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b"]);
-    let leases: Vec<LeaseRef> = world.admit(&nos).iter().map(TaskRecord::lease_ref).collect();
-    let mut expected = world.task(nos[0]);
+    let ids = world.plain(&["a", "b"]);
+    let leases: Vec<LeaseRef> = world.admit(&ids).iter().map(TaskRecord::lease_ref).collect();
+    let mut expected = world.task(ids[0]);
     expected.state = TaskState::Running;
     expected.started_at = Some(at(33));
     expected.first_started_at = Some(at(33));
     let twice = [leases[0], leases[0]];
     assert_eq!(world.start(&twice, at(33)), [true, false]);
-    assert_eq!(world.task(nos[0]), expected);
+    assert_eq!(world.task(ids[0]), expected);
     assert_eq!(world.start(&leases, at(44)), [false, true]);
-    assert_eq!(world.task(nos[0]), expected, "a second start changes nothing");
+    assert_eq!(world.task(ids[0]), expected, "a second start changes nothing");
 }
 
 fn a_start_needs_the_epoch(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b"]);
-    let lease = world.admit(&nos[..1])[0].lease_ref();
+    let ids = world.plain(&["a", "b"]);
+    let lease = world.admit(&ids[..1])[0].lease_ref();
     world.shift(&[to(lease, TaskState::Scheduled)]);
-    let again = world.admit(&nos[..1])[0].lease_ref();
-    let before = world.read(|tx| tx.tasks_by_id(&nos));
+    let again = world.admit(&ids[..1])[0].lease_ref();
+    let before = world.read(|tx| tx.tasks_by_id(&ids));
     let wrong = [
         lease,
-        LeaseRef::new(nos[0], again.epoch + 1),
-        LeaseRef::new(nos[0], i64::MIN),
-        LeaseRef::new(nos[1], 0),
+        LeaseRef::new(ids[0], again.epoch + 1),
+        LeaseRef::new(ids[0], i64::MIN),
+        LeaseRef::new(ids[1], 0),
         LeaseRef::new(TaskId(i64::MAX), 1),
     ];
     assert_eq!(world.start(&wrong, at(40)), [false; 5]);
-    assert_eq!(world.read(|tx| tx.tasks_by_id(&nos)), before);
+    assert_eq!(world.read(|tx| tx.tasks_by_id(&ids)), before);
     assert_eq!(world.start(&[again], at(40)), [true]);
 }
 
 fn the_first_start_is_kept(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let lease = world.run(&[no])[0];
+    let id = world.plain(&["a"])[0];
+    let lease = world.run(&[id])[0];
     world.shift(&[to(lease, TaskState::Scheduled)]);
-    let lease = world.admit(&[no])[0].lease_ref();
+    let lease = world.admit(&[id])[0].lease_ref();
     world.start(&[lease], at(90));
-    let task = world.task(no);
+    let task = world.task(id);
     assert_eq!((task.first_started_at, task.started_at), (Some(at(20)), Some(at(90))));
 }

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::steps::Steps;
 use super::world::{World, at, limit, pool, task, to};
-use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
+use crate::admission::{LaneId, LaneKey, LanePage, OrderKey};
 use crate::lease::TaskId;
 use crate::store::Store;
 use crate::store::contract::StoreTx;
@@ -22,15 +22,15 @@ cases!("lanes":
     only_ready_tasks_are_candidates,
 );
 
-fn the_lane(world: World<'_>) -> LaneNo {
+fn the_lane(world: World<'_>) -> LaneId {
     let lanes = world.read(|tx| tx.ready_lanes());
     assert_eq!(lanes.len(), 1, "{lanes:?}");
-    lanes[0].no
+    lanes[0].id
 }
 
 fn page(tx: &mut dyn StoreTx, pages: &[LanePage]) -> crate::error::StoreResult<Vec<TaskId>> {
     let found = tx.candidates(pages)?;
-    Ok(found.iter().map(|candidate| candidate.order.no).collect())
+    Ok(found.iter().map(|candidate| candidate.order.id).collect())
 }
 
 fn tasks_of_equal_needs_share_a_lane(store: &dyn Store) {
@@ -70,23 +70,23 @@ fn lanes_come_by_number(store: &dyn Store) {
     world.insert(&news);
     let lanes = world.read(|tx| tx.ready_lanes());
     assert_eq!(lanes.len(), 20);
-    assert!(lanes.windows(2).all(|pair| pair[0].no < pair[1].no), "{lanes:?}");
+    assert!(lanes.windows(2).all(|pair| pair[0].id < pair[1].id), "{lanes:?}");
     let again = world.read(|tx| tx.ready_lanes());
     assert_eq!(lanes, again, "a lane keeps its number");
 }
 
 fn counters_follow_the_tasks(store: &dyn Store) {
     let world = World(store);
-    let nos = world.insert(&[task("a"), task("b"), task("c").not_before(at(50))]);
+    let ids = world.insert(&[task("a"), task("b"), task("c").not_before(at(50))]);
     let lane = the_lane(world);
     assert_eq!(world.ready(), 2);
-    let lease = world.run(&nos[..1])[0];
+    let lease = world.run(&ids[..1])[0];
     assert_eq!(world.ready(), 1, "a granted task is not ready");
     world.write(|tx| tx.promote_due(at(50)));
     assert_eq!(world.ready(), 2, "a promoted one is");
     world.shift(&[to(lease, TaskState::Scheduled)]);
     assert_eq!(world.ready(), 3, "so is one that was scheduled again");
-    world.run(&nos);
+    world.run(&ids);
     assert_eq!(world.read(|tx| tx.ready_lanes()), [], "a lane without ready tasks is left out");
     world.plain(&["d"]);
     assert_eq!(the_lane(world), lane, "and comes back under its number");
@@ -104,10 +104,10 @@ fn ordered(world: World<'_>) -> Vec<TaskId> {
         }
         news.push(new);
     }
-    let nos = world.insert(&news);
-    let mut tasks: Vec<_> = world.read(|tx| tx.tasks_by_id(&nos)).into_iter().flatten().collect();
-    tasks.sort_by_key(|task| (-i64::from(task.priority), task.logical_date, task.key.map_index, task.no));
-    tasks.iter().map(|task| task.no).collect()
+    let ids = world.insert(&news);
+    let mut tasks: Vec<_> = world.read(|tx| tx.tasks_by_id(&ids)).into_iter().flatten().collect();
+    tasks.sort_by_key(|task| (-i64::from(task.priority), task.logical_date, task.key.map_index, task.id));
+    tasks.iter().map(|task| task.id).collect()
 }
 
 fn candidates_come_in_order(store: &dyn Store) {
@@ -116,7 +116,7 @@ fn candidates_come_in_order(store: &dyn Store) {
     let lane = the_lane(world);
     let found = world.read(|tx| tx.candidates(&[LanePage::new(lane, None, 1000)]));
     assert!(found.iter().all(|candidate| candidate.lane == lane));
-    assert_eq!(found.iter().map(|candidate| candidate.order.no).collect::<Vec<_>>(), expected);
+    assert_eq!(found.iter().map(|candidate| candidate.order.id).collect::<Vec<_>>(), expected);
     let tasks = world.read(|tx| tx.tasks_by_id(&expected));
     let orders: Vec<OrderKey> = tasks.into_iter().flatten().map(|task| task.order()).collect();
     assert_eq!(found.iter().map(|candidate| candidate.order).collect::<Vec<_>>(), orders);
@@ -130,7 +130,7 @@ fn pages_go_on_exactly_after_their_cursor(store: &dyn Store) {
         let (mut after, mut found) = (None, Vec::new());
         loop {
             let page = world.read(|tx| tx.candidates(&[LanePage::new(lane, after, size)]));
-            found.extend(page.iter().map(|candidate| candidate.order.no));
+            found.extend(page.iter().map(|candidate| candidate.order.id));
             after = page.last().map(|candidate| candidate.order);
             assert!(found.len() <= expected.len(), "pages of {size} repeat a task");
             if page.len() < size {
@@ -145,13 +145,13 @@ fn pages_go_on_exactly_after_their_cursor(store: &dyn Store) {
 
 fn candidates_tell_since_when_they_are_ready_if_asked(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c"]);
+    let ids = world.plain(&["a", "b", "c"]);
     world.insert(&[task("due").not_before(at(30))]);
-    let mut again = super::world::to(world.run(&nos[..1])[0], crate::task::TaskState::Scheduled);
+    let mut again = super::world::to(world.run(&ids[..1])[0], crate::task::TaskState::Scheduled);
     again.ended_at = Some(at(25));
     world.shift(&[again]);
     world.write(|tx| tx.promote_due(at(40)));
-    let lane = world.read(|tx| tx.ready_lanes())[0].no;
+    let lane = world.read(|tx| tx.ready_lanes())[0].id;
     let page = LanePage::new(lane, None, 9);
     let told = |page: LanePage| -> Vec<_> {
         world.read(|tx| tx.candidates(&[page])).iter().map(|candidate| candidate.ready_at).collect()
@@ -159,30 +159,30 @@ fn candidates_tell_since_when_they_are_ready_if_asked(store: &dyn Store) {
     assert_eq!(told(page), [None; 4]);
     let (a, b, c, due) = (Some(at(25)), Some(at(0)), Some(at(0)), Some(at(30)));
     assert_eq!(told(page.with_ready_at(true)), [a, b, c, due]);
-    let after = Some(world.task(nos[1]).order());
+    let after = Some(world.task(ids[1]).order());
     assert_eq!(told(LanePage::new(lane, after, 1).with_ready_at(true)), [c]);
 }
 
 fn a_cursor_need_not_be_a_task(store: &dyn Store) {
     let world = World(store);
-    let nos = world.insert(&[task("a").priority(1), task("b").priority(-1)]);
+    let ids = world.insert(&[task("a").priority(1), task("b").priority(-1)]);
     let lane = the_lane(world);
-    let after = |rank, date: i64, map, no| {
-        let order = OrderKey::new(rank, at(date), map, TaskId(no));
+    let after = |rank, date: i64, map, id| {
+        let order = OrderKey::new(rank, at(date), map, TaskId(id));
         world.read(|tx| page(tx, &[LanePage::new(lane, Some(order), 9)]))
     };
-    assert_eq!(after(i64::MIN, 0, None, 0), nos);
-    assert_eq!(after(-1, -1, Some(u32::MAX), i64::MAX), nos);
-    assert_eq!(after(-1, 0, None, nos[0].0 - 1), nos);
-    assert_eq!(after(-1, 0, None, nos[0].0), nos[1..]);
-    assert_eq!(after(-1, 0, Some(0), i64::MIN), nos[1..]);
-    assert_eq!(after(1, 0, None, nos[1].0), []);
+    assert_eq!(after(i64::MIN, 0, None, 0), ids);
+    assert_eq!(after(-1, -1, Some(u32::MAX), i64::MAX), ids);
+    assert_eq!(after(-1, 0, None, ids[0].0 - 1), ids);
+    assert_eq!(after(-1, 0, None, ids[0].0), ids[1..]);
+    assert_eq!(after(-1, 0, Some(0), i64::MIN), ids[1..]);
+    assert_eq!(after(1, 0, None, ids[1].0), []);
     assert_eq!(after(i64::MAX, 0, None, 0), []);
 }
 
 fn several_pages_are_answered_one_after_another(store: &dyn Store) {
     let world = World(store);
-    let nos = world.insert(&[
+    let ids = world.insert(&[
         task("a1"),
         task("b1").pool_slots(2).priority(9),
         task("a2"),
@@ -190,36 +190,36 @@ fn several_pages_are_answered_one_after_another(store: &dyn Store) {
         task("a3"),
     ]);
     let lanes = world.read(|tx| tx.ready_lanes());
-    let lane = |slots| lanes.iter().find(|lane| lane.key.slots == slots).unwrap().no;
+    let lane = |slots| lanes.iter().find(|lane| lane.key.slots == slots).unwrap().id;
     let pages = [LanePage::new(lane(2), None, 9), LanePage::new(lane(1), None, 2)];
-    assert_eq!(world.read(|tx| page(tx, &pages)), [nos[3], nos[1], nos[0], nos[2]]);
+    assert_eq!(world.read(|tx| page(tx, &pages)), [ids[3], ids[1], ids[0], ids[2]]);
     let pages = [pages[1], pages[0]];
-    assert_eq!(world.read(|tx| page(tx, &pages)), [nos[0], nos[2], nos[3], nos[1]]);
-    let cursor = world.task(nos[2]).order();
+    assert_eq!(world.read(|tx| page(tx, &pages)), [ids[0], ids[2], ids[3], ids[1]]);
+    let cursor = world.task(ids[2]).order();
     let pages = [LanePage::new(lane(1), Some(cursor), 9), LanePage::new(lane(2), None, 1)];
-    assert_eq!(world.read(|tx| page(tx, &pages)), [nos[4], nos[3]]);
+    assert_eq!(world.read(|tx| page(tx, &pages)), [ids[4], ids[3]]);
 }
 
 fn unknown_and_empty_lanes_have_no_candidates(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a"]);
+    let ids = world.plain(&["a"]);
     let lane = the_lane(world);
-    world.admit(&nos);
-    for lane in [lane, LaneNo(lane.0 + 1000), LaneNo(-1)] {
+    world.admit(&ids);
+    for lane in [lane, LaneId(lane.0 + 1000), LaneId(-1)] {
         assert_eq!(world.read(|tx| page(tx, &[LanePage::new(lane, None, 9)])), []);
     }
 }
 
 fn only_ready_tasks_are_candidates(store: &dyn Store) {
     let world = World(store);
-    let nos = world.insert(&["ready", "queued", "running", "ended", "retried"].map(task));
+    let ids = world.insert(&["ready", "queued", "running", "ended", "retried"].map(task));
     world.insert(&[task("later").not_before(at(99))]);
     let lane = the_lane(world);
-    world.admit(&nos[1..2]);
-    let leases = world.run(&nos[2..]);
+    world.admit(&ids[1..2]);
+    let leases = world.run(&ids[2..]);
     let mut retry = to(leases[2], TaskState::UpForRetry);
     retry.due = Some(at(500));
     world.shift(&[to(leases[1], TaskState::Success), retry]);
-    assert_eq!(world.read(|tx| page(tx, &[LanePage::new(lane, None, 9)])), nos[..1]);
+    assert_eq!(world.read(|tx| page(tx, &[LanePage::new(lane, None, 9)])), ids[..1]);
     assert_eq!(world.ready(), 1);
 }

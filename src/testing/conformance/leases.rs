@@ -36,8 +36,8 @@ fn no_instant_of_a_task_is_recorded_before_one_that_it_has(store: &dyn Store) {
         granted.iter().map(TaskRecord::lease_ref).collect::<Vec<_>>()
     };
     let start = |leases: &[LeaseRef], now| world.start(leases, at(now));
-    let queued = || [a, b].map(|no| world.task(no).queued_at);
-    let started = || [a, b].map(|no| world.task(no)).map(|task| (task.first_started_at, task.started_at));
+    let queued = || [a, b].map(|id| world.task(id).queued_at);
+    let started = || [a, b].map(|id| world.task(id)).map(|task| (task.first_started_at, task.started_at));
 
     let leases = grant(40);
     assert_eq!(queued(), [Some(at(50)), Some(at(70))], "not before it was enqueued, or came due");
@@ -64,25 +64,25 @@ fn no_instant_of_a_task_is_recorded_before_one_that_it_has(store: &dyn Store) {
 
 fn a_renewal_sets_the_expiry(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c"]);
-    let queued = world.admit(&nos[..1])[0].lease_ref();
-    let running = world.run(&nos[1..2])[0];
-    let mut expected = world.read(|tx| tx.tasks_by_id(&nos));
+    let ids = world.plain(&["a", "b", "c"]);
+    let queued = world.admit(&ids[..1])[0].lease_ref();
+    let running = world.run(&ids[1..2])[0];
+    let mut expected = world.read(|tx| tx.tasks_by_id(&ids));
     let unknown = LeaseRef::new(TaskId(i64::MAX), 1);
     let answers = world.write(|tx| tx.renew_if_leased(&[running, unknown, queued], at(5000)));
     assert_eq!(answers, [true, false, true]);
     for task in expected.iter_mut().take(2).flatten() {
         task.lease.as_mut().unwrap().expires_at = at(5000);
     }
-    assert_eq!(world.read(|tx| tx.tasks_by_id(&nos)), expected, "nothing else changes");
+    assert_eq!(world.read(|tx| tx.tasks_by_id(&ids)), expected, "nothing else changes");
     world.write(|tx| tx.renew_if_leased(&[running], at(40)));
-    assert_eq!(expiry(&world.task(nos[1])), at(40), "an expiry can come nearer");
+    assert_eq!(expiry(&world.task(ids[1])), at(40), "an expiry can come nearer");
 }
 
 fn an_expired_lease_can_be_renewed(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let lease = world.admit_until(&[no], at(11))[0].lease_ref();
+    let id = world.plain(&["a"])[0];
+    let lease = world.admit_until(&[id], at(11))[0].lease_ref();
     assert_eq!(world.read(|tx| tx.expired(at(12), 9)).len(), 1);
     assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], at(99))), [true]);
     assert_eq!(world.read(|tx| tx.expired(at(98), 9)), []);
@@ -90,48 +90,48 @@ fn an_expired_lease_can_be_renewed(store: &dyn Store) {
 
 fn a_renewal_needs_the_epoch(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let old = world.run(&[no])[0];
+    let id = world.plain(&["a"])[0];
+    let old = world.run(&[id])[0];
     world.shift(&[to(old, TaskState::Scheduled)]);
-    let new = world.run(&[no])[0];
-    let wrong = [old, LeaseRef::new(no, new.epoch + 1), LeaseRef::new(no, 0)];
+    let new = world.run(&[id])[0];
+    let wrong = [old, LeaseRef::new(id, new.epoch + 1), LeaseRef::new(id, 0)];
     assert_eq!(world.write(|tx| tx.renew_if_leased(&wrong, at(9999))), [false; 3]);
-    assert_eq!(expiry(&world.task(no)), at(1000), "a stale holder prolongs nothing");
+    assert_eq!(expiry(&world.task(id)), at(1000), "a stale holder prolongs nothing");
     assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [true]);
 }
 
 fn a_renewal_needs_a_lease(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["ready", "ended", "sensing", "retry"]);
-    let leases = world.run(&nos[1..]);
+    let ids = world.plain(&["ready", "ended", "sensing", "retry"]);
+    let leases = world.run(&ids[1..]);
     let mut retry = to(leases[2], TaskState::UpForRetry);
     retry.due = Some(at(70));
     world.shift(&[to(leases[0], TaskState::Success), to(leases[1], TaskState::Sensing), retry]);
-    let all = [&[LeaseRef::new(nos[0], 0)], &leases[..]].concat();
+    let all = [&[LeaseRef::new(ids[0], 0)], &leases[..]].concat();
     assert_eq!(world.write(|tx| tx.renew_if_leased(&all, at(9999))), [false; 4]);
-    for no in nos {
-        assert_eq!(world.task(no).lease, None);
+    for id in ids {
+        assert_eq!(world.task(id).lease, None);
     }
 }
 
 fn a_lease_is_expired_from_its_expiry_on(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b"]);
-    world.admit(&nos);
+    let ids = world.plain(&["a", "b"]);
+    world.admit(&ids);
     assert_eq!(world.read(|tx| tx.expired(at(999), 9)), [], "one microsecond early");
     let expired = world.read(|tx| tx.expired(at(1000), 9));
-    let expected: Vec<TaskRecord> = nos.iter().map(|no| world.task(*no)).collect();
+    let expected: Vec<TaskRecord> = ids.iter().map(|id| world.task(*id)).collect();
     assert_eq!(expired, expected, "at the instant itself, whole records");
     world.shift(&[to(expired[0].lease_ref(), TaskState::Failed)]);
     assert_eq!(world.read(|tx| tx.expired(at(9999), 9)), expected[1..], "an ended lease is not expired");
 }
 
 fn spread(world: World<'_>) -> Vec<TaskId> {
-    let nos = world.plain(&["a", "b", "c", "d", "e"]);
-    for (no, expires) in nos.iter().zip([40, 20, 30, 20, 10]) {
-        world.admit_until(&[*no], at(expires));
+    let ids = world.plain(&["a", "b", "c", "d", "e"]);
+    for (id, expires) in ids.iter().zip([40, 20, 30, 20, 10]) {
+        world.admit_until(&[*id], at(expires));
     }
-    [4, 1, 3, 2, 0].map(|index: usize| nos[index]).to_vec()
+    [4, 1, 3, 2, 0].map(|index: usize| ids[index]).to_vec()
 }
 
 fn expired_come_earliest_first_then_by_number(store: &dyn Store) {
@@ -139,7 +139,7 @@ fn expired_come_earliest_first_then_by_number(store: &dyn Store) {
     let expected = spread(world);
     for (now, count) in [(9, 0), (10, 1), (19, 1), (20, 3), (39, 4), (40, 5)] {
         let found = world.read(|tx| tx.expired(at(now), 99));
-        assert_eq!(found.iter().map(|task| task.no).collect::<Vec<_>>(), expected[..count], "at {now}");
+        assert_eq!(found.iter().map(|task| task.id).collect::<Vec<_>>(), expected[..count], "at {now}");
     }
 }
 
@@ -148,7 +148,7 @@ fn expired_are_limited(store: &dyn Store) {
     let expected = spread(world);
     for limit in 0..6 {
         let found = world.read(|tx| tx.expired(at(99), limit));
-        assert_eq!(found.iter().map(|task| task.no).collect::<Vec<_>>(), expected[..limit.min(5)]);
+        assert_eq!(found.iter().map(|task| task.id).collect::<Vec<_>>(), expected[..limit.min(5)]);
     }
     assert_eq!(world.read(|tx| tx.expired(at(99), usize::MAX)).len(), 5, "any limit is taken");
 }
@@ -157,9 +157,9 @@ fn next_expiry_is_the_earliest_lease(store: &dyn Store) {
     let world = World(store);
     assert_eq!(world.read(|tx| tx.next_expiry()), None);
     let order = spread(world);
-    for (no, expires) in order.iter().zip([10, 20, 20, 30, 40]) {
+    for (id, expires) in order.iter().zip([10, 20, 20, 30, 40]) {
         assert_eq!(world.read(|tx| tx.next_expiry()), Some(at(expires)));
-        let lease = world.task(*no).lease_ref();
+        let lease = world.task(*id).lease_ref();
         world.shift(&[to(lease, TaskState::Success)]);
     }
     assert_eq!(world.read(|tx| tx.next_expiry()), None);

@@ -43,8 +43,8 @@ fn carrying(world: World<'_>, names: &[&str], keys: &[&str]) -> Vec<TaskId> {
 fn tasks_make_their_keys_known(store: &dyn Store) {
     let world = World(store);
     assert_eq!(one(world, "a"), None);
-    let no = world.insert(&[task("t").limit(limit("b")).limit(limit("a")).limit(limit("b"))])[0];
-    assert_eq!(world.task(no).lane.limits, ["a", "b"].map(limit));
+    let id = world.insert(&[task("t").limit(limit("b")).limit(limit("a")).limit(limit("b"))])[0];
+    assert_eq!(world.task(id).lane.limits, ["a", "b"].map(limit));
     let found = world.read(|tx| tx.limits(&["b", "nobody", "a"].map(limit)));
     assert_eq!(found, [Some(record("b", None, 0)), None, Some(record("a", None, 0))]);
     assert_eq!(world.read(|tx| tx.all_limits()), []);
@@ -54,9 +54,9 @@ fn a_limit_is_defined_and_changed(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_limits(&[spec("a", 2), spec("b", 0)]));
     assert_eq!(one(world, "a"), Some(record("a", Some(2), 0)));
-    let no = world.insert(&[task("t").limit(limit("a"))])[0];
+    let id = world.insert(&[task("t").limit(limit("a"))])[0];
     assert_eq!(one(world, "a"), Some(record("a", Some(2), 0)), "a task that carries it leaves it as it is");
-    world.admit(&[no]);
+    world.admit(&[id]);
     world.write(|tx| tx.put_limits(&[spec("a", 0)]));
     let lowered = one(world, "a").unwrap();
     assert_eq!(lowered, record("a", Some(0), 1), "what counts against it stays");
@@ -66,9 +66,9 @@ fn a_limit_is_defined_and_changed(store: &dyn Store) {
 
 fn a_later_limit_counts_those_already_admitted(store: &dyn Store) {
     let world = World(store);
-    let nos = world.insert(&["1", "2", "3"].map(|name| task(name).limit(limit("a"))));
-    world.admit(&nos[..1]);
-    let lease = world.run(&nos[1..2])[0];
+    let ids = world.insert(&["1", "2", "3"].map(|name| task(name).limit(limit("a"))));
+    world.admit(&ids[..1]);
+    let lease = world.run(&ids[1..2])[0];
     world.write(|tx| tx.put_limits(&[spec("a", 3)]));
     assert_eq!(one(world, "a"), Some(record("a", Some(3), 2)));
     world.shift(&[to(lease, TaskState::Sensing)]);
@@ -78,25 +78,25 @@ fn a_later_limit_counts_those_already_admitted(store: &dyn Store) {
 fn taken_up_to_the_last_one(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_limits(&[spec("a", 5)]));
-    let nos = carrying(world, &["1", "2", "3", "4", "5", "6"], &["a"]);
+    let ids = carrying(world, &["1", "2", "3", "4", "5", "6"], &["a"]);
     let used = || one(world, "a").unwrap().used;
-    assert!(!world.admit_if_room(&nos), "six are too many");
+    assert!(!world.admit_if_room(&ids), "six are too many");
     assert_eq!(used(), 0);
-    assert!(world.admit_if_room(&nos[..3]) && !world.admit_if_room(&nos[3..]));
+    assert!(world.admit_if_room(&ids[..3]) && !world.admit_if_room(&ids[3..]));
     assert_eq!(used(), 3);
-    assert!(world.admit_if_room(&nos[3..5]) && !world.admit_if_room(&nos[5..]));
+    assert!(world.admit_if_room(&ids[3..5]) && !world.admit_if_room(&ids[5..]));
     assert_eq!(used(), 5);
-    world.end(&[LeaseRef::new(nos[1], 1), LeaseRef::new(nos[4], 1)]);
+    world.end(&[LeaseRef::new(ids[1], 1), LeaseRef::new(ids[4], 1)]);
     assert_eq!(used(), 3);
-    assert!(world.admit_if_room(&nos[5..]));
+    assert!(world.admit_if_room(&ids[5..]));
 }
 
 fn a_key_without_a_maximum_is_counted_but_never_full(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited).unwrap()]));
     let names: Vec<String> = (0..200).map(|n| n.to_string()).collect();
-    let nos = carrying(world, &names.iter().map(String::as_str).collect::<Vec<_>>(), &["a"]);
-    assert!(world.admit_if_room(&nos));
+    let ids = carrying(world, &names.iter().map(String::as_str).collect::<Vec<_>>(), &["a"]);
+    assert!(world.admit_if_room(&ids));
     assert_eq!(one(world, "a"), Some(record("a", None, 200)));
 }
 
@@ -114,8 +114,8 @@ fn each_key_has_its_own_condition(store: &dyn Store) {
 fn a_deleted_limit_goes_on_counting(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_limits(&[spec("a", 2), spec("b", 2)]));
-    let nos = world.insert(&["1", "2", "3"].map(|name| task(name).limit(limit("a"))));
-    world.admit(&nos[..2]);
+    let ids = world.insert(&["1", "2", "3"].map(|name| task(name).limit(limit("a"))));
+    world.admit(&ids[..2]);
     let asked = ["nobody", "a", "b", "a"].map(limit);
     let answers = world.write(|tx| tx.delete_limits(&asked));
     let expected = [
@@ -127,7 +127,7 @@ fn a_deleted_limit_goes_on_counting(store: &dyn Store) {
     assert_eq!(answers, expected);
     assert_eq!(world.read(|tx| tx.all_limits()), []);
     assert_eq!(one(world, "a"), Some(record("a", None, 2)));
-    world.admit(&nos[2..]);
+    world.admit(&ids[2..]);
     assert_eq!(one(world, "a"), Some(record("a", None, 3)), "it limits nothing any more");
     world.write(|tx| tx.put_limits(&[spec("a", 2)]));
     assert_eq!(one(world, "a").and_then(|limit| limit.open()), Some(-1));
@@ -156,9 +156,9 @@ fn a_task_carries_many_keys(store: &dyn Store) {
     let world = World(store);
     let keys: Vec<LimitKey> = (0..MAX_LIMIT_KEYS).map(|n| limit(&format!("{n:03}"))).collect();
     let new = keys.iter().rev().fold(task("t"), |task, key| task.limit(key.clone()));
-    let no = world.insert(&[new])[0];
-    assert_eq!(world.task(no).lane.limits, keys);
-    let lease = world.run(&[no])[0];
+    let id = world.insert(&[new])[0];
+    assert_eq!(world.task(id).lane.limits, keys);
+    let lease = world.run(&[id])[0];
     let used = |expected| {
         let records = world.read(|tx| tx.limits(&keys));
         assert!(records.into_iter().flatten().all(|limit| limit.used == expected));

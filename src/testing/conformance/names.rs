@@ -129,7 +129,7 @@ fn task_keys_come_back_byte_for_byte(store: &dyn Store) {
     let found = world.read(|tx| tx.tasks(&keys));
     for ((key, found), answer) in keys.iter().zip(found).zip(answers) {
         let found = found.unwrap_or_else(|| panic!("{key:?} is there"));
-        assert_eq!((&found.key, Inserted::New(found.no)), (key, answer));
+        assert_eq!((&found.key, Inserted::New(found.id)), (key, answer));
     }
     let again = world.write(|tx| tx.insert_tasks_if_absent(&inserts));
     assert!(again.iter().all(|answer| matches!(answer, Inserted::Exists(_))));
@@ -150,11 +150,11 @@ fn pools_and_limits_sort_by_their_bytes(store: &dyn Store) {
             NewTask::new(super::world::key(name)).pool(pool(name)).limit(limit(name)).limit(limit("plain"))
         })
         .collect();
-    let nos = world.insert(&news);
+    let ids = world.insert(&news);
     let one_by_one: Vec<_> =
-        nos.iter().filter(|no| world.task(**no).key.task.as_str() != "plain").take(3).collect();
-    for no in &one_by_one {
-        world.admit(&[**no]);
+        ids.iter().filter(|id| world.task(**id).key.task.as_str() != "plain").take(3).collect();
+    for id in &one_by_one {
+        world.admit(&[**id]);
     }
     let (pools, keys) = world.read(|tx| Ok((tx.all_pools()?, tx.all_limits()?)));
     names.sort_unstable();
@@ -171,9 +171,9 @@ fn holders_and_requests_come_back(store: &dyn Store) {
     let world = World(store);
     let mut names = hostile();
     let tasks: Vec<String> = (0..names.len()).map(|n| n.to_string()).collect();
-    let nos = world.plain(&tasks.iter().map(String::as_str).collect::<Vec<_>>());
-    for (name, no) in names.iter().zip(&nos) {
-        world.admit_as(&RequestId::new(name).unwrap(), &[*no], at(5));
+    let ids = world.plain(&tasks.iter().map(String::as_str).collect::<Vec<_>>());
+    for (name, id) in names.iter().zip(&ids) {
+        world.admit_as(&RequestId::new(name).unwrap(), &[*id], at(5));
     }
     world.write(|tx| {
         for (name, epoch) in names.iter().zip(1..) {
@@ -183,9 +183,9 @@ fn holders_and_requests_come_back(store: &dyn Store) {
         }
         Ok(())
     });
-    for (name, no) in names.iter().zip(nos) {
+    for (name, id) in names.iter().zip(ids) {
         let granted = world.read(|tx| tx.granted(&RequestId::new(name).unwrap()));
-        assert_eq!(granted, Some(vec![LeaseRef::new(no, 1)]), "{name:?}");
+        assert_eq!(granted, Some(vec![LeaseRef::new(id, 1)]), "{name:?}");
     }
     let holders: Vec<String> = world
         .read(|tx| tx.shard_leases())
@@ -236,19 +236,19 @@ fn free_text_comes_back_byte_for_byte(store: &dyn Store) {
         .enumerate()
         .map(|(index, text)| super::world::task(&index.to_string()).payload(text))
         .collect();
-    let nos = world.insert(&news);
-    let moves: Vec<_> = nos
+    let ids = world.insert(&news);
+    let moves: Vec<_> = ids
         .iter()
         .zip(&texts)
-        .map(|(no, text)| {
-            let mut wanted = to(LeaseRef::new(*no, 0), TaskState::Failed);
+        .map(|(id, text)| {
+            let mut wanted = to(LeaseRef::new(*id, 0), TaskState::Failed);
             wanted.message = Some(text.clone());
             wanted.value = Some(text.clone());
             wanted
         })
         .collect();
     world.write(|tx| tx.move_if(&moves));
-    for (task, text) in world.read(|tx| tx.tasks_by_id(&nos)).into_iter().flatten().zip(&texts) {
+    for (task, text) in world.read(|tx| tx.tasks_by_id(&ids)).into_iter().flatten().zip(&texts) {
         assert!(
             task.payload == *text && task.message.as_ref() == Some(text) && task.value.as_ref() == Some(text)
         );
@@ -259,8 +259,8 @@ fn kinds_and_contexts_come_back(store: &dyn Store) {
     let world = World(store);
     let names = hostile();
     let tasks: Vec<String> = (0..names.len()).map(|index| index.to_string()).collect();
-    let nos = world.plain(&tasks.iter().map(String::as_str).collect::<Vec<_>>());
-    let leases = world.run(&nos);
+    let ids = world.plain(&tasks.iter().map(String::as_str).collect::<Vec<_>>());
+    let leases = world.run(&ids);
     let mut inserts = Vec::new();
     for (lease, name) in leases.iter().zip(&names) {
         let mut new = super::world::sensor(*lease, "x");

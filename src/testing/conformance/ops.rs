@@ -68,7 +68,7 @@ pub(super) fn watch() -> Watch {
 
 fn lease(random: &mut Random, task: &TaskRecord) -> LeaseRef {
     let stale = i64::from(random.once_in(6));
-    LeaseRef::new(task.no, task.epoch - stale)
+    LeaseRef::new(task.id, task.epoch - stale)
 }
 
 fn leases(random: &mut Random, tasks: &[&TaskRecord]) -> Vec<LeaseRef> {
@@ -170,7 +170,7 @@ impl Op {
             3 => Self::Promote(at(now), random.index(6)),
             4..=7 => {
                 let ready = of(&[TaskState::Scheduled], random);
-                let tasks = random.some(&ready, 5).iter().map(|task| task.no).collect();
+                let tasks = random.some(&ready, 5).iter().map(|task| task.id).collect();
                 let mut request =
                     || random.once_in(2).then(|| RequestId::new(random.below(4).to_string()).unwrap());
                 let requests = [request(), request()];

@@ -52,8 +52,8 @@ fn a_pool_is_stored_as_it_was_put(store: &dyn Store) {
 fn changing_a_pool_keeps_what_is_used(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 5)]));
-    let no = world.insert(&[task("a").pool(pool("db")).pool_slots(3)])[0];
-    world.admit(&[no]);
+    let id = world.insert(&[task("a").pool(pool("db")).pool_slots(3)])[0];
+    world.admit(&[id]);
     for spec in [sized("db", 9).described("x"), PoolSpec::new("db", Slots::Unlimited).unwrap()] {
         world.write(|tx| tx.put_pools(std::slice::from_ref(&spec)));
         assert_eq!(world.read(|tx| tx.pools(&[pool("db")])), [Some(PoolRecord::new(spec, 3))]);
@@ -63,8 +63,8 @@ fn changing_a_pool_keeps_what_is_used(store: &dyn Store) {
 fn a_busy_pool_can_be_shrunk(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 5)]));
-    let no = world.insert(&[task("a").pool(pool("db")).pool_slots(4)])[0];
-    let lease = world.run(&[no])[0];
+    let id = world.insert(&[task("a").pool(pool("db")).pool_slots(4)])[0];
+    let lease = world.run(&[id])[0];
     world.write(|tx| tx.put_pools(&[sized("db", 2)]));
     let record = world.read(|tx| tx.pools(&[pool("db")])).remove(0).unwrap();
     assert_eq!((record.used, record.open()), (4, Some(-2)), "open slots are negative then");
@@ -98,11 +98,11 @@ fn slots_are_taken_up_to_the_last_one(store: &dyn Store) {
     let db = pool("db");
     world.write(|tx| tx.put_pools(&[sized("db", 5)]));
     let sizes = [6, 3, 3, 2, 1];
-    let nos = of_sizes(world, "db", &sizes);
+    let ids = of_sizes(world, "db", &sizes);
     for (at, (fits, used)) in
         [(false, 0), (true, 3), (false, 3), (true, 5), (false, 5)].into_iter().enumerate()
     {
-        assert_eq!(world.admit_if_room(&nos[at..=at]), fits, "{} more", sizes[at]);
+        assert_eq!(world.admit_if_room(&ids[at..=at]), fits, "{} more", sizes[at]);
         assert_eq!(world.used(&db), used);
     }
 }
@@ -111,8 +111,8 @@ fn an_unlimited_pool_is_never_full(store: &dyn Store) {
     let world = World(store);
     let db = pool("db");
     world.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Unlimited).unwrap()]));
-    let nos = of_sizes(world, "db", &[MAX_SLOTS; 9]);
-    assert!(world.admit_if_room(&nos[..4]) && world.admit_if_room(&nos[4..]));
+    let ids = of_sizes(world, "db", &[MAX_SLOTS; 9]);
+    assert!(world.admit_if_room(&ids[..4]) && world.admit_if_room(&ids[4..]));
     assert_eq!(world.used(&db), 9 * i64::from(MAX_SLOTS));
     let record = world.read(|tx| tx.pools(std::slice::from_ref(&db))).remove(0).unwrap();
     assert_eq!(record.open(), None);
@@ -120,13 +120,13 @@ fn an_unlimited_pool_is_never_full(store: &dyn Store) {
 
 fn an_unknown_pool_has_no_slots(store: &dyn Store) {
     let world = World(store);
-    let no = world.insert(&[task("a").pool(pool("nobody"))])[0];
+    let id = world.insert(&[task("a").pool(pool("nobody"))])[0];
     assert_eq!(
-        (world.ready(), world.task(no).lane.pool),
+        (world.ready(), world.task(id).lane.pool),
         (1, pool("nobody")),
         "a task may name it all the same"
     );
-    assert!(!world.admit_if_room(&[no]));
+    assert!(!world.admit_if_room(&[id]));
     assert_eq!(world.read(|tx| tx.all_pools()).len(), 1, "nor does it come to be");
 }
 
@@ -155,8 +155,8 @@ fn slots_come_back(store: &dyn Store) {
 fn a_pool_in_use_is_not_deleted(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("busy", 4), sized("idle", 4)]));
-    let no = world.insert(&[task("a").pool(pool("busy")).pool_slots(3)])[0];
-    let lease = world.run(&[no])[0];
+    let id = world.insert(&[task("a").pool(pool("busy")).pool_slots(3)])[0];
+    let lease = world.run(&[id])[0];
     let asked = ["busy", "nobody", "idle", "idle"].map(pool);
     let answers = world.write(|tx| tx.delete_pools_if_unused(&asked));
     let expected =
@@ -171,12 +171,12 @@ fn a_pool_in_use_is_not_deleted(store: &dyn Store) {
 fn a_deleted_pool_can_come_back(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 4)]));
-    let no = world.insert(&[task("a").pool(pool("db")).limit(limit("l"))])[0];
+    let id = world.insert(&[task("a").pool(pool("db")).limit(limit("l"))])[0];
     assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("db")])), [PoolDeletion::Deleted]);
-    assert_eq!((world.ready(), world.task(no).lane.pool), (1, pool("db")), "its tasks wait");
+    assert_eq!((world.ready(), world.task(id).lane.pool), (1, pool("db")), "its tasks wait");
     assert_eq!(world.read(|tx| tx.pool_stats(&[pool("db")])), [None]);
     world.write(|tx| tx.put_pools(&[sized("db", 1)]));
-    world.admit(&[no]);
+    world.admit(&[id]);
     assert_eq!(world.used(&pool("db")), 1);
 }
 
@@ -184,7 +184,7 @@ fn stats_sum_slots_by_state(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 40), sized("other", 9)]));
     let sized_task = |name: &str, slots| task(name).pool(pool("db")).pool_slots(slots);
-    let nos = world.insert(&[
+    let ids = world.insert(&[
         sized_task("ready", 1),
         sized_task("ready too", 2).limit(limit("l")),
         sized_task("later", 5).not_before(at(50)),
@@ -195,9 +195,9 @@ fn stats_sum_slots_by_state(store: &dyn Store) {
         sized_task("sensing", 10),
         task("elsewhere").pool(pool("other")).pool_slots(8),
     ]);
-    world.admit(&[nos[3], nos[4]]);
-    let leases = world.run(&[nos[5], nos[6], nos[8]]);
-    world.sense(&nos[7..8]);
+    world.admit(&[ids[3], ids[4]]);
+    let leases = world.run(&[ids[5], ids[6], ids[8]]);
+    world.sense(&ids[7..8]);
     world.shift(&[to(leases[1], TaskState::Success)]);
     let stats = world.read(|tx| tx.pool_stats(&["db", "other", "default_pool"].map(pool)));
     let record = |name, slots, used| PoolRecord::new(sized(name, slots), used);

@@ -4,7 +4,7 @@ use super::scene::{landed, request};
 use super::snapshot::{Snapshot, Watch};
 use super::steps::Steps;
 use super::world::{World, at, key, limit, rows, task, to};
-use crate::admission::LaneNo;
+use crate::admission::LaneId;
 use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
@@ -38,11 +38,11 @@ fn named(name: &str) -> RequestId {
 
 fn a_request_is_remembered_with_its_grants(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c", "d"]);
+    let ids = world.plain(&["a", "b", "c", "d"]);
     assert_eq!(world.read(|tx| tx.granted(&request())), None);
-    world.admit_as(&request(), &[nos[2], nos[0], nos[1]], at(5));
-    world.admit_as(&named("other"), &nos[3..], at(5));
-    let grants = [2, 0, 1, 3].map(|index: usize| LeaseRef::new(nos[index], 1));
+    world.admit_as(&request(), &[ids[2], ids[0], ids[1]], at(5));
+    world.admit_as(&named("other"), &ids[3..], at(5));
+    let grants = [2, 0, 1, 3].map(|index: usize| LeaseRef::new(ids[index], 1));
     assert_eq!(world.read(|tx| tx.granted(&request())).as_deref(), Some(&grants[..3]), "in their order");
     assert_eq!(world.read(|tx| tx.granted(&named("other"))).as_deref(), Some(&grants[3..]));
     assert_eq!(world.read(|tx| tx.granted(&named("TICK"))), None);
@@ -56,8 +56,8 @@ fn a_request_is_remembered_with_its_grants(store: &dyn Store) {
 
 fn requests_are_forgotten_before_an_instant(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b"]);
-    world.admit_as(&request(), &nos, at(5));
+    let ids = world.plain(&["a", "b"]);
+    world.admit_as(&request(), &ids, at(5));
     assert_eq!(
         world.write(|tx| tx.forget_requests(Forget::before(at(5), 9))),
         0,
@@ -75,8 +75,8 @@ fn requests_are_forgotten_before_an_instant(store: &dyn Store) {
 
 fn the_oldest_requests_are_forgotten_first(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c", "d", "e", "f", "g", "h"]);
-    for (noted, tasks) in [3, 1, 4, 2].into_iter().zip(nos.chunks(2)) {
+    let ids = world.plain(&["a", "b", "c", "d", "e", "f", "g", "h"]);
+    for (noted, tasks) in [3, 1, 4, 2].into_iter().zip(ids.chunks(2)) {
         world.admit_as(&named(&noted.to_string()), tasks, at(noted));
     }
     let left = || [1, 2, 3, 4].map(|n: i64| world.read(|tx| tx.granted(&named(&n.to_string()))).is_some());
@@ -88,9 +88,9 @@ fn the_oldest_requests_are_forgotten_first(store: &dyn Store) {
 
 fn requests_are_forgotten_beyond_a_number(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c", "d"]);
+    let ids = world.plain(&["a", "b", "c", "d"]);
     // Of two noted at one instant the name decides.
-    for ((name, noted), task) in [("d", 3), ("b", 7), ("c", 3), ("a", 9)].into_iter().zip(nos.chunks(1)) {
+    for ((name, noted), task) in [("d", 3), ("b", 7), ("c", 3), ("a", 9)].into_iter().zip(ids.chunks(1)) {
         world.admit_as(&named(name), task, at(noted));
     }
     let left = || ["a", "b", "c", "d"].map(|name| world.read(|tx| tx.granted(&named(name))).is_some());
@@ -105,8 +105,8 @@ fn requests_are_forgotten_beyond_a_number(store: &dyn Store) {
 fn age_and_number_of_requests_have_one_limit(store: &dyn Store) {
     let world = World(store);
     let names = ["1", "2", "3", "4", "5", "6"];
-    let nos = world.plain(&names);
-    for (noted, task) in (1..).zip(nos.chunks(1)) {
+    let ids = world.plain(&names);
+    for (noted, task) in (1..).zip(ids.chunks(1)) {
         world.admit_as(&named(&noted.to_string()), task, at(noted));
     }
     let left = || names.iter().filter(|name| world.read(|tx| tx.granted(&named(name))).is_some()).count();
@@ -121,22 +121,22 @@ fn age_and_number_of_requests_have_one_limit(store: &dyn Store) {
     assert_eq!(forget(99, 1, 9), (2, 0), "whatever the number, the old go");
 }
 
-fn end(world: World<'_>, no: TaskId, state: TaskState, ended: i64) {
-    let mut ending: Move = to(world.task(no).lease_ref(), state);
+fn end(world: World<'_>, id: TaskId, state: TaskState, ended: i64) {
+    let mut ending: Move = to(world.task(id).lease_ref(), state);
     ending.ended_at = Some(at(ended));
     world.shift(&[ending]);
 }
 
 fn ended_tasks_are_forgotten_before_an_instant(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c", "d"]);
-    world.run(&nos[..2]);
-    for (no, state) in nos.iter().zip([TaskState::Success, TaskState::Failed, TaskState::Skipped]) {
-        end(world, *no, state, 50);
+    let ids = world.plain(&["a", "b", "c", "d"]);
+    world.run(&ids[..2]);
+    for (id, state) in ids.iter().zip([TaskState::Success, TaskState::Failed, TaskState::Skipped]) {
+        end(world, *id, state, 50);
     }
     assert_eq!(world.write(|tx| tx.forget_ended(at(50), at(50), 9)), 0, "at the instant itself they stay");
     assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 3);
-    let left = world.read(|tx| tx.tasks_by_id(&nos));
+    let left = world.read(|tx| tx.tasks_by_id(&ids));
     assert_eq!(left.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, false, true]);
     assert_eq!(world.read(|tx| tx.tasks(&["a", "b", "c"].map(key))), [None, None, None]);
     assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 0);
@@ -144,12 +144,12 @@ fn ended_tasks_are_forgotten_before_an_instant(store: &dyn Store) {
 
 fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c", "d"]);
-    for (no, ended) in nos.iter().zip([30, 10, 20, 10]) {
-        end(world, *no, TaskState::Success, ended);
+    let ids = world.plain(&["a", "b", "c", "d"]);
+    for (id, ended) in ids.iter().zip([30, 10, 20, 10]) {
+        end(world, *id, TaskState::Success, ended);
     }
     let left =
-        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&nos)).iter().map(Option::is_some).collect() };
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&ids)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1);
     assert_eq!(left(), [true, false, true, true], "of equal instants the first that arrived");
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 2)), 2);
@@ -159,9 +159,9 @@ fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
 
 fn tasks_that_did_not_end_stay(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["scheduled", "queued", "running", "sensing", "retry", "resumed"]);
-    world.admit(&nos[1..2]);
-    let leases = world.run(&nos[2..]);
+    let ids = world.plain(&["scheduled", "queued", "running", "sensing", "retry", "resumed"]);
+    world.admit(&ids[1..2]);
+    let leases = world.run(&ids[2..]);
     let mut moves = [
         to(leases[1], TaskState::Sensing),
         to(leases[2], TaskState::UpForRetry),
@@ -173,23 +173,23 @@ fn tasks_that_did_not_end_stay(store: &dyn Store) {
     moves[1].due = Some(at(45));
     world.shift(&moves);
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 99)), 0);
-    assert!(world.read(|tx| tx.tasks_by_id(&nos)).iter().all(Option::is_some));
+    assert!(world.read(|tx| tx.tasks_by_id(&ids)).iter().all(Option::is_some));
 }
 
 fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c"]);
-    let sensors = world.sense(&nos);
+    let ids = world.plain(&["a", "b", "c"]);
+    let sensors = world.sense(&ids);
     let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
     world.write(|tx| {
         tx.end_sensors_if_waiting(&refs)?;
         tx.note_events(&[0, 1].map(|index: usize| EventNote::new(sensors[index].clone(), at(40), landed())))
     });
-    for (no, ended) in nos.iter().zip([50, 51, 52]) {
-        end(world, *no, TaskState::Success, ended);
+    for (id, ended) in ids.iter().zip([50, 51, 52]) {
+        end(world, *id, TaskState::Success, ended);
     }
     let left =
-        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&nos)).iter().map(Option::is_some).collect() };
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&ids)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1, "those that stay do not count");
     assert_eq!(left(), [true, true, false]);
     let events = world.read(|tx| tx.events(0, 9));
@@ -200,15 +200,15 @@ fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
 
 fn tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["early", "late", "resumed", "plain", "later"]);
-    let sensors = world.sense(&nos[..3]);
+    let ids = world.plain(&["early", "late", "resumed", "plain", "later"]);
+    let sensors = world.sense(&ids[..3]);
     let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
     world.write(|tx| tx.end_sensors_if_waiting(&refs));
-    for (no, ended) in nos.iter().zip([30, 40, 40, 50, 60]) {
-        end(world, *no, TaskState::Success, ended);
+    for (id, ended) in ids.iter().zip([30, 40, 40, 50, 60]) {
+        end(world, *id, TaskState::Success, ended);
     }
     let left =
-        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&nos)).iter().map(Option::is_some).collect() };
+        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&ids)).iter().map(Option::is_some).collect() };
     assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 2)), 2, "those that stay do not count");
     assert_eq!(left(), [false, true, true, false, true]);
     assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 9)), 0, "not at the instant itself");
@@ -218,8 +218,8 @@ fn tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own(store: &dyn 
 
 fn what_events_keep_is_counted(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c", "d"]);
-    let sensors = world.sense(&nos);
+    let ids = world.plain(&["a", "b", "c", "d"]);
+    let sensors = world.sense(&ids);
     let kept = |before: i64, limit: usize| world.read(|tx| tx.kept_by_events(at(before), limit));
     let note = |index: usize| EventNote::new(sensors[index].clone(), at(40), landed());
     let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
@@ -227,8 +227,8 @@ fn what_events_keep_is_counted(store: &dyn Store) {
         tx.end_sensors_if_waiting(&refs)?;
         tx.note_events(&[note(0), note(0), note(1), note(2), note(3)])
     });
-    for (no, ended) in nos[..3].iter().zip([50, 51, 52]) {
-        end(world, *no, TaskState::Success, ended);
+    for (id, ended) in ids[..3].iter().zip([50, 51, 52]) {
+        end(world, *id, TaskState::Success, ended);
     }
     assert_eq!([50, 51, 52, 53].map(|before| kept(before, 9)), [0, 1, 2, 3], "d has not ended");
     assert_eq!([0, 1, 2, 3, usize::MAX].map(|limit| kept(99, limit)), [0, 1, 1, 2, 3], "each task once");
@@ -239,10 +239,10 @@ fn what_events_keep_is_counted(store: &dyn Store) {
 
 fn sensors_go_with_their_tasks(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b"]);
-    let sensors = world.sense(&nos);
+    let ids = world.plain(&["a", "b"]);
+    let sensors = world.sense(&ids);
     world.write(|tx| tx.end_sensors_if_waiting(&[sensors[0].lease_ref()]));
-    end(world, nos[0], TaskState::Success, 50);
+    end(world, ids[0], TaskState::Success, 50);
     let last = world.read(|tx| tx.last_sensor_change());
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
     let left = world.read(|tx| tx.sensors(&["a", "b"].map(key)));
@@ -254,19 +254,19 @@ fn sensors_go_with_their_tasks(store: &dyn Store) {
 
 fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "none"]);
-    let sensors = world.sense(&nos[..2]);
+    let ids = world.plain(&["a", "b", "none"]);
+    let sensors = world.sense(&ids[..2]);
     let cursor = world.read(|tx| tx.last_sensor_change());
     let forgotten = || world.read(|tx| tx.last_forgotten_change());
-    end(world, nos[2], TaskState::Success, 40);
+    end(world, ids[2], TaskState::Success, 40);
     assert_eq!(world.write(|tx| tx.forget_ended(at(45), at(45), 9)), 1);
     assert_eq!(forgotten(), 0, "a task that never was a sensor");
     let refs = sensors.iter().map(|sensor| sensor.lease_ref()).rev().collect::<Vec<_>>();
     let ended = world.write(|tx| tx.end_sensors_if_waiting(&refs));
     let changes: Vec<u64> = ended.into_iter().flatten().map(|sensor| sensor.changed).collect();
     assert!(cursor < changes[0] && changes[0] < changes[1]);
-    end(world, nos[0], TaskState::Success, 50);
-    end(world, nos[1], TaskState::Success, 60);
+    end(world, ids[0], TaskState::Success, 50);
+    end(world, ids[1], TaskState::Success, 60);
     assert_eq!(forgotten(), 0);
     assert_eq!(world.write(|tx| tx.forget_ended(at(55), at(55), 9)), 1);
     assert_eq!(forgotten(), changes[1], "that of the deleted one, which is ahead of the cursor");
@@ -290,17 +290,17 @@ fn a_forgotten_key_is_new_again(store: &dyn Store) {
 }
 
 /// The lane of the only ready task.
-fn lane(world: World<'_>) -> LaneNo {
-    world.read(|tx| tx.ready_lanes())[0].no
+fn lane(world: World<'_>) -> LaneId {
+    world.read(|tx| tx.ready_lanes())[0].id
 }
 
 fn a_lane_goes_with_its_last_task(store: &dyn Store) {
     let world = World(store);
     let heavy = |name: &str| task(name).pool_slots(2);
-    let nos = world.insert(&[heavy("a"), heavy("b")]);
+    let ids = world.insert(&[heavy("a"), heavy("b")]);
     let first = lane(world);
-    end(world, nos[0], TaskState::Success, 50);
-    end(world, nos[1], TaskState::Success, 60);
+    end(world, ids[0], TaskState::Success, 50);
+    end(world, ids[1], TaskState::Success, 60);
     assert_eq!(world.write(|tx| tx.forget_ended(at(55), at(55), 9)), 1);
     let last = world.insert(&[heavy("c")])[0];
     assert_eq!(lane(world), first, "while it has a task, ended or not, it stays");
@@ -319,14 +319,14 @@ fn a_limit_key_goes_with_the_last_task_that_carries_it(store: &dyn Store) {
         let keys = [shared.clone(), own.clone(), bounded.clone()];
         world.read(|tx| tx.limits(&keys)).iter().map(Option::is_some).collect()
     };
-    let nos = world.insert(&[
+    let ids = world.insert(&[
         task("a").limit(shared.clone()).limit(own.clone()).limit(bounded.clone()),
         task("b").limit(shared.clone()),
         task("c").limit(shared.clone()),
     ]);
-    for (no, ended) in nos.iter().zip([50, 60, 70]) {
-        world.run(&[*no]);
-        end(world, *no, TaskState::Success, ended);
+    for (id, ended) in ids.iter().zip([50, 60, 70]) {
+        world.run(&[*id]);
+        end(world, *id, TaskState::Success, ended);
     }
     for (before, expected) in
         [(55, [true, false, true]), (65, [true, false, true]), (75, [false, false, true])]
@@ -341,11 +341,11 @@ fn a_limit_key_goes_with_the_last_task_that_carries_it(store: &dyn Store) {
 
 fn what_a_transaction_forgot_it_can_insert_anew(store: &dyn Store) {
     let world = World(store);
-    let no = world.insert(&[task("a").limit(limit("l"))])[0];
-    end(world, no, TaskState::Success, 50);
+    let id = world.insert(&[task("a").limit(limit("l"))])[0];
+    end(world, id, TaskState::Success, 50);
     let needs = [task("b").pool_slots(3), task("c").limit(limit("l")), task("d").limit(limit("m"))];
     let tasks = world.write(|tx| {
-        assert_eq!(tx.tasks_by_id(&[no])?.len(), 1);
+        assert_eq!(tx.tasks_by_id(&[id])?.len(), 1);
         assert_eq!(tx.forget_ended(at(99), at(99), 9)?, 1);
         tx.insert_tasks_if_absent(&rows(&needs))?;
         tx.tasks(&["b", "c", "d"].map(key))

@@ -54,7 +54,7 @@ impl Scene {
             tx.put_pools(&[sized("db", 20), sized("idle", 3)])?;
             tx.put_limits(&["carried", "defined"].map(|name| LimitSpec::new(limit(name), 9).unwrap()))
         });
-        let nos = world.insert(&[
+        let ids = world.insert(&[
             carrying("ready"),
             carrying("later").not_before(at(50)),
             carrying("queued"),
@@ -62,10 +62,10 @@ impl Scene {
             carrying("sensing"),
             carrying("ended"),
         ]);
-        let queued = world.admit_as(&request(), &nos[2..3], at(10))[0].lease_ref();
-        let running = world.run(&nos[3..4])[0];
-        let sensing = world.sense(&nos[4..5]).remove(0);
-        let mut ending = to(world.run(&nos[5..6])[0], TaskState::Success);
+        let queued = world.admit_as(&request(), &ids[2..3], at(10))[0].lease_ref();
+        let running = world.run(&ids[3..4])[0];
+        let sensing = world.sense(&ids[4..5]).remove(0);
+        let mut ending = to(world.run(&ids[5..6])[0], TaskState::Success);
         ending.ended_at = Some(at(60));
         world.shift(&[ending]);
         world.write(|tx| {
@@ -75,7 +75,7 @@ impl Scene {
             tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?;
             tx.put_runs(&[run("open"), run("closed").closed(at(200), RunStatus::Completed)])
         });
-        Self { ready: nos[0], queued, running, sensing }
+        Self { ready: ids[0], queued, running, sensing }
     }
 
     /// Every method that writes, each with an effect.

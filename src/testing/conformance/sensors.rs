@@ -37,8 +37,8 @@ fn changed(world: World<'_>, after: u64, which: WhichSensors, limit: usize) -> V
 fn a_sensor_is_stored_as_it_was_registered(store: &dyn Store) {
     let world = World(store);
     assert_eq!(world.read(|tx| tx.last_sensor_change()), 0);
-    let nos = world.plain(&["a", "b"]);
-    let leases = world.run(&nos);
+    let ids = world.plain(&["a", "b"]);
+    let leases = world.run(&ids);
     let ms = Duration::from_millis;
     let each = |lease| {
         let plain = sensor(lease, "over there");
@@ -74,11 +74,11 @@ fn found_by_task_in_the_order_of_the_arguments(store: &dyn Store) {
 
 fn a_new_registration_replaces_the_old_one(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let first = world.sense(&[no]).remove(0);
+    let id = world.plain(&["a"])[0];
+    let first = world.sense(&[id]).remove(0);
     let ended = world.write(|tx| tx.end_sensors_if_waiting(&[first.lease_ref()])).remove(0).unwrap();
     world.shift(&[to(first.lease_ref(), TaskState::Scheduled)]);
-    let second = world.sense(&[no]).remove(0);
+    let second = world.sense(&[id]).remove(0);
     assert_eq!((first.generation, first.epoch), (1, 1));
     assert_eq!((second.generation, second.epoch, second.state), (2, 2, SensorState::Waiting));
     assert!(first.changed < ended.changed && ended.changed < second.changed);
@@ -88,9 +88,9 @@ fn a_new_registration_replaces_the_old_one(store: &dyn Store) {
 
 fn the_attempt_is_the_latest_of_the_task(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
+    let id = world.plain(&["a"])[0];
     for attempt in 1..=3 {
-        let sensor = world.sense(&[no]).remove(0);
+        let sensor = world.sense(&[id]).remove(0);
         assert_eq!((sensor.attempt, sensor.epoch), (attempt, i64::from(attempt)));
         world.write(|tx| tx.end_sensors_if_waiting(&[sensor.lease_ref()]));
         world.shift(&[to(sensor.lease_ref(), TaskState::Scheduled)]);
@@ -101,8 +101,8 @@ fn only_waiting_sensors_of_the_epoch_end(store: &dyn Store) {
     let world = World(store);
     let sensors = world.sense(&world.plain(&["a", "b"]));
     let [a, b] = [0, 1].map(|index: usize| sensors[index].lease_ref());
-    let stale = LeaseRef::new(a.no, 0);
-    let later = LeaseRef::new(b.no, 2);
+    let stale = LeaseRef::new(a.id, 0);
+    let later = LeaseRef::new(b.id, 2);
     let unknown = LeaseRef::new(TaskId(i64::MAX), 1);
     let last = world.read(|tx| tx.last_sensor_change());
     let answers = world.write(|tx| tx.end_sensors_if_waiting(&[stale, later, unknown]));
@@ -121,10 +121,10 @@ fn only_waiting_sensors_of_the_epoch_end(store: &dyn Store) {
 
 fn a_replaced_registration_is_fenced(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let old = world.sense(&[no]).remove(0).lease_ref();
+    let id = world.plain(&["a"])[0];
+    let old = world.sense(&[id]).remove(0).lease_ref();
     world.shift(&[to(old, TaskState::Scheduled)]);
-    let new = world.sense(&[no]).remove(0);
+    let new = world.sense(&[id]).remove(0);
     assert_eq!(world.write(|tx| tx.end_sensors_if_waiting(&[old])), [None]);
     assert_eq!(world.read(|tx| tx.sensors(&[key("a")])), [Some(new.clone())]);
     assert!(world.write(|tx| tx.end_sensors_if_waiting(&[new.lease_ref()]))[0].is_some());

@@ -6,7 +6,7 @@ use super::ops::{Op, watch};
 use super::snapshot::{Snapshot, all_sensors, silent};
 use super::steps::Steps;
 use super::world::{admit_if_room, sensor};
-use crate::admission::{LaneKey, LaneNo, LanePage, OrderKey};
+use crate::admission::{LaneId, LaneKey, LanePage, OrderKey};
 use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::RunRecord;
@@ -18,7 +18,7 @@ use crate::task::{TaskRecord, TaskState};
 /// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
 pub(super) struct Side<'a> {
     pub(super) store: &'a dyn Store,
-    pub(super) nos: Vec<TaskId>,
+    pub(super) ids: Vec<TaskId>,
     pub(super) seqs: Vec<u64>,
 }
 
@@ -28,57 +28,57 @@ fn say(answer: impl Debug) -> String {
 
 impl Side<'_> {
     pub(super) fn new(store: &dyn Store) -> Side<'_> {
-        Side { store, nos: Vec::new(), seqs: Vec::new() }
+        Side { store, ids: Vec::new(), seqs: Vec::new() }
     }
 
-    fn no(&self, place: TaskId) -> TaskId {
+    fn id(&self, place: TaskId) -> TaskId {
         let place = usize::try_from(place.0).ok();
-        place.and_then(|place| self.nos.get(place)).copied().unwrap_or(TaskId(i64::MAX))
+        place.and_then(|place| self.ids.get(place)).copied().unwrap_or(TaskId(i64::MAX))
     }
 
     fn lease(&self, lease: &LeaseRef) -> LeaseRef {
-        LeaseRef::new(self.no(lease.no), lease.epoch)
+        LeaseRef::new(self.id(lease.id), lease.epoch)
     }
 
     fn leases(&self, leases: &[LeaseRef]) -> Vec<LeaseRef> {
         leases.iter().map(|lease| self.lease(lease)).collect()
     }
 
-    fn place(&self, no: TaskId) -> TaskId {
-        let place = self.nos.iter().position(|known| *known == no);
+    fn place(&self, id: TaskId) -> TaskId {
+        let place = self.ids.iter().position(|known| *known == id);
         TaskId(
             place
                 .and_then(|place| i64::try_from(place).ok())
-                .unwrap_or_else(|| panic!("{no:?} was never inserted")),
+                .unwrap_or_else(|| panic!("{id:?} was never inserted")),
         )
     }
 
     fn task(&self, mut task: TaskRecord) -> TaskRecord {
-        task.no = self.place(task.no);
+        task.id = self.place(task.id);
         task
     }
 
     fn sensor(&self, mut sensor: SensorRecord) -> SensorRecord {
-        sensor.no = self.place(sensor.no);
+        sensor.id = self.place(sensor.id);
         sensor.changed = 0;
         sensor
     }
 
     fn event(&self, mut event: SensorEvent) -> SensorEvent {
-        event.no = self.place(event.no);
+        event.id = self.place(event.id);
         event.seq = self.seqs.iter().position(|seq| *seq == event.seq).expect("a known event") as u64;
         event
     }
 
     fn order(&self, mut order: OrderKey) -> OrderKey {
-        order.no = self.place(order.no);
+        order.id = self.place(order.id);
         order
     }
 
     /// Learns the numbers of what a committed transaction inserted.
     pub(super) fn learn(&mut self, inserted: &[Inserted], tx: &mut dyn StoreTx) -> StoreResult<()> {
-        self.nos.extend(inserted.iter().filter_map(|answer| match answer {
-            Inserted::New(no) => Some(*no),
+        self.ids.extend(inserted.iter().filter_map(|answer| match answer {
+            Inserted::New(id) => Some(*id),
             Inserted::Exists(_) => None,
         }));
         let known = self.seqs.last().copied().unwrap_or(0);
@@ -89,7 +89,7 @@ impl Side<'_> {
     /// All that can be seen, in numbers that both sides share.
     pub(super) fn look(&self, tx: &mut dyn StoreTx) -> StoreResult<(Snapshot, Vec<LaneKey>)> {
         let mut seen = Snapshot::of(tx, &watch())?;
-        assert!(seen.lanes.windows(2).all(|pair| pair[0].no < pair[1].no), "lanes come by number");
+        assert!(seen.lanes.windows(2).all(|pair| pair[0].id < pair[1].id), "lanes come by number");
         assert!(
             seen.changed.windows(2).all(|pair| pair[0].changed < pair[1].changed),
             "changes come in order"
@@ -97,22 +97,22 @@ impl Side<'_> {
         assert!(seen.changed.last().is_none_or(|last| last.changed <= seen.last_change));
         assert!(seen.forgotten_change <= seen.last_change);
         let lanes = std::mem::take(&mut seen.lanes);
-        let lane = |no: LaneNo| lanes.iter().find(|lane| lane.no == no).expect("a ready lane").key.clone();
+        let lane = |id: LaneId| lanes.iter().find(|lane| lane.id == id).expect("a ready lane").key.clone();
         let mut candidates = std::mem::take(&mut seen.candidates);
         candidates.sort_by_cached_key(|candidate| lane(candidate.lane));
         let keys: Vec<LaneKey> = candidates.iter().map(|candidate| lane(candidate.lane)).collect();
         for candidate in &mut candidates {
-            candidate.lane = LaneNo(0);
+            candidate.lane = LaneId(0);
             candidate.order = self.order(candidate.order);
         }
         seen.candidates = candidates;
         seen.lanes = lanes;
         seen.lanes.sort_by(|a, b| a.key.cmp(&b.key));
-        seen.lanes.iter_mut().for_each(|lane| lane.no = LaneNo(0));
+        seen.lanes.iter_mut().for_each(|lane| lane.id = LaneId(0));
         seen.tasks = seen.tasks.into_iter().map(|task| task.map(|task| self.task(task))).collect();
         seen.expired = seen.expired.into_iter().map(|task| self.task(task)).collect();
         for lease in seen.granted.iter_mut().flatten().flatten() {
-            lease.no = self.place(lease.no);
+            lease.id = self.place(lease.id);
         }
         // A key that limits nothing and counts nothing may be known or not.
         for limit in &mut seen.limits {
@@ -144,9 +144,9 @@ impl Side<'_> {
             }
             Op::Promote(now, limit) => say(tx.promote(*now, *limit)?),
             Op::Admit(places, [request, replaced], now, until) => {
-                let nos: Vec<TaskId> = places.iter().map(|place| self.no(*place)).collect();
+                let ids: Vec<TaskId> = places.iter().map(|place| self.id(*place)).collect();
                 let names = [request.as_ref(), replaced.as_ref()];
-                let granted = admit_if_room(tx, &nos, names, *now, *until)?;
+                let granted = admit_if_room(tx, &ids, names, *now, *until)?;
                 say(granted.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())
             }
             Op::Start(leases, now) => say(tx.start_if_queued(&self.leases(leases), *now)?),
@@ -234,9 +234,9 @@ impl Side<'_> {
                 let mut lanes = tx.ready_lanes()?;
                 lanes.sort_by(|a, b| a.key.cmp(&b.key));
                 let Some(lane) = lanes.get(*lane) else { return Ok(String::new()) };
-                let all = tx.candidates(&[LanePage::new(lane.no, None, usize::MAX)])?;
+                let all = tx.candidates(&[LanePage::new(lane.id, None, usize::MAX)])?;
                 let after = all.get(*after).map(|candidate| candidate.order);
-                let page = tx.candidates(&[LanePage::new(lane.no, after, *limit)])?;
+                let page = tx.candidates(&[LanePage::new(lane.id, after, *limit)])?;
                 say(page.iter().map(|candidate| self.order(candidate.order)).collect::<Vec<_>>())
             }
             Op::Changed(after, which, limit) => {

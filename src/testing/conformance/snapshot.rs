@@ -106,7 +106,7 @@ impl Snapshot {
         let (first, last) = ends_of_time();
         let survey = tx.survey(&SurveyQuery::new())?;
         let lanes = survey.lanes;
-        let page = |lane: &Lane| LanePage::new(lane.no, None, 10_000).with_ready_at(true);
+        let page = |lane: &Lane| LanePage::new(lane.id, None, 10_000).with_ready_at(true);
         let pages: Vec<LanePage> = lanes.iter().map(page).collect();
         let pools = tx.all_pools()?;
         let names: Vec<_> = pools.iter().map(|pool| pool.spec.name.clone()).collect();

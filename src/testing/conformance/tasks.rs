@@ -36,10 +36,10 @@ fn a_new_task_is_stored_as_it_was_inserted(store: &dyn Store) {
     let mut mapped = task("mapped");
     mapped.key = mapped.key.mapped(0);
     let news = [full, task("bare"), mapped];
-    let nos = world.insert(&news);
-    for (no, new) in nos.iter().zip(&news) {
-        let stored = TaskRecord::inserted(*no, new.check(at(0)).unwrap());
-        assert_eq!(world.task(*no), stored);
+    let ids = world.insert(&news);
+    for (id, new) in ids.iter().zip(&news) {
+        let stored = TaskRecord::inserted(*id, new.check(at(0)).unwrap());
+        assert_eq!(world.task(*id), stored);
         assert_eq!(world.read(|tx| tx.tasks(std::slice::from_ref(&new.key))), [Some(stored)]);
     }
     assert_eq!(world.ready(), 2, "a task with a due instant is not ready");
@@ -47,9 +47,9 @@ fn a_new_task_is_stored_as_it_was_inserted(store: &dyn Store) {
 
 fn numbers_rise_in_the_order_of_the_arguments(store: &dyn Store) {
     let world = World(store);
-    let mut nos = world.plain(&["d", "a", "c", "b"]);
-    nos.extend(world.plain(&["0", "z"]));
-    assert!(nos.windows(2).all(|pair| pair[0] < pair[1]), "{nos:?}");
+    let mut ids = world.plain(&["d", "a", "c", "b"]);
+    ids.extend(world.plain(&["0", "z"]));
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
 }
 
 fn a_key_that_exists_changes_nothing(store: &dyn Store) {
@@ -95,10 +95,10 @@ fn keys_differ_in_every_part(store: &dyn Store) {
         make(["a", "A", "a", "a"]),
     ];
     let news: Vec<_> = keys.iter().cloned().map(crate::NewTask::new).collect();
-    let nos = world.insert(&news);
+    let ids = world.insert(&news);
     let found = world.read(|tx| tx.tasks(&keys));
-    let found: Vec<TaskId> = found.into_iter().flatten().map(|task| task.no).collect();
-    assert_eq!(found, nos);
+    let found: Vec<TaskId> = found.into_iter().flatten().map(|task| task.id).collect();
+    assert_eq!(found, ids);
 }
 
 fn found_by_key_in_the_order_of_the_arguments(store: &dyn Store) {
@@ -115,23 +115,23 @@ fn found_by_key_in_the_order_of_the_arguments(store: &dyn Store) {
 
 fn found_by_number_in_the_order_of_the_arguments(store: &dyn Store) {
     let world = World(store);
-    let nos = world.plain(&["a", "b", "c"]);
-    let asked = [nos[2], TaskId(i64::MAX), nos[0], TaskId(-1), nos[2], nos[1]];
+    let ids = world.plain(&["a", "b", "c"]);
+    let asked = [ids[2], TaskId(i64::MAX), ids[0], TaskId(-1), ids[2], ids[1]];
     let found = world.read(|tx| tx.tasks_by_id(&asked));
-    let found: Vec<Option<TaskId>> = found.into_iter().map(|task| task.map(|task| task.no)).collect();
-    assert_eq!(found, [Some(nos[2]), None, Some(nos[0]), None, Some(nos[2]), Some(nos[1])]);
+    let found: Vec<Option<TaskId>> = found.into_iter().map(|task| task.map(|task| task.id)).collect();
+    assert_eq!(found, [Some(ids[2]), None, Some(ids[0]), None, Some(ids[2]), Some(ids[1])]);
 }
 
 fn due_tasks_are_promoted_at_their_instant(store: &dyn Store) {
     let world = World(store);
-    let no = world.insert(&[task("a").not_before(at(100))])[0];
-    let inserted = world.task(no);
+    let id = world.insert(&[task("a").not_before(at(100))])[0];
+    let inserted = world.task(id);
     assert_eq!(world.write(|tx| tx.promote_due(at(99))), 0, "one microsecond early");
-    assert_eq!((world.ready(), world.task(no)), (0, inserted.clone()));
+    assert_eq!((world.ready(), world.task(id)), (0, inserted.clone()));
     assert_eq!(world.write(|tx| tx.promote_due(at(100))), 1, "at the instant itself");
     let mut ready = inserted;
     ready.due = None;
-    assert_eq!((world.ready(), world.task(no)), (1, ready));
+    assert_eq!((world.ready(), world.task(id)), (1, ready));
     assert_eq!(world.write(|tx| tx.promote_due(at(100))), 0, "once");
     assert_eq!(world.ready(), 1);
 }
@@ -143,9 +143,9 @@ fn all_that_is_due_is_promoted(store: &dyn Store) {
         .zip(dues)
         .map(|(n, due)| task(&n.to_string()).not_before(at(due)).pool_slots(due as u32))
         .collect();
-    let nos = world.insert(&news);
+    let ids = world.insert(&news);
     let ready = || -> Vec<i64> {
-        let tasks = world.read(|tx| tx.tasks_by_id(&nos));
+        let tasks = world.read(|tx| tx.tasks_by_id(&ids));
         let ready = tasks.iter().zip(dues).filter(|(task, _)| task.as_ref().unwrap().is_ready());
         ready.map(|(_, due)| due).collect()
     };
@@ -158,16 +158,16 @@ fn all_that_is_due_is_promoted(store: &dyn Store) {
 
 fn a_retry_is_promoted_too(store: &dyn Store) {
     let world = World(store);
-    let no = world.plain(&["a"])[0];
-    let lease = world.run(&[no])[0];
+    let id = world.plain(&["a"])[0];
+    let lease = world.run(&[id])[0];
     let mut retry = super::world::to(lease, TaskState::UpForRetry);
     retry.due = Some(at(500));
     world.shift(&[retry]);
     assert_eq!(world.read(|tx| tx.next_due()), Some(at(500)));
     assert_eq!(world.write(|tx| tx.promote_due(at(499))), 0);
-    assert_eq!((world.task(no).state, world.ready()), (TaskState::UpForRetry, 0));
+    assert_eq!((world.task(id).state, world.ready()), (TaskState::UpForRetry, 0));
     assert_eq!(world.write(|tx| tx.promote_due(at(500))), 1);
-    let task = world.task(no);
+    let task = world.task(id);
     assert_eq!((task.state, task.due, world.ready()), (TaskState::Scheduled, None, 1));
     assert_eq!((task.attempt, task.epoch), (1, 1), "promotion is no grant");
 }

@@ -59,12 +59,12 @@ fn capacity_is_never_exceeded(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 5)]));
     let names: Vec<String> = (0..5 * THREADS).map(|n| n.to_string()).collect();
-    let nos = world.insert(&names.iter().map(|name| task(name).pool(pool("db"))).collect::<Vec<_>>());
+    let ids = world.insert(&names.iter().map(|name| task(name).pool(pool("db"))).collect::<Vec<_>>());
     let taken = everywhere(|thread| {
         let holder = holder(&thread.to_string());
-        let mine = nos.iter().skip(thread).step_by(THREADS);
-        mine.filter(|no| {
-            let batch = GrantBatch::new(std::slice::from_ref(*no), &holder, at(1), at(2));
+        let mine = ids.iter().skip(thread).step_by(THREADS);
+        mine.filter(|id| {
+            let batch = GrantBatch::new(std::slice::from_ref(*id), &holder, at(1), at(2));
             loop {
                 let mut is_full = false;
                 let granted = store.write_raw(|tx| {
@@ -85,17 +85,17 @@ fn capacity_is_never_exceeded(store: &dyn Store) {
 fn a_task_is_granted_to_one(store: &dyn Store) {
     let world = World(store);
     let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
-    let nos = world.plain(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let ids = world.plain(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let granted = everywhere(|thread| {
         let holder = holder(&thread.to_string());
         let mut mine = 0;
-        for chunk in nos.chunks(3) {
+        for chunk in ids.chunks(3) {
             mine += insist(store, |tx| Ok(tx.grant_if_ready(chunk, &holder, at(1), at(2))?.len()));
         }
         mine
     });
     assert_eq!(granted.iter().sum::<usize>(), 20);
-    assert!(nos.iter().all(|no| world.task(*no).epoch == 1));
+    assert!(ids.iter().all(|id| world.task(*id).epoch == 1));
 }
 
 fn a_key_is_inserted_once(store: &dyn Store) {

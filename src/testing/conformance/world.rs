@@ -93,8 +93,8 @@ impl World<'_> {
         answers
             .into_iter()
             .map(|answer| match answer {
-                Inserted::New(no) => no,
-                Inserted::Exists(no) => panic!("{no:?} exists"),
+                Inserted::New(id) => id,
+                Inserted::Exists(id) => panic!("{id:?} exists"),
             })
             .collect()
     }
@@ -160,7 +160,7 @@ impl World<'_> {
     /// Runs tasks that turn into sensors of the same names.
     pub(super) fn sense(self, tasks: &[TaskId]) -> Vec<SensorRecord> {
         let leases = self.run(tasks);
-        let names: Vec<String> = tasks.iter().map(|no| self.task(*no).key.task.to_string()).collect();
+        let names: Vec<String> = tasks.iter().map(|id| self.task(*id).key.task.to_string()).collect();
         let inserts: Vec<_> =
             leases.iter().zip(&names).map(|(lease, name)| sensor(*lease, name).insert(at(30))).collect();
         let moves: Vec<Move> = leases.iter().map(|lease| to(*lease, TaskState::Sensing)).collect();
@@ -170,8 +170,8 @@ impl World<'_> {
         })
     }
 
-    pub(super) fn task(self, no: TaskId) -> TaskRecord {
-        self.read(|tx| tx.tasks_by_id(&[no])).remove(0).expect("the task is there")
+    pub(super) fn task(self, id: TaskId) -> TaskRecord {
+        self.read(|tx| tx.tasks_by_id(&[id])).remove(0).expect("the task is there")
     }
 
     pub(super) fn used(self, name: &PoolName) -> i64 {

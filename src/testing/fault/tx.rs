@@ -64,7 +64,7 @@ impl TaskTx for FaultTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
-        fn tasks_by_id(nos: &[TaskId]) -> Vec<Option<TaskRecord>>;
+        fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
         fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;

@@ -135,8 +135,8 @@ struct BentTx<'a> {
 impl BentTx<'_> {
     /// The same leases under the epochs that their tasks have now.
     fn refreshed(&mut self, leases: &[LeaseRef]) -> StoreResult<Vec<LeaseRef>> {
-        let nos: Vec<TaskId> = leases.iter().map(|lease| lease.no).collect();
-        let tasks = self.tx.tasks_by_id(&nos)?;
+        let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
+        let tasks = self.tx.tasks_by_id(&ids)?;
         let fresh =
             |(lease, task): (&LeaseRef, Option<TaskRecord>)| task.map_or(*lease, |task| task.lease_ref());
         Ok(leases.iter().zip(tasks).map(fresh).collect())
@@ -150,14 +150,14 @@ fn later(at: DateTime<Utc>, micros: i64) -> DateTime<Utc> {
 impl TaskTx for BentTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
-        fn tasks_by_id(nos: &[TaskId]) -> Vec<Option<TaskRecord>>;
+        fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
         fn next_expiry() -> Option<DateTime<Utc>>;
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
         let mut found = self.tx.tasks(keys)?;
         if self.fault == Fault::TasksInOrderOfNumbers {
-            found.sort_by_key(|task| task.as_ref().map(|task| task.no));
+            found.sort_by_key(|task| task.as_ref().map(|task| task.id));
         }
         Ok(found)
     }
@@ -178,7 +178,7 @@ impl TaskTx for BentTx<'_> {
         }
         let mut found = self.tx.candidates(&pages)?;
         if self.fault == Fault::CandidatesIgnoreTheOrder {
-            found.sort_by_key(|candidate| candidate.order.no);
+            found.sort_by_key(|candidate| candidate.order.id);
         }
         Ok(found)
     }
@@ -206,8 +206,8 @@ impl TaskTx for BentTx<'_> {
                 self.tx.renew_if_leased(&fresh, expires_at)
             }
             Fault::RenewsOnlyWhatIsNotExpired => {
-                let nos: Vec<TaskId> = leases.iter().map(|lease| lease.no).collect();
-                let tasks = self.tx.tasks_by_id(&nos)?;
+                let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
+                let tasks = self.tx.tasks_by_id(&ids)?;
                 let dead = |task: &TaskRecord| {
                     task.lease.as_ref().is_some_and(|lease| lease.expires_at < expires_at)
                 };
@@ -216,7 +216,7 @@ impl TaskTx for BentTx<'_> {
                         .iter()
                         .zip(&tasks)
                         .map(|(lease, task)| {
-                            if task.as_ref().is_some_and(dead) { LeaseRef::new(lease.no, -1) } else { *lease }
+                            if task.as_ref().is_some_and(dead) { LeaseRef::new(lease.id, -1) } else { *lease }
                         })
                         .collect();
                 self.tx.renew_if_leased(&left, expires_at)

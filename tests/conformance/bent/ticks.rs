@@ -81,7 +81,7 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
     }
     let mut granted = tx.tx.grant_if_open(&batch)?;
     match tx.fault {
-        Fault::GrantsInOrderOfNumbers => granted.tasks.sort_by_key(|task| task.no),
+        Fault::GrantsInOrderOfNumbers => granted.tasks.sort_by_key(|task| task.id),
         Fault::SaysThatThereWasRoom => granted.had_room = true,
         Fault::SaysThatThereWasNoRoom => granted.had_room = granted.tasks.is_empty(),
         _ => {}

@@ -44,11 +44,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A sensor whose target has a fingerprint that it shares with another target.
-fn sensor(no: i64, epoch: i64, target: u8, settings: Settings, now: DateTime<Utc>) -> SensorRecord {
+fn sensor(id: i64, epoch: i64, target: u8, settings: Settings, now: DateTime<Utc>) -> SensorRecord {
     let context = PokeContext::from_json(&format!(r#"{{"target":{target}}}"#)).unwrap();
-    let lease = LeaseRef::new(TaskId(no), epoch);
+    let lease = LeaseRef::new(TaskId(id), epoch);
     let insert = NewSensor::new(lease, "kind".try_into().unwrap(), context, settings).insert(now);
-    let key = TaskKey::new("ns", "w", "r", format!("{no}")).unwrap();
+    let key = TaskKey::new("ns", "w", "r", format!("{id}")).unwrap();
     let mut sensor = SensorRecord::registered(insert, key, 1, 1, 1);
     sensor.fingerprint = Fingerprint(u64::from(target / 2));
     sensor
@@ -58,11 +58,11 @@ fn sensor(no: i64, epoch: i64, target: u8, settings: Settings, now: DateTime<Utc
 fn check(groups: &Groups, model: &BTreeMap<i64, (u8, i64, DateTime<Utc>)>, now: DateTime<Utc>) {
     assert_eq!(groups.sensors(), model.len());
     let mut targets: BTreeMap<u8, Vec<i64>> = BTreeMap::new();
-    model.iter().for_each(|(no, (target, ..))| targets.entry(*target).or_default().push(*no));
+    model.iter().for_each(|(id, (target, ..))| targets.entry(*target).or_default().push(*id));
     assert_eq!(groups.len(), targets.len());
     let (mut due, mut timeouts, mut deserted, mut outages) = (0, 0, 0, 0);
     for (at, group) in groups.slab.iter() {
-        let mut found: Vec<i64> = groups.members(group).map(|member| member.lease.no.0).collect();
+        let mut found: Vec<i64> = groups.members(group).map(|member| member.lease.id.0).collect();
         assert_eq!(found.len(), group.members as usize);
         found.sort_unstable();
         outages += usize::from(group.outage.is_some());
@@ -73,7 +73,7 @@ fn check(groups: &Groups, model: &BTreeMap<i64, (u8, i64, DateTime<Utc>)>, now: 
         }
         let (target, ..) = model[&found[0]];
         assert_eq!(found, targets[&target], "the members of one target, all of them");
-        let earliest = found.iter().map(|no| time::micros(model[no].2)).min().unwrap();
+        let earliest = found.iter().map(|id| time::micros(model[id].2)).min().unwrap();
         assert!(group.timeout <= earliest);
         assert!(groups.timeouts.contains(&(group.timeout, at)));
         timeouts += 1;
@@ -99,19 +99,19 @@ proptest! {
         for (step, later) in steps {
             now = time::add(now, Duration::from_secs(later));
             match step {
-                Step::Learn(no, target, interval, timeout) => {
+                Step::Learn(id, target, interval, timeout) => {
                     epoch += 1;
                     let second = Duration::from_secs(1);
                     let settings = Settings::new(second * interval as u32, second * timeout as u32).unwrap();
-                    let sensor = sensor(no, epoch, target, settings, now);
-                    model.insert(no, (target, epoch, sensor.times_out_at));
-                    let arrival = Arrival { sensor, kind: 0, looked_at: None, tick: 0, whole: no % 2 == 0 };
+                    let sensor = sensor(id, epoch, target, settings, now);
+                    model.insert(id, (target, epoch, sensor.times_out_at));
+                    let arrival = Arrival { sensor, kind: 0, looked_at: None, tick: 0, whole: id % 2 == 0 };
                     groups.learn(arrival, now, RULES);
-                    prop_assert!(groups.knows(LeaseRef::new(TaskId(no), epoch)));
+                    prop_assert!(groups.knows(LeaseRef::new(TaskId(id), epoch)));
                 }
-                Step::End(no) => {
-                    groups.remove(TaskId(no));
-                    model.remove(&no);
+                Step::End(id) => {
+                    groups.remove(TaskId(id));
+                    model.remove(&id);
                 }
                 Step::Due => {
                     let mut resting = Vec::new();
@@ -168,8 +168,8 @@ proptest! {
         }
         check(&groups, &model, now);
         prop_assert_eq!(groups.deserted(), 0);
-        for no in model.keys() {
-            groups.remove(TaskId(*no));
+        for id in model.keys() {
+            groups.remove(TaskId(*id));
         }
         prop_assert_eq!((groups.slab.len(), groups.by_print.len(), groups.members.len()), (0, 0, 0));
     }

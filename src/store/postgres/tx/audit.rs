@@ -88,11 +88,11 @@ impl Db<'_> {
         let differ: Vec<(i64, Pair)> = events.into_iter().filter(|(_, pair)| pair.differs()).collect();
         let mut found = Vec::new();
         for page in differ.chunks(PAGE as usize) {
-            let nos: Vec<i64> = page.iter().map(|(no, _)| *no).collect();
-            let there = self.one(ask!(THERE, nos))?;
+            let ids: Vec<i64> = page.iter().map(|(id, _)| *id).collect();
+            let there = self.one(ask!(THERE, ids))?;
             let there: BTreeSet<i64> = there.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
-            for (no, Pair { counted, held }) in page.iter().filter(|(no, _)| there.contains(no)) {
-                found.push(events_differ(*no, *counted, *held));
+            for (id, Pair { counted, held }) in page.iter().filter(|(id, _)| there.contains(id)) {
+                found.push(events_differ(*id, *counted, *held));
             }
         }
         Ok(found)

@@ -46,13 +46,13 @@ pub(super) const KEPT: &str = "SELECT count(DISTINCT event.no) \
 
 impl Db<'_> {
     pub(super) fn note_events(&mut self, events: &[EventNote]) -> Outcome<()> {
-        let nos: Vec<i64> = events.iter().map(|note| note.sensor.no.0).collect();
+        let ids: Vec<i64> = events.iter().map(|note| note.sensor.id.0).collect();
         let texts = |text: fn(&Ending) -> Option<&String>| -> Vec<Option<String>> {
             events.iter().map(|note| text(&note.ending).map(|text| escape(text).into_owned())).collect()
         };
         let note = ask!(
             NOTE,
-            nos.clone(),
+            ids.clone(),
             events.iter().map(|note| clamp(note.sensor.generation)).collect::<Vec<i64>>(),
             events.iter().map(|note| micros(note.at)).collect::<Vec<i64>>(),
             events.iter().map(|note| note.ending.reason.code()).collect::<Vec<i64>>(),
@@ -60,7 +60,7 @@ impl Db<'_> {
             texts(|ending| ending.value.as_ref()),
             texts(|ending| ending.message.as_ref()),
         );
-        self.all([note, ask!(NUMBER, clamp(events.len())), ask!(COUNT, nos)]).map(|_| ())
+        self.all([note, ask!(NUMBER, clamp(events.len())), ask!(COUNT, ids)]).map(|_| ())
     }
 
     pub(super) fn events(&mut self, after: u64, limit: usize) -> Outcome<Vec<SensorEvent>> {

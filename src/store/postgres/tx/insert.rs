@@ -230,8 +230,8 @@ impl Db<'_> {
         }
         let mut found: Vec<Option<Inserted>> = vec![None; distinct.len()];
         for row in self.one(insert(distinct.into_iter())?)? {
-            let no = TaskId(row::value(&row, 1)?);
-            let answer = if row::value(&row, 2)? { Inserted::New(no) } else { Inserted::Exists(no) };
+            let id = TaskId(row::value(&row, 1)?);
+            let answer = if row::value(&row, 2)? { Inserted::New(id) } else { Inserted::Exists(id) };
             if let Some(found) = found.get_mut(row::place(&row, 0)?) {
                 *found = Some(answer);
             }
@@ -241,8 +241,8 @@ impl Db<'_> {
             let answer = answer
                 .ok_or_else(|| Fault::Damaged(format!("task {} was neither inserted nor found", task.key)))?;
             let told = *answer;
-            if let Inserted::New(no) = told {
-                *answer = Inserted::Exists(no);
+            if let Inserted::New(id) = told {
+                *answer = Inserted::Exists(id);
             }
             Ok(told)
         };
@@ -256,9 +256,9 @@ impl Db<'_> {
         self.found(keys.len(), ask!(BY_KEY, namespaces, workflows, runs, tasks, map_indices))
     }
 
-    pub(super) fn tasks_by_id(&mut self, nos: &[TaskId]) -> Outcome<Vec<Option<TaskRecord>>> {
-        let asked: Vec<i64> = nos.iter().map(|no| no.0).collect();
-        self.found(nos.len(), ask!(BY_NO, asked))
+    pub(super) fn tasks_by_id(&mut self, ids: &[TaskId]) -> Outcome<Vec<Option<TaskRecord>>> {
+        let asked: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        self.found(ids.len(), ask!(BY_NO, asked))
     }
 
     fn found(&mut self, len: usize, statement: Statement) -> Outcome<Vec<Option<TaskRecord>>> {

@@ -81,7 +81,7 @@ impl Db<'_> {
             let lease: (i64, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
             started.insert(lease, Started::new(row::code(&row, 2)?));
         }
-        Ok(leases.iter().map(|lease| started.remove(&(lease.no.0, lease.epoch))).collect())
+        Ok(leases.iter().map(|lease| started.remove(&(lease.id.0, lease.epoch))).collect())
     }
 
     pub(super) fn renew_if_leased(
@@ -92,23 +92,23 @@ impl Db<'_> {
         let rows = self.touch(RENEW, leases, expires_at)?;
         let renewed: HashSet<(i64, i64)> =
             rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect::<Outcome<_>>()?;
-        Ok(leases.iter().map(|lease| renewed.contains(&(lease.no.0, lease.epoch))).collect())
+        Ok(leases.iter().map(|lease| renewed.contains(&(lease.id.0, lease.epoch))).collect())
     }
 
     fn touch(&mut self, sql: &'static str, leases: &[LeaseRef], at: DateTime<Utc>) -> Outcome<Vec<Row>> {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let (nos, epochs): (Vec<i64>, Vec<i64>) =
-            leases.iter().map(|lease| (lease.no.0, lease.epoch)).unzip();
-        self.one(ask!(sql, nos, epochs, micros(at)))
+        let (ids, epochs): (Vec<i64>, Vec<i64>) =
+            leases.iter().map(|lease| (lease.id.0, lease.epoch)).unzip();
+        self.one(ask!(sql, ids, epochs, micros(at)))
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
         if let Some(wrong) = moves.iter().find(|change| change.to.is_leased()) {
             let text = format!(
                 "task number {} cannot be moved to {}: grant it, then start it",
-                wrong.task.no.0, wrong.to
+                wrong.task.id.0, wrong.to
             );
             return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
         }
@@ -126,7 +126,7 @@ impl Db<'_> {
         };
         let statement = ask!(
             MOVE,
-            each(|change| change.task.no.0),
+            each(|change| change.task.id.0),
             each(|change| change.task.epoch),
             each(|change| mask(change.from)),
             each(|change| task_state(change.to, change.due)),
@@ -150,7 +150,7 @@ impl Db<'_> {
     pub(super) fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<Vec<TaskRecord>> {
         let rows = self.one(ask!(EXPIRED, micros(now), clamp(limit)))?;
         let mut found = rows.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
-        found.sort_by_key(|task| (task.lease.as_ref().map(|lease| lease.expires_at), task.no));
+        found.sort_by_key(|task| (task.lease.as_ref().map(|lease| lease.expires_at), task.id));
         Ok(found)
     }
 

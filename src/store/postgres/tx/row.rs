@@ -103,13 +103,13 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
 impl Db<'_> {
     /// The lane with its number in one column and its key from another on. Read once: the key of a number
     /// does not change.
-    pub(super) fn lane(&mut self, row: &Row, no: usize, key: usize) -> Outcome<LaneKey> {
-        let no: i64 = value(row, no)?;
-        if let Some(key) = self.lanes.get(&no) {
+    pub(super) fn lane(&mut self, row: &Row, id: usize, key: usize) -> Outcome<LaneKey> {
+        let id: i64 = value(row, id)?;
+        if let Some(key) = self.lanes.get(&id) {
             return Ok(key.clone());
         }
         let key = lane_key(row, key)?;
-        self.lanes.insert(no, key.clone());
+        self.lanes.insert(id, key.clone());
         Ok(key)
     }
 }

@@ -90,13 +90,13 @@ impl SensorTx for PostgresBackend<'_> {
             }
             let mut counts: HashMap<TaskId, i64> = HashMap::with_capacity(sensors.len());
             let nth = sensors.iter().map(|sensor| {
-                let count = counts.entry(sensor.lease.no).or_default();
+                let count = counts.entry(sensor.lease.id).or_default();
                 *count += 1;
                 *count
             });
             let nth: Vec<i64> = nth.collect();
             let is_last =
-                |(sensor, nth): (&SensorInsert, &i64)| i64::from(counts.get(&sensor.lease.no) == Some(nth));
+                |(sensor, nth): (&SensorInsert, &i64)| i64::from(counts.get(&sensor.lease.id) == Some(nth));
             let last: Vec<i64> = sensors.iter().zip(&nth).map(is_last).collect();
             let numbers =
                 |number: fn(&SensorInsert) -> i64| -> Vec<i64> { sensors.iter().map(number).collect() };
@@ -108,7 +108,7 @@ impl SensorTx for PostgresBackend<'_> {
             };
             let rows = db.one(ask!(
                 PUT,
-                numbers(|sensor| sensor.lease.no.0),
+                numbers(|sensor| sensor.lease.id.0),
                 numbers(|sensor| sensor.lease.epoch),
                 numbers(|sensor| sensor.fingerprint.0.cast_signed()),
                 numbers(|sensor| duration_micros(sensor.settings.interval)),
@@ -141,10 +141,10 @@ impl SensorTx for PostgresBackend<'_> {
             }
             let missing = |(sensor, stored): (&SensorInsert, &Option<_>)| match stored {
                 Some(_) => None,
-                None => Some(sensor.lease.no.0),
+                None => Some(sensor.lease.id.0),
             };
-            if let Some(no) = sensors.iter().zip(&stored).find_map(missing) {
-                let text = format!("a sensor was registered for task number {no}, which is not there");
+            if let Some(id) = sensors.iter().zip(&stored).find_map(missing) {
+                let text = format!("a sensor was registered for task number {id}, which is not there");
                 return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
             }
             Ok(stored.into_iter().flatten().collect())
@@ -216,7 +216,7 @@ impl SensorTx for PostgresBackend<'_> {
             let given: Vec<usize> = (0..sensors.len()).filter(|at| seen.insert(sensors[*at])).collect();
             let rows = db.one(ask!(
                 END,
-                given.iter().map(|at| sensors[*at].no.0).collect::<Vec<i64>>(),
+                given.iter().map(|at| sensors[*at].id.0).collect::<Vec<i64>>(),
                 given.iter().map(|at| sensors[*at].epoch).collect::<Vec<i64>>(),
             ))?;
             let mut answers = vec![None; sensors.len()];

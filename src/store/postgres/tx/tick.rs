@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::super::error::Outcome;
 use super::super::wire::{Statement, ask};
 use super::{Db, clamp, first, pool, row};
-use crate::admission::{Candidate, Lane, LaneNo, LanePage, OrderKey};
+use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 use crate::time::{from_micros, micros};
@@ -92,12 +92,12 @@ pub(super) const FORGET_REQUESTS: &str = "WITH beyond AS MATERIALIZED ( \
 const HAD_ROOM: usize = row::AFTER_TASK + 1;
 
 fn lane(db: &mut Db<'_>, row: &Row) -> Outcome<Lane> {
-    Ok(Lane::new(LaneNo(row::value(row, 0)?), db.lane(row, 0, 1)?, row::number(row, 4)?))
+    Ok(Lane::new(LaneId(row::value(row, 0)?), db.lane(row, 0, 1)?, row::number(row, 4)?))
 }
 
 fn leases(row: &Row) -> Outcome<Vec<LeaseRef>> {
-    let (nos, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
-    Ok(nos.into_iter().zip(epochs).map(|(no, epoch)| LeaseRef::new(TaskId(no), epoch)).collect())
+    let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
+    Ok(ids.into_iter().zip(epochs).map(|(id, epoch)| LeaseRef::new(TaskId(id), epoch)).collect())
 }
 
 impl Db<'_> {
@@ -142,7 +142,7 @@ impl Db<'_> {
         // No task stands before this place, or in it.
         let begin = (i64::MIN, i64::MIN, i64::MIN, i64::MIN);
         let place = |after: OrderKey| {
-            (after.rank, micros(after.logical_date), row::map_index_value(after.map_index), after.no.0)
+            (after.rank, micros(after.logical_date), row::map_index_value(after.map_index), after.id.0)
         };
         let after: Vec<_> = pages.iter().map(|page| page.after.map_or(begin, place)).collect();
         let statement = ask!(
@@ -163,7 +163,7 @@ impl Db<'_> {
                 TaskId(row::value(&row, 4)?),
             );
             let place = row::place(&row, 6)?;
-            let candidate = Candidate::new(LaneNo(row::value(&row, 0)?), order);
+            let candidate = Candidate::new(LaneId(row::value(&row, 0)?), order);
             found.push(match pages.get(place) {
                 Some(page) if page.with_ready_at => (place, candidate.ready_at(row::instant(&row, 5)?)),
                 _ => (place, candidate),
@@ -175,8 +175,8 @@ impl Db<'_> {
 
     pub(super) fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> Outcome<Granted> {
         let mut seen = HashSet::with_capacity(batch.tasks.len());
-        let nos: Vec<i64> = batch.tasks.iter().filter(|no| seen.insert(**no)).map(|no| no.0).collect();
-        let place: HashMap<i64, usize> = nos.iter().enumerate().map(|(at, no)| (*no, at)).collect();
+        let ids: Vec<i64> = batch.tasks.iter().filter(|id| seen.insert(**id)).map(|id| id.0).collect();
+        let place: HashMap<i64, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
         let request = batch.request.map(|request| request.as_str().to_owned());
         let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
         let replaces = batch.replaces.map(|request| request.as_str().to_owned());
@@ -185,12 +185,12 @@ impl Db<'_> {
             None => (i64::MIN, 0, None),
         };
         let statements: [Statement; 2] = [
-            ask!(GRANT, nos, batch.holder.as_str(), expires_at, now, request, replaces),
+            ask!(GRANT, ids, batch.holder.as_str(), expires_at, now, request, replaces),
             ask!(FORGET_REQUESTS, before, limit, most),
         ];
         let [tasks, forgotten] = self.all(statements)?;
         let mut granted = tasks.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<_>>>()?;
-        granted.sort_unstable_by_key(|task| place.get(&task.no.0));
+        granted.sort_unstable_by_key(|task| place.get(&task.id.0));
         let had_room = tasks.first().map_or(Ok(true), |row| row::value(row, HAD_ROOM))?;
         Ok(Granted::new(granted, had_room, row::whole(first(&forgotten)?, 0)?))
     }

@@ -23,12 +23,12 @@ fn step(tx: &mut Tx<'_>, round: i64) -> Result<()> {
     let key = TaskKey::new("n", "w", "r", format!("t{round}"))?;
     let task = NewTask::new(key).limit(format!("l{round}").as_str().try_into()?).check(from_micros(0))?;
     let inserted = tx.raw().insert_tasks_if_absent(&[task])?;
-    let crate::store::Inserted::New(no) = inserted[0] else { panic!("t{round} is there: {inserted:?}") };
-    let nos = [no];
+    let crate::store::Inserted::New(id) = inserted[0] else { panic!("t{round} is there: {inserted:?}") };
+    let ids = [id];
     let holder = Holder::new("h")?;
     let (now, expires_at) = (from_micros(1), from_micros(2));
     let request = RequestId::new(format!("tick {round}"))?;
-    let batch = GrantBatch::new(&nos, &holder, now, expires_at).request(&request);
+    let batch = GrantBatch::new(&ids, &holder, now, expires_at).request(&request);
     assert!(tx.raw().grant_if_open(&batch)?.is_whole(&batch));
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::super::error::Outcome;
 use super::lane_changes::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, clamp, row};
-use crate::admission::{Candidate, LaneNo, LanePage, OrderKey};
+use crate::admission::{Candidate, LaneId, LanePage, OrderKey};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
 use crate::store::contract::{Promote, Survey, SurveyQuery, WhichPools};
@@ -79,8 +79,8 @@ impl Db<'_> {
             if page.with_ready_at {
                 let mut statement = self.prepare(READY_AT)?;
                 for candidate in &mut found[before..] {
-                    let no = candidate.order.no.0;
-                    candidate.ready_at = Some(statement.query_row([no], |row| row.get(0).map(from_micros))?);
+                    let id = candidate.order.id.0;
+                    candidate.ready_at = Some(statement.query_row([id], |row| row.get(0).map(from_micros))?);
                 }
             }
         }
@@ -98,7 +98,7 @@ impl Db<'_> {
         let before = found.len();
         let (rank, date, index) = (after.rank, micros(after.logical_date), map_index_value(after.map_index));
         let mut equal = self.prepare(EQUAL_CANDIDATES)?;
-        read(equal.query((lane.0, limit, rank, date, index, after.no.0))?, lane, found)?;
+        read(equal.query((lane.0, limit, rank, date, index, after.id.0))?, lane, found)?;
         let left = limit - clamp(found.len() - before);
         if left > 0 {
             let mut later = self.prepare(LATER_CANDIDATES)?;
@@ -108,7 +108,7 @@ impl Db<'_> {
     }
 }
 
-fn read(mut rows: Rows<'_>, lane: LaneNo, found: &mut Vec<Candidate>) -> Outcome<()> {
+fn read(mut rows: Rows<'_>, lane: LaneId, found: &mut Vec<Candidate>) -> Outcome<()> {
     while let Some(row) = rows.next()? {
         let map_index = row::map_index(row, 2)?;
         let order = OrderKey::new(row.get(0)?, row::instant(row, 1)?, map_index, TaskId(row.get(3)?));

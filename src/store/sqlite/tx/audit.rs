@@ -24,8 +24,8 @@ const EVENTS: &str = "SELECT task.no, events, ifnull(kept, 0) FROM sm_task task 
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
         let mut counters = Counters::default();
-        for (no, (lane, tasks)) in self.all_lanes()? {
-            counters.lane(no, lane.key, i64::try_from(lane.ready).unwrap_or(i64::MAX), tasks);
+        for (id, (lane, tasks)) in self.all_lanes()? {
+            counters.lane(id, lane.key, i64::try_from(lane.ready).unwrap_or(i64::MAX), tasks);
         }
         self.each(SUMS, |row| counters.tasks(row))?;
         self.each(POOLS, |row| counters.pool(row))?;

@@ -34,7 +34,7 @@ impl Db<'_> {
             seq += 1;
             statement.execute((
                 seq,
-                note.sensor.no.0,
+                note.sensor.id.0,
                 clamp(note.sensor.generation),
                 micros(note.at),
                 note.ending.reason.code(),
@@ -42,7 +42,7 @@ impl Db<'_> {
                 &note.ending.value,
                 &note.ending.message,
             ))?;
-            count.execute((note.sensor.no.0, 1))?;
+            count.execute((note.sensor.id.0, 1))?;
         }
         self.set_counter("event", seq)
     }
@@ -61,9 +61,9 @@ impl Db<'_> {
         let (mut statement, mut count) = (self.prepare(ACKNOWLEDGE)?, self.prepare(COUNT)?);
         let mut acknowledged = 0;
         for seq in seqs.iter().filter_map(|seq| i64::try_from(*seq).ok()) {
-            let no: Option<i64> = statement.query_row([seq], |row| row.get(0)).optional()?;
-            if let Some(no) = no {
-                count.execute((no, -1))?;
+            let id: Option<i64> = statement.query_row([seq], |row| row.get(0)).optional()?;
+            if let Some(id) = id {
+                count.execute((id, -1))?;
                 acknowledged += 1;
             }
         }

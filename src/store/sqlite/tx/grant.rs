@@ -36,11 +36,11 @@ impl Db<'_> {
             return Ok((Vec::new(), true));
         }
         let place: HashMap<TaskId, usize> =
-            batch.tasks.iter().enumerate().rev().map(|(at, no)| (*no, at)).collect();
-        let nos = serde_json::to_string(batch.tasks)?;
+            batch.tasks.iter().enumerate().rev().map(|(at, id)| (*id, at)).collect();
+        let ids = serde_json::to_string(batch.tasks)?;
         let mut statement = self.prepare(GRANT)?;
         let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
-        let mut rows = statement.query((nos, batch.holder.as_str(), expires_at, now))?;
+        let mut rows = statement.query((ids, batch.holder.as_str(), expires_at, now))?;
         let mut changes = LaneChanges::default();
         let mut granted = Vec::with_capacity(batch.tasks.len());
         while let Some(row) = rows.next()? {
@@ -51,7 +51,7 @@ impl Db<'_> {
         }
         drop(rows);
         drop(statement);
-        granted.sort_unstable_by_key(|task| place.get(&task.no));
+        granted.sort_unstable_by_key(|task| place.get(&task.id));
         let had_room = changes.write(self)?;
         Ok((granted, had_room))
     }

@@ -62,8 +62,8 @@ impl Db<'_> {
                     let lane = match self.lane_no(&task.lane)? {
                         Some(lane) => lane,
                         None => {
-                            if let Some(no) = self.no_of(&task.key)? {
-                                answers.push(Inserted::Exists(no));
+                            if let Some(id) = self.no_of(&task.key)? {
+                                answers.push(Inserted::Exists(id));
                                 continue;
                             }
                             self.new_lane(&task.lane)?
@@ -99,10 +99,10 @@ impl Db<'_> {
                 task.payload,
             ])?;
             if inserted == 0 {
-                let no = self.no_of(&task.key)?.ok_or_else(|| {
+                let id = self.no_of(&task.key)?.ok_or_else(|| {
                     super::Fault::Damaged(format!("task {} is there and cannot be found", task.key))
                 })?;
-                answers.push(Inserted::Exists(no));
+                answers.push(Inserted::Exists(id));
                 continue;
             }
             last += 1;
@@ -134,13 +134,13 @@ impl Db<'_> {
             .collect()
     }
 
-    pub(super) fn tasks_by_id(&mut self, nos: &[TaskId]) -> Outcome<Vec<Option<TaskRecord>>> {
-        let mut found = vec![None; nos.len()];
-        if nos.is_empty() {
+    pub(super) fn tasks_by_id(&mut self, ids: &[TaskId]) -> Outcome<Vec<Option<TaskRecord>>> {
+        let mut found = vec![None; ids.len()];
+        if ids.is_empty() {
             return Ok(found);
         }
         let mut statement = self.prepare(BY_NO)?;
-        let mut rows = statement.query([serde_json::to_string(nos)?])?;
+        let mut rows = statement.query([serde_json::to_string(ids)?])?;
         while let Some(row) = rows.next()? {
             let place: i64 = row.get(row::AFTER_TASK)?;
             if let Some(found) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {

@@ -6,7 +6,7 @@ use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
 use super::{Db, row};
-use crate::admission::{Lane, LaneKey, LaneNo};
+use crate::admission::{Lane, LaneId, LaneKey};
 use crate::id::LimitKey;
 
 pub(super) const READY_LANES: &str =
@@ -24,22 +24,22 @@ pub(super) const DELETE_CAP: &str =
 fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
     let limits = serde_json::from_str(row.get_ref(3)?.as_str()?)?;
     let key = LaneKey { pool: row::name(row, 1)?, slots: row::count(row, 2)?, limits };
-    Ok(Lane::new(LaneNo(row.get(0)?), key, row::number(row, 4)?))
+    Ok(Lane::new(LaneId(row.get(0)?), key, row::number(row, 4)?))
 }
 
 impl Db<'_> {
     /// What the tasks of this lane need.
-    pub(super) fn lane(&mut self, no: i64) -> Outcome<LaneKey> {
-        if let Some(key) = self.lanes.get(&no) {
+    pub(super) fn lane(&mut self, id: i64) -> Outcome<LaneKey> {
+        if let Some(key) = self.lanes.get(&id) {
             return Ok(key.clone());
         }
         let mut statement = self.prepare(LANE)?;
-        let mut rows = statement.query([no])?;
+        let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else {
-            return Err(super::Fault::Damaged(format!("lane {no} is missing")));
+            return Err(super::Fault::Damaged(format!("lane {id} is missing")));
         };
         let key = lane(row)?.key;
-        self.lanes.insert(no, key.clone());
+        self.lanes.insert(id, key.clone());
         Ok(key)
     }
 
@@ -53,21 +53,21 @@ impl Db<'_> {
     /// Creates the lane, and makes its limit keys known.
     pub(super) fn new_lane(&mut self, key: &LaneKey) -> Outcome<i64> {
         let limits = serde_json::to_string(&key.limits)?;
-        let no = self.counter("lane")? + 1;
-        self.set_counter("lane", no)?;
-        self.prepare(NEW_LANE)?.execute((no, key.pool.as_str(), key.slots, limits))?;
+        let id = self.counter("lane")? + 1;
+        self.set_counter("lane", id)?;
+        self.prepare(NEW_LANE)?.execute((id, key.pool.as_str(), key.slots, limits))?;
         let mut statement = self.prepare(NAME_CAP)?;
         for limit in &key.limits {
             statement.execute([limit.as_str()])?;
         }
-        self.lanes.insert(no, key.clone());
-        Ok(no)
+        self.lanes.insert(id, key.clone());
+        Ok(id)
     }
 
     /// Deletes a lane that no task is in any more, and those of its limit keys that nothing keeps then.
-    pub(super) fn leave_lane(&self, no: i64) -> Outcome<()> {
+    pub(super) fn leave_lane(&self, id: i64) -> Outcome<()> {
         let mut statement = self.prepare(DELETE_DESERTED)?;
-        let limits: Option<String> = statement.query_row([no], |row| row.get(0)).optional()?;
+        let limits: Option<String> = statement.query_row([id], |row| row.get(0)).optional()?;
         let Some(limits) = limits else { return Ok(()) };
         let limits: Vec<LimitKey> = serde_json::from_str(&limits)?;
         let (mut unname, mut delete) = (self.prepare(UNNAME_CAP)?, self.prepare(DELETE_CAP)?);
@@ -84,7 +84,7 @@ impl Db<'_> {
         let mut lanes = Vec::new();
         while let Some(row) = rows.next()? {
             let found = lane(row)?;
-            self.lanes.insert(found.no.0, found.key.clone());
+            self.lanes.insert(found.id.0, found.key.clone());
             lanes.push(found);
         }
         Ok(lanes)

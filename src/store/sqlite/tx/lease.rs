@@ -61,7 +61,7 @@ impl Db<'_> {
         let mut statement = self.prepare(START)?;
         let now = micros(now);
         let mut start = |lease: &LeaseRef| {
-            let mut rows = statement.query((lease.no.0, lease.epoch, now))?;
+            let mut rows = statement.query((lease.id.0, lease.epoch, now))?;
             let Some(row) = rows.next()? else { return Ok(None) };
             Ok(Some(Started::new(row::code(row, 0)?)))
         };
@@ -75,14 +75,14 @@ impl Db<'_> {
     ) -> Outcome<Vec<bool>> {
         let mut statement = self.prepare(RENEW)?;
         let at = micros(expires_at);
-        leases.iter().map(|lease| Ok(statement.execute((lease.no.0, lease.epoch, at))? > 0)).collect()
+        leases.iter().map(|lease| Ok(statement.execute((lease.id.0, lease.epoch, at))? > 0)).collect()
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
         if let Some(wrong) = moves.iter().find(|change| change.to.is_leased()) {
             let text = format!(
                 "task number {} cannot be moved to {}: grant it, then start it",
-                wrong.task.no.0, wrong.to
+                wrong.task.id.0, wrong.to
             );
             return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
         }
@@ -91,18 +91,18 @@ impl Db<'_> {
         let mut changes = LaneChanges::default();
         let mut answers = Vec::with_capacity(moves.len());
         for change in moves {
-            let no = change.task.no.0;
+            let id = change.task.id.0;
             let fits =
                 |was: &&Standing| was.epoch == change.task.epoch && mask(change.from) >> was.state & 1 == 1;
-            if standings.get(&no).filter(fits).is_none() {
+            if standings.get(&id).filter(fits).is_none() {
                 answers.push(false);
                 continue;
             }
             // It leaves the map: of several moves of a task the first counts.
-            let Some(was) = standings.remove(&no) else { continue };
+            let Some(was) = standings.remove(&id) else { continue };
             let kept = if change.keeps_slots { was.held_slots } else { 0 };
             statement.execute(params![
-                no,
+                id,
                 task_state(change.to, change.due),
                 change.due.map(micros),
                 kept,
@@ -127,9 +127,9 @@ impl Db<'_> {
         if moves.is_empty() {
             return Ok(HashMap::new());
         }
-        let nos: Vec<i64> = moves.iter().map(|change| change.task.no.0).collect();
+        let ids: Vec<i64> = moves.iter().map(|change| change.task.id.0).collect();
         let mut statement = self.prepare(STANDINGS)?;
-        let mut rows = statement.query([serde_json::to_string(&nos)?])?;
+        let mut rows = statement.query([serde_json::to_string(&ids)?])?;
         let mut standings = HashMap::with_capacity(moves.len());
         while let Some(row) = rows.next()? {
             let standing = Standing {

@@ -40,7 +40,7 @@ impl Db<'_> {
         at: DateTime<Utc>,
         granted: &[TaskRecord],
     ) -> Outcome<()> {
-        let pairs: Vec<(i64, i64)> = granted.iter().map(|task| (task.no.0, task.epoch)).collect();
+        let pairs: Vec<(i64, i64)> = granted.iter().map(|task| (task.id.0, task.epoch)).collect();
         let (request, at, grants) = (request.as_str(), micros(at), serde_json::to_string(&pairs)?);
         if let Some(replaced) = replaces
             && self.prepare(REPLACE_REQUEST)?.execute((request, at, &grants, replaced.as_str()))? > 0
@@ -56,7 +56,7 @@ impl Db<'_> {
         let text: Option<String> = statement.query_row([request.as_str()], |row| row.get(0)).optional()?;
         let Some(text) = text else { return Ok(None) };
         let pairs: Vec<(i64, i64)> = serde_json::from_str(&text)?;
-        Ok(Some(pairs.into_iter().map(|(no, epoch)| LeaseRef::new(TaskId(no), epoch)).collect()))
+        Ok(Some(pairs.into_iter().map(|(id, epoch)| LeaseRef::new(TaskId(id), epoch)).collect()))
     }
 
     pub(super) fn forget_requests(&mut self, forget: Forget) -> Outcome<usize> {
@@ -87,10 +87,10 @@ impl Db<'_> {
         let (mut sensor, mut task) = (self.prepare(DELETE_SENSOR)?, self.prepare(DELETE_TASK)?);
         let mut changes = LaneChanges::default();
         let mut last_change = None;
-        for (no, lane) in &ended {
-            let changed: Option<i64> = sensor.query_row([no], |row| row.get(0)).optional()?;
+        for (id, lane) in &ended {
+            let changed: Option<i64> = sensor.query_row([id], |row| row.get(0)).optional()?;
             last_change = last_change.max(changed);
-            task.execute([no])?;
+            task.execute([id])?;
             changes.tasks(*lane, -1);
         }
         if let Some(last) = last_change

@@ -29,17 +29,17 @@ pub(super) const IF_WAITING: &str = statement!("sensor/waiting_sensor.sql");
 pub(super) const END: &str = "UPDATE sm_sensor SET state = 1, changed = ?2 WHERE no = ?1";
 
 /// The key and the attempt of a task. `tasks` is [`TASK`].
-fn task_of(tasks: &mut Statement<'_>, no: i64, names: &mut Names) -> Outcome<Option<(TaskKey, u32)>> {
-    let mut rows = tasks.query([no])?;
+fn task_of(tasks: &mut Statement<'_>, id: i64, names: &mut Names) -> Outcome<Option<(TaskKey, u32)>> {
+    let mut rows = tasks.query([id])?;
     rows.next()?.map(|row| Ok((names.key(row, 0)?, row::count(row, 5)?))).transpose()
 }
 
 /// A sensor with its task. `tasks` is [`TASK`].
 fn with_task(row: &Row<'_>, tasks: &mut Statement<'_>, names: &mut Names) -> Outcome<SensorRecord> {
-    let no = row.get(0)?;
-    match task_of(tasks, no, names)? {
+    let id = row.get(0)?;
+    match task_of(tasks, id, names)? {
         Some((task, _)) => records::sensor(row, task, names),
-        None => Err(Fault::Damaged(format!("the task of sensor {no} is missing"))),
+        None => Err(Fault::Damaged(format!("the task of sensor {id} is missing"))),
     }
 }
 
@@ -52,9 +52,9 @@ impl SensorTx for SqliteBackend<'_> {
             let mut find = db.prepare(TASK)?;
             let mut tasks = Vec::with_capacity(sensors.len());
             for insert in sensors {
-                let no = insert.lease.no.0;
-                let task = task_of(&mut find, no, &mut db.names)?.ok_or_else(|| {
-                    let text = format!("a sensor was registered for task number {no}, which is not there");
+                let id = insert.lease.id.0;
+                let task = task_of(&mut find, id, &mut db.names)?.ok_or_else(|| {
+                    let text = format!("a sensor was registered for task number {id}, which is not there");
                     Fault::Refused(StoreError::new(StoreErrorKind::Backend, text))
                 })?;
                 tasks.push(task);
@@ -66,10 +66,10 @@ impl SensorTx for SqliteBackend<'_> {
                 changed += 1;
                 let settings = insert.settings;
                 let earlier: Option<i64> =
-                    earlier.query_row([insert.lease.no.0], |row| row.get(0)).optional()?;
+                    earlier.query_row([insert.lease.id.0], |row| row.get(0)).optional()?;
                 let generation = earlier.unwrap_or(0).saturating_add(1);
                 put.execute(params![
-                    insert.lease.no.0,
+                    insert.lease.id.0,
                     insert.fingerprint.0.cast_signed(),
                     insert.lease.epoch,
                     attempt,
@@ -162,13 +162,13 @@ impl SensorTx for SqliteBackend<'_> {
             let mut end = db.prepare(END)?;
             let mut ended = Vec::with_capacity(sensors.len());
             for lease in sensors {
-                let mut rows = find.query((lease.no.0, lease.epoch))?;
+                let mut rows = find.query((lease.id.0, lease.epoch))?;
                 let record = rows.next()?.map(|row| with_task(row, &mut tasks, &mut db.names)).transpose()?;
                 drop(rows);
                 ended.push(match record {
                     Some(record) => {
                         changed += 1;
-                        end.execute((lease.no.0, changed))?;
+                        end.execute((lease.id.0, changed))?;
                         Some(SensorRecord {
                             state: SensorState::Ended,
                             changed: changed.unsigned_abs(),

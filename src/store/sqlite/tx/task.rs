@@ -20,8 +20,8 @@ impl TaskTx for SqliteBackend<'_> {
         self.read(|db| db.tasks(keys))
     }
 
-    fn tasks_by_id(&mut self, nos: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>> {
-        self.read(|db| db.tasks_by_id(nos))
+    fn tasks_by_id(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>> {
+        self.read(|db| db.tasks_by_id(ids))
     }
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {

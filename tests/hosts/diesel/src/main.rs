@@ -54,7 +54,7 @@ fn ship(db: &mut SqliteConnection, id: i64, lease: Lease) -> QueryResult<()> {
     diesel::update(orders::table.find(id)).set(orders::state.eq("shipped")).execute(db)?;
     sql_query(statement("finish"))
         .bind::<BigInt, _>(NOW)
-        .bind::<BigInt, _>(lease.no)
+        .bind::<BigInt, _>(lease.id)
         .bind::<BigInt, _>(lease.epoch)
         .bind::<Text, _>("success")
         .bind::<Nullable<Text>, _>(Some("by air"))
@@ -98,11 +98,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!((status.epoch, status.state.as_str()), (lease.epoch, "queued"));
     sql_query(statement("start"))
         .bind::<BigInt, _>(NOW)
-        .bind::<BigInt, _>(lease.no)
+        .bind::<BigInt, _>(lease.id)
         .bind::<BigInt, _>(lease.epoch)
         .execute(db)?;
     let status: Status =
-        sql_query(statement("status_by_number")).bind::<BigInt, _>(lease.no).get_result(db)?;
+        sql_query(statement("status_by_number")).bind::<BigInt, _>(lease.id).get_result(db)?;
     assert_eq!(status.state, "running");
 
     match db.immediate_transaction(|db| ship(db, 1, stale)) {

@@ -38,7 +38,7 @@ async fn ship(db: &mut SqliteConnection, id: i64, lease: Lease) -> Result<(), sq
     sqlx::query("UPDATE orders SET state = 'shipped' WHERE id = ?1").bind(id).execute(&mut *db).await?;
     sqlx::query(statement("finish"))
         .bind(NOW)
-        .bind(lease.no)
+        .bind(lease.id)
         .bind(lease.epoch)
         .bind("success")
         .bind("by air")
@@ -85,8 +85,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .fetch_one(&pool)
         .await?;
     assert_eq!((row.get::<i64, _>("epoch"), row.get::<String, _>("state")), (lease.epoch, "queued".into()));
-    sqlx::query(statement("start")).bind(NOW).bind(lease.no).bind(lease.epoch).execute(&pool).await?;
-    let row = sqlx::query(statement("status_by_number")).bind(lease.no).fetch_one(&pool).await?;
+    sqlx::query(statement("start")).bind(NOW).bind(lease.id).bind(lease.epoch).execute(&pool).await?;
+    let row = sqlx::query(statement("status_by_number")).bind(lease.id).fetch_one(&pool).await?;
     assert_eq!(row.get::<String, _>("state"), "running");
 
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;

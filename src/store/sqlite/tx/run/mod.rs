@@ -51,22 +51,22 @@ impl<'k> Namespaces<'k> {
     }
 
     fn find(&mut self, name: &Namespace) -> Outcome<Option<i64>> {
-        if let Some(no) = self.known.get(name) {
-            return Ok(*no);
+        if let Some(id) = self.known.get(name) {
+            return Ok(*id);
         }
-        let no = self.find.query_row([name.as_str()], |row| row.get(0)).optional()?;
-        self.known.insert(name.clone(), no);
-        Ok(no)
+        let id = self.find.query_row([name.as_str()], |row| row.get(0)).optional()?;
+        self.known.insert(name.clone(), id);
+        Ok(id)
     }
 
     fn find_or_create(&mut self, db: &Db<'_>, name: &Namespace) -> Outcome<i64> {
-        if let Some(no) = self.find(name)? {
-            return Ok(no);
+        if let Some(id) = self.find(name)? {
+            return Ok(id);
         }
         db.prepare(NEW_NAMESPACE)?.execute([name.as_str()])?;
-        let no = db.conn.last_insert_rowid();
-        self.known.insert(name.clone(), Some(no));
-        Ok(no)
+        let id = db.conn.last_insert_rowid();
+        self.known.insert(name.clone(), Some(id));
+        Ok(id)
     }
 
     /// A run is filed under this node, if it is closed.
