@@ -237,7 +237,7 @@ fn decided(world: &World, lease: LeaseRef, key: &TaskKey, at: i64) -> (String, O
             row.get::<_, i64>("logical_date")?,
         ))
     };
-    let found = world.host.query_row(statement("status_by_number"), [lease.id.0], row).unwrap();
+    let found = world.host.query_row(statement("status_by_id"), [lease.id.0], row).unwrap();
     let (attempt, policy, first, date) = found;
     let policy = policy.map_or(RetryPolicy::none(), |json| serde_json::from_str(&json).unwrap());
     let history = History::new(attempt, from_micros(first.unwrap()), from_micros(at));
@@ -565,7 +565,7 @@ fn recorded_attempts_are_refused() {
 fn every_column_that_is_promised_is_there_and_no_statement_reads_all_tasks() {
     let world = World::new();
     world.run("enqueue", good()).unwrap();
-    let promised = "no, epoch, namespace, workflow, run, task, map_index, state, pool, slots, limits, priority, \
+    let promised = "id, epoch, namespace, workflow, run, task, map_index, state, pool, slots, limits, priority, \
         logical_date, due, attempt, forgiven, holder, expires_at, enqueued_at, queued_at, first_started_at, started_at, \
         ended_at, retry, message, value, payload";
     let text = include_str!("../docs/sql.md");
@@ -573,7 +573,7 @@ fn every_column_that_is_promised_is_there_and_no_statement_reads_all_tasks() {
         assert!(text.contains(&format!("`{column}`")), "{column}");
     }
     let row =
-        world.host.query_row(&format!("SELECT {promised} FROM sm_status"), [], |row| row.get::<_, i64>("no"));
+        world.host.query_row(&format!("SELECT {promised} FROM sm_status"), [], |row| row.get::<_, i64>("id"));
     assert_eq!(row.unwrap(), 1);
 }
 
@@ -602,12 +602,12 @@ fn a_statement_costs_the_same_however_many_tasks_there_are() {
         let status = steps("status", &status);
         let lease = world.admit(NOW + n)[0].lease_ref();
         let [id, epoch] = [lease.id.0, lease.epoch].map(Value::Integer);
-        let by_number = steps("status_by_number", std::slice::from_ref(&id));
+        let by_id = steps("status_by_id", std::slice::from_ref(&id));
         let started = steps("start", &[Value::Integer(NOW), id.clone(), epoch.clone()]);
         let null = Value::Null;
         let end =
             [Value::Integer(NOW), id, epoch, text("given_back".into()), null.clone(), null.clone(), null];
-        [enqueued, status, by_number, started, steps("finish", &end)]
+        [enqueued, status, by_id, started, steps("finish", &end)]
     };
     round(0);
     let few = round(1);
@@ -636,7 +636,7 @@ fn the_document_has_these_statements() {
     let names: Vec<&str> = statements().iter().map(|(name, _)| *name).collect();
     assert_eq!(
         names,
-        ["enqueue", "status", "status_by_number", "start", "finish"],
+        ["enqueue", "status", "status_by_id", "start", "finish"],
         "each is run by a test above"
     );
 }

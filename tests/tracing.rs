@@ -147,8 +147,8 @@ fn an_admission_and_a_lost_lease() {
 
     let event = notes.only("admitter", "admitted");
     assert_eq!((event.level, event.inside.as_deref()), (Level::DEBUG, Some("admit")));
-    assert_eq!(event.names(), ["conflicts", "deferred", "granted", "promoted", "took_s"]);
-    assert_eq!((event.field("granted"), event.field("deferred")), ("2", "1"));
+    assert_eq!(event.names(), ["conflicts", "granted", "promoted", "refused", "took_s"]);
+    assert_eq!((event.field("granted"), event.field("refused")), ("2", "1"));
     let granted = notes.all("admitter", "granted");
     assert!(granted.iter().all(|event| event.level == Level::TRACE));
     assert_eq!(granted.iter().map(|event| event.field("task")).collect::<Vec<_>>(), ["ns/w/r/a", "ns/w/r/b"]);

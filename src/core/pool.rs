@@ -111,8 +111,8 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Whether a task that waits as a sensor keeps its slots, instead of giving them back (Airflow 2.7:
-    /// `include_deferred`). In JSON `deferred`: `"give_back"` or `"keep"`.
-    #[serde(default, rename = "deferred", with = "sensing_slots")]
+    /// `include_deferred`). In JSON `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is read as well.
+    #[serde(default, rename = "sensing_slots", alias = "deferred", with = "sensing_slots")]
     pub sensing_keeps_slots: bool,
 }
 
@@ -180,8 +180,7 @@ pub struct PoolStats {
     pub queued: i64,
     /// Slots that tasks which may start now wait for.
     pub scheduled: i64,
-    /// Slots that sensing tasks would hold, whether or not they do. In JSON `deferred`, as in Airflow.
-    #[serde(rename = "deferred")]
+    /// Slots that sensing tasks would hold, whether or not they do.
     pub sensing: i64,
     /// `total - used`; `None` if unlimited.
     pub open: Option<i64>,

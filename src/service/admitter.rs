@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::driver::{Report, Service};
 use super::incarnation;
-use super::observer::metrics::{ADMISSION_CONFLICTS, DEFERRED, GRANTED, PROMOTED, WAIT_SECONDS};
+use super::observer::metrics::{ADMISSION_CONFLICTS, REFUSED, GRANTED, PROMOTED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use crate::admission::{Policy, Reason};
 use crate::base::setters;
@@ -240,7 +240,7 @@ impl Reported for Admitted<'_> {
         }
         for name in Reason::NAMES {
             let of_name = refusals.iter().filter(|refusal| refusal.reason.name() == name);
-            to.gauge(&DEFERRED, &[("reason", name)], of_name.map(|refusal| refusal.tasks).sum());
+            to.gauge(&REFUSED, &[("reason", name)], of_name.map(|refusal| refusal.tasks).sum());
         }
     }
 
@@ -248,7 +248,7 @@ impl Reported for Admitted<'_> {
     fn trace(&self, took_s: f64) {
         let Some(Admission { granted, refusals, promoted, .. }) = self.admission else { return };
         tracing::debug!(target: "stationmaster::admitter",
-            granted = granted.len(), promoted, deferred = refusals.iter().map(|refusal| refusal.tasks).sum::<u64>(),
+            granted = granted.len(), promoted, refused = refusals.iter().map(|refusal| refusal.tasks).sum::<u64>(),
             conflicts = self.conflicts, took_s, "admitted");
         for task in granted {
             tracing::trace!(target: "stationmaster::admitter",

@@ -139,7 +139,7 @@ fn kept_slots_come_back_when_the_sensing_task_is_ended() {
 #[test]
 fn pools_survive_json() {
     on_every_store(|scene| {
-        let text = r#"{"name":"db","slots":4,"description":"four at once","deferred":"keep"}"#;
+        let text = r#"{"name":"db","slots":4,"description":"four at once","sensing_slots":"keep"}"#;
         let spec: PoolSpec = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&spec).unwrap(), text);
         scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&spec))).unwrap();
@@ -150,7 +150,7 @@ fn pools_survive_json() {
         assert_eq!(json, text.replace('}', r#","used":3}"#));
         assert_eq!(serde_json::from_str::<PoolRecord>(&json).unwrap(), record);
         let stats = serde_json::to_string(&stats(scene, "db")).unwrap();
-        assert_eq!(stats, r#"{"total":4,"running":0,"queued":3,"scheduled":0,"deferred":0,"open":1}"#);
+        assert_eq!(stats, r#"{"total":4,"running":0,"queued":3,"scheduled":0,"sensing":0,"open":1}"#);
         let short: PoolSpec = serde_json::from_str(r#"{"name":"x","slots":"unlimited"}"#).unwrap();
         assert_eq!(short, PoolSpec::new("x", Slots::Unlimited).unwrap());
     });

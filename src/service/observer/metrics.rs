@@ -67,7 +67,7 @@ metrics! {
         "How long an admitted task had been ready.";
     PROMOTED: Counter "stationmaster_promoted_total" [],
         "Tasks that came due: their instant came, or their retry did.";
-    DEFERRED: Gauge "stationmaster_refused" ["reason"],
+    REFUSED: Gauge "stationmaster_refused" ["reason"],
         "Ready tasks that the last tick left waiting, by reason.";
     ADMISSION_CONFLICTS: Counter "stationmaster_admission_conflicts_total" [],
         "Admissions that were decided again because another writer came between.";

@@ -2,7 +2,7 @@
 //!
 //! | target | span, level | fields | events inside |
 //! |---|---|---|---|
-//! | `stationmaster::admitter` | `admit`, debug | `holder`, `budget` | debug `admitted`: `granted`, `promoted`, `deferred`, `conflicts`, `took_s`; trace `granted`, per task: `task`, `attempt`, `epoch`, `waited_s` |
+//! | `stationmaster::admitter` | `admit`, debug | `holder`, `budget` | debug `admitted`: `granted`, `promoted`, `refused`, `conflicts`, `took_s`; trace `granted`, per task: `task`, `attempt`, `epoch`, `waited_s` |
 //! | `stationmaster::reaper` | `reap`, debug | | debug `reaped`, or warn if leases expired: `expired`, `ready`, `retry`, `failed`, `forgotten`, `took_s`; debug `lease expired`, per task: `task`, `holder`, `became` |
 //! | `stationmaster::poker` | `cycle`, debug | `worker` | debug `cycled`, or warn if pokes passed their deadline, a log panicked or kinds are unknown: `shards`, `gained`, `sensors`, `groups`, `loaded`, `due`, `poked`, `saved`, `unreachable`, `overran`, `late`, `held_back`, `landed`, `failed`, `timed_out`, `gave_up`, `unknown_kind`, `log_panics`, `outages`, `waiting`, `hung`, `took_s` |
 //! | `stationmaster::poker` | `poke`, trace: one call of the host's poke, on the thread that makes it (async pokes have none) | `kind`, `targets` | the host's own |

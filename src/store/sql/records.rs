@@ -144,7 +144,7 @@ pub(in crate::store) fn shard_lease<R: ReadRow>(row: &R) -> Read<ShardLease, R> 
     Ok(ShardLease::new(shard, holder, row.integer(2)?, instant(row, 3)?))
 }
 
-/// Reads a pool: name, slots, used, deferred, description.
+/// Reads a pool: name, slots, used, keeps_slots, description.
 pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
     let slots = match row.maybe_integer(1)? {
         None => Slots::Unlimited,

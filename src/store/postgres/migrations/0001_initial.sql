@@ -17,12 +17,12 @@ CREATE TABLE sm.counter (
 ) WITH (fillfactor = 10);
 INSERT INTO sm.counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), ('forgotten', 0);
 
--- slots: NULL is unlimited. deferred: 0 give back, 1 keep.
+-- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
 CREATE TABLE sm.pool (
     name        TEXT COLLATE "C" PRIMARY KEY,
     slots       BIGINT,
     used        BIGINT NOT NULL DEFAULT 0,
-    deferred    BIGINT NOT NULL DEFAULT 0,
+    keeps_slots    BIGINT NOT NULL DEFAULT 0,
     description TEXT NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 INSERT INTO sm.pool (name, slots) VALUES ('default_pool', 128);

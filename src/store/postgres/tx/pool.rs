@@ -18,11 +18,11 @@ use crate::store::sql::codes::Code;
 pub(super) use crate::store::sql::records::{limit, pool};
 use crate::store::{LimitDeletion, PoolDeletion};
 
-const PUT_POOLS: &str = "INSERT INTO sm.pool AS pool (name, slots, deferred, description) \
-     SELECT name, slots, deferred, description \
-     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) given (name, slots, deferred, description) \
+const PUT_POOLS: &str = "INSERT INTO sm.pool AS pool (name, slots, keeps_slots, description) \
+     SELECT name, slots, keeps_slots, description \
+     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) given (name, slots, keeps_slots, description) \
      ON CONFLICT (name) DO UPDATE \
-     SET slots = excluded.slots, deferred = excluded.deferred, description = excluded.description";
+     SET slots = excluded.slots, keeps_slots = excluded.keeps_slots, description = excluded.description";
 /// Returns what was there before.
 pub(super) const DELETE_POOLS: &str = "WITH asked AS MATERIALIZED ( \
        SELECT place, pool.name, pool.used FROM unnest($1::text[]) WITH ORDINALITY given (name, place) \
@@ -30,11 +30,11 @@ pub(super) const DELETE_POOLS: &str = "WITH asked AS MATERIALIZED ( \
      gone AS (DELETE FROM sm.pool USING asked \
        WHERE pool.name = asked.name AND asked.used = 0 AND asked.name <> 'default_pool') \
      SELECT place, used FROM asked";
-pub(super) const POOLS: &str = "SELECT pool.name, slots, used, deferred, description, place \
+pub(super) const POOLS: &str = "SELECT pool.name, slots, used, keeps_slots, description, place \
      FROM unnest($1::text[]) WITH ORDINALITY given (name, place) \
      CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = given.name OFFSET 0) pool";
 pub(super) const ALL_POOLS: &str =
-    "SELECT name, slots, used, deferred, description FROM sm.pool ORDER BY name";
+    "SELECT name, slots, used, keeps_slots, description FROM sm.pool ORDER BY name";
 /// By pool and by what its tasks do: 0 ready, 1 queued, 2 running, 4 sensing.
 pub(super) const SLOT_SUMS: &str = "SELECT lane.pool, 0::bigint, \
        least(sum(lane.slots::numeric * lane.ready), 9223372036854775807)::bigint \

@@ -30,7 +30,7 @@ pub(super) const PROMOTE: &str = "WITH due AS MATERIALIZED ( \
 pub(super) const NEXT_DUE: &str = "SELECT due FROM sm.task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready FROM sm.lane WHERE ready > 0 ORDER BY no";
-pub(super) const NAMED_POOLS: &str = "SELECT pool.name, pool.slots, used, deferred, description \
+pub(super) const NAMED_POOLS: &str = "SELECT pool.name, pool.slots, used, keeps_slots, description \
      FROM (SELECT DISTINCT pool FROM sm.lane WHERE ready > 0) named \
      CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = named.pool OFFSET 0) pool";
 pub(super) const NAMED_CAPS: &str = "SELECT task_limit.key, max, used \

@@ -7,12 +7,12 @@ CREATE TABLE sm_counter (
 INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0),
     ('forgotten', 0);
 
--- slots: NULL is unlimited. deferred: 0 give back, 1 keep.
+-- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
 CREATE TABLE sm_pool (
     name        TEXT PRIMARY KEY,
     slots       INTEGER,
     used        INTEGER NOT NULL DEFAULT 0,
-    deferred    INTEGER NOT NULL DEFAULT 0,
+    keeps_slots    INTEGER NOT NULL DEFAULT 0,
     description TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);

@@ -2,7 +2,7 @@
 -- the tables would refuse: what is inserted is done as a whole or not at all, whatever conflict clause the host uses.
 
 CREATE VIEW sm_status AS
-SELECT t.no, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map_index, -1) AS map_index,
+SELECT t.no AS id, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map_index, -1) AS map_index,
     CASE t.state
         WHEN 0 THEN 'scheduled' WHEN 5 THEN 'scheduled' WHEN 1 THEN 'queued' WHEN 2 THEN 'running'
         WHEN 3 THEN 'up_for_retry' WHEN 4 THEN 'sensing' WHEN 6 THEN 'success' WHEN 7 THEN 'failed' ELSE 'skipped'
@@ -51,7 +51,7 @@ BEGIN
         OR typeof(NEW.priority) <> 'integer' OR NEW.priority NOT BETWEEN -2147483648 AND 2147483647
         OR typeof(NEW.rank) NOT IN ('null', 'integer')
         OR typeof(NEW.logical_date) NOT IN ('null', 'integer') OR NEW.logical_date NOT BETWEEN -8334601228800000000 AND 8210266876799999999
-        OR typeof(NEW.not_before) NOT IN ('null', 'integer') OR NEW.not_before NOT BETWEEN -8334601228800000000 AND 8210266876799999999
+        OR typeof(NEW.idt_before) NOT IN ('null', 'integer') OR NEW.idt_before NOT BETWEEN -8334601228800000000 AND 8210266876799999999
         OR typeof(NEW.lease_losses) NOT IN ('null', 'integer') OR NEW.lease_losses NOT BETWEEN 0 AND 4294967295;
     SELECT RAISE(ABORT, 'stationmaster: payload or retry is refused: use text of at most 1048576 bytes, and a policy as JSON or NULL')
     WHERE typeof(NEW.payload) <> 'text' OR length(CAST(NEW.payload AS BLOB)) > 1048576
@@ -91,50 +91,50 @@ BEGIN
     INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, enqueued_at,
             ready_at, namespace, workflow, run, task, retry, payload)
         SELECT (SELECT value FROM sm_counter WHERE name = 'task'),
-            CASE WHEN NEW.not_before > NEW.at THEN 5 ELSE 0 END,
-            CASE WHEN NEW.not_before > NEW.at THEN NEW.not_before END,
+            CASE WHEN NEW.idt_before > NEW.at THEN 5 ELSE 0 END,
+            CASE WHEN NEW.idt_before > NEW.at THEN NEW.idt_before END,
             no, slots, ifnull(NEW.rank, -NEW.priority), ifnull(NEW.logical_date, NEW.at), ifnull(NEW.map_index, -1),
-            NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
+            NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.idt_before, NEW.at)), NEW.namespace,
             NEW.workflow, NEW.run, NEW.task, NEW.retry, NEW.payload
         FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
-    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at)
+    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.idt_before IS NULL OR NEW.idt_before <= NEW.at)
         WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
 END;
 
-CREATE VIEW sm_start AS SELECT NULL AS at, NULL AS no, NULL AS epoch WHERE 0;
+CREATE VIEW sm_start AS SELECT NULL AS at, NULL AS id, NULL AS epoch WHERE 0;
 
 CREATE TRIGGER sm_start_insert INSTEAD OF INSERT ON sm_start
 BEGIN
     SELECT RAISE(ABORT, 'stationmaster: stale lease: roll back, and stop the work') WHERE NOT EXISTS (
-        SELECT 1 FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state IN (1, 2)
+        SELECT 1 FROM sm_task WHERE no = NEW.id AND epoch = NEW.epoch AND state IN (1, 2)
     );
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: start it through the crate')
-        FROM sm_task WHERE no = NEW.no AND attempt_runs <> 0;
+        FROM sm_task WHERE no = NEW.id AND attempt_runs <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
         WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
     -- No instant is recorded that is earlier than one the task has already. When it was queued, none was later.
     UPDATE sm_task SET state = 2, started_at = max(NEW.at, queued_at),
             first_started_at = coalesce(first_started_at, max(NEW.at, queued_at))
-        WHERE no = NEW.no AND state = 1;
+        WHERE no = NEW.id AND state = 1;
 END;
 
 CREATE VIEW sm_finish AS
-SELECT NULL AS at, NULL AS no, NULL AS epoch, NULL AS outcome, NULL AS value, NULL AS message, NULL AS retry_at WHERE 0;
+SELECT NULL AS at, NULL AS id, NULL AS epoch, NULL AS outcome, NULL AS value, NULL AS message, NULL AS retry_at WHERE 0;
 
 CREATE TRIGGER sm_finish_insert INSTEAD OF INSERT ON sm_finish
 BEGIN
     SELECT RAISE(ABORT, 'stationmaster: finished like this before: roll back, and go on: what was committed then is stored')
-        FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state NOT IN (1, 2) AND CASE NEW.outcome
+        FROM sm_task WHERE no = NEW.id AND epoch = NEW.epoch AND state NOT IN (1, 2) AND CASE NEW.outcome
             WHEN 'success' THEN finished = 6 AND value IS NEW.value
             WHEN 'failed' THEN finished IN (3, 7)
             WHEN 'skipped' THEN finished = 8
             WHEN 'given_back' THEN finished = 0
         END;
     SELECT RAISE(ABORT, 'stationmaster: stale lease: roll back, and stop the work') WHERE NOT EXISTS (
-        SELECT 1 FROM sm_task WHERE no = NEW.no AND epoch = NEW.epoch AND state IN (1, 2)
+        SELECT 1 FROM sm_task WHERE no = NEW.id AND epoch = NEW.epoch AND state IN (1, 2)
     );
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: finish it through the crate')
-        FROM sm_task WHERE no = NEW.no AND attempt_runs <> 0;
+        FROM sm_task WHERE no = NEW.id AND attempt_runs <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
         WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999
             OR typeof(NEW.retry_at) NOT IN ('null', 'integer') OR NEW.retry_at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
@@ -145,15 +145,15 @@ BEGIN
         WHERE typeof(NEW.value) NOT IN ('null', 'text') OR typeof(NEW.message) NOT IN ('null', 'text')
             OR length(CAST(NEW.value AS BLOB)) > 1048576 OR length(CAST(NEW.message AS BLOB)) > 1048576;
 
-    UPDATE sm_pool SET used = used - (SELECT held_slots FROM sm_task WHERE no = NEW.no)
-        WHERE name = (SELECT pool FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.no));
+    UPDATE sm_pool SET used = used - (SELECT held_slots FROM sm_task WHERE no = NEW.id)
+        WHERE name = (SELECT pool FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id));
     UPDATE sm_task_limit SET used = used - 1 WHERE key IN (
         SELECT value FROM json_each(
-            (SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.no))
+            (SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id))
         )
     );
     UPDATE sm_lane SET ready = ready + 1
-        WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.no);
+        WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.id);
     UPDATE sm_task SET
             state = CASE NEW.outcome
                 WHEN 'success' THEN 6 WHEN 'skipped' THEN 8 WHEN 'given_back' THEN 0
@@ -171,5 +171,5 @@ BEGIN
                 ELSE iif(NEW.retry_at IS NULL, 7, 3)
             END,
             held_slots = 0, holder = NULL, expires_at = NULL
-        WHERE no = NEW.no;
+        WHERE no = NEW.id;
 END;

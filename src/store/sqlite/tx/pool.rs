@@ -16,13 +16,13 @@ use crate::store::contract::PoolTx;
 use crate::store::sql::records::{limit, pool};
 use crate::store::{LimitDeletion, PoolDeletion};
 
-const PUT_POOL: &str = "INSERT INTO sm_pool (name, slots, deferred, description) VALUES (?1, ?2, ?3, ?4) \
+const PUT_POOL: &str = "INSERT INTO sm_pool (name, slots, keeps_slots, description) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (name) DO UPDATE \
-     SET slots = excluded.slots, deferred = excluded.deferred, description = excluded.description";
+     SET slots = excluded.slots, keeps_slots = excluded.keeps_slots, description = excluded.description";
 pub(super) const DELETE_POOL: &str = "DELETE FROM sm_pool WHERE name = ?1 AND used = 0";
-pub(super) const POOL: &str = "SELECT name, slots, used, deferred, description FROM sm_pool WHERE name = ?1";
+pub(super) const POOL: &str = "SELECT name, slots, used, keeps_slots, description FROM sm_pool WHERE name = ?1";
 pub(super) const ALL_POOLS: &str =
-    "SELECT name, slots, used, deferred, description FROM sm_pool ORDER BY name";
+    "SELECT name, slots, used, keeps_slots, description FROM sm_pool ORDER BY name";
 pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_task INDEXED BY sm_task_lease \
      WHERE expires_at IS NOT NULL AND state IN (1, 2)";
 pub(super) const SENSING_SLOTS: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_sensing \

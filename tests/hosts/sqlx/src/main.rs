@@ -86,7 +86,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     assert_eq!((row.get::<i64, _>("epoch"), row.get::<String, _>("state")), (lease.epoch, "queued".into()));
     sqlx::query(statement("start")).bind(NOW).bind(lease.id).bind(lease.epoch).execute(&pool).await?;
-    let row = sqlx::query(statement("status_by_number")).bind(lease.id).fetch_one(&pool).await?;
+    let row = sqlx::query(statement("status_by_id")).bind(lease.id).fetch_one(&pool).await?;
     assert_eq!(row.get::<String, _>("state"), "running");
 
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
