@@ -16,7 +16,7 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::ops::{Finish, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 

@@ -15,7 +15,7 @@ use stationmaster::error::{Result, StoreErrorKind};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::sqlite::{Prefix, SqliteTx, commit_error, migrate, rusqlite, store_error};
-use stationmaster::store::{Durability, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{Durability, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, NewTask, TaskKey, conformance};
 
 /// The host's database: one connection, for its own tables and for the scheduler.
@@ -79,16 +79,17 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
     // Services take it as they take any store.
     let (db, now) = (Arc::new(in_memory()?), Utc::now());
+    let store: &dyn Store = &*db;
     let task = NewTask::new(TaskKey::new("shop", "orders", "7", "ship")?);
-    db.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
+    store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
     let options = AdmitterOptions::default().lease(Duration::from_secs(30));
     let mut admitter = Admitter::new(db.clone(), "packer".try_into()?, options)?;
     let lease = admitter.tick(now)?.granted[0].lease_ref();
-    db.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced())?;
+    store.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced())?;
     assert_eq!(lines(&db)?, 3, "enqueued, admitted, finished");
 
     // What is not committed leaves no line, and what changes nothing neither.
-    let again = db.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced());
+    let again = store.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced());
     assert!(matches!(again, Err(Error::Repeated { .. })));
     assert!(admitter.tick(now)?.granted.is_empty());
     assert_eq!(lines(&db)?, 3);

@@ -12,8 +12,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, rusqlite};
-use stationmaster::store::{SqliteStore, StoreExt};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 

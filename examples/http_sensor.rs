@@ -17,7 +17,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey, TaskState};
 
 /// What the sensor waits for: that this job is done.

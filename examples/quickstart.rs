@@ -14,7 +14,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, ops::Finish, sensor::Settings};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -36,7 +36,7 @@ use stationmaster::Result;
 use stationmaster::id::Namespace;
 use stationmaster::ops::{StopBeforeStart, Stopped};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::time::from_micros;
 
 /// The most changes that are written in one transaction.

@@ -20,7 +20,7 @@ use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions};
 use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, drive};
-use stationmaster::store::{MemoryStore, Store, StoreExt, Tx};
+use stationmaster::store::{MemoryStore, Store, Tx};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, time};
 
 const WORKERS: u32 = 4;

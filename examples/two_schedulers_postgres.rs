@@ -18,8 +18,8 @@ use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunRecord};
 use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::{PostgresOptions, Schema};
-use stationmaster::store::{PostgresStore, StoreExt};
 use stationmaster::{NewTask, TaskKey, TaskState};
 
 type Failure = Box<dyn std::error::Error>;

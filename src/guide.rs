@@ -4,7 +4,7 @@
 //! use std::sync::Arc;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! use stationmaster::store::{MemoryStore, StoreExt};
+//! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey};
 //!
 //! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
@@ -42,7 +42,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -65,7 +65,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -90,7 +90,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -110,7 +110,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -152,7 +152,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -180,7 +180,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -213,7 +213,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -235,7 +235,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -265,7 +265,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -292,7 +292,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -313,7 +313,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -346,7 +346,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -375,7 +375,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
@@ -400,7 +400,7 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::{MemoryStore, StoreExt};
+//! # use stationmaster::store::MemoryStore;
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::time::from_micros(0);
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());

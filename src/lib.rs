@@ -18,7 +18,7 @@
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::ops::{Finish, Finished};
 //! use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! use stationmaster::store::{MemoryStore, StoreExt};
+//! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -17,7 +17,7 @@ use stationmaster::id::Namespace;
 use stationmaster::run::{ActiveQuery, RunRecord};
 use stationmaster::store::contract::MOST_SEEKS;
 use stationmaster::store::contract::RunPlace;
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::count_run_reads;
 use stationmaster::testing::raw;
 

@@ -18,7 +18,7 @@ use stationmaster::sensor::{
 };
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::contract::SensorState;
-use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
+use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
-use stationmaster::store::{SqliteStore, StoreExt};
+use stationmaster::store::SqliteStore;
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
 

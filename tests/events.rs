@@ -13,7 +13,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, SensorEvent, SensorRecord, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, DeliveryReport, Service};
 use stationmaster::store::contract::{Ending, EventNote};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::{Fault, FaultStore, When};
 use stationmaster::{Error, NewTask, Result, TaskKey, TaskRecord, TaskState};
 

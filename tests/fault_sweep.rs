@@ -15,7 +15,7 @@ use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings, Smart
 use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sweep_faults};
 use stationmaster::time::from_micros;

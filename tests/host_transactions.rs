@@ -13,7 +13,7 @@ use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate};
-use stationmaster::store::{SqliteStore, StoreExt, Tx};
+use stationmaster::store::{SqliteStore, Tx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::life;
 use stationmaster::time::from_micros;

@@ -14,7 +14,7 @@ use stationmaster::ops::{AdmitRequest, Finish, Mark};
 use stationmaster::run::RunKey;
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::store::contract::Ending;
-use stationmaster::store::{ReadTx, StoreExt, Tx};
+use stationmaster::store::{ReadTx, Tx};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};

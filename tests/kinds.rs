@@ -12,7 +12,7 @@ use stationmaster::ops::{Finish, Mark, Outcome};
 use stationmaster::run::{RunKey, RunRecord, RunStatus};
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::{Condition, FileExists, RunEnded, TaskEnded, TimeReached, builtin};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey, TaskState, time};

@@ -21,7 +21,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Poke, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
     Service,
 };
-use stationmaster::store::{Inserted, MemoryStore, Store, StoreExt};
+use stationmaster::store::{Inserted, MemoryStore, Store};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;

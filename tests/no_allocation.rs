@@ -12,7 +12,7 @@ use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
 use stationmaster::service::{Admitter, AdmitterOptions, Observer, Reaper, ReaperOptions, Service};
 use stationmaster::shard::{DEFAULT_CODES, code, range};
-use stationmaster::store::{MemoryStore, StoreExt};
+use stationmaster::store::MemoryStore;
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
 

@@ -13,7 +13,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
     Service, WakingStore, drive,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 

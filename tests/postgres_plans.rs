@@ -13,7 +13,6 @@ use postgres_server::Plain;
 use scratch::{Scratch, ScratchStore, url};
 use serde_json::Value;
 use stationmaster::conformance::{self, Capabilities};
-use stationmaster::store::StoreExt;
 use stationmaster::store::postgres::PostgresOptions;
 use stationmaster::testing::{RoundTrip, SentStatement, planner_settings, watch_round_trips};
 

@@ -14,7 +14,7 @@ use stationmaster::sensor::{
 };
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
@@ -241,7 +241,7 @@ fn a_failed_registration_is_a_value_and_the_host_goes_on() {
     let sensors = [sensor(leases[0], "kind"), sensor(leases[1], "kind")];
     let config = SmartSensorConfig::default();
     let before = seen(&store, &["a", "b"]);
-    let broken = Broken { inner: store.clone(), committed: false };
+    let broken: &dyn Store = &Broken { inner: store.clone(), committed: false };
     let failed = broken.write(|tx| tx.register_with(at(1), &config, &sensors)).unwrap_err();
     assert_eq!(failed.to_string(), "no space is left");
     assert_eq!(seen(&store, &["a", "b"]), before);
@@ -251,7 +251,7 @@ fn a_failed_registration_is_a_value_and_the_host_goes_on() {
     assert_eq!(finished, [Finished::Ended(TaskState::Success)]);
 
     // Where the commit took effect unseen, the host finds its lease stale, and the sensor counts.
-    let lost = Broken { inner: store.clone(), committed: true };
+    let lost: &dyn Store = &Broken { inner: store.clone(), committed: true };
     assert!(lost.write(|tx| tx.register_with(at(1), &config, &sensors[1..])).is_err());
     let done = Finish::new(leases[1], Outcome::Success { value: None });
     assert_eq!(store.write(|tx| tx.finish(at(2), std::slice::from_ref(&done))).unwrap(), [Finished::Stale]);

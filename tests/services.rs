@@ -21,7 +21,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, drive,
 };
 use stationmaster::store::contract::{Ending, SurveyQuery};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::attempt_run_id;
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
@@ -119,8 +119,8 @@ fn a_commit_of_unknown_end_is_asked_after_and_never_repeated_blindly() {
         assert!(committed || admission.next_due == Some(at(0)), "the next tick may come at once");
         let again = admitter.admit(at(1), 9).unwrap();
         assert_eq!(admission.granted.len() + again.granted.len(), 1);
-        let used = store.read(|tx| tx.all_pools()).unwrap()[0].used;
-        assert_eq!(used, 1);
+        let store: &dyn Store = &*store;
+        assert_eq!(store.read(|tx| tx.all_pools()).unwrap()[0].used, 1);
     }
 }
 

@@ -12,7 +12,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::sqlite::rusqlite::{Connection, config::DbConfig};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
-use stationmaster::store::{Durability, SqliteStore, Store, StoreExt};
+use stationmaster::store::{Durability, SqliteStore, Store};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use respawn::{Respawned, say};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::rusqlite::Connection;
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
-use stationmaster::store::{SqliteStore, StoreExt};
 
 const MIB: u64 = 1 << 20;
 /// What each commit adds to the log, a little more in fact.

@@ -13,7 +13,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::contract::{GrantBatch, Move, StateSet};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
-use stationmaster::store::{Discrepancy, Inserted, SqliteStore, Store, StoreExt, TxMode};
+use stationmaster::store::{Discrepancy, Inserted, SqliteStore, Store, TxMode};
 use stationmaster::testing::RawStoreExt;
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;

@@ -18,8 +18,8 @@ use chrono::{DateTime, Utc};
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous, rusqlite::Connection};
-use stationmaster::store::{Store, StoreExt};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 

@@ -14,7 +14,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
     ReaperOptions, Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, TxMode};
+use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use chrono::{DateTime, Utc};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::postgres::{PostgresOptions, Schema, SynchronousCommit};
-use stationmaster::store::{PostgresStore, Store, StoreExt};
+use stationmaster::store::{PostgresStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
 

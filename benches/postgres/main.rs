@@ -24,8 +24,8 @@ use bars::{Bars, figure, median};
 use stationmaster::LeaseRef;
 use stationmaster::ops::{Finish, Outcome};
 use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::Store;
 use stationmaster::store::postgres::SynchronousCommit;
-use stationmaster::store::{Store, StoreExt};
 
 const BUDGET: usize = 512;
 const SAMPLES: usize = 41;

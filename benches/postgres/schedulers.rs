@@ -4,7 +4,6 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use stationmaster::ops::Finish;
-use stationmaster::store::StoreExt;
 use stationmaster::store::postgres::SynchronousCommit;
 
 use crate::backlog::{self, Place, now};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use stationmaster::run::{RunClose, RunRecord, RunStatus};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::testing::raw;
 
 use crate::data::Span;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use stationmaster::id::Namespace;
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord};
 use stationmaster::run::{RunClose, RunStatus};
-use stationmaster::store::StoreExt;
 use stationmaster::store::sqlite::rusqlite::Connection;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use stationmaster::testing::raw;

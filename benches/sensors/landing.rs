@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stationmaster::error::Result;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 
 use crate::bars::{Bars, figure};
 use crate::fleet::{self, INTERVAL, now};

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use stationmaster::id::{Namespace, RunId};
 use stationmaster::pool::PoolRecord;
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord, StartMethod};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::task::attempt_run_id;
 use stationmaster::{Result, TaskRecord, TaskState, time};
 

@@ -9,7 +9,7 @@ use stationmaster::id::{LimitKey, Namespace, PoolName};
 use stationmaster::ops::{Mark, StopBeforeStart};
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
-use stationmaster::store::{ReadTx, Store, StoreExt, Tx};
+use stationmaster::store::{ReadTx, Store, Tx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 

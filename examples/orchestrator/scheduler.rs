@@ -12,7 +12,7 @@ use stationmaster::id::{PoolName, TaskName};
 use stationmaster::ops::Registered;
 use stationmaster::sensor::{EndReason, SensorEvent};
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::{Result, TaskRecord, time};
 
 use crate::held::{Cut, Held};

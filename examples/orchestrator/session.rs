@@ -14,7 +14,7 @@ use stationmaster::service::kinds::builtin;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, drive,
 };
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 
 use crate::held::Held;
 use crate::kinds;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Finish, Finished, Outcome, RetryAdvice};
 use stationmaster::service::LoopHandle;
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::{Result, TaskRecord, time};
 
 use crate::child;

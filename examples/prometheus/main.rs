@@ -22,7 +22,7 @@ use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Service, metrics,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey};
 
 fn main() -> Result<(), Box<dyn Error>> {

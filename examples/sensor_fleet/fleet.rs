@@ -9,8 +9,8 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
-use stationmaster::store::{SqliteStore, StoreExt};
 use stationmaster::{NewTask, TaskKey};
 
 use crate::Failure;

@@ -1,7 +1,6 @@
 //! What must hold at the end of every day, whatever was simulated. Each sentence is checked against what the store says.
 
 use stationmaster::run::ActiveQuery;
-use stationmaster::store::StoreExt;
 use stationmaster::{TaskRecord, time};
 
 use crate::day::Outcome;

@@ -22,7 +22,7 @@
 //! use stationmaster::sensor::Settings;
 //! use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
 //! use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
-//! use stationmaster::store::{MemoryStore, StoreExt};
+//! use stationmaster::store::MemoryStore;
 //! use stationmaster::time::{add, from_micros};
 //! use stationmaster::{NewTask, TaskKey};
 //!

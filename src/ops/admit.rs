@@ -105,7 +105,7 @@ impl Admission {
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::ops::AdmitRequest;
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///
@@ -155,7 +155,7 @@ impl Tx<'_> {
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::ops::AdmitRequest;
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///

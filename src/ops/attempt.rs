@@ -223,7 +223,7 @@ impl Tx<'_> {
     /// use std::time::Duration;
     /// use stationmaster::backoff::RetryPolicy;
     /// use stationmaster::ops::{AdmitRequest, Finish, Finished};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///

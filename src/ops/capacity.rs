@@ -65,7 +65,7 @@ impl Tx<'_> {
     ///
     /// ```
     /// use stationmaster::pool::{PoolSpec, Slots};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     ///
     /// let store = MemoryStore::new();
     /// store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;

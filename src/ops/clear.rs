@@ -39,7 +39,7 @@ impl Tx<'_> {
     ///
     /// ```
     /// use stationmaster::ops::{Cleared, Mark};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey, TaskState};
     ///

@@ -24,7 +24,7 @@ impl Tx<'_> {
     /// # Examples
     ///
     /// ```
-    /// use stationmaster::store::{Inserted, MemoryStore, StoreExt};
+    /// use stationmaster::store::{Inserted, MemoryStore};
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///
@@ -73,7 +73,7 @@ impl Tx<'_> {
     /// use std::time::Duration;
     /// use stationmaster::admission::Ageing;
     /// use stationmaster::ops::{AdmitRequest, EnqueueOptions};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///

@@ -54,7 +54,7 @@ impl ReadTx<'_> {
     /// # Examples
     ///
     /// ```
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///

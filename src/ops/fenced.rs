@@ -64,7 +64,7 @@ pub trait Fenced: Sized {
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::ops::{AdmitRequest, Fenced, Finish};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{Error, NewTask, TaskKey};
     ///

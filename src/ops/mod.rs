@@ -2,7 +2,7 @@
 //!
 //! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Verbs on items take
 //! many and return one value per item. They work alike in a transaction of the store's own
-//! ([`StoreExt::write`](crate::store::StoreExt::write)) and in one that the host owns, so that the host's
+//! ([`Store::write`](crate::store::Store::write)) and in one that the host owns, so that the host's
 //! rows and these commit or vanish together. If the world moved on (a stale lease, a task that ended), the
 //! value of that item says so. An `Err` means that the transaction must be rolled back.
 //!

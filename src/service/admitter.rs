@@ -7,15 +7,15 @@ use chrono::{DateTime, Utc};
 
 use super::driver::{Report, Service};
 use super::incarnation;
-use super::observer::metrics::{ADMISSION_CONFLICTS, REFUSED, GRANTED, PROMOTED, WAIT_SECONDS};
+use super::observer::metrics::{ADMISSION_CONFLICTS, GRANTED, PROMOTED, REFUSED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use crate::admission::{Policy, Reason};
 use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, RequestId};
 use crate::ops::{Admission, AdmitRequest, Finish};
+use crate::store::Store;
 use crate::store::contract::SurveyQuery;
-use crate::store::{Store, StoreExt};
 use crate::time;
 
 /// How an [`Admitter`] admits.
@@ -73,7 +73,7 @@ impl AdmitterOptions {
 /// ```
 /// use std::sync::Arc;
 /// use stationmaster::service::{Admitter, AdmitterOptions};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
 ///
@@ -332,6 +332,7 @@ mod tests {
         for (tick, (has_task, ends, remembered)) in (0..).zip(ticks) {
             if has_task {
                 let task = NewTask::new(TaskKey::new("n", "w", "r", format!("{tick}")).unwrap());
+                let store: &dyn Store = &*store;
                 store.write(|tx| tx.enqueue(from_micros(tick), std::slice::from_ref(&task))).unwrap();
             }
             *store.ends.lock() = ends.iter().rev().copied().collect();

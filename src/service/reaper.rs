@@ -15,7 +15,7 @@ use crate::base::setters;
 use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
-use crate::store::{Store, StoreExt};
+use crate::store::Store;
 use crate::time;
 
 /// How a [`Reaper`] works.
@@ -128,7 +128,7 @@ pub struct ReapReport {
 /// use std::time::Duration;
 /// use stationmaster::ops::Finished;
 /// use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
 ///

@@ -16,7 +16,7 @@ use crate::store::{Store, StoreInfo, Tx, TxMode};
 /// ```
 /// use std::time::Duration;
 /// use stationmaster::service::{LoopHandle, WakingStore};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
 ///
@@ -45,6 +45,8 @@ impl<S: Store> WakingStore<S> {
         &self.inner
     }
 }
+
+crate::store::transactions!(S => WakingStore<S>);
 
 impl<S: Store> Store for WakingStore<S> {
     fn info(&self) -> StoreInfo {

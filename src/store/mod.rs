@@ -1,7 +1,7 @@
 //! Storage: a store, its transactions, and the stores of the crate.
 //!
 //! Open a store ([`SqliteStore::open`], [`MemoryStore::new`], `PostgresStore::connect`), and use it by
-//! [`StoreExt::read`] and [`StoreExt::write`]. Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods
+//! [`Store::read`] and [`Store::write`]. Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods
 //! are all that a host does with tasks, pools, limits, sensors and runs. The same [`Tx`] works in a
 //! transaction that the host owns.
 //!
@@ -111,57 +111,81 @@ pub trait Store: Debug + Send + Sync {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 }
 
-/// How often [`StoreExt::write`] runs its body again after a [`crate::error::StoreErrorKind::Conflict`].
+/// How often [`dyn Store::write`](trait.Store.html#method.write) runs its body again after a [`crate::error::StoreErrorKind::Conflict`].
 pub const CONFLICT_RETRIES: u32 = 16;
 
-/// Typed transactions over any [`Store`].
-pub trait StoreExt {
-    /// Runs `body` in a transaction that only reads.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::transact`].
-    fn read<T>(&self, body: impl FnMut(&mut ReadTx<'_>) -> Result<T>) -> Result<T>;
+/// Gives a store the two ways to open a transaction, so that a host need not import a trait for them.
+macro_rules! transactions {
+    ($($generics:ident)? => $store:ty) => {
+        impl$(<$generics: $crate::store::Store>)? $store {
+            /// Runs `body` in a transaction that only reads.
+            ///
+            /// # Errors
+            ///
+            /// As [`Store::transact`](crate::store::Store::transact).
+            pub fn read<T>(
+                &self,
+                body: impl FnMut(&mut $crate::store::ReadTx<'_>) -> $crate::error::Result<T>,
+            ) -> $crate::error::Result<T> {
+                $crate::store::read(self, body)
+            }
 
-    /// Runs `body` in a transaction that writes; runs it again, up to [`CONFLICT_RETRIES`] times, when
-    /// another writer came between its decision and its commit, or when the database ended it for the sake of
-    /// another transaction (PostgreSQL's serialization failures and deadlocks). `body` must be free of other
-    /// effects. Before each further run the thread sleeps, 0.2 ms first, then longer, up to 10 ms.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::transact`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use stationmaster::pool::{PoolSpec, Slots};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
-    ///
-    /// let store = MemoryStore::new();
-    /// store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
-    /// let pools = store.read(|tx| tx.all_pools())?;
-    /// assert_eq!(pools.len(), 2, "default_pool and db");
-    /// # Ok::<(), stationmaster::Error>(())
-    /// ```
-    fn write<T>(&self, body: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T>;
+            /// Runs `body` in a transaction that writes.
+            ///
+            /// Runs it again, up to [`CONFLICT_RETRIES`](crate::store::CONFLICT_RETRIES) times, if another
+            /// writer came between its decision and its commit, or if the database ended it for the sake of
+            /// another transaction (PostgreSQL's serialization failures and deadlocks). `body` must be free
+            /// of other effects. Before each further run the thread sleeps, 0.2 ms first, then longer, up to
+            /// 10 ms.
+            ///
+            /// # Errors
+            ///
+            /// As [`Store::transact`](crate::store::Store::transact).
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use stationmaster::pool::{PoolSpec, Slots};
+            /// use stationmaster::store::MemoryStore;
+            ///
+            /// let store = MemoryStore::new();
+            /// store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
+            /// let pools = store.read(|tx| tx.all_pools())?;
+            /// assert_eq!(pools.len(), 2, "default_pool and db");
+            /// # Ok::<(), stationmaster::Error>(())
+            /// ```
+            pub fn write<T>(
+                &self,
+                body: impl FnMut(&mut $crate::store::Tx<'_>) -> $crate::error::Result<T>,
+            ) -> $crate::error::Result<T> {
+                $crate::store::write(self, body)
+            }
+        }
+    };
+}
+pub(crate) use transactions;
+
+transactions!(=> dyn Store + '_);
+
+pub(crate) fn read<T>(
+    store: &(impl Store + ?Sized),
+    mut body: impl FnMut(&mut ReadTx<'_>) -> Result<T>,
+) -> Result<T> {
+    once(store, TxMode::Read, |tx| body(tx))
 }
 
-impl<S: Store + ?Sized> StoreExt for S {
-    fn read<T>(&self, mut body: impl FnMut(&mut ReadTx<'_>) -> Result<T>) -> Result<T> {
-        once(self, TxMode::Read, |tx| body(tx))
-    }
-
-    fn write<T>(&self, mut body: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        let mut left = CONFLICT_RETRIES;
-        loop {
-            match once(self, TxMode::Write, &mut body) {
-                Err(Error::Store(error)) if left > 0 && error.kind() == StoreErrorKind::Conflict => {
-                    std::thread::sleep(pause(CONFLICT_RETRIES - left));
-                    left -= 1;
-                }
-                other => return other,
+pub(crate) fn write<T>(
+    store: &(impl Store + ?Sized),
+    mut body: impl FnMut(&mut Tx<'_>) -> Result<T>,
+) -> Result<T> {
+    let mut left = CONFLICT_RETRIES;
+    loop {
+        match once(store, TxMode::Write, &mut body) {
+            Err(Error::Store(error)) if left > 0 && error.kind() == StoreErrorKind::Conflict => {
+                std::thread::sleep(pause(CONFLICT_RETRIES - left));
+                left -= 1;
             }
+            other => return other,
         }
     }
 }

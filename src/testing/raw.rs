@@ -2,23 +2,23 @@
 
 use crate::error::Result;
 use crate::store::contract::StoreTx;
-use crate::store::{ReadTx, Store, StoreExt};
+use crate::store::{self, ReadTx, Store};
 
 /// Returns the backend's own transaction. Some of its methods break the counters when they are called alone.
 pub fn raw<'t, 'a>(tx: &'t mut ReadTx<'a>) -> &'t mut (dyn StoreTx + 'a) {
     tx.raw()
 }
 
-/// [`StoreExt`] with the contract's own methods instead of a host's verbs.
+/// [`Store`] with the contract's own methods instead of a host's verbs.
 pub trait RawStoreExt {
-    /// As [`StoreExt::read`].
+    /// As [`Store::read`].
     ///
     /// # Errors
     ///
     /// As [`Store::transact`].
     fn read_raw<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
 
-    /// As [`StoreExt::write`].
+    /// As [`Store::write`].
     ///
     /// # Errors
     ///
@@ -28,10 +28,10 @@ pub trait RawStoreExt {
 
 impl<S: Store + ?Sized> RawStoreExt for S {
     fn read_raw<T>(&self, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
-        self.read(|tx| body(tx.raw()))
+        store::read(self, |tx| body(tx.raw()))
     }
 
     fn write_raw<T>(&self, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T> {
-        self.write(|tx| body(tx.raw()))
+        store::write(self, |tx| body(tx.raw()))
     }
 }

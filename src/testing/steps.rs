@@ -108,7 +108,7 @@ macro_rules! steps {
 /// # Examples
 ///
 /// ```
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// let store = MemoryStore::new();
 /// for step in stationmaster::testing::life() {
 ///     store.write(|tx| (step.run)(tx))?;

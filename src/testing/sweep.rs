@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::steps::{life, watch};
 use super::{Fault, FaultStore, Snapshot, Step, When};
 use crate::error::{Error, Result, StoreErrorKind};
-use crate::store::{ReadTx, Store, StoreExt, TxMode};
+use crate::store::{ReadTx, Store, TxMode};
 
 /// The kinds of failure that a sweep tries.
 pub const KINDS: [StoreErrorKind; 5] = [

@@ -3,7 +3,7 @@
 //!
 //! | here | stands for |
 //! |---|---|
-//! | [`AsyncStore`] | [`StoreExt::read`](crate::store::StoreExt::read) and [`write`](crate::store::StoreExt::write), on any [`Store`](crate::store::Store) |
+//! | [`AsyncStore`] | [`Store::read`](crate::store::Store::read) and [`write`](crate::store::Store::write), on any [`Store`](crate::store::Store) |
 //! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
 //! | [`run()`] | [`drive`](crate::service::drive) |
 //! | [`AsyncPoke`], [`AsyncPokeMany`] | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany): see [`Poker::kind_async`](crate::service::Poker::kind_async) |

@@ -8,12 +8,12 @@ use ::tokio::time::timeout;
 
 use super::blocking::{current, joined};
 use crate::error::{NoRuntime, Result, StoreError, StoreErrorKind};
-use crate::store::{ReadTx, Store, StoreExt, StoreInfo, Tx, TxMode};
+use crate::store::{ReadTx, Store, StoreInfo, Tx, TxMode};
 
 /// How many calls of each mode are at work at once, unless the host says otherwise.
 const AT_ONCE: usize = 16;
 
-/// Any store, for tasks of a tokio runtime: each call is one transaction of [`StoreExt`], made on the
+/// Any store, for tasks of a tokio runtime: each call is one transaction of [`Store`], made on the
 /// runtime's threads for blocking work. Clones share the store and the limit of calls at once.
 ///
 /// # How long a call waits
@@ -83,7 +83,7 @@ impl AsyncStore {
         self.store.info()
     }
 
-    /// Runs `body` in a transaction that only reads: [`StoreExt::read`].
+    /// Runs `body` in a transaction that only reads: [`Store::read`].
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl AsyncStore {
         self.call(TxMode::Read, move |store| store.read(body)).await
     }
 
-    /// Runs `body` in a transaction that writes, again after conflicts: [`StoreExt::write`].
+    /// Runs `body` in a transaction that writes, again after conflicts: [`Store::write`].
     ///
     /// # Errors
     ///

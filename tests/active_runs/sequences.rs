@@ -8,7 +8,7 @@ use stationmaster::error::Result;
 use stationmaster::id::{Namespace, WorkflowId};
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use stationmaster::store::{Store, StoreExt, Tx};
+use stationmaster::store::{Store, Tx};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 

@@ -8,8 +8,8 @@ use stationmaster::id::{IdError, LimitKey, PoolName};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::MemoryStore;
 use stationmaster::store::contract::SurveyQuery;
-use stationmaster::store::{MemoryStore, StoreExt};
 use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, TaskRecord};
 

@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use stationmaster::admission::Policy;
 use stationmaster::ops::{Admission, AdmitRequest, Finish};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
 

@@ -5,7 +5,7 @@ use stationmaster::admission::{Ageing, AirflowWindow, Policy, Reason};
 use stationmaster::ops::{EnqueueOptions, Finish, Outcome, RetryAdvice};
 use stationmaster::pool::Slots;
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
-use stationmaster::store::{MemoryStore, StoreExt};
+use stationmaster::store::MemoryStore;
 use stationmaster::task::LeaseLoss;
 use stationmaster::{NewTask, TaskRecord, TaskState};
 

@@ -7,7 +7,7 @@ use stationmaster::id::PoolName;
 use stationmaster::ops::Mark;
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::store::{PoolDeletion, StoreExt};
+use stationmaster::store::PoolDeletion;
 use stationmaster::{TaskRecord, TaskState};
 
 use crate::{Scene, at, db, key, names, on_every_store, secs};

@@ -8,7 +8,7 @@ use stationmaster::admission::limits::LimitSpec;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::contract::LaneKey;
-use stationmaster::store::{Inserted, Store, StoreExt, Tx};
+use stationmaster::store::{Inserted, Store, Tx};
 use stationmaster::{NewTask, Result, TaskId, TaskKey};
 
 use crate::oracle::{Expected, walk};

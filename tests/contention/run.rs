@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::StoreExt;
 use stationmaster::testing::history::{Event, History, Operation, Summary};
 
 use crate::Errand;

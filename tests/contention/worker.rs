@@ -10,7 +10,7 @@ use stationmaster::error::{Error, Result};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
 use stationmaster::time::micros;

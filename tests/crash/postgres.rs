@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use stationmaster::store::StoreExt;
-
 use crate::acknowledged::{Acknowledged, Task};
 use crate::place::postgres::{Database, Level, Owner};
 use crate::place::{Commits, Place};

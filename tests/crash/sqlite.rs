@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use stationmaster::store::StoreExt;
 
 use crate::acknowledged::{Acknowledged, Task};
 use crate::kill_at_random_moments;

@@ -17,7 +17,7 @@ use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
     Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
 };
-use stationmaster::store::{Inserted, Store, StoreExt};
+use stationmaster::store::{Inserted, Store};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 

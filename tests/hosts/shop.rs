@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::sqlite::SqliteOptions;
-use stationmaster::store::{SqliteStore, StoreExt};
+use stationmaster::store::{SqliteStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{TaskKey, TaskRecord, TaskState};
 

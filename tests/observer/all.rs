@@ -17,7 +17,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, PokerOptions,
     Reaper, ReaperOptions, Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::time::{add, from_micros};

@@ -18,7 +18,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
     ReaperOptions, Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::time::{self, from_micros};
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};

@@ -11,7 +11,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{Cleared, Mark};
 use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeReport, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::FaultStore;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};

@@ -9,7 +9,7 @@ use stationmaster::id::SensorKind;
 use stationmaster::ops::Mark;
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey, TaskState};

@@ -12,7 +12,7 @@ use stationmaster::error::Result;
 use stationmaster::ops::Mark;
 use stationmaster::sensor::{EndReason, NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{MemoryStore, Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;

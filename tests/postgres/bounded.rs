@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
-use stationmaster::store::{Inserted, PostgresStore, StoreExt};
+use stationmaster::store::{Inserted, PostgresStore};
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskId};
 

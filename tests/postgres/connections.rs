@@ -9,7 +9,7 @@ use stationmaster::clock::Clock;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, PostgresOptions};
-use stationmaster::store::{PostgresStore, Store, StoreExt, TxMode};
+use stationmaster::store::{PostgresStore, Store, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::{Error, Result};
 

@@ -6,7 +6,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
-use stationmaster::store::{PostgresStore, StoreExt, Tx};
+use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::testing::raw;
 use stationmaster::{Error, Result};
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::config::Host;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
-use stationmaster::store::{PostgresStore, StoreExt};
 
 use crate::scratch::{Scratch, rows, url};
 use crate::{pools, put, task};

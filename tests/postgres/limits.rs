@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use stationmaster::error::StoreErrorKind;
-use stationmaster::store::{PostgresStore, Store, StoreExt};
+use stationmaster::store::{PostgresStore, Store};
 use stationmaster::{Error, Result};
 
 use crate::scratch::{Scratch, query, rows, url, with_client};

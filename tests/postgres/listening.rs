@@ -14,7 +14,7 @@ use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::service::LoopHandle;
 use stationmaster::store::contract::Ending;
 use stationmaster::store::postgres::{self, Change, Listening, Notify};
-use stationmaster::store::{PostgresStore, StoreExt, Tx};
+use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::task::TaskState;
 use stationmaster::time::from_micros;
 

@@ -24,7 +24,7 @@ mod turns;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::{Error, NewTask, Result, TaskKey};
 
 fn kind(error: &Error) -> StoreErrorKind {

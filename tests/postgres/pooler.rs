@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::AdmitRequest;
+use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::Config;
 use stationmaster::store::postgres::tokio_postgres::config::SslMode;
 use stationmaster::store::postgres::tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
-use stationmaster::store::{PostgresStore, StoreExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use stationmaster::TaskRecord;
 use stationmaster::ops::{AdmitRequest, Finish};
+use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
-use stationmaster::store::{PostgresStore, StoreExt};
 use stationmaster::time::from_micros;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;

@@ -3,7 +3,7 @@
 use stationmaster::error::StoreErrorKind;
 use stationmaster::store::postgres::tokio_postgres::NoTls;
 use stationmaster::store::postgres::{Migrations, PostgresOptions, Schema, migrate, migrations_sql};
-use stationmaster::store::{PostgresStore, Store, StoreExt};
+use stationmaster::store::{PostgresStore, Store};
 
 use crate::scratch::{Scratch, query, rows, url, with_client};
 use crate::{kind, pools, put};

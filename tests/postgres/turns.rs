@@ -5,7 +5,7 @@ use std::time::Duration;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::pool::Slots;
 use stationmaster::store::postgres::Isolation;
-use stationmaster::store::{Store, StoreExt, TxMode};
+use stationmaster::store::{Store, TxMode};
 
 use crate::scratch::{Scratch, with_client};
 use crate::{kind, pool, pool_name, pools, put};

@@ -32,7 +32,7 @@ use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
 use stationmaster::time::micros;
 use stationmaster::{NewTask, TaskKey, TaskState};

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use respawn::{Respawned, say};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::rusqlite::Connection;
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
-use stationmaster::store::{SqliteStore, StoreExt};
 use stationmaster::{Error, error::StoreErrorKind};
 
 /// How many commits the first process and the third one make after the second has ended.

@@ -13,7 +13,7 @@ use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, Reaper, ReaperOptions,
 };
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
-use stationmaster::store::{Store, StoreExt, Tx};
+use stationmaster::store::{Store, Tx};
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, drive};
 use stationmaster::{NewTask, TaskState};
 use tokio::runtime::Handle;

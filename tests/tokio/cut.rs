@@ -7,7 +7,7 @@ use std::task::Poll;
 use stationmaster::run::{ActiveQuery, RunKey};
 #[cfg(feature = "sqlite")]
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{TaskKey, TaskRecord};
 use tokio::runtime::{Builder, Runtime};

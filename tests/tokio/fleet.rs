@@ -9,7 +9,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 use tokio::runtime::{Builder, Handle, Runtime};

@@ -9,7 +9,6 @@ use stationmaster::TaskState;
 use stationmaster::clock::SystemClock;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{LoopHandle, PokeRequest, PokerOptions};
-use stationmaster::store::StoreExt;
 use stationmaster::tokio::{AsyncService, OwnedPokeRequest, drive};
 use tokio::runtime::Handle;
 use tokio::sync::{Barrier, Notify};

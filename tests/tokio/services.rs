@@ -16,7 +16,7 @@ use stationmaster::ops::{Admission, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Report, Service, WakingStore};
-use stationmaster::store::{Store, StoreExt, StoreInfo, Tx, TxMode};
+use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};

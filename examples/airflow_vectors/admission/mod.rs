@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use stationmaster::admission::Policy;
 use stationmaster::pool::PoolStats;
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 
 use self::row::Row;
 use self::scene::{Scene, place};

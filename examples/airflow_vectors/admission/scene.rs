@@ -21,7 +21,7 @@ use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::ops::{Admission, AdmitRequest, Mark, Registered};
 use stationmaster::pool::{PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::store::{Store, StoreExt};
+use stationmaster::store::Store;
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
 

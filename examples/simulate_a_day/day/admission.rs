@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::admission::{Reason, Refusal};
-use stationmaster::store::StoreExt;
 use stationmaster::{LeaseRef, TaskRecord, time};
 
 use super::{Day, Event};

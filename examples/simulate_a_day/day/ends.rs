@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::run::{RunClose, RunStatus};
 use stationmaster::service::Service;
-use stationmaster::store::StoreExt;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, time};
 
 use super::Day;

@@ -23,7 +23,7 @@ use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
 };
-use stationmaster::store::{MemoryStore, Store, StoreExt};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, Result, TaskId, TaskKey, time};
 
 use crate::calendar::Calendar;

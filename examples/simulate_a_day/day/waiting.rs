@@ -6,7 +6,6 @@ use stationmaster::ops::Registered;
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Settings};
 use stationmaster::service::Service;
 use stationmaster::service::kinds::Condition;
-use stationmaster::store::StoreExt;
 use stationmaster::{Result, TaskKey, TaskRecord, time};
 
 use super::Day;

@@ -57,7 +57,7 @@ impl Tx<'_> {
     /// ```
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
     /// use stationmaster::ops::StopBeforeStart;
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::{MemoryStore, Store};
     /// use stationmaster::time::from_micros;
     ///
     /// let store = MemoryStore::new();
@@ -112,7 +112,7 @@ impl Tx<'_> {
     /// ```
     /// use stationmaster::run::{RunClose, RunKey, RunRecord, RunStatus};
     /// use stationmaster::ops::{StopBeforeStart, Stopped};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     ///
     /// let store = MemoryStore::new();
@@ -153,7 +153,7 @@ mod tests {
     use crate::Error;
     use crate::error::Invalid;
     use crate::run::RunStatus;
-    use crate::store::{MemoryStore, StoreExt};
+    use crate::store::MemoryStore;
     use crate::time::from_micros;
 
     #[test]

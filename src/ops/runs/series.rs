@@ -28,7 +28,7 @@ impl ReadTx<'_> {
     /// use std::time::Duration;
     /// use stationmaster::ops::StopBeforeStart;
     /// use stationmaster::run::{ActiveQuery, RunKey, RunRecord, SeriesBy};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     ///
     /// let store = MemoryStore::new();

@@ -79,7 +79,7 @@ impl Tx<'_> {
     /// use std::time::Duration;
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
     /// use stationmaster::ops::{StopBeforeStart, Silence};
-    /// use stationmaster::store::{MemoryStore, StoreExt};
+    /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     ///
     /// let store = MemoryStore::new();
@@ -111,7 +111,7 @@ impl Tx<'_> {
 mod tests {
     use super::*;
     use crate::run::{RunKey, RunStatus};
-    use crate::store::{MemoryStore, StoreExt};
+    use crate::store::MemoryStore;
     use crate::time::from_micros;
 
     #[test]

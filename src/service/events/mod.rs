@@ -22,7 +22,7 @@ use crate::base::setters;
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::sensor::SensorEvent;
-use crate::store::{Store, StoreExt};
+use crate::store::Store;
 use crate::time;
 
 /// How many events are read at once: their texts may be long.
@@ -69,7 +69,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
 /// use stationmaster::ops::Mark;
 /// use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, Service};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey, TaskState};
 ///

@@ -11,7 +11,7 @@ use crate::base::setters;
 use crate::run::{RunKey, RunStatus};
 use crate::sensor::PokeOutcome;
 use crate::service::poker::{Poke, PokeRequest};
-use crate::store::{Store, StoreExt};
+use crate::store::Store;
 
 /// Waits until a run of the active-run index has stopped. It lands with the run's status.
 ///

@@ -11,7 +11,7 @@ use crate::base::setters;
 use crate::id::TaskKey;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::{Poke, PokeRequest};
-use crate::store::{Store, StoreExt};
+use crate::store::Store;
 use crate::task::TaskState;
 
 /// Waits until another task of the store has ended. It lands with that task's value.

@@ -49,7 +49,7 @@ pub use store::ObservedStore;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use stationmaster::service::metrics::{self, Metric};
 /// use stationmaster::service::{Admitter, AdmitterOptions, Observer, Service};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
 ///

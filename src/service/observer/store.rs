@@ -24,7 +24,7 @@ use crate::task::TaskState;
 /// use std::sync::Arc;
 /// use stationmaster::service::metrics::Metric;
 /// use stationmaster::service::{ObservedStore, Observer};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey};
 ///
@@ -59,6 +59,8 @@ impl<S: Store> ObservedStore<S> {
         &self.inner
     }
 }
+
+crate::store::transactions!(S => ObservedStore<S>);
 
 impl<S: Store> Store for ObservedStore<S> {
     fn info(&self) -> StoreInfo {

@@ -13,7 +13,6 @@ use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Outage, PokeOutcome, SensorRecord, give_up, settle};
-use crate::store::StoreExt;
 use crate::time;
 
 /// The most ends in one transaction.

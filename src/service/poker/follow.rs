@@ -9,7 +9,6 @@ use super::worker::Poker;
 use crate::error::{Error, Result};
 use crate::sensor::SensorRecord;
 use crate::shard::{ShardRange, code, range};
-use crate::store::StoreExt;
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time;
 

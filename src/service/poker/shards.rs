@@ -11,7 +11,6 @@ use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
 use crate::shard::{ShardRange, code, range};
-use crate::store::StoreExt;
 use crate::time;
 
 /// How long workers that expired can still be seen in the store.

@@ -25,7 +25,7 @@ use crate::sensor::{Comeback, Ending};
 use crate::service::driver::LoopHandle;
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
-use crate::store::{Store, StoreExt};
+use crate::store::Store;
 
 /// Polls what sensors wait for.
 ///
@@ -94,7 +94,7 @@ use crate::store::{Store, StoreExt};
 /// use stationmaster::canonical::PokeContext;
 /// use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 /// use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, PokeRequest, Service};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::{NewTask, TaskKey, TaskState};
 ///

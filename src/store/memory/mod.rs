@@ -41,7 +41,7 @@ use crate::error::Result;
 /// # Examples
 ///
 /// ```
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// let store = MemoryStore::new();
 /// assert!(store.read(|tx| tx.audit())?.is_empty());
 /// # Ok::<(), stationmaster::Error>(())
@@ -71,6 +71,8 @@ impl fmt::Debug for MemoryStore {
         output.finish_non_exhaustive()
     }
 }
+
+crate::store::transactions!(=> MemoryStore);
 
 impl Store for MemoryStore {
     fn info(&self) -> StoreInfo {

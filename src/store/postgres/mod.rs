@@ -33,7 +33,6 @@
 //! ```no_run
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::store::postgres::{PostgresOptions, PostgresStore};
-//! use stationmaster::store::StoreExt;
 //!
 //! let store = PostgresStore::connect("postgres://jobs@127.0.0.1/jobs", PostgresOptions::new())?;
 //! store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
@@ -203,6 +202,8 @@ impl PostgresStore {
         Ok(listen::listen(self.driver.runtime(), &self.connector, &self.options, &self.time, callback)?)
     }
 }
+
+crate::store::transactions!(=> PostgresStore);
 
 impl Store for PostgresStore {
     fn info(&self) -> StoreInfo {

@@ -51,7 +51,6 @@
 //! ```
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
-//! use stationmaster::store::StoreExt;
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("jobs.db");
@@ -155,6 +154,8 @@ impl SqliteStore {
         Ok(Self { reader: None, writer, options })
     }
 }
+
+crate::store::transactions!(=> SqliteStore);
 
 impl Store for SqliteStore {
     fn info(&self) -> StoreInfo {

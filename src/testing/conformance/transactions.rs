@@ -8,7 +8,7 @@ use super::steps::{Steps, nothing};
 use super::world::{World, at, key, rows, sized, task};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::store::contract::Forget;
-use crate::store::{Inserted, Store, StoreExt, Tx, TxMode};
+use crate::store::{Inserted, Store, Tx, TxMode};
 use crate::testing::RawStoreExt;
 
 cases!("transactions":

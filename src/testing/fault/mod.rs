@@ -70,7 +70,7 @@ impl Struck {
 /// use std::sync::Arc;
 /// use stationmaster::error::StoreErrorKind;
 /// use stationmaster::pool::{PoolSpec, Slots};
-/// use stationmaster::store::{MemoryStore, StoreExt};
+/// use stationmaster::store::MemoryStore;
 /// use stationmaster::testing::{Fault, FaultStore, When};
 ///
 /// let store = FaultStore::new(Arc::new(MemoryStore::new()));
@@ -176,6 +176,8 @@ impl FaultStore {
 fn on_purpose(kind: StoreErrorKind, call: &'static str) -> StoreError {
     StoreError::new(kind, format!("{call} failed on purpose"))
 }
+
+crate::store::transactions!(=> FaultStore);
 
 impl Store for FaultStore {
     fn info(&self) -> StoreInfo {

@@ -12,7 +12,7 @@ use crate::error::StoreErrorKind;
 use crate::id::RequestId;
 use crate::pool::{PoolSpec, Slots};
 use crate::store::contract::SurveyQuery;
-use crate::store::{Store, StoreExt, TxMode};
+use crate::store::{Store, TxMode};
 use crate::testing::{Snapshot, Step, life, watch};
 
 fn granted(store: &SqliteStore, round: i64) -> bool {

@@ -5,7 +5,6 @@ use crate::error::{Error, Result, StoreErrorKind};
 use crate::id::{Holder, RequestId, TaskKey};
 use crate::lease::TaskId;
 use crate::pool::{PoolSpec, Slots};
-use crate::store::StoreExt;
 use crate::store::Tx;
 use crate::store::contract::GrantBatch;
 use crate::task::NewTask;

@@ -20,7 +20,8 @@ const PUT_POOL: &str = "INSERT INTO sm_pool (name, slots, keeps_slots, descripti
      ON CONFLICT (name) DO UPDATE \
      SET slots = excluded.slots, keeps_slots = excluded.keeps_slots, description = excluded.description";
 pub(super) const DELETE_POOL: &str = "DELETE FROM sm_pool WHERE name = ?1 AND used = 0";
-pub(super) const POOL: &str = "SELECT name, slots, used, keeps_slots, description FROM sm_pool WHERE name = ?1";
+pub(super) const POOL: &str =
+    "SELECT name, slots, used, keeps_slots, description FROM sm_pool WHERE name = ?1";
 pub(super) const ALL_POOLS: &str =
     "SELECT name, slots, used, keeps_slots, description FROM sm_pool ORDER BY name";
 pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_task INDEXED BY sm_task_lease \
