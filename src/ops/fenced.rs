@@ -4,8 +4,8 @@ use super::attempt::Finished;
 use super::sense::Registered;
 use crate::error::{Error, Result};
 
-/// The answer for one lease.
-pub trait UnderLease {
+/// What a call returns for one lease.
+trait UnderLease {
     /// True if the lease was stale, so that nothing was done under it.
     fn is_stale(&self) -> bool;
 

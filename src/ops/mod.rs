@@ -2,7 +2,7 @@
 //!
 //! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Verbs on items take
 //! many and return one value per item. They work alike in a transaction of the store's own
-//! ([`Store::write`](crate::store::Store::write)) and in one that the host owns, so that the host's
+//! ([`write`](crate::store::MemoryStore::write)) and in one that the host owns, so that the host's
 //! rows and these commit or vanish together. If the world moved on (a stale lease, a task that ended), the
 //! value of that item says so. An `Err` means that the transaction must be rolled back.
 //!
@@ -39,7 +39,7 @@ pub use attempt::{Finish, Finished, Outcome, RetryAdvice};
 pub use clear::Cleared;
 pub use enqueue::EnqueueOptions;
 pub use explain::Explanation;
-pub use fenced::{Fenced, UnderLease};
+pub use fenced::Fenced;
 pub use mark::{Mark, Marked};
 pub use reap::Reaped;
 pub(crate) use reap::reap_expired_by;

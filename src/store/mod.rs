@@ -1,7 +1,7 @@
 //! Storage: a store, its transactions, and the stores of the crate.
 //!
 //! Open a store ([`SqliteStore::open`], [`MemoryStore::new`], `PostgresStore::connect`), and use it by
-//! [`Store::read`] and [`Store::write`]. Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods
+//! [`read`](crate::store::MemoryStore::read) and [`write`](crate::store::MemoryStore::write). Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods
 //! are all that a host does with tasks, pools, limits, sensors and runs. The same [`Tx`] works in a
 //! transaction that the host owns.
 //!
@@ -111,7 +111,7 @@ pub trait Store: Debug + Send + Sync {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 }
 
-/// How often [`dyn Store::write`](trait.Store.html#method.write) runs its body again after a [`crate::error::StoreErrorKind::Conflict`].
+/// How often [`write`](crate::store::MemoryStore::write) runs its body again after a [`crate::error::StoreErrorKind::Conflict`].
 pub const CONFLICT_RETRIES: u32 = 16;
 
 /// Gives a store the two ways to open a transaction, so that a host need not import a trait for them.

@@ -17,7 +17,7 @@ use crate::task::{TaskInsert, TaskState};
 
 /// A transaction that reads: every question that a host can ask.
 ///
-/// [`Store::read`](super::Store::read) hands it to its body. A [`Tx`] dereferences to it.
+/// [`read`](crate::store::MemoryStore::read) hands it to its body. A [`Tx`] dereferences to it.
 pub struct ReadTx<'a> {
     inner: Inner<'a>,
 }
@@ -25,13 +25,13 @@ pub struct ReadTx<'a> {
 /// A transaction that writes: every verb that a host can use, and, by dereference, everything that [`ReadTx`]
 /// has.
 ///
-/// [`Store::write`](super::Store::write) hands it to its body.
+/// [`write`](crate::store::MemoryStore::write) hands it to its body.
 /// [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and [`postgres::tx`](super::postgres::tx) make it
 /// for a transaction that the host owns.
 ///
 /// Verbs on items take many and return one value per item. Each is safe alone: no sequence of calls makes a
 /// counter wrong, unless a host commits its own transaction after an error. A method that returns an error
-/// may have done part of its work: roll back. [`Store::write`](super::Store::write) does so when its
+/// may have done part of its work: roll back. [`write`](crate::store::MemoryStore::write) does so when its
 /// body returns the error.
 pub struct Tx<'a> {
     read: ReadTx<'a>,

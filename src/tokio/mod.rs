@@ -3,9 +3,9 @@
 //!
 //! | here | stands for |
 //! |---|---|
-//! | [`AsyncStore`] | [`Store::read`](crate::store::Store::read) and [`write`](crate::store::Store::write), on any [`Store`](crate::store::Store) |
+//! | [`AsyncStore`] | [`read`](crate::store::MemoryStore::read) and [`write`](crate::store::MemoryStore::write), on any [`Store`](crate::store::Store) |
 //! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
-//! | [`run()`] | [`drive`](crate::service::drive) |
+//! | [`drive`] | [`drive`](crate::service::drive) |
 //! | [`AsyncPoke`], [`AsyncPokeMany`] | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany): see [`Poker::kind_async`](crate::service::Poker::kind_async) |
 //! | [`LoopHandle::woken_since`](crate::service::LoopHandle::woken_since), [`stopped`](crate::service::LoopHandle::stopped) | its waits, as futures of any runtime |
 //!
@@ -20,7 +20,7 @@
 //!   Bodies of transactions run there, too, so they own what they use.
 //! * *Async pokes* are tasks of the runtime. They need no thread, so thousands may be in flight; each kind
 //!   has a limit. Other pokes run on the poker's own threads, as ever.
-//! * *Time limits and sleeping* use the runtime's timer (`enable_time`): [`run()`] needs it, and so does an
+//! * *Time limits and sleeping* use the runtime's timer (`enable_time`): [`drive`] needs it, and so does an
 //!   [`AsyncStore`] whose store has a lock timeout.
 //! * What is awaited is polled by the host's task; nothing is spawned for it.
 //!

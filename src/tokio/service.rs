@@ -20,7 +20,7 @@ use crate::service::{Admitter, LoopHandle, Service};
 /// # What holds
 ///
 /// * *A tick that was begun ends, and its report is not lost.* When the future that waits for it is dropped,
-///   the next call of [`Self::tick`] (or [`Self::admit`], or [`run`](super::run())) answers with that tick's
+///   the next call of [`Self::tick`] (or [`Self::admit`], or [`drive`](super::drive)) answers with that tick's
 ///   report, instead of making another. [`Self::undelivered`] asks for it alone.
 /// * *A report that nobody will read is taken back* ([`Service::undelivered`]): when the `AsyncService` is
 ///   dropped, what an [`Admitter`] granted to nobody is given back, at once or when the tick that runs has

@@ -83,7 +83,7 @@ impl AsyncStore {
         self.store.info()
     }
 
-    /// Runs `body` in a transaction that only reads: [`Store::read`].
+    /// Runs `body` in a transaction that only reads: [`read`](crate::store::MemoryStore::read).
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl AsyncStore {
         self.call(TxMode::Read, move |store| store.read(body)).await
     }
 
-    /// Runs `body` in a transaction that writes, again after conflicts: [`Store::write`].
+    /// Runs `body` in a transaction that writes, again after conflicts: [`write`](crate::store::MemoryStore::write).
     ///
     /// # Errors
     ///
