@@ -222,13 +222,14 @@ fn drain(
 #[cfg(feature = "sqlite")]
 mod on_sqlite {
     use super::*;
+    use stationmaster::store::Durability;
     use stationmaster::store::SqliteStore;
+    use stationmaster::store::sqlite::SqliteOptions;
     use stationmaster::store::sqlite::rusqlite::{Connection, params};
-    use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
     use std::path::{Path, PathBuf};
 
     pub fn open_at(path: &Path) -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal)).unwrap())
+        Arc::new(SqliteStore::open(path, SqliteOptions::new().durability(Durability::Process)).unwrap())
     }
 
     /// Opens one new file after another.

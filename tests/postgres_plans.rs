@@ -70,7 +70,7 @@ fn fill(plain: &Plain, schema: &str, waiting: u32, other: u32) {
              INSERT INTO s.event (seq, no, generation, at, reason, next) SELECT i, i, 1, 0, 0, 6 FROM generate_series(1, {all}) i;
              INSERT INTO s.lane (no, digest, pool, slots, limits, ready)
              SELECT i, i, 'p', i, '[]', CASE WHEN i % 100 = 0 THEN 1 ELSE 0 END FROM generate_series(1, {all}) i;
-             INSERT INTO s.cap (key) SELECT 'k' || i FROM generate_series(1, {all}) i;
+             INSERT INTO s.task_limit (key) SELECT 'k' || i FROM generate_series(1, {all}) i;
              INSERT INTO s.pool (name) SELECT 'p' || i FROM generate_series(1, {all}) i;
              INSERT INTO s.request (id, at, nos, epochs) SELECT 'q' || i, i, '{{}}', '{{}}' FROM generate_series(1, {all}) i;
              INSERT INTO s.worker (name, codes, shards, expires_at, incarnation) SELECT 'w' || i, 1, 1, i, i FROM generate_series(1, {all}) i;

@@ -14,10 +14,11 @@ use contract::{statement, statements};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
 use stationmaster::ops::{AdmitRequest, EnqueueOptions, Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{self, Connection, Params, params};
-use stationmaster::store::sqlite::{SqliteOptions, Synchronous, migrate};
+use stationmaster::store::sqlite::{SqliteOptions, migrate};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{Snapshot, Watch};
 use stationmaster::time::{from_micros, micros};
@@ -49,7 +50,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("app.db");
         let host = open_as_host(&path);
-        let store = SqliteStore::open(&path, SqliteOptions::new().synchronous(Synchronous::Normal)).unwrap();
+        let store = SqliteStore::open(&path, SqliteOptions::new().durability(Durability::Process)).unwrap();
         store
             .write(|tx| {
                 tx.put_pools(&[

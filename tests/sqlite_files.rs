@@ -11,7 +11,7 @@ use stationmaster::error::StoreErrorKind;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::sqlite::rusqlite::{Connection, config::DbConfig};
-use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions};
 use stationmaster::store::{Durability, SqliteStore, Store};
 use stationmaster::testing::raw;
 use stationmaster::time::from_micros;
@@ -263,11 +263,11 @@ fn a_folder_and_a_file_in_a_folder_that_is_not_there_are_io_errors() {
 fn the_info_tells_what_a_commit_survives() {
     let dir = tempfile::tempdir().unwrap();
     let durability = |name: &str, synchronous| {
-        let options = SqliteOptions::new().synchronous(synchronous);
+        let options = SqliteOptions::new().durability(synchronous);
         SqliteStore::open(dir.path().join(name), options).unwrap().info().durability
     };
-    assert_eq!(durability("full.db", Synchronous::Full), Durability::Power);
-    assert_eq!(durability("normal.db", Synchronous::Normal), Durability::Process);
+    assert_eq!(durability("full.db", Durability::Power), Durability::Power);
+    assert_eq!(durability("normal.db", Durability::Process), Durability::Process);
     let memory = SqliteStore::in_memory(SqliteOptions::new()).unwrap().info();
     assert_eq!((memory.durability, memory.schema), (Durability::None, 2));
 }

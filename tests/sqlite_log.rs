@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use respawn::{Respawned, say};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
+use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::store::sqlite::rusqlite::Connection;
-use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
 
 const MIB: u64 = 1 << 20;
 /// What each commit adds to the log, a little more in fact.
@@ -47,7 +48,7 @@ fn overlapping_readers<T>(path: &Path, body: impl FnOnce() -> T) -> T {
 }
 
 fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal)).unwrap()
+    SqliteStore::open(path, SqliteOptions::new().durability(Durability::Process)).unwrap()
 }
 
 /// Commits again and again, and returns the most bytes that the log had meanwhile.

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::id::{Holder, LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::Durability;
 use stationmaster::store::contract::{GrantBatch, Move, StateSet};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
-use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate, migrations_sql};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate, migrations_sql};
 use stationmaster::store::{Discrepancy, Inserted, SqliteStore, Store, TxMode};
 use stationmaster::testing::RawStoreExt;
 use stationmaster::testing::raw;
@@ -27,7 +28,7 @@ fn kind(error: Error) -> StoreErrorKind {
 }
 
 fn fast(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal)).unwrap()
+    SqliteStore::open(path, SqliteOptions::new().durability(Durability::Process)).unwrap()
 }
 
 fn pool(name: &str, slots: u32) -> PoolSpec {

@@ -18,8 +18,9 @@ use chrono::{DateTime, Utc};
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::store::Durability;
 use stationmaster::store::Store;
-use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous, rusqlite::Connection};
+use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
 use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 
@@ -119,7 +120,7 @@ fn a_steady_load_does_not_grow_its_file() {
     let load = Load::chosen();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("load.db");
-    let options = SqliteOptions::new().synchronous(Synchronous::Normal);
+    let options = SqliteOptions::new().durability(Durability::Process);
     let store = Arc::new(SqliteStore::open(&path, options).unwrap());
     store.write(|tx| tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])).unwrap();
     let options = AdmitterOptions::default().budget(ROUND);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::{DateTime, Utc};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::postgres::{PostgresOptions, Schema, SynchronousCommit};
+use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{PostgresStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
@@ -24,11 +24,11 @@ pub(crate) fn now() -> DateTime<Utc> {
 pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) schema: String,
-    pub(crate) commit: SynchronousCommit,
+    pub(crate) commit: Durability,
 }
 
 impl Place {
-    pub(crate) fn new(commit: SynchronousCommit) -> Self {
+    pub(crate) fn new(commit: Durability) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
             .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into());
@@ -38,7 +38,7 @@ impl Place {
 
     pub(crate) fn open(&self) -> Arc<dyn Store> {
         let schema = Schema::new(&self.schema).expect("a name");
-        let options = PostgresOptions::new().schema(schema).synchronous_commit(self.commit);
+        let options = PostgresOptions::new().schema(schema).durability(self.commit);
         Arc::new(PostgresStore::connect(&self.url, options).unwrap_or_else(|error| {
             panic!("{error}: name a server in STATIONMASTER_TEST_POSTGRES; docs/postgresql.md says how to start one")
         }))

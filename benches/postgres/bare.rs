@@ -1,6 +1,6 @@
 //! The same state changes in hand-written SQL, in as few round trips: what PostgreSQL itself costs.
 
-use stationmaster::store::postgres::SynchronousCommit;
+use stationmaster::store::Durability;
 use stationmaster::store::postgres::tokio_postgres::types::ToSql;
 use stationmaster::store::postgres::tokio_postgres::{Client as PgClient, NoTls, Statement, connect};
 use stationmaster::{LeaseRef, TaskId};
@@ -48,7 +48,7 @@ impl Client {
         let client = runtime.block_on(async {
             let (client, connection) = connect(&place.url, NoTls).await.expect("a connection");
             tokio::spawn(connection);
-            if place.commit == SynchronousCommit::Off {
+            if place.commit == Durability::Process {
                 client.batch_execute("SET synchronous_commit = off").await.expect("set");
             }
             // As the store has it: the plan is made once.

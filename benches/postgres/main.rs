@@ -24,8 +24,8 @@ use bars::{Bars, figure, median};
 use stationmaster::LeaseRef;
 use stationmaster::ops::{Finish, Outcome};
 use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::Durability;
 use stationmaster::store::Store;
-use stationmaster::store::postgres::SynchronousCommit;
 
 const BUDGET: usize = 512;
 const SAMPLES: usize = 41;
@@ -55,7 +55,7 @@ fn seconds(mut once: impl FnMut() -> Duration) -> f64 {
 }
 
 /// A tick of the store's, and one of hand-written SQL, over this backlog.
-fn tick(waiting: usize, commit: SynchronousCommit) -> (f64, f64) {
+fn tick(waiting: usize, commit: Durability) -> (f64, f64) {
     let place = Place::new(commit);
     let store = place.open();
     backlog::fill(&store, waiting);
@@ -84,7 +84,7 @@ fn tick(waiting: usize, commit: SynchronousCommit) -> (f64, f64) {
 /// How long it takes to admit everything, in ticks.
 fn drain(waiting: usize) -> (f64, f64) {
     let fresh = || {
-        let place = Place::new(SynchronousCommit::Off);
+        let place = Place::new(Durability::Process);
         let store = place.open();
         backlog::fill(&store, waiting);
         place.analyze();
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     println!("| a tick of {BUDGET} | measured, ms | hand-written SQL, ms | times |\n|---|---|---|---|");
     let mut ticks = Vec::new();
     for waiting in [1_000, most] {
-        for commit in [SynchronousCommit::Off, SynchronousCommit::On] {
+        for commit in [Durability::Process, Durability::Power] {
             let (ours, limit) = tick(waiting, commit);
             let (ms, ratio) = (|seconds: f64| figure(seconds * 1e3), ours / limit);
             println!(
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
                 ms(ours),
                 ms(limit)
             );
-            if commit == SynchronousCommit::Off {
+            if commit == Durability::Process {
                 ticks.push(ours);
                 bars.at_most(format!("a tick over {waiting}, to hand-written SQL"), ratio, 2.5);
             }

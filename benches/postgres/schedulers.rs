@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use stationmaster::ops::Finish;
-use stationmaster::store::postgres::SynchronousCommit;
+use stationmaster::store::Durability;
 
 use crate::backlog::{self, Place, now};
 use crate::bars::{Bars, figure};
@@ -45,7 +45,7 @@ fn race<W>(
 }
 
 fn filled(tasks: usize) -> Place {
-    let place = Place::new(SynchronousCommit::Off);
+    let place = Place::new(Durability::Process);
     backlog::fill(&place.open(), tasks);
     place.analyze();
     place

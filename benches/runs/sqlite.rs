@@ -7,8 +7,9 @@ use std::time::Duration;
 use stationmaster::id::Namespace;
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord};
 use stationmaster::run::{RunClose, RunStatus};
+use stationmaster::store::Durability;
 use stationmaster::store::sqlite::rusqlite::Connection;
-use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
 use stationmaster::testing::raw;
 
 use crate::bars::{Bars, figure};
@@ -18,7 +19,7 @@ use crate::race::{Query, design, heading, race, row};
 use crate::rivals::Rivals;
 
 fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal)).expect("a store")
+    SqliteStore::open(path, SqliteOptions::new().durability(Durability::Process)).expect("a store")
 }
 
 fn asked(query: &Query) -> ActiveQuery {

@@ -10,8 +10,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::store::Durability;
 use stationmaster::store::Store;
-use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::bars::median;
 use crate::fleet::{INTERVAL, now};
@@ -36,7 +37,7 @@ pub(crate) struct Figures {
 }
 
 pub(crate) fn open(path: &Path) -> Arc<dyn Store> {
-    let options = SqliteOptions::new().synchronous(Synchronous::Normal);
+    let options = SqliteOptions::new().durability(Durability::Process);
     Arc::new(SqliteStore::open(path, options).expect("a store"))
 }
 

@@ -9,8 +9,9 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
-use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
+use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::{NewTask, TaskKey};
 
 use crate::Failure;
@@ -22,7 +23,7 @@ const BULK: usize = 20_000;
 pub(crate) const KIND: &str = "target";
 
 pub(crate) fn open(path: &Path) -> stationmaster::Result<SqliteStore> {
-    SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal))
+    SqliteStore::open(path, SqliteOptions::new().durability(Durability::Process))
 }
 
 /// Runs tasks and registers them as sensors. Answers how long the registrations took.

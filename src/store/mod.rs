@@ -28,7 +28,7 @@ pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use tx::{Effects, ReadTx, Stale, Tx};
+pub use tx::{ReadTx, Tx};
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 
@@ -66,8 +66,8 @@ pub struct StoreInfo {
     pub lock_timeout: Option<Duration>,
 }
 
-/// What survives what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What a commit survives. The later in this list, the more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Durability {
     /// Nothing survives the process.

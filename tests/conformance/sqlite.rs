@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stationmaster::conformance::{self, Capabilities, Readers};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
-use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, Synchronous, migrate};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate};
 use stationmaster::store::{Durability, SqliteStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, Result};
 
@@ -27,7 +27,7 @@ fn in_files(make: impl Fn(&Path) -> Box<dyn Store>) -> impl Fn() -> Box<dyn Stor
 }
 
 fn in_file() -> impl Fn() -> Box<dyn Store> {
-    let options = SqliteOptions::new().synchronous(Synchronous::Normal).prefix(Prefix::new("wf_").unwrap());
+    let options = SqliteOptions::new().durability(Durability::Process).prefix(Prefix::new("wf_").unwrap());
     in_files(move |path| Box::new(SqliteStore::open(path, options.clone()).unwrap()))
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stationmaster::error::Result;
-use stationmaster::store::Store;
 #[cfg(feature = "sqlite")]
-use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use stationmaster::store::Durability;
+use stationmaster::store::Store;
+use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
 
 /// Whether commits wait for the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,10 +39,10 @@ impl Place {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(path) => {
                 let synchronous = match commits {
-                    Commits::Durable => Synchronous::Full,
-                    Commits::Quick => Synchronous::Normal,
+                    Commits::Durable => Durability::Power,
+                    Commits::Quick => Durability::Process,
                 };
-                Ok(Arc::new(SqliteStore::open(path, SqliteOptions::new().synchronous(synchronous))?))
+                Ok(Arc::new(SqliteStore::open(path, SqliteOptions::new().durability(synchronous))?))
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.open(commits),

@@ -8,9 +8,7 @@ use stationmaster::store::postgres::tokio_postgres::error::SqlState;
 use stationmaster::store::postgres::tokio_postgres::{
     Client, Error as PgError, IsolationLevel, NoTls, connect,
 };
-use stationmaster::store::postgres::{
-    Isolation, PostgresOptions, PostgresStore, Schema, SynchronousCommit, attach,
-};
+use stationmaster::store::postgres::{Isolation, PostgresOptions, PostgresStore, Schema, attach};
 use stationmaster::store::{Durability, Store, StoreInfo, Tx, TxMode};
 use tokio::runtime::{Builder, Runtime};
 
@@ -62,10 +60,10 @@ impl Database {
 
     pub fn open(&self, commits: Commits) -> Result<Arc<dyn Store>> {
         let commit = match commits {
-            Commits::Durable => SynchronousCommit::On,
-            Commits::Quick => SynchronousCommit::Off,
+            Commits::Durable => Durability::Power,
+            Commits::Quick => Durability::Process,
         };
-        let options = self.options().synchronous_commit(commit);
+        let options = self.options().durability(commit);
         let store = PostgresStore::connect(&self.url, options)?;
         Ok(match self.owner {
             Owner::Store => Arc::new(store),

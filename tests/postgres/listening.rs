@@ -13,7 +13,7 @@ use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::service::LoopHandle;
 use stationmaster::store::contract::Ending;
-use stationmaster::store::postgres::{self, Change, Listening, Notify};
+use stationmaster::store::postgres::{self, Change, Listening};
 use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::task::TaskState;
 use stationmaster::time::from_micros;
@@ -143,7 +143,7 @@ fn what_was_rolled_back_is_not_told() {
 #[test]
 fn a_store_may_tell_nobody() {
     let pair = Pair::new();
-    let quiet = pair.scratch.open(|options| options.notify(Notify::Off));
+    let quiet = pair.scratch.open(|options| options.notify(false));
     quiet.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
     pair.assert_silent("switched off");
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::store::postgres::tokio_postgres::config::Host;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
-use stationmaster::store::postgres::{Connector, Migrations, PostgresOptions};
+use stationmaster::store::postgres::{Connector, PostgresOptions};
 use stationmaster::store::{PostgresStore, Store, TxMode};
 
 use crate::scratch::{Scratch, url};
@@ -150,7 +150,7 @@ fn a_server_that_falls_silent_while_a_store_connects_is_given_up_in_time() {
     drop(scratch.open(|options| options));
     thread::scope(|scope| {
         for pieces in 1..=4 {
-            let options = scratch.options().migrations(Migrations::Check);
+            let options = scratch.options().apply_migrations(false);
             scope.spawn(move || {
                 let (forwarder, connector) = Forwarder::start();
                 forwarder.pieces.store(pieces, Ordering::SeqCst);

@@ -2,7 +2,7 @@
 
 use stationmaster::error::StoreErrorKind;
 use stationmaster::store::postgres::tokio_postgres::NoTls;
-use stationmaster::store::postgres::{Migrations, PostgresOptions, Schema, migrate, migrations_sql};
+use stationmaster::store::postgres::{PostgresOptions, Schema, migrate, migrations_sql};
 use stationmaster::store::{PostgresStore, Store};
 
 use crate::scratch::{Scratch, query, rows, url, with_client};
@@ -42,7 +42,7 @@ fn newer_and_foreign_tables_are_refused_and_left_untouched() {
 #[test]
 fn tables_that_are_missing_are_made_only_if_that_is_wanted() {
     let scratch = Scratch::new();
-    let check = scratch.options().migrations(Migrations::Check);
+    let check = scratch.options().apply_migrations(false);
     assert_eq!(refusal(&scratch, check.clone()), StoreErrorKind::Schema);
     query(&migrations_sql(&scratch.0));
     let store = PostgresStore::connect(&url(), check).unwrap();
@@ -79,7 +79,7 @@ fn a_host_migrates_with_a_connection_of_its_own() {
         migrate(&mut client, &schema).await.unwrap();
         migrate(&mut client, &schema).await.unwrap();
     });
-    let store = scratch.open(|options| options.migrations(Migrations::Check));
+    let store = scratch.open(|options| options.apply_migrations(false));
     assert_eq!(pools(&store), 0);
     query(&format!("DROP SCHEMA \"{}\" CASCADE", scratch.0));
     assert_eq!(kind(&put(&store, "p").unwrap_err()), StoreErrorKind::Schema);
@@ -118,7 +118,7 @@ fn a_role_with_the_documented_grants_can_do_everything_but_migrate() {
         let config = config.clone();
         async move { config.connect(NoTls).await }
     });
-    let store = PostgresStore::open(connector, scratch.options().migrations(Migrations::Check));
+    let store = PostgresStore::open(connector, scratch.options().apply_migrations(false));
     let used = store.and_then(|store| {
         put(&store, "p")?;
         store.read(|tx| tx.audit())

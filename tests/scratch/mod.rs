@@ -6,8 +6,9 @@ pub mod rekeyed;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use stationmaster::Result;
+use stationmaster::store::Durability;
 use stationmaster::store::postgres::tokio_postgres::{Client, Config, NoTls, Row};
-use stationmaster::store::postgres::{PostgresOptions, Schema, SynchronousCommit};
+use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{PostgresStore, Store, StoreInfo, Tx, TxMode};
 
 const DEFAULT: &str = "postgres://postgres@127.0.0.1:5432/test";
@@ -32,7 +33,7 @@ impl Scratch {
 
     /// The fastest options for a store in it.
     pub fn options(&self) -> PostgresOptions {
-        PostgresOptions::new().schema(self.0.clone()).synchronous_commit(SynchronousCommit::Off).readers(1)
+        PostgresOptions::new().schema(self.0.clone()).durability(Durability::Process).readers(1)
     }
 
     /// A store in it.

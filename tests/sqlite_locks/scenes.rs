@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use respawn::{Respawned, say};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::rusqlite::Connection;
-use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions};
 use stationmaster::{Error, error::StoreErrorKind};
 
 /// How many commits the first process and the third one make after the second has ended.
@@ -170,7 +171,7 @@ fn open(path: &Path) -> SqliteStore {
 }
 
 fn with_prefix(path: &Path, prefix: &str) -> Result<SqliteStore, Error> {
-    let options = SqliteOptions::new().synchronous(Synchronous::Normal).prefix(Prefix::new(prefix).unwrap());
+    let options = SqliteOptions::new().durability(Durability::Process).prefix(Prefix::new(prefix).unwrap());
     SqliteStore::open(path, options)
 }
 

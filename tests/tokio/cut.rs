@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use stationmaster::run::{ActiveQuery, RunKey};
 #[cfg(feature = "sqlite")]
-use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use stationmaster::store::Durability;
+use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{TaskKey, TaskRecord};
@@ -20,7 +21,7 @@ pub fn stores() -> Vec<Kept> {
     #[cfg(feature = "sqlite")]
     let sqlite = {
         let dir = tempfile::tempdir().unwrap();
-        let options = SqliteOptions::new().synchronous(Synchronous::Normal);
+        let options = SqliteOptions::new().durability(Durability::Process);
         let store = SqliteStore::open(dir.path().join("jobs.db"), options).unwrap();
         Kept { store: Arc::new(store), _dir: Some(dir) }
     };

@@ -8,7 +8,8 @@ use super::emitter::{Emitter, result};
 use super::metrics::{ENQUEUED, STALE_CALLS, TASK_MOVES, TRANSACTION_SECONDS, TRANSACTIONS};
 use super::spans;
 use crate::error::Result;
-use crate::store::{Effects, Store, StoreInfo, Tx, TxMode};
+use crate::store::contract::Effects;
+use crate::store::{Store, StoreInfo, Tx, TxMode};
 use crate::task::TaskState;
 
 /// Tells an observer of each transaction: how it ended, how long it took, and what it did to tasks, whoever

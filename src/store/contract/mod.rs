@@ -32,6 +32,7 @@ mod sensor;
 mod task;
 mod tick;
 
+pub use super::tx::{Effects, Stale};
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorQuery, SensorTx, WhichSensors};

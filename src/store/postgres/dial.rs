@@ -11,7 +11,7 @@ use super::connect::{Cause, Connector};
 use super::connection::{Connection, Driving};
 use super::error::{Failure, is_passing, store_error};
 use super::migrate;
-use super::options::{Migrations, PostgresOptions};
+use super::options::PostgresOptions;
 use super::route::Route;
 use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind};
@@ -116,9 +116,9 @@ impl Dialer {
             return Err(NotConnected::Standby);
         }
         let schema = &self.options.schema;
-        match (self.tables, self.options.migrations) {
+        match (self.tables, self.options.apply_migrations) {
             // It may have to wait for another one that does the same.
-            (Tables::New, Migrations::Apply) if !is_standby => {
+            (Tables::New, true) if !is_standby => {
                 self.answered(None, migrate::migrate(&mut client, schema)).await?
             }
             _ => self.answered(deadline, migrate::check(&client, schema)).await?,

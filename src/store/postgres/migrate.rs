@@ -24,7 +24,6 @@ const LEDGER: &str = "CREATE TABLE sm.migration (
 
 /// The tables of this version.
 const TABLES: &[&str] = &[
-    "cap",
     "counter",
     "event",
     "lane",
@@ -37,6 +36,7 @@ const TABLES: &[&str] = &[
     "sensor",
     "shard",
     "task",
+    "task_limit",
     "worker",
     "writer",
 ];

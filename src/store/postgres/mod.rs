@@ -72,7 +72,7 @@ pub use host::{PostgresTx, attach, tx};
 pub use listen::{Change, Listening};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
-pub use options::{Isolation, Migrations, Notify, PostgresOptions, SynchronousCommit};
+pub use options::{Isolation, PostgresOptions};
 pub use time::PostgresClock;
 /// The driver, in the version the crate was built with: for hosts that connect, or hand in their own
 /// transactions.
@@ -138,7 +138,7 @@ impl PostgresStore {
         let (options, time) = (Arc::new(options), Arc::new(Timekeeper::default()));
         let (driver, writer, readers) = Driver::start(&connector, &options, &time)?;
         let opened = writer.call(Request::Connect);
-        let channel = (options.notify == Notify::On).then(|| options.schema.channel().into());
+        let channel = options.notify.then(|| options.schema.channel().into());
         let store = Self {
             writer: Sessions::new(TxMode::Write, vec![writer]),
             readers: Sessions::new(TxMode::Read, readers),
@@ -167,7 +167,7 @@ impl PostgresStore {
     /// which is made anew when it was lost; since changes may have been missed, the callback is then called
     /// once with everything. Changes that come while the callback runs are told by one call after it. A call
     /// may be in vain. Renewals, heartbeats, polls and ticks that only grant cause none, nor do stores that
-    /// are opened with [`Notify::Off`].
+    /// are opened with [`false`].
     ///
     /// The callback is called on a thread of its own, one call at a time. It should be short, since nothing
     /// is told meanwhile; it holds up nothing else. After a panic in it, the next change is told as if there
@@ -207,7 +207,7 @@ crate::store::transactions!(=> PostgresStore);
 
 impl Store for PostgresStore {
     fn info(&self) -> StoreInfo {
-        let info = StoreInfo::new("postgres", migrate::VERSION, self.options.durability());
+        let info = StoreInfo::new("postgres", migrate::VERSION, self.options.kept());
         match self.options.lock_timeout {
             Duration::ZERO => info,
             timeout => info.lock_timeout(timeout),

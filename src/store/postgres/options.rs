@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::name::Schema;
 use super::route::Route;
+use crate::base::setters;
 use crate::store::{Durability, TxMode};
 
 /// The isolation level of transactions that write. The store answers the same at each of them: its writers
@@ -30,50 +31,12 @@ impl Isolation {
     }
 }
 
-/// When a commit is on the medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum SynchronousCommit {
-    /// Before the call returns: commits survive the loss of power. What the server is set to, and `on` if
-    /// that is `off`.
-    #[default]
-    On,
-    /// Soon after (`off`): commits survive the end of the host's process, but the last ones may be lost when
-    /// the server crashes, and then a task that was admitted by them runs twice. Many times faster for small
-    /// transactions.
-    Off,
-}
-
-/// Whether opening a store may change the database's tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Migrations {
-    /// Creates the tables, or brings them up to date, if need be.
-    #[default]
-    Apply,
-    /// Tables that are missing or older are refused (kind `Schema`): the host applies
-    /// [`super::migrations_sql`] or calls [`super::migrate`] with a role that may.
-    Check,
-}
-
-/// Whether commits wake those who listen: see [`super::PostgresStore::on_change`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Notify {
-    /// A transaction that may bring work to another process sends a `NOTIFY`. The server lets such commits,
-    /// of all its databases, take turns.
-    #[default]
-    On,
-    /// None does: others see at their next tick what changed.
-    Off,
-}
-
 /// How a [`super::PostgresStore`] is opened. Durations of zero switch a limit off.
 ///
-/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`SynchronousCommit::On`],
-/// [`Migrations::Apply`], [`Notify::On`], 2 readers, 10 s to connect and to wait for another writer, 30 s for
-/// a statement, 60 s for an idle transaction. All of it is set on the store's own connections only, and
-/// behind a pooler in its own transactions only.
+/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`Durability::Power`], tables
+/// are created and notifications sent, 2 readers, 10 s to connect and to wait for another writer, 30 s for a
+/// statement, 60 s for an idle transaction. All of it is set on the store's own connections only, and behind
+/// a pooler in its own transactions only.
 ///
 /// # Examples
 ///
@@ -91,12 +54,20 @@ pub struct PostgresOptions {
     pub schema: Schema,
     /// The level of transactions that write. Those that read are `REPEATABLE READ, READ ONLY`.
     pub isolation: Isolation,
-    /// When a commit is on the medium.
-    pub synchronous_commit: SynchronousCommit,
-    /// Whether opening may change tables.
-    pub migrations: Migrations,
-    /// Whether commits wake those who listen.
-    pub notify: Notify,
+    /// What a commit survives once its call has returned.
+    ///
+    /// * `Power`: what the server's `synchronous_commit` is set to, and `on` if that is `off`.
+    /// * `Process` (or `None`): `off`. When the server crashes, the last commits may be lost, and a task that
+    ///   was admitted by them runs twice. Many times faster for small transactions.
+    pub durability: Durability,
+    /// Whether opening creates the tables, or brings them up to date. Otherwise tables that are missing or
+    /// older are refused (kind `Schema`): the host applies [`super::migrations_sql`] or calls
+    /// [`super::migrate`] with a role that may.
+    pub apply_migrations: bool,
+    /// Whether commits wake those who listen ([`super::PostgresStore::on_change`]): a transaction that may
+    /// bring work to another process sends a `NOTIFY`, and the server serialises such commits over all its
+    /// databases. Otherwise others see at their next tick what changed.
+    pub notify: bool,
     /// How many transactions of this store may read at a time, each on a connection of its own; at least 1.
     /// One more connection writes.
     pub readers: u32,
@@ -120,9 +91,9 @@ impl PostgresOptions {
         Self {
             schema: Schema::default(),
             isolation: Isolation::default(),
-            synchronous_commit: SynchronousCommit::default(),
-            migrations: Migrations::default(),
-            notify: Notify::default(),
+            durability: Durability::Power,
+            apply_migrations: true,
+            notify: true,
             readers: 2,
             connect_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(10),
@@ -131,81 +102,36 @@ impl PostgresOptions {
         }
     }
 
-    /// Sets the schema.
-    #[must_use]
-    pub fn schema(mut self, schema: Schema) -> Self {
-        self.schema = schema;
-        self
+    setters! {
+        /// Sets the schema.
+        schema: Schema;
+        /// Sets the isolation level of transactions that write.
+        isolation: Isolation;
+        /// Sets what a commit survives.
+        durability: Durability;
+        /// Sets whether opening may change tables.
+        apply_migrations: bool;
+        /// Sets whether commits wake those who listen.
+        notify: bool;
+        /// Sets how many transactions may read at a time.
+        readers: u32;
+        /// Sets how long a call tries to connect.
+        connect_timeout: Duration;
+        /// Sets how long a call waits for another writer.
+        lock_timeout: Duration;
+        /// Sets how long the server works on a statement.
+        statement_timeout: Duration;
+        /// Sets how long a transaction may be open without asking anything.
+        idle_in_transaction_timeout: Duration;
     }
 
-    /// Sets the isolation level of transactions that write.
-    #[must_use]
-    pub fn isolation(mut self, isolation: Isolation) -> Self {
-        self.isolation = isolation;
-        self
+    /// What a commit survives: a server keeps it beyond the host's process in any case.
+    pub(super) fn kept(&self) -> Durability {
+        self.durability.max(Durability::Process)
     }
 
-    /// Sets when a commit is on the medium.
-    #[must_use]
-    pub fn synchronous_commit(mut self, synchronous: SynchronousCommit) -> Self {
-        self.synchronous_commit = synchronous;
-        self
-    }
-
-    /// Sets whether opening may change tables.
-    #[must_use]
-    pub fn migrations(mut self, migrations: Migrations) -> Self {
-        self.migrations = migrations;
-        self
-    }
-
-    /// Sets whether commits wake those who listen.
-    #[must_use]
-    pub fn notify(mut self, notify: Notify) -> Self {
-        self.notify = notify;
-        self
-    }
-
-    /// Sets how many transactions may read at a time.
-    #[must_use]
-    pub fn readers(mut self, readers: u32) -> Self {
-        self.readers = readers;
-        self
-    }
-
-    /// Sets how long a call tries to connect.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets how long a call waits for another writer.
-    #[must_use]
-    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_timeout = timeout;
-        self
-    }
-
-    /// Sets how long the server works on a statement.
-    #[must_use]
-    pub fn statement_timeout(mut self, timeout: Duration) -> Self {
-        self.statement_timeout = timeout;
-        self
-    }
-
-    /// Sets how long a transaction may be open without asking anything.
-    #[must_use]
-    pub fn idle_in_transaction_timeout(mut self, timeout: Duration) -> Self {
-        self.idle_in_transaction_timeout = timeout;
-        self
-    }
-
-    pub(super) fn durability(&self) -> Durability {
-        match self.synchronous_commit {
-            SynchronousCommit::On => Durability::Power,
-            SynchronousCommit::Off => Durability::Process,
-        }
+    fn survives_power(&self) -> bool {
+        self.durability == Durability::Power
     }
 
     /// Returns what begins a transaction. One that writes takes its turn before it looks: the lock is asked
@@ -251,7 +177,7 @@ impl PostgresOptions {
         for planner in PLANNER {
             settings.push_str(&format!("{set} {planner};"));
         }
-        if self.synchronous_commit == SynchronousCommit::Off {
+        if !self.survives_power() {
             settings.push_str(&format!("{set} synchronous_commit = off;"));
         }
         settings
@@ -259,13 +185,13 @@ impl PostgresOptions {
 
     /// Turns `synchronous_commit` on where the server has it off, and leaves any stricter value alone.
     fn durable(&self, local: &str) -> String {
-        match self.synchronous_commit {
-            SynchronousCommit::Off => String::new(),
-            SynchronousCommit::On => format!(
-                "SELECT set_config('synchronous_commit', 'on', {local}) \
-                 WHERE current_setting('synchronous_commit') = 'off';"
-            ),
+        if !self.survives_power() {
+            return String::new();
         }
+        format!(
+            "SELECT set_config('synchronous_commit', 'on', {local}) \
+             WHERE current_setting('synchronous_commit') = 'off';"
+        )
     }
 
     /// How long the client waits for the next answer before it gives the connection up.

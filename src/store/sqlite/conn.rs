@@ -198,7 +198,7 @@ fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
     let set = |name, value: i64| conn.pragma_update(None, name, value).map_err(store_error);
     set("cache_size", CACHE_KIB)?;
     conn.pragma_update_and_check(None, "journal_size_limit", log::KEPT, |_| Ok(())).map_err(store_error)?;
-    conn.pragma_update(None, "synchronous", options.synchronous.pragma()).map_err(store_error)
+    conn.pragma_update(None, "synchronous", options.pragma()).map_err(store_error)
 }
 
 /// Turns write-ahead logging on. SQLite does not wait for others there, so this does.

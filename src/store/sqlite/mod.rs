@@ -80,7 +80,7 @@ use std::path::Path;
 pub use conn::migrate;
 pub use error::{commit_error, store_error};
 pub use host::SqliteTx;
-pub use options::{SqliteOptions, Synchronous};
+pub use options::SqliteOptions;
 pub use prefix::Prefix;
 /// The driver, in the version the crate was built with: for hosts that hand in their own transactions.
 pub use rusqlite;
@@ -160,7 +160,7 @@ crate::store::transactions!(=> SqliteStore);
 impl Store for SqliteStore {
     fn info(&self) -> StoreInfo {
         let durability = match self.reader {
-            Some(_) => self.options.synchronous.durability(),
+            Some(_) => self.options.durability.max(Durability::Process),
             None => Durability::None,
         };
         StoreInfo::new("sqlite", schema::VERSION, durability).lock_timeout(self.options.timeout())

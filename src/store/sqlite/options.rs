@@ -3,49 +3,23 @@
 use std::time::Duration;
 
 use super::prefix::Prefix;
+use crate::base::setters;
 use crate::store::Durability;
-
-/// When a commit is on the medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Synchronous {
-    /// Before the call returns: commits survive the loss of power.
-    #[default]
-    Full,
-    /// At the next checkpoint: commits survive the end of the process, but the last ones may be lost with the
-    /// power, and then a task that was admitted by them runs twice. Many times faster for small transactions.
-    Normal,
-}
-
-impl Synchronous {
-    pub(super) fn pragma(self) -> &'static str {
-        match self {
-            Self::Full => "FULL",
-            Self::Normal => "NORMAL",
-        }
-    }
-
-    pub(super) fn durability(self) -> Durability {
-        match self {
-            Self::Full => Durability::Power,
-            Self::Normal => Durability::Process,
-        }
-    }
-}
 
 /// How a [`super::SqliteStore`] is opened.
 ///
-/// Defaults: table prefix `sm_`, busy timeout 10 s, [`Synchronous::Full`].
+/// Defaults: table prefix `sm_`, busy timeout 10 s, [`Durability::Power`].
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::Duration;
-/// use stationmaster::store::sqlite::{Prefix, SqliteOptions, Synchronous};
+/// use stationmaster::store::Durability;
+/// use stationmaster::store::sqlite::{Prefix, SqliteOptions};
 /// let options = SqliteOptions::new()
 ///     .prefix(Prefix::new("jobs_")?)
 ///     .busy_timeout(Duration::from_secs(2))
-///     .synchronous(Synchronous::Normal);
+///     .durability(Durability::Process);
 /// assert_eq!(options.prefix.as_str(), "jobs_");
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
@@ -57,8 +31,12 @@ pub struct SqliteOptions {
     /// How long a call waits for another writer before it answers [`crate::error::StoreErrorKind::Busy`]. At
     /// most 24 days.
     pub busy_timeout: Duration,
-    /// When a commit is on the medium.
-    pub synchronous: Synchronous,
+    /// What a commit survives once its call has returned.
+    ///
+    /// * `Power`: the pragma `synchronous = FULL`.
+    /// * `Process` (or `None`): `NORMAL`. With the power, the commits since the last checkpoint may be lost,
+    ///   and a task that was admitted by them runs twice. Many times faster for small transactions.
+    pub durability: Durability,
 }
 
 impl SqliteOptions {
@@ -67,15 +45,15 @@ impl SqliteOptions {
         Self {
             prefix: Prefix::default(),
             busy_timeout: Duration::from_secs(10),
-            synchronous: Synchronous::Full,
+            durability: Durability::Power,
         }
     }
 
-    /// Sets the table prefix.
-    #[must_use]
-    pub fn prefix(mut self, prefix: Prefix) -> Self {
-        self.prefix = prefix;
-        self
+    setters! {
+        /// Sets the table prefix.
+        prefix: Prefix;
+        /// Sets what a commit survives.
+        durability: Durability;
     }
 
     /// Sets how long a call waits for another writer.
@@ -85,11 +63,8 @@ impl SqliteOptions {
         self
     }
 
-    /// Sets when a commit is on the medium.
-    #[must_use]
-    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
-        self.synchronous = synchronous;
-        self
+    pub(super) fn pragma(&self) -> &'static str {
+        if self.durability == Durability::Power { "FULL" } else { "NORMAL" }
     }
 
     /// The timeout within what SQLite takes, also if the field was set directly.

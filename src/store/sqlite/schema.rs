@@ -31,7 +31,6 @@ const READ_LEDGER: &str = "SELECT version, name, checksum FROM sm_migration ORDE
 
 /// The tables of this version, without their prefix.
 const TABLES: &[&str] = &[
-    "cap",
     "counter",
     "event",
     "lane",
@@ -44,6 +43,7 @@ const TABLES: &[&str] = &[
     "sensor",
     "shard",
     "task",
+    "task_limit",
     "worker",
 ];
 

@@ -90,7 +90,8 @@ fn a_task_is_granted_to_one(store: &dyn Store) {
         let holder = holder(&thread.to_string());
         let mut mine = 0;
         for chunk in ids.chunks(3) {
-            mine += insist(store, |tx| tx.grant_if_ready(chunk, &holder, at(1), at(2)).map_err(Into::into)).len();
+            mine +=
+                insist(store, |tx| tx.grant_if_ready(chunk, &holder, at(1), at(2)).map_err(Into::into)).len();
         }
         mine
     });

@@ -55,7 +55,7 @@ pub(super) const INSERT: &str = concat!(
        SELECT no, digest, pool, slots, limits, tasks, ready FROM opened), ",
     "old_lanes AS (UPDATE sm.lane SET tasks = lane.tasks + asked.tasks, ready = lane.ready + asked.ready \
        FROM known JOIN asked ON asked.at = known.at WHERE lane.no = known.no), ",
-    "caps AS (INSERT INTO sm.task_limit AS cap (key, lanes) SELECT named.key, count(*) \
+    "limits AS (INSERT INTO sm.task_limit AS task_limit (key, lanes) SELECT named.key, count(*) \
        FROM opened CROSS JOIN LATERAL json_array_elements_text(opened.limits::json) named (key) GROUP BY named.key \
        ON CONFLICT (key) DO UPDATE SET lanes = task_limit.lanes + excluded.lanes), ",
     "last AS MATERIALIZED (SELECT value FROM sm.counter WHERE name = 'task'), ",

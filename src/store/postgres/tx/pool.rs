@@ -48,21 +48,21 @@ pub(super) const SLOT_SUMS: &str = "SELECT lane.pool, 0::bigint, \
      FROM (SELECT lane, count(*)::numeric AS count FROM sm.task WHERE state = 4 GROUP BY lane) sensing \
      CROSS JOIN LATERAL (SELECT pool, slots FROM sm.lane WHERE lane.no = sensing.lane OFFSET 0) lane \
      GROUP BY lane.pool";
-const PUT_CAPS: &str = "INSERT INTO sm.task_limit AS cap (key, max) \
+const PUT_LIMITS: &str = "INSERT INTO sm.task_limit AS task_limit (key, max) \
      SELECT key, max FROM unnest($1::text[], $2::bigint[]) given (key, max) \
      ON CONFLICT (key) DO UPDATE SET max = excluded.max";
 /// A key that nothing keeps goes, another one only loses its limit.
-pub(super) const DELETE_CAPS: &str = "WITH asked AS MATERIALIZED ( \
+pub(super) const DELETE_LIMITS: &str = "WITH asked AS MATERIALIZED ( \
        SELECT place, task_limit.key, task_limit.used = 0 AND task_limit.lanes = 0 AS idle \
        FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
-       CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key AND max IS NOT NULL OFFSET 0) cap), \
+       CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key AND max IS NOT NULL OFFSET 0) task_limit), \
      gone AS (DELETE FROM sm.task_limit USING asked WHERE task_limit.key = asked.key AND idle), \
      undefined AS (UPDATE sm.task_limit SET max = NULL FROM asked WHERE task_limit.key = asked.key AND NOT idle) \
      SELECT place FROM asked";
-pub(super) const CAPS: &str = "SELECT task_limit.key, max, used, place \
+pub(super) const LIMITS: &str = "SELECT task_limit.key, max, used, place \
      FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
-     CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) cap";
-pub(super) const DEFINED_CAPS: &str =
+     CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) task_limit";
+pub(super) const DEFINED_LIMITS: &str =
     "SELECT key, max, used FROM sm.task_limit WHERE max IS NOT NULL ORDER BY key";
 
 fn texts<T: AsRef<str>>(names: &[T]) -> Vec<String> {
@@ -158,7 +158,7 @@ impl Db<'_> {
         let mut answers = vec![LimitDeletion::NotDefined; keys.len()];
         let mut deleted = HashSet::new();
         let mut found = Vec::new();
-        for row in self.one(ask!(DELETE_CAPS, texts(keys)))? {
+        for row in self.one(ask!(DELETE_LIMITS, texts(keys)))? {
             found.push(row::place(&row, 0)?);
         }
         found.sort_unstable();
@@ -207,7 +207,7 @@ impl PoolTx for PostgresBackend<'_> {
             let limits = last_of_each(limits, |limit| limit.key.as_str());
             let keys: Vec<String> = limits.iter().map(|limit| limit.key.as_str().to_owned()).collect();
             let max: Vec<i64> = limits.iter().map(|limit| limit.max.into()).collect();
-            db.one(ask!(PUT_CAPS, keys, max)).map(|_| ())
+            db.one(ask!(PUT_LIMITS, keys, max)).map(|_| ())
         })
     }
 
@@ -220,11 +220,11 @@ impl PoolTx for PostgresBackend<'_> {
             if keys.is_empty() {
                 return Ok(Vec::new());
             }
-            Db::placed(&db.one(ask!(CAPS, texts(keys)))?, keys.len(), 3, limit)
+            Db::placed(&db.one(ask!(LIMITS, texts(keys)))?, keys.len(), 3, limit)
         })
     }
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
-        self.read(|db| db.one(ask!(DEFINED_CAPS))?.iter().map(limit).collect())
+        self.read(|db| db.one(ask!(DEFINED_LIMITS))?.iter().map(limit).collect())
     }
 }

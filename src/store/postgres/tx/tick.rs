@@ -33,10 +33,10 @@ pub(super) const READY_LANES: &str =
 pub(super) const NAMED_POOLS: &str = "SELECT pool.name, pool.slots, used, keeps_slots, description \
      FROM (SELECT DISTINCT pool FROM sm.lane WHERE ready > 0) named \
      CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = named.pool OFFSET 0) pool";
-pub(super) const NAMED_CAPS: &str = "SELECT task_limit.key, max, used \
+pub(super) const NAMED_LIMITS: &str = "SELECT task_limit.key, max, used \
      FROM (SELECT DISTINCT carried.key FROM sm.lane \
            CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key) WHERE ready > 0) named \
-     CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) cap";
+     CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) task_limit";
 pub(super) const CANDIDATES: &str = "SELECT page.lane, rank, logical_date, map_index, no, ready_at, place \
      FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
      WITH ORDINALITY page (lane, after_rank, after_date, after_index, after_no, most, place) \
@@ -116,7 +116,7 @@ impl Db<'_> {
             promote,
             ask!(READY_LANES),
             pools,
-            ask!(NAMED_CAPS),
+            ask!(NAMED_LIMITS),
             ask!(NEXT_DUE),
         ])?;
         let mut survey = Survey {

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use rusqlite::Connection;
 
-use super::super::{SqliteOptions, SqliteStore, Synchronous};
+use super::super::{SqliteOptions, SqliteStore};
 use super::{kind, step};
 use crate::error::StoreErrorKind;
 use crate::id::RequestId;
 use crate::pool::{PoolSpec, Slots};
+use crate::store::Durability;
 use crate::store::contract::SurveyQuery;
 use crate::store::{Store, TxMode};
 use crate::testing::{Snapshot, Step, life, watch};
@@ -32,7 +33,7 @@ fn interrupt(store: &SqliteStore, left: &Arc<AtomicI64>) {
 #[test]
 fn an_interrupt_at_every_step_leaves_before_or_after_and_a_working_store() {
     let dir = tempfile::tempdir().unwrap();
-    let options = SqliteOptions::new().synchronous(Synchronous::Normal);
+    let options = SqliteOptions::new().durability(Durability::Process);
     let store = SqliteStore::open(dir.path().join("jobs.db"), options).unwrap();
     store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])).unwrap();
     let left = Arc::new(AtomicI64::new(0));
@@ -65,7 +66,7 @@ fn an_interrupt_at_every_step_leaves_before_or_after_and_a_working_store() {
 
 /// Opens a store in which these steps were done. Its readers are never interrupted.
 fn lived(dir: &Path, past: &[Step], left: &Arc<AtomicI64>) -> SqliteStore {
-    let options = SqliteOptions::new().synchronous(Synchronous::Normal);
+    let options = SqliteOptions::new().durability(Durability::Process);
     let path = tempfile::Builder::new().suffix(".db").tempfile_in(dir).unwrap().into_temp_path();
     let store = SqliteStore::open(path.keep().unwrap(), options).unwrap();
     past.iter().for_each(|past| apply(&store, *past).unwrap());

@@ -14,11 +14,11 @@ pub(super) const READY_LANES: &str =
 pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready FROM sm_lane WHERE no = ?1";
 pub(super) const LANE_NO: &str = "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3";
 const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits) VALUES (?1, ?2, ?3, ?4)";
-const NAME_CAP: &str =
+const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
 pub(super) const DELETE_DESERTED: &str = "DELETE FROM sm_lane WHERE no = ?1 AND tasks = 0 RETURNING limits";
-pub(super) const UNNAME_CAP: &str = "UPDATE sm_task_limit SET lanes = lanes - 1 WHERE key = ?1";
-pub(super) const DELETE_CAP: &str =
+pub(super) const UNNAME_LIMIT: &str = "UPDATE sm_task_limit SET lanes = lanes - 1 WHERE key = ?1";
+pub(super) const DELETE_LIMIT: &str =
     "DELETE FROM sm_task_limit WHERE key = ?1 AND max IS NULL AND used = 0 AND lanes = 0";
 
 fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
@@ -56,7 +56,7 @@ impl Db<'_> {
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
         self.prepare(NEW_LANE)?.execute((id, key.pool.as_str(), key.slots, limits))?;
-        let mut statement = self.prepare(NAME_CAP)?;
+        let mut statement = self.prepare(NAME_LIMIT)?;
         for limit in &key.limits {
             statement.execute([limit.as_str()])?;
         }
@@ -70,7 +70,7 @@ impl Db<'_> {
         let limits: Option<String> = statement.query_row([id], |row| row.get(0)).optional()?;
         let Some(limits) = limits else { return Ok(()) };
         let limits: Vec<LimitKey> = serde_json::from_str(&limits)?;
-        let (mut unname, mut delete) = (self.prepare(UNNAME_CAP)?, self.prepare(DELETE_CAP)?);
+        let (mut unname, mut delete) = (self.prepare(UNNAME_LIMIT)?, self.prepare(DELETE_LIMIT)?);
         for key in &limits {
             unname.execute([key.as_str()])?;
             delete.execute([key.as_str()])?;

@@ -6,7 +6,7 @@ use rusqlite::{CachedStatement, OptionalExtension};
 
 use super::super::error::Outcome;
 use super::codes::Code;
-use super::lane::DELETE_CAP;
+use super::lane::DELETE_LIMIT;
 use super::{Db, SqliteBackend};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::StoreResult;
@@ -28,12 +28,12 @@ pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_ta
      WHERE expires_at IS NOT NULL AND state IN (1, 2)";
 pub(super) const SENSING_SLOTS: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_sensing \
      WHERE state = 4 GROUP BY lane";
-const PUT_CAP: &str =
+const PUT_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, max) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET max = excluded.max";
-pub(super) const UNDEFINE_CAP: &str =
+pub(super) const UNDEFINE_LIMIT: &str =
     "UPDATE sm_task_limit SET max = NULL WHERE key = ?1 AND max IS NOT NULL";
-pub(super) const CAP: &str = "SELECT key, max, used FROM sm_task_limit WHERE key = ?1";
-pub(super) const DEFINED_CAPS: &str = "SELECT key, max, used FROM sm_task_limit INDEXED BY sm_task_limit_defined WHERE max IS NOT NULL ORDER BY key";
+pub(super) const LIMIT: &str = "SELECT key, max, used FROM sm_task_limit WHERE key = ?1";
+pub(super) const DEFINED_LIMITS: &str = "SELECT key, max, used FROM sm_task_limit INDEXED BY sm_task_limit_defined WHERE max IS NOT NULL ORDER BY key";
 
 /// Slots of one pool, by what its tasks are doing.
 #[derive(Debug, Default, Clone, Copy)]
@@ -77,7 +77,7 @@ impl Db<'_> {
         &self,
         keys: impl IntoIterator<Item = &'k LimitKey>,
     ) -> Outcome<Vec<Option<LimitRecord>>> {
-        let mut statement = self.prepare(CAP)?;
+        let mut statement = self.prepare(LIMIT)?;
         let mut limit = |key: &LimitKey| statement.query([key.as_str()])?.next()?.map(limit).transpose();
         keys.into_iter().map(&mut limit).collect()
     }
@@ -159,7 +159,7 @@ impl PoolTx for SqliteBackend<'_> {
 
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
         self.write(|db| {
-            let mut statement = db.prepare(PUT_CAP)?;
+            let mut statement = db.prepare(PUT_LIMIT)?;
             for limit in limits {
                 statement.execute((limit.key.as_str(), limit.max))?;
             }
@@ -169,7 +169,7 @@ impl PoolTx for SqliteBackend<'_> {
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
         self.write(|db| {
-            let (mut undefine, mut delete) = (db.prepare(UNDEFINE_CAP)?, db.prepare(DELETE_CAP)?);
+            let (mut undefine, mut delete) = (db.prepare(UNDEFINE_LIMIT)?, db.prepare(DELETE_LIMIT)?);
             keys.iter()
                 .map(|key| match undefine.execute([key.as_str()])? {
                     0 => Ok(LimitDeletion::NotDefined),
@@ -187,6 +187,6 @@ impl PoolTx for SqliteBackend<'_> {
     }
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
-        self.read(|db| db.prepare(DEFINED_CAPS)?.query_and_then([], |row| limit(row))?.collect())
+        self.read(|db| db.prepare(DEFINED_LIMITS)?.query_and_then([], |row| limit(row))?.collect())
     }
 }
