@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use chrono::{DateTime, Utc};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::postgres::{PostgresOptions, Schema};
-use stationmaster::store::{PostgresStore, Store};
+use stationmaster::store::{Durability, PostgresStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
 
