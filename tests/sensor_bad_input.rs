@@ -61,7 +61,7 @@ fn seen(
         .read(|tx| {
             assert_eq!(tx.audit()?, []);
             let used = tx.all_pools()?.iter().map(|pool| pool.used).sum();
-            Ok((tx.tasks(&keys)?, tx.sensors(&keys)?, raw(tx).last_sensor_change()?, used))
+            Ok((tx.tasks(&keys)?, tx.sensors(&keys)?, raw(tx).sensor_changes()?.last, used))
         })
         .unwrap()
 }

@@ -40,7 +40,7 @@ pub fn answer(
     now: DateTime<Utc>,
     teach: impl FnOnce(Poker) -> Poker,
 ) -> PokeOutcome {
-    let name = format!("t{}", store.read(|tx| Ok(raw(tx).last_sensor_change()?)).unwrap());
+    let name = format!("t{}", store.read(|tx| Ok(raw(tx).sensor_changes()?.last)).unwrap());
     let key = TaskKey::new("ns", "w", "sensors", &name).unwrap();
     store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())])).unwrap();
     let mut admitter =

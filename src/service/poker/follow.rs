@@ -22,10 +22,8 @@ impl Poker {
         let kept = self.shards.keys().copied().filter(|shard| !gained.contains_key(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
-        let (last, missed) = self.store.read(|tx| {
-            let missed = !kept.is_empty() && tx.raw().last_forgotten_change()? > cursor;
-            Ok((tx.raw().last_sensor_change()?, missed))
-        })?;
+        let changes = self.store.read(|tx| tx.raw().sensor_changes().map_err(Into::into))?;
+        let (last, missed) = (changes.last, !kept.is_empty() && changes.last_forgotten > cursor);
         let mut loaded = 0;
         if missed {
             self.groups.clear();

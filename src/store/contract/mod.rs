@@ -35,7 +35,7 @@ mod tick;
 pub use super::tx::{Effects, Stale};
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 pub use run::RunTx;
-pub use sensor::{EventNote, SensorQuery, SensorTx, WhichSensors};
+pub use sensor::{EventNote, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub use task::{Discrepancy, Inserted, Move, Started, StateSet, TaskTx};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 

@@ -74,6 +74,24 @@ impl EventNote {
     }
 }
 
+/// How far the changes of sensors have come. Each change of any sensor has a number, above those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct SensorChanges {
+    /// The last change of any sensor, deleted ones included; 0 if there was none.
+    pub last: u64,
+    /// The highest last change of a deleted sensor; 0 if none was deleted. A follower that has not come as
+    /// far may have missed an end, and reads again what waits.
+    pub last_forgotten: u64,
+}
+
+impl SensorChanges {
+    /// The last change of any sensor, and the highest last change of a deleted one.
+    pub fn new(last: u64, last_forgotten: u64) -> Self {
+        Self { last, last_forgotten }
+    }
+}
+
 /// Sensors, their events, workers and shards.
 pub trait SensorTx {
     /// Registers sensors, replacing what their tasks registered before (generation one more), in state
@@ -89,12 +107,8 @@ pub trait SensorTx {
     /// never behind one that was already visible.
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>>;
 
-    /// The number of the last change of any sensor, also of one that was deleted since; 0 if there was none.
-    fn last_sensor_change(&mut self) -> StoreResult<u64>;
-
-    /// The highest number that the last change of a deleted sensor had; 0 if none was deleted. A follower
-    /// that has not come as far may have missed an end, and reads anew what waits.
-    fn last_forgotten_change(&mut self) -> StoreResult<u64>;
+    /// Returns how far the changes of sensors have come.
+    fn sensor_changes(&mut self) -> StoreResult<SensorChanges>;
 
     /// Ends those that still wait under this epoch, and answers them as they are now; none for the others.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;

@@ -11,7 +11,9 @@ use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
-use crate::store::contract::{EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
+use crate::store::contract::{
+    EventNote, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker,
+};
 use crate::task::TaskRecord;
 use crate::time::truncate;
 
@@ -64,12 +66,9 @@ impl SensorTx for Transaction<'_> {
         Ok(self.state.sensors.changed(query).take(query.limit).cloned().collect())
     }
 
-    fn last_sensor_change(&mut self) -> StoreResult<u64> {
-        Ok(self.state.last.sensor_change)
-    }
-
-    fn last_forgotten_change(&mut self) -> StoreResult<u64> {
-        Ok(self.state.last.forgotten_change)
+    fn sensor_changes(&mut self) -> StoreResult<SensorChanges> {
+        let last = &self.state.last;
+        Ok(SensorChanges::new(last.sensor_change, last.forgotten_change))
     }
 
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
@@ -223,7 +222,7 @@ mod tests {
         let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
             let kind = tx.put_sensors(&[sensor(1), sensor(2)]).unwrap_err().kind();
-            assert_eq!((kind, tx.last_sensor_change()?), (StoreErrorKind::Backend, 0));
+            assert_eq!((kind, tx.sensor_changes()?.last), (StoreErrorKind::Backend, 0));
             assert_eq!(tx.put_sensors(&[sensor(1)])?[0].generation, 1);
             assert_eq!(tx.put_sensors(&[sensor(1)])?[0].generation, 2);
             let ended = tx.end_sensors_if_waiting(&[lease, lease])?;
@@ -244,7 +243,7 @@ mod tests {
             assert_eq!(tx.forget_ended(from_micros(9), from_micros(9), 9)?, 0);
             assert_eq!(tx.acknowledge_events(&[2])?, 1);
             assert_eq!(tx.forget_ended(from_micros(9), from_micros(9), 9)?, 1);
-            assert_eq!((tx.changed_sensors(&query)?.len(), tx.last_sensor_change()?), (0, 3));
+            assert_eq!((tx.changed_sensors(&query)?.len(), tx.sensor_changes()?.last), (0, 3));
             Ok(())
         });
         result.unwrap();

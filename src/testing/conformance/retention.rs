@@ -243,21 +243,21 @@ fn sensors_go_with_their_tasks(store: &dyn Store) {
     let sensors = world.sense(&ids);
     world.write(|tx| tx.end_sensors_if_waiting(&[sensors[0].lease_ref()]));
     end(world, ids[0], TaskState::Success, 50);
-    let last = world.read(|tx| tx.last_sensor_change());
+    let last = world.read(|tx| tx.sensor_changes()).last;
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
     let left = world.read(|tx| tx.sensors(&["a", "b"].map(key)));
     assert_eq!(left, [None, Some(sensors[1].clone())]);
     let watch = Watch { tasks: ["a", "b"].map(key).to_vec(), ..Watch::default() };
     assert_eq!(world.read(|tx| Snapshot::of(tx, &watch)).changed, sensors[1..]);
-    assert!(world.read(|tx| tx.last_sensor_change()) >= last, "a cursor never goes back");
+    assert!(world.read(|tx| tx.sensor_changes()).last >= last, "a cursor never goes back");
 }
 
 fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
     let world = World(store);
     let ids = world.plain(&["a", "b", "none"]);
     let sensors = world.sense(&ids[..2]);
-    let cursor = world.read(|tx| tx.last_sensor_change());
-    let forgotten = || world.read(|tx| tx.last_forgotten_change());
+    let cursor = world.read(|tx| tx.sensor_changes()).last;
+    let forgotten = || world.read(|tx| tx.sensor_changes()).last_forgotten;
     end(world, ids[2], TaskState::Success, 40);
     assert_eq!(world.write(|tx| tx.forget_ended(at(45), at(45), 9)), 1);
     assert_eq!(forgotten(), 0, "a task that never was a sensor");
@@ -272,7 +272,7 @@ fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
     assert_eq!(forgotten(), changes[1], "that of the deleted one, which is ahead of the cursor");
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
     assert_eq!(forgotten(), changes[1], "it never goes back");
-    assert!(forgotten() <= world.read(|tx| tx.last_sensor_change()));
+    assert!(forgotten() <= world.read(|tx| tx.sensor_changes()).last);
 }
 
 fn a_forgotten_key_is_new_again(store: &dyn Store) {

@@ -36,7 +36,7 @@ fn changed(world: World<'_>, after: u64, which: WhichSensors, limit: usize) -> V
 
 fn a_sensor_is_stored_as_it_was_registered(store: &dyn Store) {
     let world = World(store);
-    assert_eq!(world.read(|tx| tx.last_sensor_change()), 0);
+    assert_eq!(world.read(|tx| tx.sensor_changes()).last, 0);
     let ids = world.plain(&["a", "b"]);
     let leases = world.run(&ids);
     let ms = Duration::from_millis;
@@ -59,7 +59,7 @@ fn a_sensor_is_stored_as_it_was_registered(store: &dyn Store) {
         let expected = SensorRecord::registered(insert, key(name), 1, 1, sensor.changed);
         assert_eq!(sensor, &expected, "in the order of the arguments");
     }
-    assert_eq!(world.read(|tx| tx.last_sensor_change()), answered[1].changed);
+    assert_eq!(world.read(|tx| tx.sensor_changes()).last, answered[1].changed);
     assert_eq!(changed(world, 0, WhichSensors::All, 9), answered);
 }
 
@@ -104,10 +104,10 @@ fn only_waiting_sensors_of_the_epoch_end(store: &dyn Store) {
     let stale = LeaseRef::new(a.id, 0);
     let later = LeaseRef::new(b.id, 2);
     let unknown = LeaseRef::new(TaskId(i64::MAX), 1);
-    let last = world.read(|tx| tx.last_sensor_change());
+    let last = world.read(|tx| tx.sensor_changes()).last;
     let answers = world.write(|tx| tx.end_sensors_if_waiting(&[stale, later, unknown]));
     assert_eq!(answers, [None, None, None]);
-    assert_eq!(world.read(|tx| tx.last_sensor_change()), last, "nothing was changed");
+    assert_eq!(world.read(|tx| tx.sensor_changes()).last, last, "nothing was changed");
     let answers = world.write(|tx| tx.end_sensors_if_waiting(&[b, a, b]));
     let ended = answers[0].clone().unwrap();
     let mut expected = sensors[1].clone();
@@ -142,7 +142,7 @@ fn changes_come_in_order(store: &dyn Store) {
     assert_eq!(names(&all)[..2], ["b", "d"]);
     assert_eq!(ended.iter().filter(|sensor| sensor.state == SensorState::Ended).count(), 2);
     assert!(all.windows(2).all(|pair| pair[0].changed < pair[1].changed));
-    assert_eq!(world.read(|tx| tx.last_sensor_change()), all[3].changed);
+    assert_eq!(world.read(|tx| tx.sensor_changes()).last, all[3].changed);
     assert_eq!(changed(world, sensors[3].changed, WhichSensors::All, 99), ended);
     assert_eq!(changed(world, all[3].changed, WhichSensors::All, 99), []);
 }

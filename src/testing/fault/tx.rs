@@ -12,8 +12,8 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
-    EventNote, GrantBatch, Granted, Move, PoolTx, RunTx, SensorQuery, SensorTx, ShardLease, ShardWrite,
-    Started, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
+    EventNote, GrantBatch, Granted, Move, PoolTx, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease,
+    ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
 };
 use crate::store::{Discrepancy, Inserted, LimitDeletion, PoolDeletion};
 use crate::task::{TaskInsert, TaskRecord};
@@ -97,8 +97,7 @@ impl SensorTx for FaultTx<'_> {
         fn put_sensors(sensors: &[SensorInsert]) -> Vec<SensorRecord>;
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn changed_sensors(query: &SensorQuery) -> Vec<SensorRecord>;
-        fn last_sensor_change() -> u64;
-        fn last_forgotten_change() -> u64;
+        fn sensor_changes() -> SensorChanges;
         fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
         fn note_events(events: &[EventNote]) -> ();
         fn events(after: u64, limit: usize) -> Vec<SensorEvent>;

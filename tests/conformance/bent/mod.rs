@@ -22,9 +22,9 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorInsert, SensorQuery, SensorTx,
-    ShardLease, ShardWrite, Started, StateSet, StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx,
-    WhichSensors, Worker,
+    Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorChanges, SensorInsert,
+    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StateSet, StoreTx, Survey, SurveyQuery,
+    TaskInsert, TaskTx, WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, PoolDeletion, Store, StoreInfo, Tx, TxMode,
@@ -304,8 +304,7 @@ impl SensorTx for BentTx<'_> {
     pass_on! {
         fn put_sensors(sensors: &[SensorInsert]) -> Vec<SensorRecord>;
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
-        fn last_sensor_change() -> u64;
-        fn last_forgotten_change() -> u64;
+        fn sensor_changes() -> SensorChanges;
         fn note_events(events: &[EventNote]) -> ();
         fn acknowledge_events(seqs: &[u64]) -> usize;
         fn forget_events(before: DateTime<Utc>, limit: usize) -> usize;

@@ -39,7 +39,7 @@ const HOT: &[(&str, &str)] = &[
     ("changed_sensors", sensor::CHANGED),
     ("changed_sensors, waiting", sensor::CHANGED_WAITING),
     ("end sensors", sensor::END),
-    ("last change", sensor::LAST),
+    ("last change", sensor::CHANGES),
     ("note events", event::NOTE),
     ("count events", event::COUNT),
     ("events", event::EVENTS),

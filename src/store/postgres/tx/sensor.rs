@@ -15,7 +15,7 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
 use crate::store::contract::{
-    EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+    EventNote, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
@@ -29,7 +29,8 @@ pub(super) const PUT: &str = statement!("sensor/put_sensors.sql");
 pub(super) const OF_KEYS: &str = statement!("sensor/sensors_of_keys.sql");
 pub(super) const CHANGED: &str = statement!("sensor/changed_sensors.sql");
 pub(super) const CHANGED_WAITING: &str = statement!("sensor/changed_waiting_sensors.sql");
-pub(super) const LAST: &str = "SELECT value FROM sm.counter WHERE name = $1::text";
+pub(super) const CHANGES: &str = "SELECT (SELECT value FROM sm.counter WHERE name = 'sensor'), \
+     (SELECT value FROM sm.counter WHERE name = 'forgotten')";
 pub(super) const END: &str = statement!("sensor/end_sensors.sql");
 
 /// The ranges that hold some codes, those that touch as one; none if they hold every code.
@@ -74,11 +75,6 @@ impl Db<'_> {
             }
         }
         Ok(found)
-    }
-
-    fn last(&mut self, counter: &'static str) -> Outcome<u64> {
-        let rows = self.one(ask!(LAST, counter))?;
-        row::number(first(&rows)?, 0)
     }
 }
 
@@ -198,12 +194,12 @@ impl SensorTx for PostgresBackend<'_> {
         })
     }
 
-    fn last_sensor_change(&mut self) -> StoreResult<u64> {
-        self.read(|db| db.last("sensor"))
-    }
-
-    fn last_forgotten_change(&mut self) -> StoreResult<u64> {
-        self.read(|db| db.last("forgotten"))
+    fn sensor_changes(&mut self) -> StoreResult<SensorChanges> {
+        self.read(|db| {
+            let rows = db.one(ask!(CHANGES))?;
+            let row = first(&rows)?;
+            Ok(SensorChanges::new(row::number(row, 0)?, row::number(row, 1)?))
+        })
     }
 
     /// Of a registration that is named twice the second finds it ended.

@@ -12,7 +12,7 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    EventNote, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+    EventNote, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
@@ -143,12 +143,11 @@ impl SensorTx for SqliteBackend<'_> {
         })
     }
 
-    fn last_sensor_change(&mut self) -> StoreResult<u64> {
-        self.read(|db| Ok(db.counter("sensor")?.unsigned_abs()))
-    }
-
-    fn last_forgotten_change(&mut self) -> StoreResult<u64> {
-        self.read(|db| Ok(db.counter("forgotten")?.unsigned_abs()))
+    fn sensor_changes(&mut self) -> StoreResult<SensorChanges> {
+        self.read(|db| {
+            let (last, forgotten) = (db.counter("sensor")?, db.counter("forgotten")?);
+            Ok(SensorChanges::new(last.unsigned_abs(), forgotten.unsigned_abs()))
+        })
     }
 
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
