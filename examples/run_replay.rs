@@ -32,12 +32,10 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
-use stationmaster::Result;
-use stationmaster::id::Namespace;
 use stationmaster::ops::{EarlyStop, Stopped};
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
-use stationmaster::time::from_micros;
+use stationmaster::{Result, time};
 
 /// The most changes that are written in one transaction.
 const BATCH: usize = 10_000;
@@ -84,7 +82,7 @@ struct Replay<W> {
 }
 
 fn instant(seconds: i64) -> chrono::DateTime<chrono::Utc> {
-    from_micros(seconds.saturating_mul(1_000_000))
+    time::from_micros(seconds.saturating_mul(1_000_000))
 }
 
 fn closed(key: RunKey, stop: i64) -> RunClose {
@@ -170,7 +168,7 @@ impl<W: Write> Replay<W> {
         let mut query =
             ActiveQuery::new(instant(need(line.begin, "begin")?), instant(need(line.end, "end")?));
         for name in &names {
-            query = query.namespace(Namespace::new(name)?);
+            query = query.namespace(name.as_str().try_into()?);
         }
         // A query that names no namespace asks the store about all of them.
         let places = match names.is_empty() {
@@ -188,8 +186,7 @@ impl<W: Write> Replay<W> {
 
 #[cfg(feature = "sqlite")]
 fn sqlite() -> Result<Box<dyn Store>> {
-    use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
-    Ok(Box::new(SqliteStore::in_memory(SqliteOptions::new())?))
+    Ok(Box::new(stationmaster::store::SqliteStore::in_memory(Default::default())?))
 }
 
 #[cfg(not(feature = "sqlite"))]

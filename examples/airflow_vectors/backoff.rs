@@ -5,7 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::Deserialize;
 use serde_json::Value;
-use stationmaster::backoff::{AirflowRetry, AirflowVersion, HashedDate};
+use stationmaster::backoff::{AirflowRetry, AirflowVersion};
+use stationmaster::seconds;
 
 #[derive(Deserialize)]
 struct Row {
@@ -15,12 +16,12 @@ struct Row {
     date_text: String,
     source: Source,
     try_number: u32,
-    #[serde(with = "stationmaster::seconds")]
+    #[serde(with = "seconds")]
     retry_delay_s: Duration,
-    #[serde(with = "stationmaster::seconds::option")]
+    #[serde(with = "seconds::option")]
     max_retry_delay_s: Option<Duration>,
     exponential: bool,
-    #[serde(with = "stationmaster::seconds")]
+    #[serde(with = "seconds")]
     cap_s: Duration,
     end_date: String,
     next_retry: Option<String>,
@@ -35,19 +36,27 @@ enum Source {
 }
 
 impl Row {
-    fn retry<'a>(&'a self, date: HashedDate<'a>) -> AirflowRetry<'a> {
-        AirflowRetry::new(AirflowVersion::V2_10, &self.dag_id, &self.task_id, date)
+    /// When this try, which ended then, is followed by the next one.
+    fn next_retry(&self, retry: AirflowRetry<'_>, end: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
+        retry
             .try_number(self.try_number)
             .retry_delay(self.retry_delay_s)
             .multiplier(if self.exponential { 2.0 } else { 0.0 })
             .max_retry_delay(self.max_retry_delay_s)
             .cap(self.cap_s)
+            .next_retry(end)
     }
 
     /// What is documented to be answered where Airflow raised: the cap, and then the maximum.
     fn saturated(&self) -> Duration {
         self.max_retry_delay_s.filter(|max| !max.is_zero()).map_or(self.cap_s, |max| max.min(self.cap_s))
     }
+}
+
+/// The date as Python prints it.
+fn as_python(date: DateTime<FixedOffset>) -> String {
+    let fraction = if date.timestamp_subsec_micros() == 0 { "" } else { "%.6f" };
+    date.format(&format!("%Y-%m-%d %H:%M:%S{fraction}%:z")).to_string()
 }
 
 /// Compares with the recorded answer, once with the text of the date and once with the date.
@@ -66,8 +75,11 @@ pub(crate) fn check(row: &Value) -> Result<(), String> {
         Source::Memory => row.logical_date,
         Source::Stored => row.logical_date.to_utc().fixed_offset(),
     };
-    for date in [HashedDate::Text(&row.date_text), HashedDate::At(date)] {
-        let answer = row.retry(date).next_retry(end);
+    let version = AirflowVersion::V2_10;
+    let by_text = AirflowRetry::new(version, &row.dag_id, &row.task_id, row.date_text.as_str());
+    let by_date = AirflowRetry::new(version, &row.dag_id, &row.task_id, date);
+    for (retry, date) in [(by_text, &row.date_text), (by_date, &as_python(date))] {
+        let answer = row.next_retry(retry, end);
         if answer != expected || *answer.offset() != offset {
             return Err(format!(
                 "expected {}, got {} with date {date}",

@@ -5,14 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::id::{Namespace, RunId};
-use stationmaster::pool::PoolRecord;
-use stationmaster::run::{ActiveQuery, RunKey, RunRecord, StartMethod};
+use stationmaster::run::{ActiveQuery, RunKey, RunRecord};
 use stationmaster::store::{Store, StoreExt};
-use stationmaster::task::attempt_run_id;
 use stationmaster::{Result, TaskRecord, TaskState, time};
 
-use crate::run::{NAMESPACE, Run, short};
+use crate::run::{NAMESPACE, Run, is_ours, short};
 use crate::screen::say;
 use crate::session::Tally;
 
@@ -23,15 +20,21 @@ const LISTED_RUNS: usize = 5;
 pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<Utc>) -> Result<bool> {
     let hour =
         ActiveQuery::new(time::sub(now, Duration::from_secs(3600)), time::add(now, Duration::from_micros(1)))
-            .namespace(Namespace::new(NAMESPACE)?);
+            .namespace(NAMESPACE.try_into()?);
     let (tasks, attempts, pools, active, whole) = store.read(|tx| {
-        let tasks: Vec<TaskRecord> = run.tasks(tx)?.into_iter().flatten().collect();
+        let tasks: Vec<TaskRecord> = tx.tasks(&run.keys)?.into_iter().flatten().collect();
         let attempts = tx.runs(&attempt_keys(&tasks)?)?;
         let whole = tx.runs(std::slice::from_ref(&run.key))?.pop().flatten();
         Ok((tasks, attempts, tx.all_pools()?, tx.active_runs(&hour)?, whole))
     })?;
     print_tasks(run, &tasks, attempts);
-    print_pools(run, &pools, tally);
+    say(format_args!("\npool peak usage{}", scope(run)));
+    for pool in pools {
+        let (name, total) = (&pool.spec.name, pool.spec.slots);
+        if run.workflow.tasks.iter().any(|task| task.pool == *name) {
+            say(format_args!("  {name}: {} of {total} slots", tally.peaks.of(name)));
+        }
+    }
     let (pokes, saved) = (tally.pokes.load(Ordering::SeqCst), tally.saved.load(Ordering::SeqCst));
     say(format_args!("\npokes: {pokes} made, {saved} saved by sharing{}", scope(run)));
     print_active(&active);
@@ -62,8 +65,7 @@ fn attempt_keys(tasks: &[TaskRecord]) -> Result<Vec<RunKey>> {
     let mut keys = Vec::new();
     for task in tasks {
         for attempt in 1..=task.attempt {
-            let id = RunId::new(attempt_run_id(&task.key, task.no, attempt))?;
-            keys.push(RunKey::new(&task.key.namespace, id)?);
+            keys.push(task.attempt_run(attempt)?);
         }
     }
     Ok(keys)
@@ -118,17 +120,8 @@ fn print_tasks(run: &Run, tasks: &[TaskRecord], attempts: Vec<Option<RunRecord>>
     say("(mapped tasks: attempts and time run are sums, time waited is the longest)");
 }
 
-fn print_pools(run: &Run, pools: &[PoolRecord], tally: &Tally) {
-    let used = |pool: &PoolRecord| run.workflow.tasks.iter().any(|task| task.pool == pool.spec.name);
-    say(format_args!("\npool peak usage{}", scope(run)));
-    for pool in pools.iter().filter(|pool| used(pool)) {
-        let (name, total) = (&pool.spec.name, pool.spec.slots);
-        say(format_args!("  {name}: {} of {total} slots", tally.peaks.of(name)));
-    }
-}
-
 fn print_active(active: &[RunRecord]) {
-    let runs: Vec<&RunRecord> = active.iter().filter(|run| run.method == StartMethod::Manual).collect();
+    let runs: Vec<&RunRecord> = active.iter().filter(|run| is_ours(run)).collect();
     let attempts = active.len() - runs.len();
     say(format_args!("\nactive in the last hour: {} runs, {attempts} attempts of tasks", runs.len()));
     for run in runs.iter().rev().take(LISTED_RUNS) {

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::fingerprint::Fingerprint;
 use stationmaster::sensor::{Poked, next_poke};
+use stationmaster::service::kinds::Condition;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
-use stationmaster::time::{micros, since};
 
 use crate::cli::Options;
+use crate::fleet::Target;
 use crate::{Failure, fleet, system};
 
 /// The environment variable that makes this program a worker.
@@ -63,11 +63,6 @@ impl Store for Counted {
     }
 }
 
-#[derive(Deserialize)]
-struct Target {
-    n: usize,
-}
-
 /// Lines that wait for the end of the tick.
 type Lines = Arc<Mutex<Vec<Line>>>;
 
@@ -78,17 +73,16 @@ fn take(lines: &Lines) -> Vec<Line> {
 /// Looks at a target that never lands.
 fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> Poked {
     let at = SystemClock.now();
-    let print = Fingerprint::new(request.kind, request.context);
-    let late =
-        micros(at) - (micros(next_poke(print, options.interval, at)) - options.interval.as_micros() as i64);
+    let due = next_poke(request.fingerprint(), options.interval, at) - options.interval;
+    let late = at.timestamp_micros() - due.timestamp_micros();
     std::thread::sleep(options.poke);
-    match request.context.decode::<Target>() {
+    match Target::read(request.context) {
         Ok(Target { n }) => {
-            let line = Line::Poke { target: n, at: micros(at), late };
+            let line = Line::Poke { target: n, at: at.timestamp_micros(), late };
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             Poked::NotYet
         }
-        Err(error) => Poked::Failed(error.to_string()),
+        Err(wrong) => wrong,
     }
 }
 
@@ -109,7 +103,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
     let (lines, own) = (Lines::default(), options.clone());
     let into = Arc::clone(&lines);
     let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?, settings)?
-        .kind(fleet::KIND.try_into()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
+        .kind(Target::kind()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut stated = Instant::now();
@@ -129,7 +123,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
         if report.loaded > 0 || stated.elapsed() > Duration::from_secs(1) {
             stated = Instant::now();
             said.push(Line::State {
-                at: micros(SystemClock.now()),
+                at: SystemClock.now().timestamp_micros(),
                 sensors: report.sensors,
                 cpu: system::cpu(),
                 resident: system::resident(),
@@ -140,7 +134,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
             out.write_all(b"\n")?;
         }
         out.flush()?;
-        let wait = report.next_due.map_or(NAP, |due| since(due, SystemClock.now()));
+        let wait = report.next_due.map_or(NAP, |due| (due - SystemClock.now()).to_std().unwrap_or_default());
         std::thread::sleep(wait.min(NAP));
     }
     Ok(poker.leave()?)

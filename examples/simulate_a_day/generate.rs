@@ -6,7 +6,7 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::task::LeaseLoss;
-use stationmaster::{Error, Result, time};
+use stationmaster::{Result, time};
 
 use crate::cron::Cron;
 use crate::spread::{Dice, Spread};
@@ -139,5 +139,5 @@ fn workflow(dice: Dice, n: u64) -> Result<Workflow> {
 }
 
 fn cron(text: String) -> Result<Starts> {
-    Ok(Starts::Cron(Cron::try_from(text).map_err(Error::abort)?))
+    Ok(Starts::Cron(Cron::try_from(text).map_err(stationmaster::Error::abort)?))
 }

@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use stationmaster::sensor::Poked;
+use stationmaster::service::PokeRequest;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Poke, PokeRequest};
 use stationmaster::time;
 
 use crate::spread::Dice;
@@ -55,9 +55,9 @@ impl Landings {
     }
 }
 
-/// It runs on a thread of the poker's, and asks no clock: the tick's instant comes with the request.
-impl Poke for Landings {
-    fn poke(&self, request: &PokeRequest<'_>) -> Poked {
+impl Landings {
+    /// Runs on a thread of the poker, and asks no clock: the tick's instant comes with the request.
+    pub(crate) fn poke(&self, request: &PokeRequest<'_>) -> Poked {
         match Instance::read(request.context).map(|instance| self.lands_at(&instance)) {
             Ok(Some(at)) if at <= request.now => Poked::Landed(Some(at.to_rfc3339())),
             Ok(Some(_)) => Poked::NotYet,

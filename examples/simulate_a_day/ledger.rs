@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::{Deferral, ReasonKind};
 use stationmaster::id::PoolName;
-use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
+use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::time;
 
 /// The books of one pool.
@@ -20,7 +19,8 @@ pub(crate) struct Account {
     slot_micros: i128,
     /// How long each attempt waited for admission, in microseconds.
     pub(crate) waits: Vec<i64>,
-    pub(crate) deferred: BTreeMap<ReasonKind, Deferred>,
+    /// By the kind of reason.
+    pub(crate) deferred: BTreeMap<&'static str, Deferred>,
 }
 
 /// Tasks that ticks left waiting, for one reason.
@@ -89,36 +89,33 @@ impl Ledger {
         }
     }
 
-    /// What the last tick left waiting.
-    pub(crate) fn defer(&mut self, deferrals: &[Deferral]) {
+    /// A tick begins anew to tell who waits.
+    pub(crate) fn all_are_admitted(&mut self) {
         for deferred in self.accounts.values_mut().flat_map(|account| account.deferred.values_mut()) {
             deferred.now = 0;
         }
-        for deferral in deferrals {
-            if let Some(account) = self.accounts.get_mut(&deferral.lane.pool) {
-                let deferred = account.deferred.entry(deferral.reason.kind()).or_default();
-                deferred.now += deferral.tasks;
-                deferred.most = deferred.most.max(deferred.now);
-            }
+    }
+
+    /// The tick left this many tasks of a pool waiting, for this kind of reason.
+    pub(crate) fn waits(&mut self, pool: &PoolName, reason: &'static str, tasks: u64) {
+        if let Some(account) = self.accounts.get_mut(pool) {
+            let deferred = account.deferred.entry(reason).or_default();
+            deferred.now += tasks;
+            deferred.most = deferred.most.max(deferred.now);
         }
     }
 
-    /// Compares the store's pools with these books, and with their sizes.
-    pub(crate) fn compare(&mut self, now: DateTime<Utc>, pools: &[PoolRecord]) {
-        for pool in pools {
-            let Some(account) = self.accounts.get_mut(&pool.spec.name) else { continue };
-            account.peak = account.peak.max(account.held);
-            let (name, held, used) = (&pool.spec.name, account.held, pool.used);
-            if account.slots.open(held).is_some_and(|open| open < 0) {
-                self.violations.push(format!(
-                    "{now}: tasks hold {held} slots of pool {name}, which has {}",
-                    account.slots
-                ));
-            }
-            if used != held {
-                self.violations
-                    .push(format!("{now}: pool {name} says {used} slots are used, tasks hold {held}"));
-            }
+    /// Compares what the store says is used of a pool with these books, and with its size.
+    pub(crate) fn compare(&mut self, now: DateTime<Utc>, name: &PoolName, used: i64) {
+        let Some(account) = self.accounts.get_mut(name) else { return };
+        account.peak = account.peak.max(account.held);
+        let held = account.held;
+        if account.slots.open(held).is_some_and(|open| open < 0) {
+            self.violations
+                .push(format!("{now}: tasks hold {held} slots of pool {name}, which has {}", account.slots));
+        }
+        if used != held {
+            self.violations.push(format!("{now}: pool {name} says {used} slots are used, tasks hold {held}"));
         }
     }
 

@@ -66,7 +66,7 @@ pub(crate) fn pools(day: &Outcome) -> Vec<PoolReport> {
             .iter()
             .map(|(reason, deferred)| {
                 let task_hours = deferred.task_micros as f64 / 3.6e9;
-                (reason.as_str(), DeferredReport { most: deferred.most, task_hours })
+                (*reason, DeferredReport { most: deferred.most, task_hours })
             })
             .filter(|(_, deferred)| deferred.task_hours > 0.0)
             .collect(),

@@ -21,6 +21,7 @@ use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
 use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskNo};
+use crate::run::RunKey;
 use crate::time;
 
 /// Where a task is on its way.
@@ -406,6 +407,15 @@ impl TaskRecord {
     /// Names the latest grant of this task.
     pub fn lease_ref(&self) -> LeaseRef {
         LeaseRef::new(self.no, self.epoch)
+    }
+
+    /// The key under which this attempt of the task is in the active-run index, if attempts are recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Id`] if the id were too long, which is checked when such a task is enqueued.
+    pub fn attempt_run(&self, attempt: u32) -> crate::Result<RunKey> {
+        Ok(RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.no, attempt))?)
     }
 
     /// Its place in the order of admission.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::{Deferral, ReasonKind};
 use stationmaster::store::StoreExt;
 use stationmaster::{LeaseRef, TaskRecord, time};
 
@@ -36,7 +35,10 @@ impl Day<'_> {
             if admitted == 0 || admitted < free && self.news.seen() == seen {
                 self.heard = Some(self.news.seen());
                 self.admit_at = admission.next_due;
-                self.ledger.defer(&admission.deferrals);
+                self.ledger.all_are_admitted();
+                for lane in &admission.deferrals {
+                    self.ledger.waits(&lane.lane.pool, lane.reason.kind().as_str(), lane.tasks);
+                }
                 return Ok(());
             }
         }
@@ -48,8 +50,8 @@ impl Day<'_> {
         {
             return Ok(());
         }
-        let would_fit = |deferral: &Deferral| deferral.reason.kind() == ReasonKind::BudgetSpent;
-        if self.asker.admit(now, 0)?.deferrals.iter().any(would_fit) {
+        let refused = self.asker.admit(now, 0)?.deferrals;
+        if refused.iter().any(|lane| lane.reason.kind().as_str() == "budget_spent") {
             self.ledger.violation(now, "a task fits, and no admitter was told".into());
         }
         Ok(())
@@ -66,7 +68,7 @@ impl Day<'_> {
             return Ok(());
         }
         for task in &granted {
-            let since = self.lost_at.remove(&task.no).unwrap_or(task.ready_at);
+            let since = self.lost_at.remove(&task.key).unwrap_or(task.ready_at);
             self.ledger.waited(&task.lane.pool, since, now);
             self.ledger.take(&task.lane.pool, task.held_slots);
             let waited = time::since(now, since).as_secs_f64();
@@ -75,8 +77,9 @@ impl Day<'_> {
             self.trace.note(now, what)?;
         }
         self.counts.attempts += granted.len();
-        let pools = self.store.read(|tx| tx.all_pools())?;
-        self.ledger.compare(now, &pools);
+        for pool in self.store.read(|tx| tx.all_pools())? {
+            self.ledger.compare(now, &pool.spec.name, pool.used);
+        }
         if self.reap_at.is_none() {
             self.reap_at = Some(time::add(now, self.workload.workers.lease_s));
         }

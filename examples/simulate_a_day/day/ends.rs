@@ -102,7 +102,7 @@ impl Day<'_> {
                 self.ledger.violation(now, format!("{}: its worker lives, and it was reaped", task.key));
             }
             if reaped.became == Finished::Ready {
-                self.lost_at.insert(task.no, now);
+                self.lost_at.insert(task.key.clone(), now);
             }
             self.became(task, reaped.became, now)?;
         }

@@ -14,17 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::admission::limits;
 use stationmaster::clock::{Clock, ManualClock};
-use stationmaster::id::Holder;
 use stationmaster::ops::EarlyStop;
 use stationmaster::pool::{Deferred, PoolSpec};
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
+    Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
+    WakingStore,
 };
 use stationmaster::store::{MemoryStore, Moved, Store, StoreExt};
-use stationmaster::{LeaseRef, Result, TaskKey, TaskNo, time};
+use stationmaster::{LeaseRef, Result, TaskKey, time};
 
 use crate::calendar::Calendar;
 use crate::graph::{NAMESPACE, Runs};
@@ -127,9 +127,9 @@ pub(crate) struct Day<'a> {
     keeping: BTreeSet<&'a str>,
     orphans: BTreeSet<LeaseRef>,
     /// Since when tasks that were lost with their worker wait again.
-    lost_at: BTreeMap<TaskNo, DateTime<Utc>>,
+    lost_at: BTreeMap<TaskKey, DateTime<Utc>>,
     /// The latest instant at which a sensor's landing may be seen.
-    seen_by: BTreeMap<TaskNo, DateTime<Utc>>,
+    seen_by: BTreeMap<TaskKey, DateTime<Utc>>,
     abandoned: usize,
     starts_left: usize,
     open_runs: usize,
@@ -172,22 +172,17 @@ impl<'a> Day<'a> {
         }
 
         let landings = Landings::new(dice, &workload.targets);
-        let options =
-            PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
-        // Registrations are told to it; nobody else pokes, so there is nothing to share.
-        let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
-        let poker = Poker::new(store.clone(), holder("poker")?, options)?;
         Ok(Self {
             workload,
             dice,
-            poker: poker.kind(Instance::kind()?, landings.clone()),
+            poker: poker(&store, landings.clone())?,
             landings,
             clock: ManualClock::new(begin),
             news,
             heard: None,
             calendar,
             workers: (1..=workload.workers.count).map(Worker::new).collect(),
-            asker: Admitter::new(store.clone(), holder("asker")?, AdmitterOptions::default())?,
+            asker: asker(&store)?,
             // Nothing holds up this world, and its clock jumps: no grace is needed.
             reaper: Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO))?,
             store,
@@ -324,20 +319,28 @@ impl<'a> Day<'a> {
     }
 }
 
-fn holder(name: &str) -> Result<Holder> {
-    Ok(Holder::new(name)?)
+fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
+    let options =
+        PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
+    // Registrations are told to it; nobody else pokes, so there is nothing to share.
+    let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
+    let poker = Poker::new(store.clone(), "poker".try_into()?, options)?;
+    Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest<'_>| landings.poke(request)))
 }
 
-fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>> {
+fn asker(store: &Arc<dyn Store>) -> Result<Admitter> {
+    Admitter::new(store.clone(), "asker".try_into()?, AdmitterOptions::default())
+}
+
+fn limits_of(workload: &Workload) -> Result<Vec<limits::LimitSpec>> {
     let mut specs = Vec::new();
     for limit in &workload.limits {
-        specs
-            .push(LimitSpec::new(limits::free(&limit.name)?, limit.max).map_err(stationmaster::Error::from)?);
+        specs.push(limits::LimitSpec::new(limits::free(&limit.name)?, limit.max)?);
     }
     for workflow in &workload.workflows {
         if let Some(max) = workflow.max_active_tasks {
             let key = limits::workflow_named(&NAMESPACE.try_into()?, &workflow.name.as_str().try_into()?)?;
-            specs.push(LimitSpec::new(key, max)?);
+            specs.push(limits::LimitSpec::new(key, max)?);
         }
     }
     Ok(specs)

@@ -95,6 +95,18 @@ pub enum HashedDate<'a> {
     Unset,
 }
 
+impl<'a> From<&'a str> for HashedDate<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<DateTime<FixedOffset>> for HashedDate<'_> {
+    fn from(at: DateTime<FixedOffset>) -> Self {
+        Self::At(at)
+    }
+}
+
 impl From<DateTime<Utc>> for HashedDate<'_> {
     fn from(at: DateTime<Utc>) -> Self {
         Self::At(at.fixed_offset())
@@ -159,12 +171,17 @@ pub struct AirflowRetry<'a> {
 impl<'a> AirflowRetry<'a> {
     /// The first try of a task with Airflow's defaults, and exponential backoff by 2: a delay of 300 s, no
     /// maximum of its own, the version's cap.
-    pub fn new(version: AirflowVersion, dag_id: &'a str, task_id: &'a str, date: HashedDate<'a>) -> Self {
+    pub fn new(
+        version: AirflowVersion,
+        dag_id: &'a str,
+        task_id: &'a str,
+        date: impl Into<HashedDate<'a>>,
+    ) -> Self {
         Self {
             version,
             dag_id,
             task_id,
-            date,
+            date: date.into(),
             try_number: 1,
             retry_delay: Duration::from_secs(300),
             multiplier: 2.0,

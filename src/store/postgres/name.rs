@@ -38,6 +38,14 @@ pub struct Schema {
 /// Statements with the schema put in, by address and length of the text they were made of.
 type Replaced = HashMap<(usize, usize), Arc<str>>;
 
+impl TryFrom<&str> for Schema {
+    type Error = Invalid;
+
+    fn try_from(text: &str) -> Result<Self, Invalid> {
+        Self::new(text)
+    }
+}
+
 impl Schema {
     /// Checks and takes a name: 1 to 63 of `a-z`, `0-9` and `_`, beginning with a letter, not with `pg_`.
     ///
