@@ -31,11 +31,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use stationmaster::ops::{EarlyStop, Stopped};
+use stationmaster::Result;
+use stationmaster::ops::EarlyStop;
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{MemoryStore, Store, StoreExt};
-use stationmaster::{Result, time};
 
 /// The most changes that are written in one transaction.
 const BATCH: usize = 10_000;
@@ -81,8 +82,9 @@ struct Replay<W> {
     out: W,
 }
 
-fn instant(seconds: i64) -> chrono::DateTime<chrono::Utc> {
-    time::from_micros(seconds.saturating_mul(1_000_000))
+fn instant(seconds: i64) -> DateTime<Utc> {
+    let last = if seconds < 0 { DateTime::<Utc>::MIN_UTC } else { DateTime::<Utc>::MAX_UTC };
+    DateTime::from_timestamp(seconds, 0).unwrap_or(last)
 }
 
 fn closed(key: RunKey, stop: i64) -> RunClose {
@@ -154,7 +156,7 @@ impl<W: Write> Replay<W> {
             tx.delete_runs(&gone)?;
             tx.stop_runs(&stops, EarlyStop::Keep)
         })?;
-        self.unknown += stopped.iter().filter(|stopped| **stopped == Stopped::Unknown).count();
+        self.unknown += stopped.iter().filter(|stopped| !stopped.is_known()).count();
         Ok(())
     }
 

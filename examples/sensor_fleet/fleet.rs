@@ -10,7 +10,6 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, AdmitterOptions};
-use stationmaster::store::sqlite::{SqliteOptions, Synchronous};
 use stationmaster::store::{SqliteStore, StoreExt};
 use stationmaster::{NewTask, TaskKey};
 
@@ -32,7 +31,7 @@ impl Condition for Target {
 }
 
 pub(crate) fn open(path: &Path) -> stationmaster::Result<SqliteStore> {
-    SqliteStore::open(path, SqliteOptions::new().synchronous(Synchronous::Normal))
+    SqliteStore::open(path, Default::default())
 }
 
 /// Runs tasks and registers them as sensors. Answers how long the registrations took.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::sensor::{Poked, next_poke};
+use stationmaster::sensor::Poked;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
@@ -73,8 +73,10 @@ fn take(lines: &Lines) -> Vec<Line> {
 /// Looks at a target that never lands.
 fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> Poked {
     let at = SystemClock.now();
-    let due = next_poke(request.fingerprint(), options.interval, at) - options.interval;
-    let late = at.timestamp_micros() - due.timestamp_micros();
+    // A target is due on a grid of the interval that is shifted by its fingerprint.
+    let interval = options.interval.as_micros() as i64;
+    let shift = (request.fingerprint().0 % interval.unsigned_abs()) as i64;
+    let late = (at.timestamp_micros() - shift).rem_euclid(interval);
     std::thread::sleep(options.poke);
     match Target::read(request.context) {
         Ok(Target { n }) => {
