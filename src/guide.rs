@@ -268,9 +268,10 @@
 //! # Commit with my own rows
 //!
 //! Every verb works in a transaction of the store or in one of yours. On SQLite that is a transaction of
-//! rusqlite, by `store::sqlite::SqliteTx` (the version of rusqlite that the crate uses is `store::sqlite::rusqlite`); sqlx, diesel and other drivers use the statements of
-//! [`_sql`](crate::_sql). On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`;
-//! hosts with another driver keep an outbox (`docs/postgresql.md`).
+//! rusqlite, by `store::sqlite::SqliteTx`. The crate exports the version of rusqlite that it uses, as
+//! `store::sqlite::rusqlite`. sqlx, diesel and other drivers use the statements of [`_sql`](crate::_sql).
+//! On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`; hosts with another driver
+//! keep an outbox (`docs/postgresql.md`).
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -281,17 +282,19 @@
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! use stationmaster::store::sqlite::{SqliteTx, migrate};
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("shop.db");
+//! use stationmaster::store::{SqliteStore, sqlite::SqliteTx};
 //!
-//! let mut conn = rusqlite::Connection::open_in_memory()?;
-//! let prefix = Default::default(); // of the names of tables
-//! migrate(&conn, &prefix)?; // once: the tables, beside yours
+//! let store = SqliteStore::open(&path, Default::default())?; // its tables, beside yours in one file
+//! let mut conn = rusqlite::Connection::open(&path)?;
 //! conn.execute_batch("CREATE TABLE invoice (id INTEGER, sent_by TEXT)")?;
 //!
 //! let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
 //! tx.execute("INSERT INTO invoice VALUES (17, 'send-17')", [])?;
-//! SqliteTx::attach(&tx, &prefix)?.enqueue(now, &[task("send-17")])?;
+//! SqliteTx::attach(&tx, &Default::default())?.enqueue(now, &[task("send-17")])?;
 //! tx.commit()?; // both, or neither
+//! assert!(store.read(|tx| tx.tasks(&[task("send-17").key]))?[0].is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -308,10 +311,11 @@
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?; let mut b
-//! = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?; store.write(|tx|
-//! tx.enqueue(now, &[task("load"), task("check")]))?; assert_eq!((a.admit(now, 1)?.granted.len(),
-//! b.admit(now, 9)?.granted.len()), (1, 1), "each task has one holder");
+//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?;
+//! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?;
+//! store.write(|tx| tx.enqueue(now, &[task("load"), task("check")]))?;
+//! let granted = (a.admit(now, 1)?.granted.len(), b.admit(now, 9)?.granted.len());
+//! assert_eq!(granted, (1, 1), "each task has one holder");
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!

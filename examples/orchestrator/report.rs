@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord};
 use stationmaster::store::{Store, StoreExt};
-use stationmaster::{Result, TaskRecord, TaskState, time};
+use stationmaster::{Result, TaskRecord, TaskState};
 
 use crate::run::{NAMESPACE, Run, is_ours, short};
 use crate::screen::say;
@@ -18,9 +18,8 @@ const LISTED_RUNS: usize = 5;
 
 /// Prints the report; answers whether the run went well.
 pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<Utc>) -> Result<bool> {
-    let hour =
-        ActiveQuery::new(time::sub(now, Duration::from_secs(3600)), time::add(now, Duration::from_micros(1)))
-            .namespace(NAMESPACE.try_into()?);
+    let hour = ActiveQuery::new(now - Duration::from_secs(3600), now + Duration::from_micros(1))
+        .namespace(NAMESPACE.try_into()?);
     let (tasks, attempts, pools, active, whole) = store.read(|tx| {
         let tasks: Vec<TaskRecord> = tx.tasks(&run.keys)?.into_iter().flatten().collect();
         let attempts = tx.runs(&attempt_keys(&tasks)?)?;
@@ -42,7 +41,7 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<U
 
     let count = |state| tasks.iter().filter(|task| task.state == state).count();
     let failed = count(TaskState::Failed);
-    let took = whole.map_or(Duration::ZERO, |whole| time::since(whole.stop.unwrap_or(now), whole.start));
+    let took = whole.map_or(Duration::ZERO, |whole| between(whole.start, whole.stop.unwrap_or(now)));
     say(format_args!(
         "run {}: {}, {} tasks ({} success, {failed} failed, {} skipped), {:.1} s",
         run.id(),
@@ -53,6 +52,10 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<U
         took.as_secs_f64()
     ));
     Ok(failed == 0)
+}
+
+fn between(start: DateTime<Utc>, stop: DateTime<Utc>) -> Duration {
+    (stop - start).to_std().unwrap_or_default()
 }
 
 /// What is counted in memory does not know what a killed process did.
@@ -88,9 +91,9 @@ fn print_tasks(run: &Run, tasks: &[TaskRecord], attempts: Vec<Option<RunRecord>>
         *line.states.entry(task.state).or_default() += 1;
         line.attempts += task.attempt;
         let until = task.first_started_at.or(task.ended_at).unwrap_or(task.enqueued_at);
-        line.waited = line.waited.max(time::since(until, task.enqueued_at));
+        line.waited = line.waited.max(between(task.enqueued_at, until));
         for attempt in attempts.by_ref().take(task.attempt as usize).flatten() {
-            line.ran += time::since(attempt.stop.unwrap_or(attempt.start), attempt.start);
+            line.ran += between(attempt.start, attempt.stop.unwrap_or(attempt.start));
         }
     }
     let names: Vec<String> = run
@@ -128,7 +131,7 @@ fn print_active(active: &[RunRecord]) {
         let start = run.start.format("%H:%M:%S");
         match run.stop {
             Some(stop) => {
-                let took = time::since(stop, run.start).as_secs_f64();
+                let took = between(run.start, stop).as_secs_f64();
                 say(format_args!("  {} {:?}, began {start} UTC, took {took:.1} s", run.key.id, run.status));
             }
             None => say(format_args!("  {} {:?}, began {start} UTC", run.key.id, run.status)),

@@ -148,7 +148,7 @@ impl Run {
     /// Where the run stands, by what the store says of the run and of its tasks.
     pub(crate) fn progress(&self, run: &[Option<RunRecord>], tasks: &[Option<TaskRecord>]) -> Progress {
         let mut progress = Progress { total: self.keys.len(), ..Progress::default() };
-        progress.closed = run.iter().flatten().all(|run| run.stop.is_some());
+        progress.closed = is_closed(run);
         for task in tasks.iter().flatten() {
             match task.state {
                 TaskState::Running => progress.running += 1,
@@ -214,6 +214,11 @@ fn open_run(
         return Ok(Err(Trouble::Input(text)));
     }
     Ok(Ok(Some(run)))
+}
+
+/// A run that is not there any more has ended, too.
+pub(crate) fn is_closed(run: &[Option<RunRecord>]) -> bool {
+    run.iter().flatten().all(|run| run.stop.is_some())
 }
 
 /// Tells the runs of workflows from the attempts of their tasks, which are in the same index.

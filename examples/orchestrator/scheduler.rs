@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use stationmaster::id::PoolName;
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Service};
 use stationmaster::store::{Moved, Store, StoreExt};
-use stationmaster::{Result, TaskRecord, time};
+use stationmaster::{Result, TaskRecord};
 
 use crate::held::{Cut, Held};
 use crate::run::{Progress, Run, short};
@@ -51,7 +51,7 @@ impl Scheduler<'_> {
         if progress.closed {
             return Ok(Step { over: true, next_due: None });
         }
-        let timeout = self.held.cut_overdue().map(|left| time::add(now, left));
+        let timeout = self.held.cut_overdue().map(|left| now + left.min(LEASE));
         let renewal = self.renew(now)?;
         let expiry = self.reap(now)?;
         let (admission, waits) = self.admit(now)?;

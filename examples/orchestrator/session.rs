@@ -17,7 +17,7 @@ use stationmaster::store::{Store, StoreExt};
 
 use crate::held::Held;
 use crate::kinds;
-use crate::run::Run;
+use crate::run::{Run, is_closed};
 use crate::scheduler::{LEASE, Peaks, Scheduler};
 use crate::screen::Screen;
 use crate::trouble::Trouble;
@@ -101,7 +101,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
     screen.close();
     // The last task may have ended while we stopped.
     let record = store.read(|tx| tx.runs(std::slice::from_ref(&run.key)))?;
-    if run.progress(&record, &[]).closed {
+    if is_closed(&record) {
         return Ok(End::RunOver);
     }
     match end? {

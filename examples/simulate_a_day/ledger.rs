@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::time;
 
 /// The books of one pool.
 #[derive(Debug, Clone)]
@@ -60,7 +59,8 @@ impl Ledger {
 
     /// Time passes: what is held and who waits stays as it is until `now`.
     pub(crate) fn pass(&mut self, now: DateTime<Utc>) {
-        let micros = |until: DateTime<Utc>| i128::from(time::micros(until) - time::micros(self.last));
+        let micros =
+            |until: DateTime<Utc>| i128::from(until.timestamp_micros() - self.last.timestamp_micros());
         let (whole, within) = (micros(now), micros(now.min(self.end)).max(0));
         for account in self.accounts.values_mut() {
             account.slot_micros += i128::from(account.held) * within;
@@ -85,7 +85,7 @@ impl Ledger {
 
     pub(crate) fn waited(&mut self, pool: &PoolName, since: DateTime<Utc>, now: DateTime<Utc>) {
         if let Some(account) = self.accounts.get_mut(pool) {
-            account.waits.push(time::micros(now) - time::micros(since));
+            account.waits.push(now.timestamp_micros() - since.timestamp_micros());
         }
     }
 
@@ -127,7 +127,7 @@ impl Ledger {
 impl Account {
     /// Slots in use on average.
     pub(crate) fn mean(&self, ledger: &Ledger) -> f64 {
-        let micros = time::micros(ledger.end) - time::micros(ledger.begin);
+        let micros = ledger.end.timestamp_micros() - ledger.begin.timestamp_micros();
         self.slot_micros as f64 / micros as f64
     }
 

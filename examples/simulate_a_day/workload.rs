@@ -35,9 +35,10 @@ use serde::{Deserialize, Serialize};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::id::PoolName;
 use stationmaster::pool::PoolSpec;
+use stationmaster::seconds;
 use stationmaster::task::LeaseLoss;
-use stationmaster::{seconds, time};
 
+use crate::calendar::later;
 use crate::cron::Cron;
 use crate::spread::Spread;
 use crate::trouble::Trouble;
@@ -167,8 +168,8 @@ impl Starts {
         match self {
             Self::Cron(cron) => cron.instants(begin, end),
             Self::Every { period_s, first_s } => {
-                let first = time::add(begin, *first_s);
-                std::iter::successors(Some(first), |at| Some(time::add(*at, *period_s)))
+                let first = later(begin, *first_s);
+                std::iter::successors(Some(first), |at| Some(later(*at, *period_s)))
                     .take_while(|at| *at < end)
                     .collect()
             }

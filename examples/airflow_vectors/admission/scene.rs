@@ -24,7 +24,7 @@ use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::{Moved, Store, StoreExt};
-use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, time};
+use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
 
 use super::row::{Row, Ti};
 
@@ -110,7 +110,7 @@ impl<'a> Scene<'a> {
     }
 
     fn now(&self) -> DateTime<Utc> {
-        time::from_micros(1_700_000_000_000_000 + self.calls)
+        DateTime::from_timestamp_micros(1_700_000_000_000_000 + self.calls).unwrap_or_default()
     }
 
     fn task(&self, at: usize, pool: PoolName) -> Result<NewTask> {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::store::StoreExt;
-use stationmaster::{LeaseRef, TaskRecord, time};
+use stationmaster::{LeaseRef, TaskRecord};
 
 use super::{Day, Event};
+use crate::calendar::{later, seconds_since};
 use crate::trouble::Trouble;
 
 impl Day<'_> {
@@ -71,7 +72,7 @@ impl Day<'_> {
             let since = self.lost_at.remove(&task.key).unwrap_or(task.ready_at);
             self.ledger.waited(&task.lane.pool, since, now);
             self.ledger.take(&task.lane.pool, task.held_slots);
-            let waited = time::since(now, since).as_secs_f64();
+            let waited = seconds_since(since, now);
             let attempt = task.attempt;
             let what = format_args!("admitted {} attempt {attempt} after {waited:.6}", task.key);
             self.trace.note(now, what)?;
@@ -81,7 +82,7 @@ impl Day<'_> {
             self.ledger.compare(now, &pool.spec.name, pool.used);
         }
         if self.reap_at.is_none() {
-            self.reap_at = Some(time::add(now, self.workload.workers.lease_s));
+            self.reap_at = Some(later(now, self.workload.workers.lease_s));
         }
 
         let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
@@ -102,7 +103,7 @@ impl Day<'_> {
         let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);
         let roll = self.dice.roll("takes", &name, u64::from(task.attempt));
         let takes = takes.map_or(Duration::ZERO, |takes| takes.at(roll));
-        self.calendar.put(time::add(now, takes), Event::WorkEnds { worker, lease });
+        self.calendar.put(later(now, takes), Event::WorkEnds { worker, lease });
         if let Some(process) = &mut self.workers[worker].process {
             process.at_work.insert(lease, task);
         }
