@@ -52,6 +52,9 @@ impl Condition for Anything {
     const EXAMPLE: &'static str = "{}";
 }
 
+/// Airflow's name for a number of a pool, and the number; `None` is infinity.
+type Statistic = (&'static str, Option<i64>);
+
 /// Which of the instances become what in the store.
 #[derive(Default)]
 struct Parts {
@@ -202,9 +205,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// The statistics of a pool by Airflow's names, with what the host holds back counted as scheduled. None
-    /// is infinity.
-    pub(crate) fn stats(&self, name: &str) -> Result<Option<[(&'static str, Option<i64>); 6]>> {
+    /// The statistics of a pool, with what the host holds back counted as scheduled.
+    pub(crate) fn stats(&self, name: &str) -> Result<Option<[Statistic; 6]>> {
         let stats = self.store.read(|tx| tx.pool_stats(&[pool_name(name)?]))?.pop().flatten();
         let held_back = self.held_back.iter().map(|at| &self.row.tis[*at]).filter(|ti| ti.pool == name);
         let slots: i64 = held_back.map(|ti| i64::from(ti.pool_slots)).sum();
