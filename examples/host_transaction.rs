@@ -13,28 +13,25 @@ use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::SqliteStore;
-use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, rusqlite};
-use stationmaster::task::LeaseLoss;
+use stationmaster::store::sqlite::SqliteTx;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Takes an order, and asks for its shipment. Whatever fails, the caller's transaction is dropped, and nothing was done.
-fn take_order(tx: &Transaction<'_>, prefix: &Prefix, now: DateTime<Utc>, id: i64, goods: &str) -> Result<()> {
-    let task = NewTask::new(TaskKey::new("shop", "orders", id.to_string(), "ship")?)
-        .lease_loss(LeaseLoss::Requeue { at_most: 3 })
-        .payload(goods);
+fn take_order(tx: &Transaction<'_>, now: DateTime<Utc>, id: i64, goods: &str) -> Result<()> {
+    let task = NewTask::new(TaskKey::new("shop", "orders", id.to_string(), "ship")?).payload(goods);
     // The task goes first, to show that the order takes it along.
-    SqliteTx::attach(tx, prefix)?.enqueue(now, &[task])?;
+    SqliteTx::attach(tx, &Default::default())?.enqueue(now, &[task])?;
     tx.execute("INSERT INTO orders (id, goods, state) VALUES (?1, ?2, 'taken')", (id, goods))?;
     Ok(())
 }
 
 /// Notes that an order was shipped, and ends the task: only if the lease still holds.
-fn shipped(db: &mut Connection, prefix: &Prefix, now: DateTime<Utc>, id: i64, lease: LeaseRef) -> Result<()> {
+fn shipped(db: &mut Connection, now: DateTime<Utc>, id: i64, lease: LeaseRef) -> Result<()> {
     let tx = db.transaction_with_behavior(Immediate)?;
     tx.execute("UPDATE orders SET state = 'shipped', parcels = parcels + 1 WHERE id = ?1", [id])?;
-    SqliteTx::attach(&tx, prefix)?.finish(now, &[Finish::success(lease)])?.fenced()?;
+    SqliteTx::attach(&tx, &Default::default())?.finish(now, &[Finish::success(lease)])?.fenced()?;
     tx.commit()?;
     Ok(())
 }
@@ -47,23 +44,24 @@ fn order(db: &Connection, id: i64) -> Result<(String, i64)> {
 fn main() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("shop.db");
-    let (prefix, now) = (Prefix::default(), Utc::now());
+    let now = Utc::now();
 
-    // The shop's own connection and table. The store adds its tables to the same file, under its prefix.
+    // The shop's own connection and table. The store adds its tables to the same file, under a
+    // prefix. The shop's rusqlite is the version that the crate uses, which the crate exports as well.
     let mut db = Connection::open(&path)?;
     db.busy_timeout(Duration::from_secs(5))?;
     db.execute_batch(
         "CREATE TABLE orders (id INTEGER PRIMARY KEY, goods TEXT NOT NULL CHECK (goods <> 'gold'), state TEXT NOT NULL,
              parcels INTEGER NOT NULL DEFAULT 0)",
     )?;
-    let store = Arc::new(SqliteStore::open(&path, SqliteOptions::new().prefix(prefix.clone()))?);
+    let store = Arc::new(SqliteStore::open(&path, Default::default())?);
 
     // An order that the shop refuses leaves no task behind.
     let tx = db.transaction_with_behavior(Immediate)?;
-    assert!(take_order(&tx, &prefix, now, 1, "gold").is_err());
+    assert!(take_order(&tx, now, 1, "gold").is_err());
     tx.rollback()?;
     let tx = db.transaction_with_behavior(Immediate)?;
-    take_order(&tx, &prefix, now, 2, "books")?;
+    take_order(&tx, now, 2, "books")?;
     tx.commit()?;
 
     // A packer is given the one task there is, starts it, and is not heard of any more.
@@ -83,11 +81,11 @@ fn main() -> Result<()> {
     let lease = second.tick(later)?.granted[0].lease_ref();
 
     // The first one comes back: its transaction fails, and the parcel that it would have counted is not counted.
-    let refused = shipped(&mut db, &prefix, later, 2, lost).expect_err("the lease is stale");
+    let refused = shipped(&mut db, later, 2, lost).expect_err("the lease is stale");
     println!("the first packer was told: {refused}");
     assert_eq!(order(&db, 2)?, ("taken".to_owned(), 0));
 
-    shipped(&mut db, &prefix, later, 2, lease)?;
+    shipped(&mut db, later, 2, lease)?;
     assert_eq!(order(&db, 2)?, ("shipped".to_owned(), 1));
     store.read(|tx| {
         assert_eq!(tx.audit()?, []);

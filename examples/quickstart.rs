@@ -9,10 +9,10 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use stationmaster::backoff::{Jitter, RetryPolicy};
+use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::kinds::{Condition, FileExists, file_exists};
+use stationmaster::service::kinds::{Condition, FileExists, builtin};
 use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, ops::Finish, sensor::Settings};
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::temp_dir().join(format!("stationmaster-quickstart-{}", std::process::id()));
     // What there is to do. A key is namespace, workflow, run, task.
     let task = |name: &str| TaskKey::new("prod", "nightly", "2026-01-01", name).map(NewTask::new);
-    let retry = RetryPolicy::exponential(Duration::from_millis(50)).jitter(Jitter::None).max_attempts(3);
+    let retry = RetryPolicy::exponential(Duration::from_millis(50)).max_attempts(3);
     let load = |name: &str| task(name).map(|task| task.pool("database".try_into().unwrap()));
     let flaky = task("flaky")?.retry(retry.build()?);
     let tasks = [flaky, task("report")?, load("load-a")?, load("load-b")?, load("load-c")?];
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
     let options = PokerOptions::default().min_interval(Duration::from_millis(10));
     let poker = Poker::new(store.clone(), "poker-1".try_into()?, options)?;
-    let mut poker = poker.kind(FileExists::kind()?, file_exists);
+    let mut poker = builtin(poker, store.clone())?; // the kinds that come along
 
     let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
     let ended = loop {
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         // Until the next retry or poke is due. With threads: `drive`, as in examples/threads_host.rs.
         let due = [admission.next_due, poked.next_due].into_iter().flatten().min().unwrap_or(now);
-        let pause = stationmaster::time::since(due, now);
+        let pause = (due - now).to_std().unwrap_or_default();
         std::thread::sleep(pause.clamp(Duration::from_millis(1), Duration::from_millis(20)));
     };
     std::fs::remove_file(&file)?;

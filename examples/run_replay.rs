@@ -31,13 +31,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use stationmaster::Result;
-use stationmaster::id::Namespace;
-use stationmaster::ops::{StopBeforeStart, Stopped};
+use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::time::from_micros;
 
 /// The most changes that are written in one transaction.
 const BATCH: usize = 10_000;
@@ -83,8 +82,9 @@ struct Replay<W> {
     out: W,
 }
 
-fn instant(seconds: i64) -> chrono::DateTime<chrono::Utc> {
-    from_micros(seconds.saturating_mul(1_000_000))
+fn instant(seconds: i64) -> DateTime<Utc> {
+    let last = if seconds < 0 { DateTime::<Utc>::MIN_UTC } else { DateTime::<Utc>::MAX_UTC };
+    DateTime::from_timestamp(seconds, 0).unwrap_or(last)
 }
 
 fn closed(key: RunKey, stop: i64) -> RunClose {
@@ -156,7 +156,7 @@ impl<W: Write> Replay<W> {
             tx.delete_runs(&gone)?;
             tx.stop_runs(&stops, StopBeforeStart::Store)
         })?;
-        self.unknown += stopped.iter().filter(|stopped| **stopped == Stopped::Unknown).count();
+        self.unknown += stopped.iter().filter(|stopped| !stopped.is_known()).count();
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl<W: Write> Replay<W> {
         let mut query =
             ActiveQuery::new(instant(need(line.begin, "begin")?), instant(need(line.end, "end")?));
         for name in &names {
-            query = query.namespace(Namespace::new(name)?);
+            query = query.namespace(name.as_str().try_into()?);
         }
         // A query that names no namespace asks the store about all of them.
         let places = match names.is_empty() {
@@ -188,8 +188,7 @@ impl<W: Write> Replay<W> {
 
 #[cfg(feature = "sqlite")]
 fn sqlite() -> Result<Box<dyn Store>> {
-    use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
-    Ok(Box::new(SqliteStore::in_memory(SqliteOptions::new())?))
+    Ok(Box::new(stationmaster::store::SqliteStore::in_memory(Default::default())?))
 }
 
 #[cfg(not(feature = "sqlite"))]

@@ -17,11 +17,11 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
-use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
+use stationmaster::service::kinds::{Condition, TimeReached, builtin};
 use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions};
 use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, drive};
 use stationmaster::store::{MemoryStore, Store, Tx};
-use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, time};
+use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
 
 const WORKERS: u32 = 4;
 const LEASE: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     let mut admitter = Admitter::new(store.clone(), "host-1".try_into()?, options)?;
     let mut reaper = Reaper::new(store.clone(), ReaperOptions::default())?;
     let poker = Poker::new(store.clone(), "host-1".try_into()?, PokerOptions::default())?;
-    let mut poker = poker.kind(TimeReached::kind()?, time_reached);
+    let mut poker = builtin(poker, store.clone())?;
     let key = |n| TaskKey::new("prod", "nightly", "r1", format!("task-{n:02}"));
     let keys: Vec<TaskKey> = (0..20).map(key).collect::<Result<_, _>>()?;
     let tasks: Vec<NewTask> = keys.iter().cloned().map(NewTask::new).collect();
@@ -131,7 +131,7 @@ pub(crate) fn attempt(store: &dyn Store, held: &Held, task: &TaskRecord) -> Resu
         return write(store, |tx| tx.finish(SystemClock.now(), &[Finish::success(lease)])?.fenced())
             .map(drop);
     }
-    let instant = TimeReached::new(time::add(now, Duration::from_millis(300)));
+    let instant = TimeReached::new(now + Duration::from_millis(300));
     let sensor = instant.sensor(lease, Settings::new(Duration::from_secs(1), HOUR)?)?;
     write(store, |tx| tx.register(now, std::slice::from_ref(&sensor))?.fenced()).map(drop)
 }

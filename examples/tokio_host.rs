@@ -12,14 +12,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stationmaster::canonical::PokeContext;
+use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::ops::{Admission, Fenced, Finish};
+use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
+use stationmaster::sensor::{PokeOutcome, Settings};
+use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, LoopHandle, Poker, PokerOptions, Reaper, WakingStore};
 use stationmaster::store::MemoryStore;
-use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, drive};
+use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -29,14 +30,24 @@ const LEASE: Duration = Duration::from_secs(60); // the admitter's
 const SOON: Duration = Duration::from_secs(1); // until what failed is tried again
 const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes enqueue: they wake no loop here
 
+/// What some tasks wait for.
+#[derive(Serialize, Deserialize)]
+struct Page {
+    url: String,
+}
+
+impl Condition for Page {
+    const KIND: &'static str = "http";
+    const EXAMPLE: &'static str = r#"{"url": "https://data/7"}"#;
+}
+
 /// Works on one task under its lease; hands it back when the program is to stop. A stale lease is an error.
 pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) -> Result<()> {
     let lease = task.lease_ref();
     again(|| store.write(move |tx| tx.start(SystemClock.now(), &[lease]))).await?.fenced()?;
     if task.key.task.as_str().starts_with("wait") {
-        let context = PokeContext::from_json(&format!(r#"{{"url": "https://data/{}"}}"#, task.key.task))?;
-        let settings = Settings::new(Duration::from_secs(1), HOUR)?;
-        let sensor = NewSensor::new(lease, "http".try_into()?, context, settings);
+        let page = Page { url: format!("https://data/{}", task.key.task) };
+        let sensor = page.sensor(lease, Settings::new(Duration::from_secs(1), HOUR)?)?;
         let register = || {
             let sensors = [sensor.clone()];
             store.write(move |tx| tx.register(SystemClock.now(), &sensors))
@@ -82,7 +93,7 @@ async fn again<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) ->
 }
 
 /// An HTTP request, in a program that makes some.
-async fn look(_: OwnedPokeRequest) -> PokeOutcome {
+async fn look() -> PokeOutcome {
     sleep(Duration::from_millis(20)).await;
     PokeOutcome::Landed(None)
 }
@@ -118,19 +129,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut admitter = AsyncAdmitter::new(admitter);
     let mut reaper = AsyncService::new(Reaper::new(shared.clone(), Default::default())?);
     let poker = Poker::new(shared.clone(), "host".try_into()?, options)?;
-    let mut poker = AsyncService::new(poker.kind_async("http".try_into()?, &Handle::current(), look));
+    let mut poker = AsyncService::new(poker.kind_async(Page::kind()?, &Handle::current(), |_| look()));
 
     let cancel = stop.clone();
     ctrlc::set_handler(move || cancel.stop())?;
     let millis = std::env::args().nth(1).map(|millis| millis.parse()).transpose()?;
     let mut working = JoinSet::new();
-    let admitted = |admission: Result<Admission>| {
+    let admit = drive(&mut admitter, &SystemClock, &stop, HOUR, |admission| {
         for task in admission.into_iter().flat_map(|admission| admission.granted) {
             working.spawn(work(store.clone(), stop.clone(), task));
         }
         ControlFlow::Continue(())
-    };
-    let admit = drive(&mut admitter, &SystemClock, &stop, HOUR, admitted);
+    });
     let reap = drive(&mut reaper, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     let poke = drive(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     // Whatever ends first drops the others where they are.

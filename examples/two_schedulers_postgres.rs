@@ -19,8 +19,8 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunRecord};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::PostgresStore;
-use stationmaster::store::postgres::{PostgresOptions, Schema};
-use stationmaster::{NewTask, TaskKey, TaskState};
+use stationmaster::store::postgres::PostgresOptions;
+use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -28,7 +28,7 @@ const TASKS: usize = 60;
 const SLOTS: u32 = 3;
 
 fn open(url: &str) -> Result<PostgresStore, Failure> {
-    let options = PostgresOptions::new().schema(Schema::new("two_schedulers")?);
+    let options = PostgresOptions::new().schema("two_schedulers".try_into()?);
     let help =
         "give the URL of a PostgreSQL server as the argument, or start one: apt-get install postgresql";
     PostgresStore::connect(url, options).map_err(|error| format!("{error}\n{help}").into())
@@ -73,7 +73,7 @@ fn host(url: &str) -> Result<(), Failure> {
     let keys = keys(&run)?;
     let done = store.read(|tx| tx.tasks(&keys))?;
     let by = |name: &str| done.iter().flatten().filter(|task| task.value.as_deref() == Some(name)).count();
-    let well = |task: &stationmaster::task::TaskRecord| task.state == TaskState::Success && task.attempt == 1;
+    let well = |task: &TaskRecord| task.state == TaskState::Success && task.attempt == 1;
     let attempts = store.read(|tx| {
         tx.active_runs(&ActiveQuery::new(began, store.clock().now()).namespace("example".try_into()?))
     })?;

@@ -4,7 +4,7 @@
 //! use std::sync::Arc;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! use stationmaster::store::MemoryStore;
+//! use stationmaster::store::{MemoryStore, Store};
 //! use stationmaster::{NewTask, TaskKey};
 //!
 //! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
@@ -42,9 +42,9 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::pool::{PoolSpec, Slots};
@@ -65,15 +65,15 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
-//! use stationmaster::admission::limits::{self, LimitSpec};
+//! use stationmaster::admission::limits;
 //!
 //! let tenant = limits::custom("acme")?;
-//! store.write(|tx| tx.put_limits(&[LimitSpec::new(tenant.clone(), 10)?]))?;
+//! store.write(|tx| tx.put_limits(&[limits::LimitSpec::new(tenant.clone(), 10)?]))?;
 //! let tasks: Vec<NewTask> = (0..99).map(|n| task(&format!("t{n}")).limit(tenant.clone())).collect();
 //! store.write(|tx| tx.enqueue(now, &tasks))?;
 //! assert_eq!(admitter.tick(now)?.granted.len(), 10);
@@ -90,9 +90,9 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use std::time::Duration;
 //! use stationmaster::admission::Policy;
@@ -110,9 +110,9 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //!
 //! let load = task("load").pool("databsae".try_into()?);
@@ -128,20 +128,30 @@
 //! # Retry with Airflow's times
 //!
 //! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use std::time::Duration;
-//! use stationmaster::TaskKey;
-//! use stationmaster::backoff::{AirflowVersion, RetryKey, RetryPolicy, delay};
-//! use stationmaster::time::from_micros;
+//! use stationmaster::backoff::{AirflowVersion, RetryPolicy};
+//! use stationmaster::ops::{Finish, Finished};
 //!
-//! let policy = RetryPolicy::airflow(AirflowVersion::V2_10, Duration::from_secs(300)).max_attempts(4).build()?;
-//! let task = TaskKey::new("prod", "nightly", "2026-01-01", "load")?;
-//! let key = RetryKey::new(&task).logical_date(from_micros(1_767_225_600_000_000));
-//! assert_eq!(delay(&policy, &key, 1), Duration::from_secs(487)); // as Airflow 2.10 and 2.11 wait
+//! let retry = RetryPolicy::airflow(AirflowVersion::V2_10, Duration::from_secs(300)).max_attempts(4).build()?;
+//! let date = "2026-01-01T00:00:00Z".parse().unwrap();
+//! store.write(|tx| tx.enqueue(now, &[task("load").logical_date(date).retry(retry.clone())]))?;
+//! let lease = admitter.tick(now)?.granted[0].lease_ref();
+//! store.write(|tx| tx.start(now, &[lease]))?;
+//! let finished = store.write(|tx| tx.finish(now, &[Finish::failed(lease, "no route to host")]))?;
+//! assert_eq!(finished, [Finished::RetryAt(now + Duration::from_secs(487))]); // as Airflow 2.10 and 2.11 wait
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Give it to a task by [`NewTask::retry`](crate::NewTask::retry). Policies of the crate's own, with better
-//! jitter, budgets and hints: [`backoff`](crate::backoff).
+//! Policies of the crate's own, with better jitter, budgets and hints: [`backoff`](crate::backoff). A delay
+//! without a task: [`backoff::delay`](crate::backoff::delay).
 //!
 //! # Run again what a dead worker held
 //!
@@ -152,9 +162,9 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::service::{Reaper, ReaperOptions};
@@ -180,9 +190,9 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("in.csv").to_str().unwrap().to_owned();
@@ -213,19 +223,21 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! use stationmaster::service::{Callbacks, Delivery};
+//! use stationmaster::service::Delivery;
 //!
-//! let mut callbacks = Callbacks::new()
-//!     .on_landed(|event| Ok(println!("{} may go on", event.task)))
-//!     .on_failed(|event| Err(format!("nobody to tell that {} failed", event.task).into())); // comes again
-//! let mut delivery = Delivery::new(store, 1_000, move |event| callbacks.call(event));
+//! let mut delivery = Delivery::new(store, 1_000, |event| match event.ending.reason.as_str() {
+//!     "landed" => Ok(println!("{} may go on", event.task)),
+//!     other => Err(format!("nobody to tell of {}: {other}", event.task).into()), // comes again
+//! });
 //! assert_eq!(delivery.tick(now)?.delivered, 0);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
+//!
+//! A function for each way to end: [`service::Callbacks`](crate::service::Callbacks).
 //!
 //! # Who ran last night at 3?
 //!
@@ -235,9 +247,9 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 //! use stationmaster::ops::StopBeforeStart;
@@ -256,9 +268,10 @@
 //! # Commit with my own rows
 //!
 //! Every verb works in a transaction of the store or in one of yours. On SQLite that is a transaction of
-//! rusqlite, by `store::sqlite::SqliteTx`; sqlx, diesel and other drivers use the statements of
-//! [`_sql`](crate::_sql). On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`;
-//! hosts with another driver keep an outbox (`docs/postgresql.md`).
+//! rusqlite, by `store::sqlite::SqliteTx`. The crate exports the version of rusqlite that it uses, as
+//! `store::sqlite::rusqlite`. sqlx, diesel and other drivers use the statements of [`_sql`](crate::_sql).
+//! On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`; hosts with another driver
+//! keep an outbox (`docs/postgresql.md`).
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -267,19 +280,21 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! use stationmaster::store::sqlite::{Prefix, SqliteTx, migrate, rusqlite};
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("shop.db");
+//! use stationmaster::store::{SqliteStore, sqlite::SqliteTx};
 //!
-//! let mut conn = rusqlite::Connection::open_in_memory()?;
-//! let prefix = Prefix::default();
-//! migrate(&conn, &prefix)?; // once: the tables, beside yours
+//! let store = SqliteStore::open(&path, Default::default())?; // its tables, beside yours in one file
+//! let mut conn = rusqlite::Connection::open(&path)?;
 //! conn.execute_batch("CREATE TABLE invoice (id INTEGER, sent_by TEXT)")?;
 //!
 //! let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
 //! tx.execute("INSERT INTO invoice VALUES (17, 'send-17')", [])?;
-//! SqliteTx::attach(&tx, &prefix)?.enqueue(now, &[task("send-17")])?;
+//! SqliteTx::attach(&tx, &Default::default())?.enqueue(now, &[task("send-17")])?;
 //! tx.commit()?; // both, or neither
+//! assert!(store.read(|tx| tx.tasks(&[task("send-17").key]))?[0].is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -294,12 +309,13 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?; let mut b
-//! = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?; store.write(|tx|
-//! tx.enqueue(now, &[task("load"), task("check")]))?; assert_eq!((a.admit(now, 1)?.granted.len(),
-//! b.admit(now, 9)?.granted.len()), (1, 1), "each task has one holder");
+//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?;
+//! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?;
+//! store.write(|tx| tx.enqueue(now, &[task("load"), task("check")]))?;
+//! let granted = (a.admit(now, 1)?.granted.len(), b.admit(now, 9)?.granted.len());
+//! assert_eq!(granted, (1, 1), "each task has one holder");
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
@@ -315,7 +331,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use std::ops::ControlFlow;
@@ -338,7 +354,7 @@
 //!
 //! # From tokio
 //!
-//! Feature `tokio` has stores, services and pokes as futures, with the same handle: `stationmaster::tokio`. Nothing blocks the
+//! Feature `tokio` has stores, services and pokes as futures, with the same handle: module `tokio`. Nothing blocks the
 //! runtime, and a future may be dropped at any await.
 //!
 #![cfg_attr(feature = "tokio", doc = "```")]
@@ -346,9 +362,9 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -369,25 +385,22 @@
 //! # Test with a virtual clock
 //!
 //! Everything takes `now`; nothing but [`service::drive`](crate::service::drive) and the deadlines of pokes looks at a clock. A whole day of a
-//! host by such a clock: `examples/simulate_a_day`.
+//! host, in seconds: `examples/simulate_a_day`. What takes a clock takes a
+//! [`clock::ManualClock`](crate::clock::ManualClock), too.
 //!
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
-//! use stationmaster::clock::{Clock, ManualClock};
-//!
-//! let clock = ManualClock::new(now);
-//! let tomorrow = std::time::Duration::from_secs(24 * 3600);
-//! store.write(|tx| tx.enqueue(clock.now(), &[task("report").not_before(now + tomorrow)]))?;
-//! assert!(admitter.tick(clock.now())?.granted.is_empty());
-//! clock.advance(tomorrow);
-//! assert_eq!(admitter.tick(clock.now())?.granted.len(), 1);
+//! let tomorrow = now + std::time::Duration::from_secs(24 * 3600);
+//! store.write(|tx| tx.enqueue(now, &[task("report").not_before(tomorrow)]))?;
+//! assert!(admitter.tick(now)?.granted.is_empty());
+//! assert_eq!(admitter.tick(tomorrow)?.granted.len(), 1);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
@@ -400,17 +413,16 @@
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
-//! # use stationmaster::store::MemoryStore;
+//! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = stationmaster::time::from_micros(0);
+//! # let now = chrono::DateTime::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
-//! use stationmaster::service::Observer;
-//! use stationmaster::service::metrics::Metric;
+//! use stationmaster::service::{Observer, metrics};
 //!
 //! struct Print;
 //! impl Observer for Print {
-//!     fn counter(&self, metric: &'static Metric, labels: &[(&'static str, &str)], more: u64) {
+//!     fn counter(&self, metric: &'static metrics::Metric, labels: &[(&'static str, &str)], more: u64) {
 //!         println!("{} {labels:?} +{more}", metric.name); // stationmaster_granted_total [] +1
 //!     }
 //! }

@@ -5,6 +5,7 @@
 mod vectors;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use stationmaster::store::{MemoryStore, Store};
@@ -16,15 +17,15 @@ fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn memory() -> Box<dyn Store> {
-    Box::new(MemoryStore::new())
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
 }
 
-fn every_row_passes(text: &str, count: usize, store: impl Fn() -> Box<dyn Store>) {
+fn every_row_passes(text: &str, count: usize, store: impl Fn() -> Arc<dyn Store>) {
     let rows = rows(text);
     assert_eq!(rows.len(), count);
     for row in rows {
-        assert_eq!(vectors::check(&row, store().as_ref()), Ok(()), "{}", row["id"]);
+        assert_eq!(vectors::check(&row, &store()), Ok(()), "{}", row["id"]);
     }
 }
 
@@ -43,8 +44,8 @@ mod sqlite {
     use super::*;
     use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
 
-    fn sqlite() -> Box<dyn Store> {
-        Box::new(SqliteStore::in_memory(SqliteOptions::default()).unwrap())
+    fn sqlite() -> Arc<dyn Store> {
+        Arc::new(SqliteStore::in_memory(SqliteOptions::default()).unwrap())
     }
 
     #[test]
@@ -87,7 +88,7 @@ fn a_changed_answer_is_noticed() {
             tampered.push((3, spared));
         }
         for (kind, row) in tampered {
-            assert!(vectors::check(&row, memory().as_ref()).is_err(), "{} {kind}", row["id"]);
+            assert!(vectors::check(&row, &memory()).is_err(), "{} {kind}", row["id"]);
             noticed[kind] += 1;
         }
     }
@@ -185,7 +186,7 @@ fn walk(row: &Value) -> Vec<Vec<usize>> {
 fn the_default_policy_equals_a_walk_over_all_candidates() {
     let (mut compared, mut more) = (0, 0);
     for row in rows(SMALL).into_iter().chain(rows(LARGE)) {
-        let Some(answer) = vectors::by_default_policy(&row, memory().as_ref()).unwrap() else { continue };
+        let Some(answer) = vectors::by_default_policy(&row, &memory()).unwrap() else { continue };
         assert_eq!((answer.id, &answer.admitted), (row["id"].clone(), &walk(&row)));
         let recorded = row["admitted"].as_array().unwrap().iter().map(|call| call.as_array().unwrap().len());
         more += usize::from(answer.admitted.concat().len() > recorded.sum());

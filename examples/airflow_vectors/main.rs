@@ -23,6 +23,7 @@ mod scratch;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::Value;
 use stationmaster::store::{MemoryStore, Store};
@@ -40,7 +41,7 @@ enum Policy {
 }
 
 /// Makes an empty store.
-type Make = Box<dyn Fn() -> Result<Box<dyn Store>, String>>;
+type Make = Box<dyn Fn() -> Result<Arc<dyn Store>, String>>;
 
 /// What the command line asks for.
 struct Settings {
@@ -79,9 +80,9 @@ impl Kind {
 fn check_admission(row: &Value, settings: &Settings) -> Result<(), String> {
     let store = (settings.store)()?;
     match settings.policy {
-        Policy::Airflow => admission::check(row, store.as_ref()),
+        Policy::Airflow => admission::check(row, &store),
         Policy::Default => {
-            if let Some(answer) = admission::by_default_policy(row, store.as_ref())? {
+            if let Some(answer) = admission::by_default_policy(row, &store)? {
                 println!("{}", serde_json::to_string(&answer).map_err(|error| error.to_string())?);
             }
             Ok(())
@@ -89,19 +90,19 @@ fn check_admission(row: &Value, settings: &Settings) -> Result<(), String> {
     }
 }
 
-fn memory() -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(MemoryStore::new()))
+fn memory() -> Result<Arc<dyn Store>, String> {
+    Ok(Arc::new(MemoryStore::new()))
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite() -> Result<Box<dyn Store>, String> {
-    use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
-    let store = SqliteStore::in_memory(SqliteOptions::default()).map_err(|error| error.to_string())?;
-    Ok(Box::new(store))
+fn sqlite() -> Result<Arc<dyn Store>, String> {
+    use stationmaster::store::SqliteStore;
+    let store = SqliteStore::in_memory(Default::default()).map_err(|error| error.to_string())?;
+    Ok(Arc::new(store))
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite() -> Result<Box<dyn Store>, String> {
+fn sqlite() -> Result<Arc<dyn Store>, String> {
     Err("this was built without the feature sqlite".to_owned())
 }
 
@@ -111,7 +112,7 @@ fn postgres() -> Make {
     drop(scratch.open(|options| options));
     Box::new(move || {
         scratch.empty();
-        Ok(Box::new(scratch.open(|options| options)))
+        Ok(Arc::new(scratch.open(|options| options)))
     })
 }
 

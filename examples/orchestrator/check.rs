@@ -2,15 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use stationmaster::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
+use stationmaster::admission::limits;
 use stationmaster::id::PoolName;
-use stationmaster::pool::{DEFAULT_POOL_SLOTS, Slots};
+use stationmaster::pool::{PoolSpec, Slots};
 
 use crate::trouble::Trouble;
 use crate::workflow::{Task, WaitFor, Workflow};
 
 const MAX_NAME: usize = 64;
 const MAX_MAP: u32 = 1_000;
+/// A task may carry 16 keys, and one of them is that of the workflow.
+const MAX_LIMIT_KEYS: usize = 16;
 
 /// Checks everything but the order of the tasks, which is [`order`]'s part.
 pub(crate) fn check(workflow: &Workflow) -> Result<(), Trouble> {
@@ -18,7 +20,8 @@ pub(crate) fn check(workflow: &Workflow) -> Result<(), Trouble> {
     if workflow.max_active_tasks == Some(0) {
         return refuse("max_active_tasks is 0, so no task could run: raise it, or leave it out");
     }
-    let mut pools = HashMap::from([(PoolName::default_pool(), Slots::Limited(DEFAULT_POOL_SLOTS))]);
+    let default_pool = PoolSpec::default_pool();
+    let mut pools = HashMap::from([(default_pool.name, default_pool.slots)]);
     let mut defined = HashSet::new();
     for pool in &workflow.pools {
         if !defined.insert(&pool.name) {
@@ -28,7 +31,8 @@ pub(crate) fn check(workflow: &Workflow) -> Result<(), Trouble> {
     }
     let mut limits = HashSet::new();
     for limit in &workflow.limits {
-        if limit.name.is_empty() || limit.max == 0 || limit.max > MAX_SLOTS {
+        let spec = limits::custom(&limit.name).map(|key| limits::LimitSpec::new(key, limit.max));
+        if limit.max == 0 || !matches!(spec, Ok(Ok(_))) {
             return refuse(format!("limit {:?} needs a name, and a max of at least 1", limit.name));
         }
         if !limits.insert(limit.name.as_str()) {

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::store::{SqliteStore, Store};
 
 use crate::trouble::Trouble;
@@ -45,7 +44,7 @@ fn open_file(file: &Path, work: &Path) -> Result<Arc<dyn Store>, Trouble> {
             ))
         })?;
     }
-    match SqliteStore::open(file, SqliteOptions::default()) {
+    match SqliteStore::open(file, Default::default()) {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => Err(Trouble::input(format!(
             "cannot use the database {}: {error}: give another --db",
@@ -57,10 +56,11 @@ fn open_file(file: &Path, work: &Path) -> Result<Arc<dyn Store>, Trouble> {
 #[cfg(feature = "postgres")]
 fn open_postgres(url: &str, schema: &str) -> Result<Arc<dyn Store>, Trouble> {
     use stationmaster::store::PostgresStore;
-    use stationmaster::store::postgres::{PostgresOptions, Schema};
+    use stationmaster::store::postgres::PostgresOptions;
 
-    let schema = Schema::new(schema).map_err(|error| Trouble::input(error.to_string()))?;
-    match PostgresStore::connect(url, PostgresOptions::new().schema(schema)) {
+    let options = schema.try_into().map(|schema| PostgresOptions::new().schema(schema));
+    let options = options.map_err(|error| Trouble::input(error.to_string()))?;
+    match PostgresStore::connect(url, options) {
         Ok(store) => Ok(Arc::new(store)),
         // The URL may hold a password.
         Err(error) => {

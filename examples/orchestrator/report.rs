@@ -5,14 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::id::{Namespace, RunId};
-use stationmaster::pool::PoolRecord;
-use stationmaster::run::{ActiveQuery, RunKey, RunRecord, StartMethod};
+use stationmaster::run::{ActiveQuery, RunKey, RunRecord};
 use stationmaster::store::Store;
-use stationmaster::task::attempt_run_id;
-use stationmaster::{Result, TaskRecord, TaskState, time};
+use stationmaster::{Result, TaskRecord, TaskState};
 
-use crate::run::{NAMESPACE, Run, short};
+use crate::run::{NAMESPACE, Run, is_ours, short};
 use crate::screen::say;
 use crate::session::Tally;
 
@@ -21,17 +18,22 @@ const LISTED_RUNS: usize = 5;
 
 /// Prints the report; answers whether the run went well.
 pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<Utc>) -> Result<bool> {
-    let hour =
-        ActiveQuery::new(time::sub(now, Duration::from_secs(3600)), time::add(now, Duration::from_micros(1)))
-            .namespace(Namespace::new(NAMESPACE)?);
+    let hour = ActiveQuery::new(now - Duration::from_secs(3600), now + Duration::from_micros(1))
+        .namespace(NAMESPACE.try_into()?);
     let (tasks, attempts, pools, active, whole) = store.read(|tx| {
-        let tasks: Vec<TaskRecord> = run.tasks(tx)?.into_iter().flatten().collect();
+        let tasks: Vec<TaskRecord> = tx.tasks(&run.keys)?.into_iter().flatten().collect();
         let attempts = tx.runs(&attempt_keys(&tasks)?)?;
         let whole = tx.runs(std::slice::from_ref(&run.key))?.pop().flatten();
         Ok((tasks, attempts, tx.all_pools()?, tx.active_runs(&hour)?, whole))
     })?;
     print_tasks(run, &tasks, attempts);
-    print_pools(run, &pools, tally);
+    say(format_args!("\npool peak usage{}", scope(run)));
+    for pool in pools {
+        let (name, total) = (&pool.spec.name, pool.spec.slots);
+        if run.workflow.tasks.iter().any(|task| task.pool == *name) {
+            say(format_args!("  {name}: {} of {total} slots", tally.peaks.of(name)));
+        }
+    }
     let (pokes, saved) = (tally.pokes.load(Ordering::SeqCst), tally.saved.load(Ordering::SeqCst));
     say(format_args!("\npokes: {pokes} made, {saved} saved by sharing{}", scope(run)));
     print_active(&active);
@@ -39,7 +41,7 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<U
 
     let count = |state| tasks.iter().filter(|task| task.state == state).count();
     let failed = count(TaskState::Failed);
-    let took = whole.map_or(Duration::ZERO, |whole| time::since(whole.stop.unwrap_or(now), whole.start));
+    let took = whole.map_or(Duration::ZERO, |whole| between(whole.start, whole.stop.unwrap_or(now)));
     say(format_args!(
         "run {}: {}, {} tasks ({} success, {failed} failed, {} skipped), {:.1} s",
         run.id(),
@@ -52,6 +54,10 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<U
     Ok(failed == 0)
 }
 
+fn between(start: DateTime<Utc>, stop: DateTime<Utc>) -> Duration {
+    (stop - start).to_std().unwrap_or_default()
+}
+
 /// What is counted in memory does not know what a killed process did.
 fn scope(run: &Run) -> &'static str {
     if run.resumed { " (since the run was resumed)" } else { "" }
@@ -62,8 +68,7 @@ fn attempt_keys(tasks: &[TaskRecord]) -> Result<Vec<RunKey>> {
     let mut keys = Vec::new();
     for task in tasks {
         for attempt in 1..=task.attempt {
-            let id = RunId::new(attempt_run_id(&task.key, task.id, attempt))?;
-            keys.push(RunKey::new(&task.key.namespace, id)?);
+            keys.push(task.attempt_run(attempt)?);
         }
     }
     Ok(keys)
@@ -86,9 +91,9 @@ fn print_tasks(run: &Run, tasks: &[TaskRecord], attempts: Vec<Option<RunRecord>>
         *line.states.entry(task.state).or_default() += 1;
         line.attempts += task.attempt;
         let until = task.first_started_at.or(task.ended_at).unwrap_or(task.enqueued_at);
-        line.waited = line.waited.max(time::since(until, task.enqueued_at));
+        line.waited = line.waited.max(between(task.enqueued_at, until));
         for attempt in attempts.by_ref().take(task.attempt as usize).flatten() {
-            line.ran += time::since(attempt.stop.unwrap_or(attempt.start), attempt.start);
+            line.ran += between(attempt.start, attempt.stop.unwrap_or(attempt.start));
         }
     }
     let names: Vec<String> = run
@@ -118,24 +123,15 @@ fn print_tasks(run: &Run, tasks: &[TaskRecord], attempts: Vec<Option<RunRecord>>
     say("(mapped tasks: attempts and time run are sums, time waited is the longest)");
 }
 
-fn print_pools(run: &Run, pools: &[PoolRecord], tally: &Tally) {
-    let used = |pool: &PoolRecord| run.workflow.tasks.iter().any(|task| task.pool == pool.spec.name);
-    say(format_args!("\npool peak usage{}", scope(run)));
-    for pool in pools.iter().filter(|pool| used(pool)) {
-        let (name, total) = (&pool.spec.name, pool.spec.slots);
-        say(format_args!("  {name}: {} of {total} slots", tally.peaks.of(name)));
-    }
-}
-
 fn print_active(active: &[RunRecord]) {
-    let runs: Vec<&RunRecord> = active.iter().filter(|run| run.method == StartMethod::Manual).collect();
+    let runs: Vec<&RunRecord> = active.iter().filter(|run| is_ours(run)).collect();
     let attempts = active.len() - runs.len();
     say(format_args!("\nactive in the last hour: {} runs, {attempts} attempts of tasks", runs.len()));
     for run in runs.iter().rev().take(LISTED_RUNS) {
         let start = run.start.format("%H:%M:%S");
         match run.stop {
             Some(stop) => {
-                let took = time::since(stop, run.start).as_secs_f64();
+                let took = between(run.start, stop).as_secs_f64();
                 say(format_args!("  {} {:?}, began {start} UTC, took {took:.1} s", run.key.id, run.status));
             }
             None => say(format_args!("  {} {:?}, began {start} UTC", run.key.id, run.status)),

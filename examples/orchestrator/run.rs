@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::limits::{self, LimitSpec};
-use stationmaster::id::{LimitKey, Namespace, PoolName};
+use stationmaster::admission::limits;
 use stationmaster::ops::{Mark, StopBeforeStart};
-use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
-use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus, StartMethod};
-use stationmaster::store::{ReadTx, Store, Tx};
+use stationmaster::pool::PoolSpec;
+use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
+use stationmaster::store::{Store, Tx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 
@@ -57,7 +56,6 @@ impl Run {
                     let key = next_key(tx, &workflow.name)?;
                     let run = RunRecord::open(key, now)
                         .workflow(workflow.name.as_str().try_into()?)
-                        .method(StartMethod::Manual)
                         .attributes(definition.as_str());
                     tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
                     run
@@ -147,12 +145,10 @@ impl Run {
         Ok(task)
     }
 
-    /// Where the run stands.
-    pub(crate) fn look(&self, tx: &mut ReadTx<'_>) -> Result<Progress> {
-        let run = tx.runs(std::slice::from_ref(&self.key))?.pop().flatten();
+    /// Where the run stands, by what the store says of the run and of its tasks.
+    pub(crate) fn progress(&self, run: &[Option<RunRecord>], tasks: &[Option<TaskRecord>]) -> Progress {
         let mut progress = Progress { total: self.keys.len(), ..Progress::default() };
-        progress.closed = run.is_none_or(|run| run.stop.is_some());
-        let tasks = tx.tasks(&self.keys)?;
+        progress.closed = is_closed(run);
         for task in tasks.iter().flatten() {
             match task.state {
                 TaskState::Running => progress.running += 1,
@@ -163,12 +159,7 @@ impl Run {
         }
         let states: Vec<_> = tasks.iter().map(|task| task.as_ref().map(|task| task.state)).collect();
         progress.may_advance = !self.graph.steps(&states).is_empty() || progress.ended == progress.total;
-        Ok(progress)
-    }
-
-    /// All tasks of the run, by node.
-    pub(crate) fn tasks(&self, tx: &mut ReadTx<'_>) -> Result<Vec<Option<TaskRecord>>> {
-        tx.tasks(&self.keys)
+        progress
     }
 }
 
@@ -201,10 +192,9 @@ fn open_run(
     workflow: &str,
     definition: &str,
 ) -> Result<Result<Option<RunRecord>, Trouble>> {
-    let query = ActiveQuery::new(now, DateTime::<Utc>::MAX_UTC).namespace(Namespace::new(NAMESPACE)?);
+    let query = ActiveQuery::new(now, DateTime::<Utc>::MAX_UTC).namespace(NAMESPACE.try_into()?);
     let open = tx.active_runs(&query)?;
-    let Some(run) = open.into_iter().find(|run| run.stop.is_none() && run.method == StartMethod::Manual)
-    else {
+    let Some(run) = open.into_iter().find(|run| run.stop.is_none() && is_ours(run)) else {
         return Ok(Ok(None));
     };
     let id = &run.key.id;
@@ -226,6 +216,16 @@ fn open_run(
     Ok(Ok(Some(run)))
 }
 
+/// A run that is not there any more has ended, too.
+pub(crate) fn is_closed(run: &[Option<RunRecord>]) -> bool {
+    run.iter().flatten().all(|run| run.stop.is_some())
+}
+
+/// Tells the runs of workflows from the attempts of their tasks, which are in the same index.
+pub(crate) fn is_ours(run: &RunRecord) -> bool {
+    run.attributes.is_some()
+}
+
 /// The first number that no run of this workflow has.
 fn next_key(tx: &mut Tx<'_>, workflow: &str) -> Result<RunKey> {
     const PAGE: usize = 100;
@@ -244,27 +244,25 @@ fn next_key(tx: &mut Tx<'_>, workflow: &str) -> Result<RunKey> {
 
 fn define_capacity(tx: &mut Tx<'_>, workflow: &Workflow) -> Result<()> {
     let mut pools = Vec::new();
-    if workflow.pools.iter().all(|pool| pool.name != PoolName::default_pool()) {
-        pools.push(PoolSpec::new(PoolName::DEFAULT, Slots::Limited(DEFAULT_POOL_SLOTS))?);
+    let default_pool = PoolSpec::default_pool();
+    if workflow.pools.iter().all(|pool| pool.name != default_pool.name) {
+        pools.push(default_pool);
     }
     for pool in &workflow.pools {
         pools.push(PoolSpec::new(&pool.name, pool.slots)?.described(&pool.description));
     }
     tx.put_pools(&pools)?;
-    let whole = workflow_limit(workflow)?;
+    let name = workflow.name.as_str().try_into()?;
+    let whole = limits::workflow_named(&NAMESPACE.try_into()?, &name)?;
     let mut specs = Vec::new();
     match workflow.max_active_tasks {
-        Some(max) => specs.push(LimitSpec::new(whole, max)?),
+        Some(max) => specs.push(limits::LimitSpec::new(whole, max)?),
         None => {
             tx.delete_limits(&[whole])?;
         }
     }
     for limit in &workflow.limits {
-        specs.push(LimitSpec::new(limits::custom(&limit.name)?, limit.max)?);
+        specs.push(limits::LimitSpec::new(limits::custom(&limit.name)?, limit.max)?);
     }
     tx.put_limits(&specs)
-}
-
-fn workflow_limit(workflow: &Workflow) -> Result<LimitKey> {
-    Ok(limits::workflow_named(&NAMESPACE.try_into()?, &workflow.name.as_str().try_into()?)?)
 }

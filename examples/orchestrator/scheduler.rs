@@ -7,13 +7,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use stationmaster::admission::Refusal;
-use stationmaster::id::{PoolName, TaskName};
-use stationmaster::ops::Registered;
-use stationmaster::sensor::{EndReason, SensorEvent};
-use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service};
+use stationmaster::id::PoolName;
+use stationmaster::service::{Admitter, LoopHandle, Reaper, Service};
 use stationmaster::store::Store;
-use stationmaster::{Result, TaskRecord, time};
+use stationmaster::{Result, TaskRecord};
 
 use crate::held::{Cut, Held};
 use crate::run::{Progress, Run, short};
@@ -45,66 +42,55 @@ pub(crate) struct Scheduler<'a> {
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) over: bool,
-    next_due: Option<DateTime<Utc>>,
+    pub(crate) next_due: Option<DateTime<Utc>>,
 }
 
-impl Report for Step {
-    fn next_due(&self) -> Option<DateTime<Utc>> {
-        self.next_due
-    }
-}
-
-impl Service for Scheduler<'_> {
-    type Report = Step;
-
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<Step> {
+impl Scheduler<'_> {
+    pub(crate) fn step(&mut self, now: DateTime<Utc>) -> Result<Step> {
         let progress = self.look(now)?;
         if progress.closed {
             return Ok(Step { over: true, next_due: None });
         }
-        let timeout = self.held.cut_overdue().map(|left| time::add(now, left));
+        let timeout = self.held.cut_overdue().map(|left| now + left.min(LEASE));
         let renewal = self.renew(now)?;
         let expiry = self.reap(now)?;
-        let (admission, refusals) = self.admit(now)?;
-        self.screen.progress(&progress, &refusals);
+        let (admission, waits) = self.admit(now)?;
+        self.screen.progress(&progress, waits);
         let next_due = [timeout, renewal, expiry, admission].into_iter().flatten().min();
         Ok(Step { over: false, next_due })
     }
-}
 
-impl Scheduler<'_> {
     /// Sees where the run stands, and carries it on after sensors ended, or after a crash.
     fn look(&self, now: DateTime<Utc>) -> Result<Progress> {
-        let (events, progress) = self.store.read(|tx| Ok((tx.events(0, EVENTS)?, self.run.look(tx)?)))?;
+        let key = std::slice::from_ref(&self.run.key);
+        let (events, run, tasks) =
+            self.store.read(|tx| Ok((tx.events(0, EVENTS)?, tx.runs(key)?, tx.tasks(&self.run.keys)?)))?;
+        let progress = self.run.progress(&run, &tasks);
         if events.is_empty() && !progress.may_advance {
             return Ok(progress);
         }
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-        let progress = self.store.write(|tx| {
+        let (run, tasks) = self.store.write(|tx| {
             self.run.advance(tx, now)?;
             tx.acknowledge_events(&seqs)?;
-            self.run.look(tx)
+            Ok((tx.runs(key)?, tx.tasks(&self.run.keys)?))
         })?;
-        self.tell(&events);
-        Ok(progress)
-    }
-
-    /// One line for all sensors of a task that ended alike.
-    fn tell(&self, events: &[SensorEvent]) {
-        let mut lines: BTreeMap<(&TaskName, &str, &str), Vec<String>> = BTreeMap::new();
-        for event in events {
+        // One line for all sensors of a task that ended alike.
+        let mut lines: BTreeMap<(&str, &str, &str), Vec<String>> = BTreeMap::new();
+        for event in &events {
             let ending = &event.ending;
-            let how = match ending.reason {
-                EndReason::Landed => "landed",
+            let how = match ending.reason.as_str() {
+                "landed" => "landed",
                 _ => ending.to.as_str(),
             };
             let detail = ending.value.as_deref().or(ending.message.as_deref()).unwrap_or_default();
-            lines.entry((&event.task.task, how, detail)).or_default().push(short(&event.task));
+            lines.entry((event.task.task.as_str(), how, detail)).or_default().push(short(&event.task));
         }
         for ((_, how, detail), names) in lines {
             let gap = if detail.is_empty() { "" } else { ": " };
             self.screen.line(how, format_args!("{}{gap}{detail}", some(&names)));
         }
+        Ok(self.run.progress(&run, &tasks))
     }
 
     /// The heartbeat. It comes before the reaper, so that after a long pause we keep what nobody took.
@@ -117,7 +103,7 @@ impl Scheduler<'_> {
                     self.held.cut(*lease, Cut::LeaseLost);
                 }
             }
-            self.renew_at = Some(time::add(now, LEASE / 3));
+            self.renew_at = Some(now + LEASE / 3);
         }
         Ok(self.renew_at)
     }
@@ -130,20 +116,23 @@ impl Scheduler<'_> {
                 let name = short(&reaped.task.key);
                 self.screen.line("reaped", format_args!("{name}: {holder} is gone, its slots are back"));
             }
-            self.reap_at = Some(report.next_due.unwrap_or(time::add(now, LEASE)));
+            self.reap_at = Some(report.next_due.unwrap_or(now + LEASE));
         }
         Ok(self.reap_at)
     }
 
-    /// Fills the free workers; what is a sensor is handed over to the poker instead. Answers when to come again.
-    fn admit(&mut self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, Vec<Refusal>)> {
+    /// Fills the free workers; what is a sensor is handed over to the poker instead. Returns when to come again,
+    /// and why the others wait.
+    fn admit(&mut self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, String)> {
         let free = self.workers.saturating_sub(self.busy.load(Ordering::SeqCst));
         if free == 0 {
-            return Ok((None, Vec::new()));
+            return Ok((None, String::new()));
         }
         let admission = self.admitter.admit(now, free)?;
+        let waits: String =
+            admission.refusals.iter().map(|lane| format!("; {} wait: {}", lane.tasks, lane.reason)).collect();
         if admission.granted.is_empty() {
-            return Ok((admission.next_due, admission.refusals));
+            return Ok((admission.next_due, waits));
         }
         self.peaks.sample(self.store)?;
         let is_sensor =
@@ -157,10 +146,10 @@ impl Scheduler<'_> {
             }
         }
         if sensors.is_empty() {
-            return Ok((admission.next_due, admission.refusals));
+            return Ok((admission.next_due, waits));
         }
         self.hand_over(now, &sensors)?;
-        Ok((Some(now), admission.refusals))
+        Ok((Some(now), waits))
     }
 
     /// Starts sensors and registers them. Their slots are free again in the same transaction. They need no worker.
@@ -182,7 +171,7 @@ impl Scheduler<'_> {
         let waiting: Vec<String> = tasks
             .iter()
             .zip(registered)
-            .filter(|(_, answer)| matches!(answer, Registered::Waiting(_)))
+            .filter(|(_, answer)| answer.is_waiting())
             .map(|(task, _)| short(&task.key))
             .collect();
         self.screen.line("sensing", some(&waiting));

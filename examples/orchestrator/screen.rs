@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
-use stationmaster::admission::Refusal;
 
 use crate::run::Progress;
 
@@ -39,14 +38,11 @@ impl Screen {
         }
     }
 
-    pub(crate) fn progress(&self, progress: &Progress, refusals: &[Refusal]) {
+    pub(crate) fn progress(&self, progress: &Progress, refused: String) {
         let Some(bar) = &self.bar else { return };
         let mut waits = self.waits.lock();
-        if !refusals.is_empty() || progress.waiting == 0 {
-            *waits = refusals
-                .iter()
-                .map(|lane| format!("; {} wait: {}", lane.tasks, lane.reason))
-                .collect::<String>();
+        if !refused.is_empty() || progress.waiting == 0 {
+            *waits = refused;
         }
         bar.set_position(progress.ended as u64);
         bar.set_message(format!("{} running, {} sensing{waits}", progress.running, progress.sensing));

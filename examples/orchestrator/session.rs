@@ -8,8 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stationmaster::clock::SystemClock;
-use stationmaster::id::Holder;
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::service::kinds::builtin;
 use stationmaster::service::{
     Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, drive,
@@ -18,7 +17,7 @@ use stationmaster::store::Store;
 
 use crate::held::Held;
 use crate::kinds;
-use crate::run::Run;
+use crate::run::{Run, is_closed};
 use crate::scheduler::{LEASE, Peaks, Scheduler};
 use crate::screen::Screen;
 use crate::trouble::Trouble;
@@ -26,6 +25,7 @@ use crate::worker::Workers;
 
 /// A loop looks around after this long even if nothing is due and nobody woke it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 /// The database may fail this often in a row until we give up.
 const PATIENCE: u32 = 10;
 
@@ -45,7 +45,8 @@ pub(crate) struct Tally {
 }
 
 pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Tally) -> Result<End, Trouble> {
-    let holder = holder()?;
+    let name = name();
+    let holder = || name.as_str().try_into().map_err(stationmaster::Error::from);
     let (scheduling, poking) = (LoopHandle::new(), LoopHandle::new());
     let interrupted = stop_on_signal(&scheduling)?;
     let (held, busy) = (Held::default(), AtomicUsize::new(0));
@@ -54,7 +55,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
     let tasks = Mutex::new(tasks);
 
     let options = PokerOptions::default().lease(LEASE).min_interval(Duration::from_millis(100));
-    let poker = Poker::new(Arc::clone(store), holder.clone(), options)?;
+    let poker = Poker::new(Arc::clone(store), holder()?, options)?;
     let poker = kinds::teach(builtin(poker, Arc::clone(store))?)?;
     let mut poker = poker.log(run.places.logs.clone());
     let team = Workers {
@@ -70,7 +71,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         run,
         held: &held,
         screen: &screen,
-        admitter: Admitter::new(Arc::clone(store), holder, AdmitterOptions::default().lease(LEASE))?,
+        admitter: Admitter::new(Arc::clone(store), holder()?, AdmitterOptions::default().lease(LEASE))?,
         reaper: Reaper::new(Arc::clone(store), ReaperOptions::default().grace(LEASE))?,
         workers,
         busy: &busy,
@@ -99,7 +100,8 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
     }
     screen.close();
     // The last task may have ended while we stopped.
-    if store.read(|tx| run.look(tx))?.closed {
+    let record = store.read(|tx| tx.runs(std::slice::from_ref(&run.key)))?;
+    if is_closed(&record) {
         return Ok(End::RunOver);
     }
     match end? {
@@ -111,28 +113,29 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
 }
 
 fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen) -> Result<End, Trouble> {
-    let mut end = Ok(End::Interrupted);
     let mut failures = 0;
-    drive(scheduler, &SystemClock, handle, LONGEST_SLEEP, |step| match step {
-        Ok(step) if step.over => {
-            end = Ok(End::RunOver);
-            ControlFlow::Break(())
-        }
-        Ok(_) => {
-            failures = 0;
-            ControlFlow::Continue(())
-        }
-        Err(error) => {
-            screen.line("trouble", &error);
-            failures += 1;
-            if failures < PATIENCE {
-                return ControlFlow::Continue(());
+    while !handle.is_stopped() {
+        // Read first: a wake that comes during the step ends the sleep after it.
+        let seen = handle.seen();
+        let pause = match scheduler.step(SystemClock.now()) {
+            Ok(step) if step.over => return Ok(End::RunOver),
+            Ok(step) => {
+                failures = 0;
+                step.next_due
+                    .map_or(LONGEST_SLEEP, |due| (due - SystemClock.now()).to_std().unwrap_or_default())
             }
-            end = Err(error.into());
-            ControlFlow::Break(())
-        }
-    });
-    end
+            Err(error) => {
+                screen.line("trouble", &error);
+                failures += 1;
+                if failures >= PATIENCE {
+                    return Err(error.into());
+                }
+                Duration::from_millis(5 << failures)
+            }
+        };
+        handle.wait_since(seen, pause.clamp(SHORTEST_SLEEP, LONGEST_SLEEP));
+    }
+    Ok(End::Interrupted)
 }
 
 /// Pokes have a loop of their own: a slow one must not hold up the heartbeat.
@@ -156,9 +159,8 @@ fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &
 }
 
 /// Unique among all processes that ever worked on the database.
-fn holder() -> Result<Holder, Trouble> {
-    let name = format!("orchestrator-{}-{}", std::process::id(), chrono::Utc::now().timestamp_micros());
-    Holder::new(name).map_err(|error| Trouble::Broken(error.to_string()))
+fn name() -> String {
+    format!("orchestrator-{}-{}", std::process::id(), chrono::Utc::now().timestamp_micros())
 }
 
 /// The first Ctrl-C or SIGTERM stops in order, the second at once.

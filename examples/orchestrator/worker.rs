@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::ops::{Finish, Finished, Outcome, RetryAdvice};
+use stationmaster::ops::{Finish, Finished};
 use stationmaster::service::LoopHandle;
 use stationmaster::store::Store;
-use stationmaster::{Result, TaskRecord, time};
+use stationmaster::{Result, TaskRecord};
 
 use crate::child;
 use crate::held::{Cut, Held};
@@ -50,30 +50,33 @@ impl Workers<'_> {
     }
 
     fn attempt(&self, task: &TaskRecord) -> Result<()> {
-        let Some(spec) = self.run.spec(&task.key) else { return self.end(task, Outcome::GivenBack, "") };
         let lease = task.lease_ref();
-        if self.held.why_cut(lease).is_some() {
-            return self.end(task, Outcome::GivenBack, "");
-        }
+        let Some(spec) = self.run.spec(&task.key).filter(|_| self.held.why_cut(lease).is_none()) else {
+            return self.end(task, Finish::given_back(lease), "", "");
+        };
         let started = self.persist(task, || self.store.write(|tx| tx.start(SystemClock.now(), &[lease])))?;
         if started != [true] {
             return Ok(());
         }
         self.screen.line("start", Attempt(task));
         let began = Instant::now();
-        let outcome = match self.run_command(task, spec) {
-            Ok(status) if status.success() => Outcome::Success { value: None },
+        let ran = self.run_command(task, spec);
+        let took = format!(" ({:.1} s)", began.elapsed().as_secs_f64());
+        let why = match ran {
+            Ok(status) if status.success() => return self.end(task, Finish::success(lease), "", &took),
             Ok(status) => match self.held.why_cut(lease) {
-                Some(Cut::Stopping | Cut::LeaseLost) => Outcome::GivenBack,
+                Some(Cut::Stopping | Cut::LeaseLost) => {
+                    return self.end(task, Finish::given_back(lease), "", &took);
+                }
                 Some(Cut::TimedOut) => {
                     let limit = spec.timeout_s.unwrap_or_default().as_secs_f64();
-                    failed(format!("killed: it took longer than its timeout of {limit} s"))
+                    format!("killed: it took longer than its timeout of {limit} s")
                 }
-                None => failed(describe(status)),
+                None => describe(status),
             },
-            Err(error) => failed(format!("could not be run: {error}")),
+            Err(error) => format!("could not be run: {error}"),
         };
-        self.end(task, outcome, &format!(" ({:.1} s)", began.elapsed().as_secs_f64()))
+        self.end(task, Finish::failed(lease, &*why), &why, &took)
     }
 
     fn run_command(&self, task: &TaskRecord, spec: &Task) -> std::io::Result<ExitStatus> {
@@ -99,8 +102,8 @@ impl Workers<'_> {
     }
 
     /// Records the end of an attempt, and in the same transaction what follows from it for the run.
-    fn end(&self, task: &TaskRecord, outcome: Outcome, took: &str) -> Result<()> {
-        let ends = [Finish::new(task.lease_ref(), outcome)];
+    fn end(&self, task: &TaskRecord, end: Finish, why: &str, took: &str) -> Result<()> {
+        let ends = [end];
         let finished = self.persist(task, || {
             let now = SystemClock.now();
             self.store.write(|tx| {
@@ -109,10 +112,6 @@ impl Workers<'_> {
                 Ok(finished)
             })
         })?;
-        let why = match &ends[0].outcome {
-            Outcome::Failed { message, .. } => message.as_str(),
-            _ => "",
-        };
         let task = Attempt(task);
         match finished[..] {
             [Finished::Ended(state)] if why.is_empty() => {
@@ -120,7 +119,7 @@ impl Workers<'_> {
             }
             [Finished::Ended(state)] => self.screen.line(state.as_str(), format!("{task}{took}: {why}")),
             [Finished::RetryAt(at)] => {
-                let pause = time::since(at, SystemClock.now()).as_secs_f64();
+                let pause = (at - SystemClock.now()).to_std().unwrap_or_default().as_secs_f64();
                 self.screen.line("retry", format!("{task}: {why}; again in {pause:.1} s"));
             }
             // The first call took effect, although its answer was lost.
@@ -147,10 +146,6 @@ impl Workers<'_> {
             }
         }
     }
-}
-
-fn failed(message: String) -> Outcome {
-    Outcome::Failed { message, retry: RetryAdvice::Policy }
 }
 
 fn describe(status: ExitStatus) -> String {

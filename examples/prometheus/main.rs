@@ -14,16 +14,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use registry::Registry;
+use serde::{Deserialize, Serialize};
 use stationmaster::backoff::RetryPolicy;
-use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::Finish;
-use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
+use stationmaster::sensor::{PokeOutcome, Settings};
+use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
     Admitter, AdmitterOptions, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Service, metrics,
 };
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey};
+
+/// What two tasks wait for.
+#[derive(Serialize, Deserialize)]
+struct File {
+    path: String,
+}
+
+impl Condition for File {
+    // Prometheus takes any text as a label, also this name of a kind.
+    const KIND: &'static str = "a \"file\"\\\n";
+    const EXAMPLE: &'static str = r#"{"path": "/data/in.csv"}"#;
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let registry = Arc::new(Registry::default());
@@ -75,17 +88,14 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
         .collect();
     metrics::finished(&*observer, &store.write(|tx| tx.finish(now, &ends))?);
 
-    // Prometheus takes any text as a label, also this name of a kind.
-    let kind: stationmaster::id::SensorKind = "a \"file\"\\\n".try_into()?;
     let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
-    let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
-    let sensor = |lease: &_| NewSensor::new(*lease, kind.clone(), context.clone(), settings);
-    let sensors: Vec<NewSensor> = leases[4..].iter().map(sensor).collect();
+    let file = File { path: "/data/in.csv".to_owned() };
+    let sensors = [file.sensor(leases[4], settings)?, file.sensor(leases[5], settings)?];
     metrics::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
     let poker =
         Poker::new(store, "poker-1".try_into()?, PokerOptions::default().wait_for_answers(Duration::MAX))?;
     let landed = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
-    poker.kind(kind.clone(), landed).observed_by(observer).tick(now)?;
+    poker.kind(File::kind()?, landed).observed_by(observer).tick(now)?;
     Ok(())
 }
 

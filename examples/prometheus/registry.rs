@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::sync::Mutex;
 
-use stationmaster::service::Observer;
-use stationmaster::service::metrics::{self, Metric, MetricKind};
+use stationmaster::service::{Observer, metrics};
 
 /// Values by metric name, then by the text of the labels. One lock: services call it a few times a tick.
 #[derive(Default)]
@@ -21,7 +20,12 @@ struct Value {
 }
 
 impl Registry {
-    fn change(&self, metric: &Metric, labels: &[(&'static str, &str)], change: impl FnOnce(&mut Value)) {
+    fn change(
+        &self,
+        metric: &metrics::Metric,
+        labels: &[(&'static str, &str)],
+        change: impl FnOnce(&mut Value),
+    ) {
         let mut text = String::new();
         for (at, (name, value)) in labels.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
@@ -37,14 +41,14 @@ impl Registry {
     pub fn render(&self) -> String {
         let all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut text = String::new();
-        for Metric { name, kind, help, buckets, .. } in metrics::ALL.iter().copied() {
+        for metrics::Metric { name, kind, help, buckets, .. } in metrics::ALL.iter().copied() {
             let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {}", Escaped(help, false), kind.as_str());
             for (labels, value) in all.get(name).into_iter().flatten() {
                 let braces = |labels: &str| match labels {
                     "" => String::new(),
                     labels => format!("{{{labels}}}"),
                 };
-                if *kind != MetricKind::Histogram {
+                if kind.as_str() != "histogram" {
                     let _ = writeln!(text, "{name}{} {}", braces(labels), value.number);
                     continue;
                 }
@@ -64,15 +68,15 @@ impl Registry {
 }
 
 impl Observer for Registry {
-    fn counter(&self, metric: &'static Metric, labels: &[(&'static str, &str)], more: u64) {
+    fn counter(&self, metric: &'static metrics::Metric, labels: &[(&'static str, &str)], more: u64) {
         self.change(metric, labels, |value| value.number += more as f64);
     }
 
-    fn gauge(&self, metric: &'static Metric, labels: &[(&'static str, &str)], number: f64) {
+    fn gauge(&self, metric: &'static metrics::Metric, labels: &[(&'static str, &str)], number: f64) {
         self.change(metric, labels, |value| value.number = number);
     }
 
-    fn histogram(&self, metric: &'static Metric, labels: &[(&'static str, &str)], measured: f64) {
+    fn histogram(&self, metric: &'static metrics::Metric, labels: &[(&'static str, &str)], measured: f64) {
         self.change(metric, labels, |value| {
             value.number += measured;
             value.buckets.resize(metric.buckets.len() + 1, 0);

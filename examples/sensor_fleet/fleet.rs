@@ -4,14 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stationmaster::canonical::PokeContext;
+use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, Settings};
+use stationmaster::sensor::Settings;
+use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, AdmitterOptions};
-use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
-use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::{NewTask, TaskKey};
 
 use crate::Failure;
@@ -20,10 +19,19 @@ use crate::cli::Options;
 /// At most so many tasks to a transaction.
 const BULK: usize = 20_000;
 
-pub(crate) const KIND: &str = "target";
+/// What a sensor waits for. Sensors with the same target share its pokes.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) n: usize,
+}
+
+impl Condition for Target {
+    const KIND: &'static str = "target";
+    const EXAMPLE: &'static str = r#"{"n": 7}"#;
+}
 
 pub(crate) fn open(path: &Path) -> stationmaster::Result<SqliteStore> {
-    SqliteStore::open(path, SqliteOptions::new().durability(Durability::Process))
+    SqliteStore::open(path, Default::default())
 }
 
 /// Runs tasks and registers them as sensors. Answers how long the registrations took.
@@ -47,13 +55,10 @@ fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, 
         let granted = admitter.admit(now, BULK)?.granted;
         let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
         store.write(|tx| tx.start(now, &leases))?;
-        let sensors: Vec<NewSensor> = (first..)
+        let sensors = (first..)
             .zip(leases)
-            .map(|(n, lease)| {
-                let context = PokeContext::from_json(&format!(r#"{{"n":{}}}"#, n % options.targets()))?;
-                Ok(NewSensor::new(lease, KIND.try_into()?, context, settings))
-            })
-            .collect::<Result<_, Failure>>()?;
+            .map(|(n, lease)| Target { n: n % options.targets() }.sensor(lease, settings))
+            .collect::<Result<Vec<_>, _>>()?;
         let began = Instant::now();
         store.write(|tx| tx.register(SystemClock.now(), &sensors))?;
         took += began.elapsed();

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::fingerprint::Fingerprint;
 use stationmaster::sensor::PokeOutcome;
+use stationmaster::service::kinds::Condition;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
-use stationmaster::time::{micros, since};
 
 use crate::cli::Options;
+use crate::fleet::Target;
 use crate::{Failure, fleet, system};
 
 /// The environment variable that makes this program a worker.
@@ -63,11 +63,6 @@ impl Store for Counted {
     }
 }
 
-#[derive(Deserialize)]
-struct Target {
-    n: usize,
-}
-
 /// Lines that wait for the end of the tick.
 type Lines = Arc<Mutex<Vec<Line>>>;
 
@@ -78,18 +73,18 @@ fn take(lines: &Lines) -> Vec<Line> {
 /// Looks at a target that never lands.
 fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> PokeOutcome {
     let at = SystemClock.now();
-    // Due times lie on a grid of the interval, shifted by the fingerprint.
-    let (print, interval) =
-        (Fingerprint::new(request.kind, request.context), options.interval.as_micros() as u64);
-    let late = (micros(at) - (print.0 % interval) as i64).rem_euclid(interval as i64);
+    // A target is due on a grid of the interval that is shifted by its fingerprint.
+    let interval = options.interval.as_micros() as i64;
+    let shift = (request.fingerprint().0 % interval.unsigned_abs()) as i64;
+    let late = (at.timestamp_micros() - shift).rem_euclid(interval);
     std::thread::sleep(options.poke);
-    match request.context.decode::<Target>() {
+    match Target::read(request.context) {
         Ok(Target { n }) => {
-            let line = Line::Poke { target: n, at: micros(at), late };
+            let line = Line::Poke { target: n, at: at.timestamp_micros(), late };
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             PokeOutcome::NotYet
         }
-        Err(error) => PokeOutcome::Failed(error.to_string()),
+        Err(wrong) => wrong,
     }
 }
 
@@ -110,7 +105,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
     let (lines, own) = (Lines::default(), options.clone());
     let into = Arc::clone(&lines);
     let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?, settings)?
-        .kind(fleet::KIND.try_into()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
+        .kind(Target::kind()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut stated = Instant::now();
@@ -130,7 +125,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
         if report.loaded > 0 || stated.elapsed() > Duration::from_secs(1) {
             stated = Instant::now();
             said.push(Line::State {
-                at: micros(SystemClock.now()),
+                at: SystemClock.now().timestamp_micros(),
                 sensors: report.sensors,
                 cpu: system::cpu(),
                 resident: system::resident(),
@@ -141,7 +136,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
             out.write_all(b"\n")?;
         }
         out.flush()?;
-        let wait = report.next_due.map_or(NAP, |due| since(due, SystemClock.now()));
+        let wait = report.next_due.map_or(NAP, |due| (due - SystemClock.now()).to_std().unwrap_or_default());
         std::thread::sleep(wait.min(NAP));
     }
     Ok(poker.leave()?)

@@ -1,8 +1,22 @@
 //! What is to happen when. Of equal instants, what was put in first comes first.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+
+/// The instant this long after another one, in whole microseconds. A workload may have any length, so it is at most the last
+/// instant there is.
+pub(crate) fn later(at: DateTime<Utc>, length: Duration) -> DateTime<Utc> {
+    let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+    let micros = at.timestamp_micros().saturating_add(micros);
+    DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+/// How long after `earlier` it is at `at`, in seconds.
+pub(crate) fn seconds_since(earlier: DateTime<Utc>, at: DateTime<Utc>) -> f64 {
+    (at - earlier).to_std().unwrap_or_default().as_secs_f64()
+}
 
 #[derive(Debug)]
 pub(crate) struct Calendar<E> {

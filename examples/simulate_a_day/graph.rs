@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use stationmaster::admission::limits;
-use stationmaster::run::{RunKey, RunRecord, StartMethod};
+use stationmaster::run::{RunKey, RunRecord};
 use stationmaster::{NewTask, Result, TaskKey, TaskState};
 
 use crate::workload::{Task, Workload};
@@ -52,9 +52,7 @@ impl<'a> Runs<'a> {
         let spec = &self.workload.workflows[workflow];
         let key = RunKey::new(NAMESPACE, format!("{}/{}", spec.name, id(date)))?;
         let tasks = vec![Progress::Waits; spec.tasks.len()];
-        let record = RunRecord::open(key.clone(), date)
-            .workflow(spec.name.as_str().try_into()?)
-            .method(StartMethod::Scheduled);
+        let record = RunRecord::open(key.clone(), date).workflow(spec.name.as_str().try_into()?);
         self.runs.push(Run { workflow, date, key, tasks });
         Ok((self.runs.len() - 1, record))
     }

@@ -3,10 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use stationmaster::sensor::PokeOutcome;
+use stationmaster::service::PokeRequest;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Poke, PokeRequest};
-use stationmaster::time;
 
+use crate::calendar::later;
 use crate::spread::Dice;
 use crate::workload::Target;
 
@@ -37,17 +37,17 @@ impl Landings {
 
     /// The instance for a run of this date.
     pub(crate) fn instance(&self, target: &str, date: DateTime<Utc>) -> Option<Instance> {
-        let every = time::duration_micros(self.find(target)?.every_s);
-        let date = time::micros(date);
-        let period = time::from_micros(date - date.rem_euclid(every));
+        let every = i64::try_from(self.find(target)?.every_s.as_micros()).unwrap_or(i64::MAX);
+        let date = date.timestamp_micros();
+        let period = DateTime::from_timestamp_micros(date.saturating_sub(date.rem_euclid(every)))?;
         Some(Instance { target: target.to_owned(), period })
     }
 
     /// When it lands.
     pub(crate) fn lands_at(&self, instance: &Instance) -> Option<DateTime<Utc>> {
         let target = self.find(&instance.target)?;
-        let roll = self.dice.roll("lands", &target.name, time::micros(instance.period).unsigned_abs());
-        Some(time::add(instance.period, target.lands_after_s.at(roll)))
+        let roll = self.dice.roll("lands", &target.name, instance.period.timestamp_micros().unsigned_abs());
+        Some(later(instance.period, target.lands_after_s.at(roll)))
     }
 
     fn find(&self, name: &str) -> Option<&Target> {
@@ -55,9 +55,9 @@ impl Landings {
     }
 }
 
-/// It runs on a thread of the poker's, and asks no clock: the tick's instant comes with the request.
-impl Poke for Landings {
-    fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
+impl Landings {
+    /// Runs on a thread of the poker, and asks no clock: the tick's instant comes with the request.
+    pub(crate) fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
         match Instance::read(request.context).map(|instance| self.lands_at(&instance)) {
             Ok(Some(at)) if at <= request.now => PokeOutcome::Landed(Some(at.to_rfc3339())),
             Ok(Some(_)) => PokeOutcome::NotYet,

@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::Refusal;
 use stationmaster::id::PoolName;
-use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-use stationmaster::time;
+use stationmaster::pool::{PoolSpec, Slots};
 
 /// The books of one pool.
 #[derive(Debug, Clone)]
@@ -20,6 +18,7 @@ pub(crate) struct Account {
     slot_micros: i128,
     /// How long each attempt waited for admission, in microseconds.
     pub(crate) waits: Vec<i64>,
+    /// By the kind of reason.
     pub(crate) deferred: BTreeMap<&'static str, Deferred>,
 }
 
@@ -60,7 +59,8 @@ impl Ledger {
 
     /// Time passes: what is held and who waits stays as it is until `now`.
     pub(crate) fn pass(&mut self, now: DateTime<Utc>) {
-        let micros = |until: DateTime<Utc>| i128::from(time::micros(until) - time::micros(self.last));
+        let micros =
+            |until: DateTime<Utc>| i128::from(until.timestamp_micros() - self.last.timestamp_micros());
         let (whole, within) = (micros(now), micros(now.min(self.end)).max(0));
         for account in self.accounts.values_mut() {
             account.slot_micros += i128::from(account.held) * within;
@@ -85,40 +85,37 @@ impl Ledger {
 
     pub(crate) fn waited(&mut self, pool: &PoolName, since: DateTime<Utc>, now: DateTime<Utc>) {
         if let Some(account) = self.accounts.get_mut(pool) {
-            account.waits.push(time::micros(now) - time::micros(since));
+            account.waits.push(now.timestamp_micros() - since.timestamp_micros());
         }
     }
 
-    /// What the last tick left waiting.
-    pub(crate) fn defer(&mut self, refusals: &[Refusal]) {
+    /// A tick begins anew to tell who waits.
+    pub(crate) fn all_are_admitted(&mut self) {
         for deferred in self.accounts.values_mut().flat_map(|account| account.deferred.values_mut()) {
             deferred.now = 0;
         }
-        for refusal in refusals {
-            if let Some(account) = self.accounts.get_mut(&refusal.lane.pool) {
-                let deferred = account.deferred.entry(refusal.reason.name()).or_default();
-                deferred.now += refusal.tasks;
-                deferred.most = deferred.most.max(deferred.now);
-            }
+    }
+
+    /// The tick left this many tasks of a pool waiting, for this kind of reason.
+    pub(crate) fn waits(&mut self, pool: &PoolName, reason: &'static str, tasks: u64) {
+        if let Some(account) = self.accounts.get_mut(pool) {
+            let deferred = account.deferred.entry(reason).or_default();
+            deferred.now += tasks;
+            deferred.most = deferred.most.max(deferred.now);
         }
     }
 
-    /// Compares the store's pools with these books, and with their sizes.
-    pub(crate) fn compare(&mut self, now: DateTime<Utc>, pools: &[PoolRecord]) {
-        for pool in pools {
-            let Some(account) = self.accounts.get_mut(&pool.spec.name) else { continue };
-            account.peak = account.peak.max(account.held);
-            let (name, held, used) = (&pool.spec.name, account.held, pool.used);
-            if account.slots.open(held).is_some_and(|open| open < 0) {
-                self.violations.push(format!(
-                    "{now}: tasks hold {held} slots of pool {name}, which has {}",
-                    account.slots
-                ));
-            }
-            if used != held {
-                self.violations
-                    .push(format!("{now}: pool {name} says {used} slots are used, tasks hold {held}"));
-            }
+    /// Compares what the store says is used of a pool with these books, and with its size.
+    pub(crate) fn compare(&mut self, now: DateTime<Utc>, name: &PoolName, used: i64) {
+        let Some(account) = self.accounts.get_mut(name) else { return };
+        account.peak = account.peak.max(account.held);
+        let held = account.held;
+        if account.slots.open(held).is_some_and(|open| open < 0) {
+            self.violations
+                .push(format!("{now}: tasks hold {held} slots of pool {name}, which has {}", account.slots));
+        }
+        if used != held {
+            self.violations.push(format!("{now}: pool {name} says {used} slots are used, tasks hold {held}"));
         }
     }
 
@@ -130,7 +127,7 @@ impl Ledger {
 impl Account {
     /// Slots in use on average.
     pub(crate) fn mean(&self, ledger: &Ledger) -> f64 {
-        let micros = time::micros(ledger.end) - time::micros(ledger.begin);
+        let micros = ledger.end.timestamp_micros() - ledger.begin.timestamp_micros();
         self.slot_micros as f64 / micros as f64
     }
 

@@ -62,7 +62,7 @@ fn simulate(cli: &Cli) -> Result<ExitCode, Trouble> {
         Some(file) => Workload::read(file)?,
         None => generate::workload(cli.seed)?,
     };
-    workload.list_the_default_pool()?;
+    workload.list_the_default_pool();
     cli.resize(&mut workload)?;
     check::check(&workload)?;
     if let Some(file) = &cli.write_workload {

@@ -20,4 +20,4 @@ macro_rules! broken {
     )+};
 }
 
-broken!(stationmaster::Error, stationmaster::id::IdError, serde_json::Error, std::io::Error);
+broken!(stationmaster::Error, serde_json::Error, std::io::Error);

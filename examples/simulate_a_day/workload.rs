@@ -34,10 +34,11 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::id::PoolName;
-use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolSpec, Slots};
+use stationmaster::pool::PoolSpec;
+use stationmaster::seconds;
 use stationmaster::task::LeaseLoss;
-use stationmaster::{seconds, time};
 
+use crate::calendar::later;
 use crate::cron::Cron;
 use crate::spread::Spread;
 use crate::trouble::Trouble;
@@ -167,8 +168,8 @@ impl Starts {
         match self {
             Self::Cron(cron) => cron.instants(begin, end),
             Self::Every { period_s, first_s } => {
-                let first = time::add(begin, *first_s);
-                std::iter::successors(Some(first), |at| Some(time::add(*at, *period_s)))
+                let first = later(begin, *first_s);
+                std::iter::successors(Some(first), |at| Some(later(*at, *period_s)))
                     .take_while(|at| *at < end)
                     .collect()
             }
@@ -192,11 +193,11 @@ impl Workload {
     }
 
     /// The default pool is there in every store. Here it is listed, so that it can be sized as the others.
-    pub(crate) fn list_the_default_pool(&mut self) -> Result<(), Trouble> {
-        if self.pools.iter().all(|pool| pool.name.as_str() != PoolName::DEFAULT) {
-            self.pools.push(PoolSpec::new(PoolName::DEFAULT, Slots::Limited(DEFAULT_POOL_SLOTS))?);
+    pub(crate) fn list_the_default_pool(&mut self) {
+        let default_pool = PoolSpec::default_pool();
+        if self.pools.iter().all(|pool| pool.name != default_pool.name) {
+            self.pools.push(default_pool);
         }
         self.pools.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(())
     }
 }

@@ -137,6 +137,24 @@ impl PoolSpec {
         Ok(Self { name, slots, description: String::new(), sensing_keeps_slots: false })
     }
 
+    /// The pool that every store is born with, [`PoolName::DEFAULT`], in its first size.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::pool::{PoolSpec, Slots};
+    /// let pool = PoolSpec::default_pool();
+    /// assert_eq!((pool.name.as_str(), pool.slots), ("default_pool", Slots::Limited(128)));
+    /// ```
+    pub fn default_pool() -> Self {
+        Self {
+            name: PoolName::default_pool(),
+            slots: Slots::Limited(DEFAULT_POOL_SLOTS),
+            description: String::new(),
+            sensing_keeps_slots: false,
+        }
+    }
+
     setters! {
         /// Sets the description.
         described(description: impl Into<String>) { description = description.into() }

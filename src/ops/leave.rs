@@ -7,11 +7,10 @@ use super::attempt::RetryAdvice;
 use crate::backoff::{Decision, History, RetryKey, decide};
 use crate::bounds::clip;
 use crate::error::Result;
-use crate::id::RunId;
 use crate::run::{RunClose, RunKey, RunStatus};
 use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
-use crate::task::{TaskRecord, TaskState, attempt_run_id};
+use crate::task::{TaskRecord, TaskState};
 
 /// A task as it was read, and its decided move.
 pub(super) type Leaving = (TaskRecord, Move);
@@ -52,8 +51,7 @@ fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<Ru
 
 /// The key under which the task's present attempt is recorded.
 pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
-    let id = RunId::new(attempt_run_id(&task.key, task.id, task.attempt))?;
-    Ok(RunKey { namespace: task.key.namespace.clone(), id })
+    task.attempt_run(task.attempt)
 }
 
 /// The move of a task whose present attempt failed: to be retried, or failed for good.

@@ -32,6 +32,11 @@ pub enum Registered {
 }
 
 impl Registered {
+    /// True if the sensor waits now.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Self::Waiting(_))
+    }
+
     /// True if the host keeps the task and pokes on its own.
     pub fn host_pokes(&self) -> bool {
         matches!(self, Self::Ineligible(_))

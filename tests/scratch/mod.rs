@@ -44,7 +44,8 @@ impl Scratch {
     /// Makes a store's tables in it as they were when they were made: faster than making them again.
     pub fn empty(&self) {
         let schema = &self.0;
-        let tables = "cap counter event lane level namespace pool request run sensor shard task worker";
+        let tables =
+            "counter event lane level namespace pool request run sensor shard task task_limit worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
         query(&format!(

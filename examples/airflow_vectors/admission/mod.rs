@@ -4,36 +4,40 @@
 mod row;
 mod scene;
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value;
 use stationmaster::admission::Policy;
-use stationmaster::pool::PoolStats;
 use stationmaster::store::Store;
 
 use self::row::Row;
-use self::scene::{Scene, place};
+use self::scene::Scene;
 
 /// Calls per row.
 const CALLS: usize = 3;
 
 /// Compares Airflow's window, in an empty store, with the recorded answers.
-pub(crate) fn check(row: &Value, store: &dyn Store) -> Result<(), String> {
+pub(crate) fn check(row: &Value, store: &Arc<dyn Store>) -> Result<(), String> {
     let row = Row::read(row)?;
     let mut scene = Scene::set_up(store, &row)?;
     for (name, recorded) in &row.pool_stats {
         let stats = scene.stats(name).map_err(|error| error.to_string())?;
         let stats = stats.ok_or_else(|| format!("pool {name} is not in the store"))?;
         for (what, recorded) in recorded {
-            same(&format!("{what} of pool {name}"), recorded, &number(&stats, what)?)?;
+            let (_, number) = stats
+                .iter()
+                .find(|(name, _)| name == what)
+                .ok_or_else(|| format!("unknown statistic {what}"))?;
+            same(&format!("{what} of pool {name}"), recorded, number)?;
         }
     }
     let mut failed = Vec::new();
     for call in 0..CALLS {
-        let admission = scene.call_as_airflow().map_err(|error| error.to_string())?;
-        let admitted: Vec<usize> = admission.granted.iter().map(place).collect();
+        let (admitted, gone) = scene.call_as_airflow().map_err(|error| error.to_string())?;
         let recorded = row.admitted.get(call).ok_or("has fewer than three answers")?;
         same(&format!("admissions of call {}", call + 1), recorded, &admitted)?;
-        failed.extend(scene.fail(&admission.missing).map_err(|error| error.to_string())?);
+        failed.extend(scene.fail(&gone).map_err(|error| error.to_string())?);
     }
     failed.sort_unstable();
     same("failed instances", &row.failed, &failed)?;
@@ -43,19 +47,6 @@ pub(crate) fn check(row: &Value, store: &dyn Store) -> Result<(), String> {
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, recorded: &T, got: &T) -> Result<(), String> {
     if recorded == got { Ok(()) } else { Err(format!("{what}: expected {recorded:?}, got {got:?}")) }
-}
-
-/// A number of the statistics by Airflow's name; none is infinity.
-fn number(stats: &PoolStats, what: &str) -> Result<Option<i64>, String> {
-    Ok(match what {
-        "total" => stats.total.total().map(i64::from),
-        "running" => Some(stats.running),
-        "queued" => Some(stats.queued),
-        "deferred" => Some(stats.sensing),
-        "scheduled" => Some(stats.scheduled),
-        "open" => stats.open,
-        other => return Err(format!("unknown statistic {other}")),
-    })
 }
 
 /// What the default policy admits for one row.
@@ -69,7 +60,7 @@ pub(crate) struct Answer {
 /// What three ticks of the crate's own default policy admit, in an empty store; none for a row with a missing DAG.
 ///
 /// The budget of each tick is `executor_slots`; `max_tis` means nothing here.
-pub(crate) fn by_default_policy(row: &Value, store: &dyn Store) -> Result<Option<Answer>, String> {
+pub(crate) fn by_default_policy(row: &Value, store: &Arc<dyn Store>) -> Result<Option<Answer>, String> {
     let id = row.get("id").cloned().unwrap_or_default();
     let row = Row::read(row)?;
     if row.dags.iter().any(|dag| dag.missing) {
@@ -78,8 +69,7 @@ pub(crate) fn by_default_policy(row: &Value, store: &dyn Store) -> Result<Option
     let mut scene = Scene::set_up(store, &row)?;
     let mut admitted = Vec::new();
     for _ in 0..CALLS {
-        let admission = scene.call(Policy::default()).map_err(|error| error.to_string())?;
-        admitted.push(admission.granted.iter().map(place).collect());
+        admitted.push(scene.call(Policy::default()).map_err(|error| error.to_string())?.0);
     }
     Ok(Some(Answer { id, admitted }))
 }

@@ -11,18 +11,19 @@
 //! | `max_active_tasks`, `max_active_tis_per_dag`, `max_active_tis_per_dagrun` | limits on the keys of workflow, task, task in a run, which every task carries |
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::limits::{self, LimitSpec};
-use stationmaster::admission::{AirflowWindow, Policy};
-use stationmaster::canonical::PokeContext;
-use stationmaster::id::{LimitKey, PoolName};
-use stationmaster::ops::{Admission, AdmitRequest, Mark, Registered};
-use stationmaster::pool::{PoolSpec, PoolStats, Slots};
-use stationmaster::sensor::{NewSensor, Settings};
+use serde::{Deserialize, Serialize};
+use stationmaster::admission::{AirflowWindow, Policy, limits};
+use stationmaster::id::PoolName;
+use stationmaster::ops::Mark;
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::sensor::Settings;
+use stationmaster::service::kinds::Condition;
+use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::Store;
-use stationmaster::time::from_micros;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
 
 use super::row::{Row, Ti};
@@ -33,15 +34,26 @@ const LEASE: Duration = Duration::from_secs(1_000_000_000);
 const GONE: &str = "gone";
 
 pub(crate) struct Scene<'a> {
-    store: &'a dyn Store,
+    store: &'a Arc<dyn Store>,
     row: &'a Row,
     /// Scheduled instances that were not admitted or failed yet and are in the store.
     waiting: BTreeSet<usize>,
     /// Scheduled instances that the host keeps to itself.
     held_back: BTreeSet<usize>,
-    missing: Vec<LimitKey>,
     calls: i64,
 }
+
+/// What a deferred instance waits for. Nothing pokes it.
+#[derive(Serialize, Deserialize)]
+struct Anything {}
+
+impl Condition for Anything {
+    const KIND: &'static str = "any";
+    const EXAMPLE: &'static str = "{}";
+}
+
+/// Airflow's name for a number of a pool, and the number; `None` is infinity.
+type Statistic = (&'static str, Option<i64>);
 
 /// Which of the instances become what in the store.
 #[derive(Default)]
@@ -59,23 +71,23 @@ fn key(ti: &Ti) -> Result<TaskKey> {
     })
 }
 
-pub(crate) fn pool_name(name: &str) -> Result<PoolName> {
+fn pool_name(name: &str) -> Result<PoolName> {
     Ok(PoolName::new(format!("airflow:{name}"))?)
 }
 
-/// The key of a whole DAG.
-pub(crate) fn dag_key(dag_id: &str) -> Result<LimitKey> {
-    Ok(limits::workflow_named(&"airflow".try_into()?, &dag_id.try_into()?)?)
+/// Some task of a DAG: it has the DAG's limit.
+fn any_task(dag_id: &str) -> Result<TaskKey> {
+    Ok(TaskKey::new("airflow", dag_id, "any", "any")?)
 }
 
 /// The place in `tis` that a task carries as its payload.
-pub(crate) fn place(task: &TaskRecord) -> usize {
+fn place(task: &TaskRecord) -> usize {
     task.payload.parse().unwrap_or(usize::MAX)
 }
 
 impl<'a> Scene<'a> {
     /// Sets the row up in an empty store.
-    pub(crate) fn set_up(store: &'a dyn Store, row: &'a Row) -> Result<Self, String> {
+    pub(crate) fn set_up(store: &'a Arc<dyn Store>, row: &'a Row) -> Result<Self, String> {
         let mut parts = Parts::default();
         let (mut waiting, mut held_back) = (BTreeSet::new(), BTreeSet::new());
         for (at, ti) in row.tis.iter().enumerate() {
@@ -95,13 +107,13 @@ impl<'a> Scene<'a> {
                 _ => {}
             }
         }
-        let mut scene = Self { store, row, waiting, held_back, missing: Vec::new(), calls: 0 };
+        let scene = Self { store, row, waiting, held_back, calls: 0 };
         scene.lease(&parts).and_then(|()| scene.bound()).map_err(|error| error.to_string())?;
         Ok(scene)
     }
 
     fn now(&self) -> DateTime<Utc> {
-        from_micros(1_700_000_000_000_000 + self.calls)
+        DateTime::from_timestamp_micros(1_700_000_000_000_000 + self.calls).unwrap_or_default()
     }
 
     fn task(&self, at: usize, pool: PoolName) -> Result<NewTask> {
@@ -119,8 +131,8 @@ impl<'a> Scene<'a> {
 
     fn pools(&self, size: impl Fn(i64) -> Slots) -> Result<Vec<PoolSpec>> {
         let pools = self.row.pools.iter().map(|pool| {
-            Ok(PoolSpec::new(pool_name(&pool.name)?, size(pool.slots))?
-                .sensing_keeps_slots(pool.include_deferred))
+            let spec = PoolSpec::new(pool_name(&pool.name)?, size(pool.slots))?;
+            Ok(spec.sensing_keeps_slots(pool.include_deferred))
         });
         pools.collect()
     }
@@ -135,28 +147,25 @@ impl<'a> Scene<'a> {
             self.task(*at, if known(name) { pool_name(name)? } else { PoolName::new(GONE)? })
         });
         let tasks: Vec<NewTask> = tasks.collect::<Result<_>>()?;
-        let order = AdmitRequest::new("holder".try_into()?, "set-up".try_into()?, usize::MAX, LEASE);
         let now = self.now();
         self.store.write(|tx| {
             tx.put_pools(&pools)?;
             tx.enqueue(now, &tasks)?;
             Ok(())
         })?;
-        let granted = self.store.write(|tx| tx.admit(now, &order))?.granted;
+        let granted = self.admitter(Policy::default())?.admit(now, usize::MAX)?.granted;
         let leases = |places: &[usize]| -> Vec<LeaseRef> {
             let within = granted.iter().filter(|task| places.contains(&place(task)));
             within.map(TaskRecord::lease_ref).collect()
         };
         let started = self.store.write(|tx| tx.start(now, &leases(&parts.started)))?;
         let settings = Settings::new(Duration::from_secs(60), LEASE)?;
-        let context = PokeContext::from_json("{}").map_err(stationmaster::Error::abort)?;
-        let sensor = |lease| Ok(NewSensor::new(lease, "any".try_into()?, context.clone(), settings));
-        let sensors: Vec<NewSensor> =
-            leases(&parts.sensing).into_iter().map(sensor).collect::<Result<_>>()?;
+        let sensing = leases(&parts.sensing).into_iter();
+        let sensors = sensing.map(|lease| Anything {}.sensor(lease, settings)).collect::<Result<Vec<_>>>()?;
         let registered = self.store.write(|tx| tx.register(now, &sensors))?;
         let complete = granted.len() == parts.leased.len()
             && started.iter().all(|moved| *moved)
-            && registered.iter().all(|sensor| matches!(sensor, Registered::Waiting(_)));
+            && registered.iter().all(|sensor| sensor.is_waiting());
         if complete {
             Ok(())
         } else {
@@ -165,25 +174,23 @@ impl<'a> Scene<'a> {
     }
 
     /// Sizes the pools, defines the limits, and enqueues what waits.
-    fn bound(&mut self) -> Result<()> {
+    fn bound(&self) -> Result<()> {
         let size = |slots: i64| u32::try_from(slots).map_or(Slots::Unlimited, Slots::Limited);
         let mut pools = self.pools(size)?;
         pools.push(PoolSpec::new(GONE, Slots::Limited(0))?);
         pools.push(PoolSpec::new(PoolName::DEFAULT, Slots::Limited(0))?);
         let mut specs = Vec::new();
         for dag in &self.row.dags {
-            specs.push(LimitSpec::new(dag_key(&dag.dag_id)?, dag.max_active_tasks)?);
-            if dag.missing {
-                self.missing.push(dag_key(&dag.dag_id)?);
-            }
+            let whole = limits::workflow(&any_task(&dag.dag_id)?)?;
+            specs.push(limits::LimitSpec::new(whole, dag.max_active_tasks)?);
             for task in &dag.tasks {
                 let key = |run: &str| TaskKey::new("airflow", &dag.dag_id, run, &task.task_id);
                 if let Some(max) = task.max_active_tis_per_dag {
-                    specs.push(LimitSpec::new(limits::task(&key("any")?)?, max)?);
+                    specs.push(limits::LimitSpec::new(limits::task(&key("any")?)?, max)?);
                 }
                 let Some(max) = task.max_active_tis_per_dagrun else { continue };
                 for run in self.row.runs.iter().filter(|run| run.dag_id == dag.dag_id) {
-                    specs.push(LimitSpec::new(limits::task_in_run(&key(&run.run_id)?)?, max)?);
+                    specs.push(limits::LimitSpec::new(limits::task_in_run(&key(&run.run_id)?)?, max)?);
                 }
             }
         }
@@ -199,41 +206,58 @@ impl<'a> Scene<'a> {
     }
 
     /// The statistics of a pool, with what the host holds back counted as scheduled.
-    pub(crate) fn stats(&self, name: &str) -> Result<Option<PoolStats>> {
+    pub(crate) fn stats(&self, name: &str) -> Result<Option<[Statistic; 6]>> {
         let stats = self.store.read(|tx| tx.pool_stats(&[pool_name(name)?]))?.pop().flatten();
         let held_back = self.held_back.iter().map(|at| &self.row.tis[*at]).filter(|ti| ti.pool == name);
         let slots: i64 = held_back.map(|ti| i64::from(ti.pool_slots)).sum();
-        Ok(stats.map(|mut stats| {
-            stats.scheduled += slots;
-            stats
+        Ok(stats.map(|stats| {
+            [
+                ("total", stats.total.total().map(i64::from)),
+                ("running", Some(stats.running)),
+                ("queued", Some(stats.queued)),
+                ("deferred", Some(stats.sensing)),
+                ("scheduled", Some(stats.scheduled + slots)),
+                ("open", stats.open),
+            ]
         }))
     }
 
+    fn admitter(&self, policy: Policy) -> Result<Admitter> {
+        let options = AdmitterOptions::default().budget(usize::MAX).lease(LEASE).policy(policy);
+        Admitter::new(self.store.clone(), "holder".try_into()?, options)
+    }
+
     /// One call, by Airflow's rules.
-    pub(crate) fn call_as_airflow(&mut self) -> Result<Admission> {
-        let window = AirflowWindow::new(self.row.max_tis).missing(self.missing.clone());
+    pub(crate) fn call_as_airflow(&mut self) -> Result<(Vec<usize>, Vec<&'a str>)> {
+        let missing = self.row.dags.iter().filter(|dag| dag.missing);
+        let missing = missing.map(|dag| Ok(limits::workflow(&any_task(&dag.dag_id)?)?));
+        let window = AirflowWindow::new(self.row.max_tis).missing(missing.collect::<Result<_>>()?);
         self.call(Policy::AirflowWindow(window))
     }
 
-    /// One tick. What the host takes from the answer is what it admitted.
-    pub(crate) fn call(&mut self, policy: Policy) -> Result<Admission> {
+    /// One tick. Returns the places of what it admitted, and the DAGs that it found without a definition.
+    pub(crate) fn call(&mut self, policy: Policy) -> Result<(Vec<usize>, Vec<&'a str>)> {
         self.calls += 1;
-        let request = format!("call-{}", self.calls).as_str().try_into()?;
         let budget = self.row.executor_slots.unwrap_or(usize::MAX);
-        let order = AdmitRequest::new("holder".try_into()?, request, budget, LEASE).policy(policy);
-        let now = self.now();
-        let admission = self.store.write(|tx| tx.admit(now, &order))?;
-        for task in &admission.granted {
-            self.waiting.remove(&place(task));
+        let admission = self.admitter(policy)?.admit(self.now(), budget)?;
+        let admitted: Vec<usize> = admission.granted.iter().map(place).collect();
+        for at in &admitted {
+            self.waiting.remove(at);
         }
-        Ok(admission)
+        let mut gone = Vec::new();
+        for dag in &self.row.dags {
+            if admission.missing.contains(&limits::workflow(&any_task(&dag.dag_id)?)?) {
+                gone.push(dag.dag_id.as_str());
+            }
+        }
+        Ok((admitted, gone))
     }
 
     /// Fails all scheduled instances of these DAGs, also those that the host holds back; answers their places.
-    pub(crate) fn fail(&mut self, dags: &[LimitKey]) -> Result<Vec<usize>> {
+    pub(crate) fn fail(&mut self, dags: &[&str]) -> Result<Vec<usize>> {
         let mut failed = Vec::new();
         for (at, ti) in self.row.tis.iter().enumerate() {
-            if dags.contains(&dag_key(&ti.dag_id)?)
+            if dags.contains(&ti.dag_id.as_str())
                 && (self.waiting.contains(&at) || self.held_back.contains(&at))
             {
                 failed.push(at);

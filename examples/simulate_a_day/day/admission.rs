@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::{Reason, Refusal};
-use stationmaster::{LeaseRef, TaskRecord, time};
+use stationmaster::{LeaseRef, TaskRecord};
 
 use super::{Day, Event};
+use crate::calendar::{later, seconds_since};
 use crate::trouble::Trouble;
 
 impl Day<'_> {
@@ -35,7 +35,10 @@ impl Day<'_> {
             if admitted == 0 || admitted < free && self.news.seen() == seen {
                 self.heard = Some(self.news.seen());
                 self.admit_at = admission.next_due;
-                self.ledger.defer(&admission.refusals);
+                self.ledger.all_are_admitted();
+                for lane in &admission.refusals {
+                    self.ledger.waits(&lane.lane.pool, lane.reason.name(), lane.tasks);
+                }
                 return Ok(());
             }
         }
@@ -47,8 +50,8 @@ impl Day<'_> {
         {
             return Ok(());
         }
-        let would_fit = |refusal: &Refusal| matches!(refusal.reason, Reason::BudgetSpent { .. });
-        if self.asker.admit(now, 0)?.refusals.iter().any(would_fit) {
+        let refused = self.asker.admit(now, 0)?.refusals;
+        if refused.iter().any(|lane| lane.reason.name() == "budget_spent") {
             self.ledger.violation(now, "a task fits, and no admitter was told".into());
         }
         Ok(())
@@ -65,19 +68,20 @@ impl Day<'_> {
             return Ok(());
         }
         for task in &granted {
-            let since = self.lost_at.remove(&task.id).unwrap_or(task.ready_at);
+            let since = self.lost_at.remove(&task.key).unwrap_or(task.ready_at);
             self.ledger.waited(&task.lane.pool, since, now);
             self.ledger.take(&task.lane.pool, task.held_slots);
-            let waited = time::since(now, since).as_secs_f64();
+            let waited = seconds_since(since, now);
             let attempt = task.attempt;
             let what = format_args!("admitted {} attempt {attempt} after {waited:.6}", task.key);
             self.trace.note(now, what)?;
         }
         self.counts.attempts += granted.len();
-        let pools = self.store.read(|tx| tx.all_pools())?;
-        self.ledger.compare(now, &pools);
+        for pool in self.store.read(|tx| tx.all_pools())? {
+            self.ledger.compare(now, &pool.spec.name, pool.used);
+        }
         if self.reap_at.is_none() {
-            self.reap_at = Some(time::add(now, self.workload.workers.lease_s));
+            self.reap_at = Some(later(now, self.workload.workers.lease_s));
         }
 
         let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
@@ -98,7 +102,7 @@ impl Day<'_> {
         let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);
         let roll = self.dice.roll("takes", &name, u64::from(task.attempt));
         let takes = takes.map_or(Duration::ZERO, |takes| takes.at(roll));
-        self.calendar.put(time::add(now, takes), Event::WorkEnds { worker, lease });
+        self.calendar.put(later(now, takes), Event::WorkEnds { worker, lease });
         if let Some(process) = &mut self.workers[worker].process {
             process.at_work.insert(lease, task);
         }

@@ -4,9 +4,10 @@ use chrono::{DateTime, Utc};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::run::{RunClose, RunStatus};
 use stationmaster::service::Service;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, time};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
 
 use super::Day;
+use crate::calendar::seconds_since;
 use crate::trouble::Trouble;
 
 impl Day<'_> {
@@ -46,7 +47,7 @@ impl Day<'_> {
             Finished::Ended(state) => self.ended(&task.key, state, now),
             Finished::RetryAt(at) => {
                 self.counts.retries += 1;
-                let after = time::since(at, now).as_secs_f64();
+                let after = seconds_since(now, at);
                 Ok(self.trace.note(now, format_args!("retry {} after {after:.6}", task.key))?)
             }
             other => Ok(self.trace.note(now, format_args!("{other:?} {}", task.key))?),
@@ -101,7 +102,7 @@ impl Day<'_> {
                 self.ledger.violation(now, format!("{}: its worker lives, and it was reaped", task.key));
             }
             if reaped.became == Finished::Ready {
-                self.lost_at.insert(task.id, now);
+                self.lost_at.insert(task.key.clone(), now);
             }
             self.became(task, reaped.became, now)?;
         }

@@ -14,19 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use stationmaster::admission::limits::{self, LimitSpec};
-use stationmaster::clock::{Clock, ManualClock};
-use stationmaster::id::Holder;
+use stationmaster::admission::limits;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, WakingStore,
+    Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
+    WakingStore,
 };
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::{LeaseRef, Result, TaskId, TaskKey, time};
+use stationmaster::{LeaseRef, Result, TaskKey};
 
-use crate::calendar::Calendar;
+use crate::calendar::{Calendar, later};
 use crate::graph::{NAMESPACE, Runs};
 use crate::landing::{Instance, Landings};
 use crate::ledger::Ledger;
@@ -108,7 +107,7 @@ pub(crate) struct Day<'a> {
     workload: &'a Workload,
     dice: Dice,
     landings: Landings,
-    clock: ManualClock,
+    now: DateTime<Utc>,
     store: Arc<dyn Store>,
     /// Woken by the store when there may be work for an admitter.
     news: LoopHandle,
@@ -127,9 +126,9 @@ pub(crate) struct Day<'a> {
     keeping: BTreeSet<&'a str>,
     orphans: BTreeSet<LeaseRef>,
     /// Since when tasks that were lost with their worker wait again.
-    lost_at: BTreeMap<TaskId, DateTime<Utc>>,
+    lost_at: BTreeMap<TaskKey, DateTime<Utc>>,
     /// The latest instant at which a sensor's landing may be seen.
-    seen_by: BTreeMap<TaskId, DateTime<Utc>>,
+    seen_by: BTreeMap<TaskKey, DateTime<Utc>>,
     abandoned: usize,
     starts_left: usize,
     open_runs: usize,
@@ -149,7 +148,7 @@ impl<'a> Day<'a> {
         trace: Trace,
     ) -> Result<Self, Trouble> {
         let (begin, dice, news) = (workload.begin, Dice(seed), LoopHandle::new());
-        let end = time::add(begin, Duration::from_secs(u64::from(hours) * 3_600));
+        let end = later(begin, Duration::from_secs(u64::from(hours) * 3_600));
         let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
         let limits = limits_of(workload)?;
         store.write(|tx| {
@@ -160,7 +159,7 @@ impl<'a> Day<'a> {
         let mut calendar = Calendar::default();
         for crash in &workload.crashes {
             let event = Event::Crash { worker: crash.worker - 1, back_after: crash.back_after_s };
-            calendar.put(time::add(begin, crash.at_s), event);
+            calendar.put(later(begin, crash.at_s), event);
         }
         (0..workload.workers.count).for_each(|worker| calendar.put(begin, Event::Back { worker }));
         let mut starts_left = 0;
@@ -172,22 +171,17 @@ impl<'a> Day<'a> {
         }
 
         let landings = Landings::new(dice, &workload.targets);
-        let options =
-            PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
-        // Registrations are told to it; nobody else pokes, so there is nothing to share.
-        let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
-        let poker = Poker::new(store.clone(), holder("poker")?, options)?;
         Ok(Self {
             workload,
             dice,
-            poker: poker.kind(Instance::kind()?, landings.clone()),
+            poker: poker(&store, landings.clone())?,
             landings,
-            clock: ManualClock::new(begin),
+            now: begin,
             news,
             heard: None,
             calendar,
             workers: (1..=workload.workers.count).map(Worker::new).collect(),
-            asker: Admitter::new(store.clone(), holder("asker")?, AdmitterOptions::default())?,
+            asker: asker(&store)?,
             // Nothing holds up this world, and its clock jumps: no grace is needed.
             reaper: Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO))?,
             store,
@@ -206,7 +200,7 @@ impl<'a> Day<'a> {
             abandoned: 0,
             starts_left,
             open_runs: 0,
-            give_up_at: time::add(end, DRAIN),
+            give_up_at: later(end, DRAIN),
             ledger: Ledger::new(pools, begin, end),
             counts: Counts::default(),
             trace,
@@ -218,16 +212,16 @@ impl<'a> Day<'a> {
         let mut repeats = 0;
         while let Some(next) = self.next_instant() {
             // A service may ask for another tick at once, but not for ever.
-            repeats = if next > self.clock.now() { 0 } else { repeats + 1 };
+            repeats = if next > self.now { 0 } else { repeats + 1 };
             if repeats > REPEATS {
                 self.ledger.violation(next, "services are due again and again, and time stands still".into());
                 break;
             }
-            self.clock.set(next.max(self.clock.now()));
+            self.now = next.max(self.now);
             self.instant()?;
         }
         Ok(Outcome {
-            now: self.clock.now(),
+            now: self.now,
             store: self.store,
             keys: self.runs.keys(),
             open_runs: self.starts_left + self.open_runs,
@@ -247,7 +241,7 @@ impl<'a> Day<'a> {
     }
 
     fn instant(&mut self) -> Result<(), Trouble> {
-        let now = self.clock.now();
+        let now = self.now;
         self.counts.instants += 1;
         self.ledger.pass(now);
         while let Some(event) = self.calendar.take(now) {
@@ -284,7 +278,7 @@ impl<'a> Day<'a> {
             Event::WorkEnds { worker, lease } => self.end_work(worker, lease, now),
             Event::Renewal { worker, life } => self.renew(worker, life, now),
             Event::Crash { worker, back_after } => {
-                self.calendar.put(time::add(now, back_after), Event::Back { worker });
+                self.calendar.put(later(now, back_after), Event::Back { worker });
                 let Some(process) = self.workers[worker].process.take() else { return Ok(()) };
                 self.counts.crashes += 1;
                 self.abandoned += process.at_work.len();
@@ -298,7 +292,7 @@ impl<'a> Day<'a> {
                 self.trace.note(now, format_args!("up {}", process.name))?;
                 let life = self.workers[worker].lives;
                 self.calendar
-                    .put(time::add(now, self.workload.workers.lease_s / 3), Event::Renewal { worker, life });
+                    .put(later(now, self.workload.workers.lease_s / 3), Event::Renewal { worker, life });
                 // Its places are news that no store tells.
                 self.news.wake();
                 Ok(())
@@ -320,26 +314,33 @@ impl<'a> Day<'a> {
             let name = process.name.clone();
             self.ledger.violation(now, format!("{name} lives, and lost a lease"));
         }
-        self.calendar.put(time::add(now, lease / 3), Event::Renewal { worker, life });
+        self.calendar.put(later(now, lease / 3), Event::Renewal { worker, life });
         Ok(())
     }
 }
 
-fn holder(name: &str) -> Result<Holder> {
-    Ok(Holder::new(name)?)
+fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
+    let options =
+        PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
+    // Registrations are told to it; nobody else pokes, so there is nothing to share.
+    let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
+    let poker = Poker::new(store.clone(), "poker".try_into()?, options)?;
+    Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest<'_>| landings.poke(request)))
 }
 
-fn limits_of(workload: &Workload) -> Result<Vec<LimitSpec>> {
+fn asker(store: &Arc<dyn Store>) -> Result<Admitter> {
+    Admitter::new(store.clone(), "asker".try_into()?, AdmitterOptions::default())
+}
+
+fn limits_of(workload: &Workload) -> Result<Vec<limits::LimitSpec>> {
     let mut specs = Vec::new();
     for limit in &workload.limits {
-        specs.push(
-            LimitSpec::new(limits::custom(&limit.name)?, limit.max).map_err(stationmaster::Error::from)?,
-        );
+        specs.push(limits::LimitSpec::new(limits::custom(&limit.name)?, limit.max)?);
     }
     for workflow in &workload.workflows {
         if let Some(max) = workflow.max_active_tasks {
             let key = limits::workflow_named(&NAMESPACE.try_into()?, &workflow.name.as_str().try_into()?)?;
-            specs.push(LimitSpec::new(key, max)?);
+            specs.push(limits::LimitSpec::new(key, max)?);
         }
     }
     Ok(specs)

@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use stationmaster::id::PoolName;
-use stationmaster::ops::Registered;
-use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, Settings};
+use stationmaster::sensor::{NewSensor, OnLanded, OnMissed, Settings};
 use stationmaster::service::Service;
 use stationmaster::service::kinds::Condition;
-use stationmaster::{Result, TaskKey, TaskRecord, time};
+use stationmaster::{Result, TaskKey, TaskRecord};
 
 use super::Day;
+use crate::calendar::later;
 use crate::trouble::Trouble;
 
 /// How many events are read at once.
@@ -31,9 +31,9 @@ impl Day<'_> {
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
         self.store.write(|tx| tx.acknowledge_events(&seqs))?;
         for event in events {
-            let by = self.seen_by.remove(&event.id);
+            let by = self.seen_by.remove(&event.task);
             self.trace.note(now, format_args!("{} {}", event.ending.reason, event.task))?;
-            if event.ending.reason == EndReason::Landed {
+            if event.ending.reason.as_str() == "landed" {
                 self.counts.landed += 1;
                 if by.is_none_or(|by| now > by) {
                     self.ledger.violation(now, format!("{}: its landing was seen late", event.task));
@@ -65,7 +65,7 @@ impl Day<'_> {
             return Ok(None);
         };
         let lands = self.landings.lands_at(&instance).unwrap_or(now);
-        self.seen_by.insert(task.id, time::add(lands.max(now), wait.interval_s));
+        self.seen_by.insert(task.key.clone(), later(lands.max(now), wait.interval_s));
         let then = if spec.takes_s.is_some() { OnLanded::Resume } else { OnLanded::Succeed };
         let missed = if wait.soft_fail { OnMissed::Skip } else { OnMissed::Fail };
         let settings = Settings::new(wait.interval_s, wait.timeout_s)?.on_landed(then).on_missed(missed);
@@ -81,7 +81,7 @@ impl Day<'_> {
         let registered = self.store.write(|tx| tx.register(now, &new))?;
         for ((sensor, task), registered) in sensors.iter().zip(registered) {
             self.trace.note(now, format_args!("waits {} for {}", task.key, sensor.context))?;
-            if !matches!(registered, Registered::Waiting(_)) {
+            if !registered.is_waiting() {
                 self.ledger.violation(now, format!("{} could not register: {registered:?}", task.key));
             }
             if !self.keeping.contains(task.lane.pool.as_str()) {

@@ -9,6 +9,7 @@ use crate::admission::{LaneKey, OrderKey};
 use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
 use crate::lease::{Lease, LeaseRef, TaskId};
+use crate::run::RunKey;
 
 /// A task as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,6 +114,15 @@ impl TaskRecord {
     /// Names the latest grant of this task.
     pub fn lease_ref(&self) -> LeaseRef {
         LeaseRef::new(self.id, self.epoch)
+    }
+
+    /// The key under which this attempt of the task is in the active-run index, if attempts are recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Id`] if the id were too long, which is checked when such a task is enqueued.
+    pub fn attempt_run(&self, attempt: u32) -> crate::Result<RunKey> {
+        Ok(RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))?)
     }
 
     /// Its place in the order of admission.

@@ -44,6 +44,13 @@ pub enum Stopped {
     Unknown,
 }
 
+impl Stopped {
+    /// True if there is such a run; it has the stop now.
+    pub fn is_known(self) -> bool {
+        self != Self::Unknown
+    }
+}
+
 impl Tx<'_> {
     /// Records runs, or replaces those of equal key: begun, changed, corrected or re-opened.
     ///

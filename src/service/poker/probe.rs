@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use crate::base::setters;
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::canonical::PokeContext;
+use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::sensor::{PokeOutcome, SensorRecord};
 
@@ -122,6 +123,11 @@ impl<'a> PokeRequest<'a> {
     /// ```
     pub fn new(kind: &'a SensorKind, context: &'a PokeContext, now: DateTime<Utc>) -> Self {
         Self { kind, context, sensors: 1, now }
+    }
+
+    /// Hashes kind and context: what shards are assigned by and pokes are spread by.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::new(self.kind, self.context)
     }
 
     setters! {

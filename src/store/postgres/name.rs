@@ -34,6 +34,14 @@ pub struct Schema {
     renamed: Renamed,
 }
 
+impl TryFrom<&str> for Schema {
+    type Error = Invalid;
+
+    fn try_from(text: &str) -> Result<Self, Invalid> {
+        Self::new(text)
+    }
+}
+
 impl Schema {
     /// Checks and takes a name: 1 to 63 of `a-z`, `0-9` and `_`, beginning with a letter, not with `pg_`.
     ///
