@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::SqliteOptions;
-use stationmaster::store::{SqliteStore, Store};
 use stationmaster::time::from_micros;
 use stationmaster::{TaskKey, TaskRecord, TaskState};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::store::MemoryStore;
 use stationmaster::time::from_micros;
 use stationmaster::{NewTask, TaskKey};
 

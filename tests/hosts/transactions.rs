@@ -12,7 +12,7 @@ use stationmaster::store::Tx;
 use stationmaster::store::sqlite::{Prefix, SqliteTx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskId};
+use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

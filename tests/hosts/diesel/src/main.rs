@@ -101,8 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .bind::<BigInt, _>(lease.id)
         .bind::<BigInt, _>(lease.epoch)
         .execute(db)?;
-    let status: Status =
-        sql_query(statement("status_by_id")).bind::<BigInt, _>(lease.id).get_result(db)?;
+    let status: Status = sql_query(statement("status_by_id")).bind::<BigInt, _>(lease.id).get_result(db)?;
     assert_eq!(status.state, "running");
 
     match db.immediate_transaction(|db| ship(db, 1, stale)) {
