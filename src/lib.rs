@@ -1,15 +1,15 @@
 //! Scheduling primitives for workflow orchestrators and job runners, in one library: retry backoff, slot
-//! pools and admission, sensors that share their polls, shards, and an index of active runs. No server, no
-//! async runtime, no workflow language: a program that has a graph of its own links it in.
+//! pools and admission, sensors that share their polls, shards, and an index of active runs. There is no
+//! server, no async runtime and no workflow language: your program keeps its own graph and links the crate in.
 //!
-//! Where to go next: [`guide`] has short programs by task; [`store::Tx`] lists everything a host does in a
-//! transaction; [`service`] has what runs in the background. Whole programs are in `examples/`,
-//! `quickstart.rs` first. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
+//! Where to go next: [`guide`] has short programs by task. [`store::Tx`] lists everything a host does in a
+//! transaction. [`service`] has what runs in the background. Complete programs are in `examples/`; start with
+//! `quickstart.rs`. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
 //! [`_coming_from_airflow`].
 //!
 //! # One program
 //!
-//! Two tasks share a pool of one slot; the first fails and is retried.
+//! Two tasks share a pool of one slot. The first fails and is retried; the second then succeeds.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -19,28 +19,40 @@
 //! use stationmaster::ops::{Finish, Finished};
 //! use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! use stationmaster::store::MemoryStore;
-//! use stationmaster::{NewTask, TaskKey};
+//! use stationmaster::{NewTask, TaskKey, TaskState};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
+//!     // On disk: stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
+//!     let store = Arc::new(MemoryStore::new());
+//!     let lease_for = Duration::from_secs(60);
 //!     let retry = RetryPolicy::exponential(Duration::from_secs(30)).max_attempts(3).build()?;
 //!     let task = |name| TaskKey::new("prod", "nightly", "2026-01-01", name).map(NewTask::new);
-//!     let tasks = [task("load")?, task("check")?].map(|task| task.pool("db".try_into().unwrap()).retry(retry.clone()));
-//!     let now = SystemClock.now();
+//!     let load = task("load")?.pool("db".try_into()?).retry(retry);
+//!     let check = task("check")?.pool("db".try_into()?);
+//!
+//!     let now = SystemClock.now(); // a transaction reads no clock: you pass the instant
 //!     store.write(|tx| {
-//!         tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?; // one at a time
-//!         tx.enqueue(now, &tasks)
+//!         tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
+//!         tx.enqueue(now, &[load.clone(), check.clone()])
 //!     })?;
-//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
-//!     let admission = admitter.tick(now)?;
+//!     let options = AdmitterOptions::default().lease(lease_for);
+//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, options)?;
+//!     let admission = admitter.tick(now)?; // service::drive calls it in a loop
 //!     assert_eq!(admission.granted.len(), 1);
 //!     assert_eq!(admission.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
 //!
 //!     let lease = admission.granted[0].lease_ref();
-//!     store.write(|tx| tx.start(now, &[lease]))?;
+//!     let started = store.write(|tx| tx.start(now, &[lease]))?;
+//!     let renewed = store.write(|tx| tx.renew(now, lease_for, &[lease]))?; // every third of a lease
+//!     assert!(started[0] && renewed[0], "false: the lease was lost, stop that work");
 //!     let finished = store.write(|tx| tx.finish(now, &[Finish::failed(lease, "no route to host")]))?;
 //!     assert!(matches!(finished[0], Finished::RetryAt(at) if at >= now + Duration::from_secs(30)));
-//!     assert_eq!(admitter.tick(now)?.granted.len(), 1, "the slot came back: the other task's turn");
+//!
+//!     let lease = admitter.tick(now)?.granted[0].lease_ref(); // the slot came back: the other task's turn
+//!     store.write(|tx| tx.finish(now, &[Finish::success(lease)]))?;
+//!     let tasks = store.read(|tx| tx.tasks(&[load.key.clone(), check.key.clone()]))?;
+//!     let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
+//!     assert_eq!(states, [TaskState::UpForRetry, TaskState::Success]);
 //!     Ok(())
 //! }
 //! ```
@@ -51,11 +63,11 @@
 //! |---|---|
 //! | [`NewTask`], [`TaskKey`] | what asks for slots: one instance of a task in a run of a workflow |
 //! | [`pool::PoolSpec`], [`admission::limits`] | what bounds how many run at once |
-//! | [`lease::Lease`], [`LeaseRef`] | a timed grant to one holder, fenced by an epoch |
+//! | [`lease::Lease`], [`LeaseRef`] | a timed grant to one holder. Its epoch rises with each grant, so calls under an older one are refused |
 //! | [`backoff::RetryPolicy`] | when a failed task runs again |
 //! | [`sensor::NewSensor`], [`canonical::PokeContext`] | a task that waits, and what for |
 //! | [`run::RunRecord`] | one execution, in the index of active runs |
-//! | [`store::Store`] | where all of it is kept: [`store::MemoryStore`], `store::SqliteStore`, or one of yours |
+//! | [`store::Store`] | where all of it is kept: [`store::MemoryStore`], `store::SqliteStore`, `store::PostgresStore`, or your own |
 //!
 //! # How it is used
 //!
@@ -65,36 +77,42 @@
 //!                           └────tick── Poker (what sensors wait for), Delivery (tells you how they ended)
 //! ```
 //!
-//! 1. Open a store. Define pools and limits.
-//! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. A key that is known already is
-//!    left as it is, so the call may be repeated.
-//! 3. [`service::Admitter`] grants leases on slots to your process; [start](store::Tx::start) the
-//!    tasks, run them, [renew](store::Tx::renew) their leases meanwhile (they hold for 60 seconds
-//!    unless you say otherwise), stop the work whose lease was lost, and [finish](store::Tx::finish)
-//!    the rest.
-//! 4. A task that only waits [registers](store::Tx::register) as a sensor and gives its slots back;
-//!    [`service::Poker`] polls for it.
-//! 5. [`service::Reaper`] takes back what dead processes held, and forgets ended tasks if you say after how
-//!    long ([`service::ReaperOptions::retain_ended_for`]); unless you do, they are kept for ever. So are the events
-//!    of sensors until they are acknowledged, and with them their tasks, unless you set
-//!    [`service::ReaperOptions::retain_events_for`].
+//! 1. Open a store. Define pools and limits. A task that names no pool is in `default_pool`, which has 128
+//!    slots until you change that.
+//! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes
+//!    nothing, so the call is safe to repeat.
+//! 3. [`service::Admitter`] grants leases on slots to your process, at most
+//!    [`budget`](service::AdmitterOptions::budget) tasks a tick; `admitter.admit(now, n)` grants as many as you
+//!    have free places. [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default
+//!    ([`lease`](service::AdmitterOptions::lease)): [renew](store::Tx::renew) them with the same length, at a
+//!    third of it. Stop work whose renewal returns `false`, and [finish](store::Tx::finish) the rest.
+//! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
+//!    [`service::Poker`] polls on its behalf.
+//! 5. [`service::Reaper`] ends the leases of dead processes. By default nothing is deleted. Set
+//!    [`retain_ended_for`](service::ReaperOptions::retain_ended_for) to delete ended tasks. A task with an
+//!    unacknowledged event of its sensor stays; set
+//!    [`retain_events_for`](service::ReaperOptions::retain_events_for) to delete old events, too.
+//!
+//! Every verb takes many items and returns one value per item, in order. A stale lease is a value, not an error:
+//! `.fenced()?` ([`ops::Fenced`]) turns it into one where your own rows depend on it. A repeated `start` or
+//! `finish` returns that the first took effect.
 //!
 //! An admitter may be granted any task that is ready in its store. So every process that admits must be able
-//! to run every task, or hand it to one that can; workers that differ (by machine, by tenant) are reached by
-//! your own dispatch, or have stores of their own.
+//! to run every task, or hand it to one that can. Workers that differ (by machine, by tenant) need your own
+//! dispatch, or a store each.
 //!
 //! # Features
 //!
 #![doc = include_str!("../docs/features.md")]
 //!
-//! Without features it needs no C compiler and no runtime. Features only add.
+//! Features are additive. With `default-features = false` the crate needs no C compiler.
 //!
 //! # Guarantees
 //!
 #![doc = include_str!("../docs/guarantees.md")]
 //!
-//! What they rest on, and which tests hold them: [`_design`]. A store of your own has them if it passes
-//! `conformance`.
+//! Why they hold, and which tests check them: [`_design`]. Your own store gives these guarantees if it passes
+//! the `conformance` suite (feature `testing`).
 
 #![warn(unreachable_pub)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

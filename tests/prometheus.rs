@@ -15,7 +15,7 @@ use stationmaster::service::{Observer, metrics};
 fn every_metric_is_described_before_it_has_a_value() {
     let page = parse(&Registry::default().render()).unwrap();
     let all: BTreeMap<String, String> =
-        metrics::ALL.iter().map(|metric| (metric.name.into(), metric.kind.as_str().into())).collect();
+        metrics::ALL.iter().map(|metric| (metric.name.into(), metric.kind.into())).collect();
     assert_eq!(page.kinds(), &all);
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use contract::{statement, statements};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
-use stationmaster::ops::{AdmitRequest, EnqueueOptions, Finish, Finished};
+use stationmaster::ops::{AdmitRequest, Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
@@ -255,8 +255,7 @@ fn a_rank_that_ages_is_the_hosts_to_give() {
     let (ours, sql) = (World::new(), World::new());
     let ageing = stationmaster::admission::Ageing::Linear { period: Duration::from_secs(60) };
     let task = NewTask::new(key("t")).priority(3).not_before(from_micros(NOW + 9));
-    let options = EnqueueOptions::default().ageing(ageing);
-    ours.store.write(|tx| tx.enqueue_with(now(), &options, std::slice::from_ref(&task))).unwrap();
+    ours.store.write(|tx| tx.enqueue_ageing(now(), ageing, std::slice::from_ref(&task))).unwrap();
     sql.enqueue(&task, Some(ageing.rank(3, from_micros(NOW + 9))));
     assert_eq!(sql.state(&[key("t")]), ours.state(&[key("t")]));
 }

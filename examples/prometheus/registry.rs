@@ -42,13 +42,13 @@ impl Registry {
         let all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut text = String::new();
         for metrics::Metric { name, kind, help, buckets, .. } in metrics::ALL.iter().copied() {
-            let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {}", Escaped(help, false), kind.as_str());
+            let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {}", Escaped(help, false), kind);
             for (labels, value) in all.get(name).into_iter().flatten() {
                 let braces = |labels: &str| match labels {
                     "" => String::new(),
                     labels => format!("{{{labels}}}"),
                 };
-                if kind.as_str() != "histogram" {
+                if *kind != "histogram" {
                     let _ = writeln!(text, "{name}{} {}", braces(labels), value.number);
                     continue;
                 }

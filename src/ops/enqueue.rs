@@ -1,7 +1,6 @@
 //! Handing tasks over.
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
 
 use crate::admission::Ageing;
 use crate::error::{Invalid, Result};
@@ -36,32 +35,16 @@ impl Tx<'_> {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn enqueue(&mut self, now: DateTime<Utc>, tasks: &[NewTask]) -> Result<Vec<Inserted>> {
-        self.enqueue_with(now, &EnqueueOptions::default(), tasks)
-    }
-}
-
-/// What a host decides once for all tasks that it enqueues.
-///
-/// Default: no ageing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct EnqueueOptions {
-    /// How priorities grow with waiting, from the instant at which a task is first ready: that of enqueueing,
-    /// or [`NewTask::not_before`]. It goes on through retries. Tasks enqueued before keep the rank they have.
-    pub ageing: Ageing,
-}
-
-impl EnqueueOptions {
-    /// Sets how priorities grow with waiting.
-    #[must_use]
-    pub fn ageing(mut self, ageing: Ageing) -> Self {
-        self.ageing = ageing;
-        self
+        self.enqueue_ageing(now, Ageing::default(), tasks)
     }
 }
 
 impl Tx<'_> {
-    /// [`enqueue`](crate::store::Tx::enqueue), with options.
+    /// Enqueues tasks whose priority grows while they wait, as [`enqueue`](crate::store::Tx::enqueue) does
+    /// those whose priority stays.
+    ///
+    /// The wait counts from the instant at which a task is first ready: that of enqueueing, or
+    /// [`NewTask::not_before`]. It goes on through retries. Tasks that were enqueued before keep their rank.
     ///
     /// # Errors
     ///
@@ -72,32 +55,32 @@ impl Tx<'_> {
     /// ```
     /// use std::time::Duration;
     /// use stationmaster::admission::Ageing;
-    /// use stationmaster::ops::{AdmitRequest, EnqueueOptions};
+    /// use stationmaster::ops::AdmitRequest;
     /// use stationmaster::store::MemoryStore;
     /// use stationmaster::time::from_micros;
     /// use stationmaster::{NewTask, TaskKey};
     ///
-    /// let options = EnqueueOptions::default().ageing(Ageing::Linear { period: Duration::from_secs(60) });
+    /// let ageing = Ageing::Linear { period: Duration::from_secs(60) };
     /// let task = |name, priority| Ok::<_, stationmaster::Error>(
     ///     [NewTask::new(TaskKey::new("prod", "nightly", "r1", name)?).priority(priority)]
     /// );
     /// let store = MemoryStore::new();
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
     /// let admission = store.write(|tx| {
-    ///     tx.enqueue_with(from_micros(0), &options, &task("old", 0)?)?;
-    ///     tx.enqueue_with(from_micros(120_000_000), &options, &task("urgent", 1)?)?;
+    ///     tx.enqueue_ageing(from_micros(0), ageing, &task("old", 0)?)?;
+    ///     tx.enqueue_ageing(from_micros(120_000_000), ageing, &task("urgent", 1)?)?;
     ///     tx.admit(from_micros(120_000_000), &order)
     /// })?;
     /// assert_eq!(admission.granted[0].key.task.as_str(), "old", "two minutes of waiting are two points");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn enqueue_with(
+    pub fn enqueue_ageing(
         &mut self,
         now: DateTime<Utc>,
-        options: &EnqueueOptions,
+        ageing: Ageing,
         tasks: &[NewTask],
     ) -> Result<Vec<Inserted>> {
-        let check = |task: &NewTask| task.check_with(now, options.ageing);
+        let check = |task: &NewTask| task.check_with(now, ageing);
         let rows = tasks.iter().map(check).collect::<Result<Vec<_>, Invalid>>()?;
         Ok(self.insert_tasks(&rows)?)
     }

@@ -10,7 +10,7 @@
 //!
 //! | family | verbs |
 //! |---|---|
-//! | tasks | `enqueue`, `enqueue_with`, `tasks`, `tasks_by_id`, `clear`, `mark` |
+//! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `clear`, `mark` |
 //! | admission | `admit`, `explain` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
@@ -20,16 +20,16 @@
 
 mod admit;
 mod attempt;
-mod capacity;
 mod clear;
-mod eligible;
 mod enqueue;
 mod explain;
 mod fenced;
 mod leave;
 mod mark;
+mod pools_and_limits;
 mod query;
 mod reap;
+mod register_with;
 mod runs;
 mod sense;
 mod upkeep;
@@ -37,7 +37,6 @@ mod upkeep;
 pub use admit::{Admission, AdmitRequest};
 pub use attempt::{Finish, Finished, Outcome, RetryAdvice};
 pub use clear::Cleared;
-pub use enqueue::EnqueueOptions;
 pub use explain::Explanation;
 pub use fenced::Fenced;
 pub use mark::{Mark, Marked};

@@ -6,7 +6,7 @@
 //! | [`AsyncStore`] | [`read`](crate::store::MemoryStore::read) and [`write`](crate::store::MemoryStore::write), on any [`Store`](crate::store::Store) |
 //! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
 //! | [`drive`] | [`drive`](crate::service::drive) |
-//! | [`AsyncPoke`], [`AsyncPokeMany`] | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany): see [`Poker::kind_async`](crate::service::Poker::kind_async) |
+//! | [`Poker::kind_async`](crate::service::Poker::kind_async), [`kind_many_async`](crate::service::Poker::kind_many_async) | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany), as functions that return a future |
 //! | [`LoopHandle::woken_since`](crate::service::LoopHandle::woken_since), [`stopped`](crate::service::LoopHandle::stopped) | its waits, as futures of any runtime |
 //!
 //! # What runs where
@@ -96,7 +96,6 @@ mod service;
 mod store;
 
 pub use driver::drive;
-pub use poke::{AsyncPoke, AsyncPokeMany};
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;
 

@@ -2,7 +2,7 @@
 
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{Ageing, AirflowWindow, Policy, Reason};
-use stationmaster::ops::{EnqueueOptions, Finish, Outcome, RetryAdvice};
+use stationmaster::ops::{Finish, Outcome, RetryAdvice};
 use stationmaster::pool::Slots;
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::MemoryStore;
@@ -133,9 +133,9 @@ fn a_task_waits_from_its_due_instant_and_again_from_its_retry() {
 #[test]
 fn old_tasks_catch_up_with_urgent_ones() {
     on_every_store(|scene| {
-        let options = EnqueueOptions::default().ageing(Ageing::Linear { period: secs(60) });
+        let ageing = Ageing::Linear { period: secs(60) };
         let put = |now, task: NewTask| {
-            scene.store.write(|tx| tx.enqueue_with(at(now), &options, std::slice::from_ref(&task))).unwrap();
+            scene.store.write(|tx| tx.enqueue_ageing(at(now), ageing, std::slice::from_ref(&task))).unwrap();
         };
         put(0, NewTask::new(key("old")).priority(0));
         put(61, NewTask::new(key("one")).priority(1));
@@ -150,10 +150,10 @@ fn old_tasks_catch_up_with_urgent_ones() {
 #[test]
 fn tasks_without_ageing_go_before_those_with_it() {
     on_every_store(|scene| {
-        let options = EnqueueOptions::default().ageing(Ageing::Linear { period: secs(60) });
+        let ageing = Ageing::Linear { period: secs(60) };
         let now = 1_700_000_000;
         let aged = NewTask::new(key("aged")).priority(1_000);
-        scene.store.write(|tx| tx.enqueue_with(at(now), &options, std::slice::from_ref(&aged))).unwrap();
+        scene.store.write(|tx| tx.enqueue_ageing(at(now), ageing, std::slice::from_ref(&aged))).unwrap();
         scene.put(now, &[NewTask::new(key("plain")).priority(-1_000)]);
         assert_eq!(names(&scene.tick(now, &Policy::Backfill).granted), ["plain", "aged"]);
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use stationmaster::service::Observer;
-use stationmaster::service::metrics::{Metric, MetricKind};
+use stationmaster::service::metrics::Metric;
 
 /// Values by `name{label="value",…}`.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -45,7 +45,7 @@ impl Recorder {
         self.0.lock().clone()
     }
 
-    fn series(metric: &Metric, kind: MetricKind, labels: &[(&'static str, &str)]) -> String {
+    fn series(metric: &Metric, kind: &str, labels: &[(&'static str, &str)]) -> String {
         assert_eq!(metric.kind, kind, "{}", metric.name);
         let names: Vec<&str> = labels.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, metric.labels, "{}", metric.name);
@@ -57,15 +57,15 @@ impl Recorder {
 impl Observer for Recorder {
     fn counter(&self, metric: &'static Metric, labels: &[(&'static str, &str)], more: u64) {
         assert!(more > 0, "{}", metric.name);
-        *self.0.lock().counters.entry(Self::series(metric, MetricKind::Counter, labels)).or_default() += more;
+        *self.0.lock().counters.entry(Self::series(metric, "counter", labels)).or_default() += more;
     }
 
     fn gauge(&self, metric: &'static Metric, labels: &[(&'static str, &str)], value: f64) {
-        self.0.lock().gauges.insert(Self::series(metric, MetricKind::Gauge, labels), value);
+        self.0.lock().gauges.insert(Self::series(metric, "gauge", labels), value);
     }
 
     fn histogram(&self, metric: &'static Metric, labels: &[(&'static str, &str)], value: f64) {
-        let series = Self::series(metric, MetricKind::Histogram, labels);
+        let series = Self::series(metric, "histogram", labels);
         self.0.lock().histograms.entry(series).or_default().push(value);
     }
 }

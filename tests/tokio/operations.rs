@@ -3,9 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use stationmaster::admission::Ageing;
 use stationmaster::canonical::PokeContext;
 use stationmaster::lease::LeaseRef;
-use stationmaster::ops::{AdmitRequest, EnqueueOptions, Finish, Mark};
+use stationmaster::ops::{AdmitRequest, Finish, Mark};
 use stationmaster::ops::{Silence, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunRecord, RunStatus, SeriesBy};
@@ -82,9 +83,9 @@ pub fn operations() -> Vec<Operation> {
         "read": |store, world| store.read(|tx| tx.all_pools()).await?;
         "write": |store, world| store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])).await?;
         "enqueue": |store, world| store.write(|tx| tx.enqueue(at(1), &[NewTask::new(key("new"))])).await?;
-        "enqueue_with": |store, world| {
-            let options = EnqueueOptions::default();
-            store.write(move |tx| tx.enqueue_with(at(1), &options, &[NewTask::new(key("new"))])).await?
+        "enqueue_ageing": |store, world| {
+            let ageing = Ageing::Linear { period: std::time::Duration::from_secs(60) };
+            store.write(move |tx| tx.enqueue_ageing(at(1), ageing, &[NewTask::new(key("new"))])).await?
         };
         "admit": |store, world| {
             let order = AdmitRequest::new("h".try_into()?, "second".try_into()?, 9, secs(60));

@@ -22,7 +22,7 @@ use crate::time;
 /// How the priority of a task grows while it waits.
 ///
 /// Plain data: a host keeps one value and hands it to each
-/// [`Tx::enqueue_with`](crate::store::Tx::enqueue_with).
+/// [`Tx::enqueue_ageing`](crate::store::Tx::enqueue_ageing).
 ///
 /// A rank is a number without a unit of its own, so use one policy for all tasks of a store. If they are
 /// mixed, the order is still total and fixed: tasks of different periods are ordered by `since - priority *

@@ -15,12 +15,12 @@
 //! tick leaves open.
 
 mod ageing;
-mod capacity;
 pub(crate) mod lane;
 pub mod limits;
 mod plan;
 mod planner;
 mod policy;
+mod tick_capacity;
 mod verdict;
 mod window;
 

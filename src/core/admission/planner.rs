@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::lane::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use super::limits::LimitRecord;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
+use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
 use super::window::Window;
 use crate::pool::PoolRecord;

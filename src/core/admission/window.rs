@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::capacity::{LimitWork, PoolWork};
 use super::limits::Scope;
 use super::planner::LaneWork;
 use super::policy::AirflowWindow;
+use super::tick_capacity::{LimitWork, PoolWork};
 use crate::id::LimitKey;
 use crate::pool::{PoolRecord, Slots};
 

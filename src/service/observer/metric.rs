@@ -5,9 +5,9 @@
 /// # Examples
 ///
 /// ```
-/// use stationmaster::service::metrics::{self, MetricKind};
+/// use stationmaster::service::metrics;
 /// let metric = &metrics::WAIT_SECONDS;
-/// assert_eq!((metric.name, metric.kind), ("stationmaster_wait_seconds", MetricKind::Histogram));
+/// assert_eq!((metric.name, metric.kind), ("stationmaster_wait_seconds", "histogram"));
 /// assert!(metric.buckets.is_sorted());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,35 +15,14 @@
 pub struct Metric {
     /// Its name, by the conventions of Prometheus: counters end in `_total`, durations are in seconds.
     pub name: &'static str,
-    /// Which method of the observer is told.
-    pub kind: MetricKind,
+    /// What its values mean, as Prometheus and OpenMetrics name it: `"counter"` only grows, `"gauge"` stands
+    /// somewhere, `"histogram"` is a distribution. The method of [`super::Observer`] that is called has the
+    /// same name.
+    pub kind: &'static str,
     /// What it means, for people.
     pub help: &'static str,
     /// The names of its labels, in the order in which they come.
     pub labels: &'static [&'static str],
     /// Upper bounds that suit a histogram, rising; empty for other kinds.
     pub buckets: &'static [f64],
-}
-
-/// What a value of a metric means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MetricKind {
-    /// It only grows: [`super::Observer::counter`].
-    Counter,
-    /// It stands somewhere: [`super::Observer::gauge`].
-    Gauge,
-    /// It is a distribution: [`super::Observer::histogram`].
-    Histogram,
-}
-
-impl MetricKind {
-    /// The word for it in Prometheus and OpenMetrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
 }

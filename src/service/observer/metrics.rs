@@ -20,7 +20,7 @@
 //! | `outcome` of a poke | `landed`, `not_yet`, `failed`, `unreachable`, `overran` (its deadline) |
 
 pub use super::answers::{finished, registered};
-pub use super::metric::{Metric, MetricKind};
+pub use super::metric::Metric;
 
 /// For ticks, transactions and pokes: 0.1 ms to 30 s.
 const WORK: &[f64] =
@@ -41,7 +41,7 @@ macro_rules! metrics {
             )]
             pub static $metric: Metric = Metric {
                 name: $name,
-                kind: MetricKind::$kind,
+                kind: stringify!($kind),
                 help: $help,
                 labels: &[$($first $(, $label)*)?],
                 buckets: metrics!(@buckets $($buckets)?),
@@ -56,90 +56,90 @@ macro_rules! metrics {
 }
 
 metrics! {
-    TICKS: Counter "stationmaster_ticks_total" ["service", "result"],
+    TICKS: counter "stationmaster_ticks_total" ["service", "result"],
         "Ticks of a service, by how they ended.";
-    TICK_SECONDS: Histogram "stationmaster_tick_duration_seconds" ["service"] in WORK,
+    TICK_SECONDS: histogram "stationmaster_tick_duration_seconds" ["service"] in WORK,
         "How long a tick took.";
 
-    GRANTED: Counter "stationmaster_granted_total" [],
+    GRANTED: counter "stationmaster_granted_total" [],
         "Tasks that were admitted.";
-    WAIT_SECONDS: Histogram "stationmaster_wait_seconds" [] in WAITING,
+    WAIT_SECONDS: histogram "stationmaster_wait_seconds" [] in WAITING,
         "How long an admitted task had been ready.";
-    PROMOTED: Counter "stationmaster_promoted_total" [],
+    PROMOTED: counter "stationmaster_promoted_total" [],
         "Tasks that came due: their instant came, or their retry did.";
-    REFUSED: Gauge "stationmaster_refused" ["reason"],
+    REFUSED: gauge "stationmaster_refused" ["reason"],
         "Ready tasks that the last tick left waiting, by reason.";
-    ADMISSION_CONFLICTS: Counter "stationmaster_admission_conflicts_total" [],
+    ADMISSION_CONFLICTS: counter "stationmaster_admission_conflicts_total" [],
         "Admissions that were decided again because another writer came between.";
 
-    REAPED: Counter "stationmaster_reaped_total" ["became"],
+    REAPED: counter "stationmaster_reaped_total" ["became"],
         "Leases that expired, by what became of their tasks.";
-    FORGOTTEN: Counter "stationmaster_forgotten_total" [],
+    FORGOTTEN: counter "stationmaster_forgotten_total" [],
         "Ended tasks that were deleted.";
-    EVENTS_FORGOTTEN: Counter "stationmaster_events_forgotten_total" [],
+    EVENTS_FORGOTTEN: counter "stationmaster_events_forgotten_total" [],
         "Events of sensors that were deleted without having been acknowledged.";
-    KEPT_BY_EVENTS: Gauge "stationmaster_kept_by_events" [],
+    KEPT_BY_EVENTS: gauge "stationmaster_kept_by_events" [],
         "Ended tasks, old enough to be deleted, that stay because their events are not acknowledged.";
 
-    POKES: Counter "stationmaster_pokes_total" ["kind", "outcome"],
+    POKES: counter "stationmaster_pokes_total" ["kind", "outcome"],
         "Pokes whose answers were taken up.";
-    POKE_SECONDS: Histogram "stationmaster_poke_duration_seconds" ["kind"] in WORK,
+    POKE_SECONDS: histogram "stationmaster_poke_duration_seconds" ["kind"] in WORK,
         "How long a call of a poke took; one that passed its deadline counts with that.";
-    POKES_SAVED: Counter "stationmaster_pokes_saved_total" [],
+    POKES_SAVED: counter "stationmaster_pokes_saved_total" [],
         "Pokes that were not needed, because sensors share them.";
-    POKES_LATE: Counter "stationmaster_pokes_late_total" [],
+    POKES_LATE: counter "stationmaster_pokes_late_total" [],
         "Answers that came after their deadline and changed nothing.";
-    POKES_HELD_BACK: Counter "stationmaster_pokes_held_back_total" [],
+    POKES_HELD_BACK: counter "stationmaster_pokes_held_back_total" [],
         "Due times at which a target was not poked because too many pokes of its kind hang.";
-    GROUPS_DUE: Counter "stationmaster_poke_groups_due_total" [],
+    GROUPS_DUE: counter "stationmaster_poke_groups_due_total" [],
         "Poke groups that came due.";
-    SENSORS_LOADED: Counter "stationmaster_sensors_loaded_total" [],
+    SENSORS_LOADED: counter "stationmaster_sensors_loaded_total" [],
         "Sensors that a poker read from the store.";
-    SENSORS_ENDED: Counter "stationmaster_sensors_ended_total" ["reason"],
+    SENSORS_ENDED: counter "stationmaster_sensors_ended_total" ["reason"],
         "Sensors that a poker ended.";
-    SENSORS_UNKNOWN_KIND: Counter "stationmaster_sensors_unknown_kind_total" [],
+    SENSORS_UNKNOWN_KIND: counter "stationmaster_sensors_unknown_kind_total" [],
         "Sensors that were due and of a kind that the poker does not know.";
-    SHARDS_GAINED: Counter "stationmaster_shards_gained_total" [],
+    SHARDS_GAINED: counter "stationmaster_shards_gained_total" [],
         "Shards that a poker took, at its start or from another one that left or died.";
-    LOG_PANICS: Counter "stationmaster_poke_log_panics_total" [],
+    LOG_PANICS: counter "stationmaster_poke_log_panics_total" [],
         "How often the log of a poker panicked.";
-    SHARDS: Gauge "stationmaster_shards" [],
+    SHARDS: gauge "stationmaster_shards" [],
         "Shards that a poker holds.";
-    SHARDS_UNCLAIMED: Gauge "stationmaster_shards_unclaimed" [],
+    SHARDS_UNCLAIMED: gauge "stationmaster_shards_unclaimed" [],
         "Shards that nobody held when the poker last renewed.";
-    POKER_NAME_TAKEN: Gauge "stationmaster_poker_name_taken" [],
+    POKER_NAME_TAKEN: gauge "stationmaster_poker_name_taken" [],
         "1 while a poker does nothing because a living one has its name, else 0.";
-    SENSORS: Gauge "stationmaster_sensors" [],
+    SENSORS: gauge "stationmaster_sensors" [],
         "Sensors that a poker holds in memory.";
-    POKE_GROUPS: Gauge "stationmaster_poke_groups" [],
+    POKE_GROUPS: gauge "stationmaster_poke_groups" [],
         "Distinct targets of those sensors.";
-    POKE_GROUPS_WAITING: Gauge "stationmaster_poke_groups_waiting" [],
+    POKE_GROUPS_WAITING: gauge "stationmaster_poke_groups_waiting" [],
         "Poke groups that are due and wait for a thread.";
-    POKES_IN_FLIGHT: Gauge "stationmaster_pokes_in_flight" [],
+    POKES_IN_FLIGHT: gauge "stationmaster_pokes_in_flight" [],
         "Pokes that run.";
-    POKE_THREADS: Gauge "stationmaster_poke_threads" [],
+    POKE_THREADS: gauge "stationmaster_poke_threads" [],
         "Threads that may poke.";
-    POKE_THREADS_HUNG: Gauge "stationmaster_poke_threads_hung" [],
+    POKE_THREADS_HUNG: gauge "stationmaster_poke_threads_hung" [],
         "Threads whose poke passed its deadline and has not returned.";
-    OUTAGES: Gauge "stationmaster_poke_outages" [],
+    OUTAGES: gauge "stationmaster_poke_outages" [],
         "Poke groups whose target could not be looked at last time.";
 
-    EVENTS: Counter "stationmaster_events_total" ["result"],
+    EVENTS: counter "stationmaster_events_total" ["result"],
         "Events of sensors that were given to a callback.";
 
-    TRANSACTIONS: Counter "stationmaster_transactions_total" ["mode", "result"],
+    TRANSACTIONS: counter "stationmaster_transactions_total" ["mode", "result"],
         "Transactions of the store, by how they ended.";
-    TRANSACTION_SECONDS: Histogram "stationmaster_transaction_duration_seconds" ["mode"] in WORK,
+    TRANSACTION_SECONDS: histogram "stationmaster_transaction_duration_seconds" ["mode"] in WORK,
         "How long a transaction took, waiting for its turn included.";
-    ENQUEUED: Counter "stationmaster_tasks_enqueued_total" [],
+    ENQUEUED: counter "stationmaster_tasks_enqueued_total" [],
         "Tasks that are new to the store.";
-    TASK_MOVES: Counter "stationmaster_task_moves_total" ["to"],
+    TASK_MOVES: counter "stationmaster_task_moves_total" ["to"],
         "Changes of the state of tasks, except that a waiting task came due.";
-    STALE_CALLS: Counter "stationmaster_stale_calls_total" ["call"],
+    STALE_CALLS: counter "stationmaster_stale_calls_total" ["call"],
         "Items of a call that changed nothing, because the lease or the state was another one.";
 
-    FINISHED: Counter "stationmaster_finished_total" ["became"],
+    FINISHED: counter "stationmaster_finished_total" ["became"],
         "Attempts that the host finished, by what became of their tasks.";
-    REGISTERED: Counter "stationmaster_registered_total" ["answer"],
+    REGISTERED: counter "stationmaster_registered_total" ["answer"],
         "Running tasks that asked to wait as sensors, by the answer.";
 }

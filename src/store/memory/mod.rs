@@ -9,7 +9,7 @@
 
 mod audit;
 mod by_number;
-mod capacity;
+mod counters;
 mod course;
 mod lanes;
 mod pools;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 
-use super::capacity::{Use, Uses};
+use super::counters::{Use, Uses};
 use super::requests::Request;
 use super::state::Write;
 use super::tasks::TaskRow;

@@ -73,17 +73,17 @@ pub use listen::{Change, Listening};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
 pub use options::{Isolation, PostgresOptions};
-pub use time::PostgresClock;
 /// The driver, in the version the crate was built with: for hosts that connect, or hand in their own
 /// transactions.
 pub use tokio_postgres;
 
+use crate::clock::Clock;
 use crate::error::{Error, Result, StoreError};
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use driver::Driver;
 use request::Request;
 use sessions::Sessions;
-use time::Timekeeper;
+use time::{PostgresClock, Timekeeper};
 use tx::Access;
 pub(super) use tx::PostgresBackend;
 
@@ -152,9 +152,18 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// The database's clock. Hosts of many machines give it to their services, so that leases are decided by
-    /// one clock.
-    pub fn clock(&self) -> PostgresClock {
+    /// Returns the database's clock. Hosts of many machines give it to their services, so that leases are
+    /// decided by one clock.
+    ///
+    /// It is read when the store connects and then, at most every ten seconds, along with a transaction. Each
+    /// reading is off by at most half the time that its answer took. Between readings the machine's monotonic
+    /// clock counts on. It does not go back, unless the database's clock was set back by more than a second.
+    ///
+    /// When the machine's monotonic and wall clocks move apart by more than a second, the machine was suspended
+    /// or its wall clock was set. The next transaction then reads the database's clock again, and until then the
+    /// longer of both times counts. So the clock is right at once after a suspension; after the machine's wall
+    /// clock was set forward by more than a second it is ahead by as much until that transaction.
+    pub fn clock(&self) -> impl Clock + Clone + use<> {
         PostgresClock(Arc::clone(&self.time))
     }
 
@@ -167,7 +176,7 @@ impl PostgresStore {
     /// which is made anew when it was lost; since changes may have been missed, the callback is then called
     /// once with everything. Changes that come while the callback runs are told by one call after it. A call
     /// may be in vain. Renewals, heartbeats, polls and ticks that only grant cause none, nor do stores that
-    /// are opened with [`false`].
+    /// are opened with `notify(false)`.
     ///
     /// The callback is called on a thread of its own, one call at a time. It should be short, since nothing
     /// is told meanwhile; it holds up nothing else. After a panic in it, the next change is told as if there

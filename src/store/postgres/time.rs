@@ -161,18 +161,8 @@ impl Timekeeper {
     }
 }
 
-/// The database's clock: [`super::PostgresStore::clock`].
-///
-/// It is read when the store connects and then, at most every ten seconds, along with a transaction. Each
-/// reading is off by at most half the time that its answer took. Between readings the machine's monotonic
-/// clock counts on. It does not go back, unless the database's clock was set back by more than a second.
-///
-/// When the machine's monotonic and wall clocks move apart by more than a second, the machine was suspended
-/// or its wall clock was set. The next transaction then reads the database's clock again, and until then the
-/// longer of both times counts. So the clock is right at once after a suspension; after the machine's wall
-/// clock was set forward by more than a second it is ahead by as much until that transaction.
 #[derive(Debug, Clone)]
-pub struct PostgresClock(pub(super) Arc<Timekeeper>);
+pub(super) struct PostgresClock(pub(super) Arc<Timekeeper>);
 
 impl Clock for PostgresClock {
     fn now(&self) -> DateTime<Utc> {

@@ -1,9 +1,9 @@
 //! The transaction: what all operations share.
 
+mod attempt;
 mod audit;
 mod event;
 mod insert;
-mod lease;
 mod pool;
 mod retention;
 mod row;

@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
-use super::{event, insert, lease, pool, retention, run, sensor, tick, worker};
+use super::{attempt, event, insert, pool, retention, run, sensor, tick, worker};
 
 const HOT: &[(&str, &str)] = &[
     ("insert", insert::INSERT),
@@ -21,11 +21,11 @@ const HOT: &[(&str, &str)] = &[
     ("candidates", tick::CANDIDATES),
     ("grant", tick::GRANT),
     ("forget requests", tick::FORGET_REQUESTS),
-    ("start", lease::START),
-    ("renew", lease::RENEW),
-    ("move", lease::MOVE),
-    ("expired", lease::EXPIRED),
-    ("next_expiry", lease::NEXT_EXPIRY),
+    ("start", attempt::START),
+    ("renew", attempt::RENEW),
+    ("move", attempt::MOVE),
+    ("expired", attempt::EXPIRED),
+    ("next_expiry", attempt::NEXT_EXPIRY),
     ("forget_ended", retention::FORGET_ENDED),
     ("delete pools", pool::DELETE_POOLS),
     ("pools", pool::POOLS),

@@ -51,7 +51,7 @@ BEGIN
         OR typeof(NEW.priority) <> 'integer' OR NEW.priority NOT BETWEEN -2147483648 AND 2147483647
         OR typeof(NEW.rank) NOT IN ('null', 'integer')
         OR typeof(NEW.logical_date) NOT IN ('null', 'integer') OR NEW.logical_date NOT BETWEEN -8334601228800000000 AND 8210266876799999999
-        OR typeof(NEW.idt_before) NOT IN ('null', 'integer') OR NEW.idt_before NOT BETWEEN -8334601228800000000 AND 8210266876799999999
+        OR typeof(NEW.not_before) NOT IN ('null', 'integer') OR NEW.not_before NOT BETWEEN -8334601228800000000 AND 8210266876799999999
         OR typeof(NEW.lease_losses) NOT IN ('null', 'integer') OR NEW.lease_losses NOT BETWEEN 0 AND 4294967295;
     SELECT RAISE(ABORT, 'stationmaster: payload or retry is refused: use text of at most 1048576 bytes, and a policy as JSON or NULL')
     WHERE typeof(NEW.payload) <> 'text' OR length(CAST(NEW.payload AS BLOB)) > 1048576
@@ -91,13 +91,13 @@ BEGIN
     INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, enqueued_at,
             ready_at, namespace, workflow, run, task, retry, payload)
         SELECT (SELECT value FROM sm_counter WHERE name = 'task'),
-            CASE WHEN NEW.idt_before > NEW.at THEN 5 ELSE 0 END,
-            CASE WHEN NEW.idt_before > NEW.at THEN NEW.idt_before END,
+            CASE WHEN NEW.not_before > NEW.at THEN 5 ELSE 0 END,
+            CASE WHEN NEW.not_before > NEW.at THEN NEW.not_before END,
             no, slots, ifnull(NEW.rank, -NEW.priority), ifnull(NEW.logical_date, NEW.at), ifnull(NEW.map_index, -1),
-            NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.idt_before, NEW.at)), NEW.namespace,
+            NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
             NEW.workflow, NEW.run, NEW.task, NEW.retry, NEW.payload
         FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
-    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.idt_before IS NULL OR NEW.idt_before <= NEW.at)
+    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at)
         WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
 END;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::error::Outcome;
-use super::lane_changes::LaneChanges;
+use super::counters::LaneChanges;
 use super::{Db, row};
 use crate::lease::TaskId;
 use crate::store::contract::{GrantBatch, Granted};

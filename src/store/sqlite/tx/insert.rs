@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::super::error::Outcome;
 use super::codes::{Code, lease_loss, task_state};
-use super::lane_changes::LaneChanges;
+use super::counters::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, row};
 use crate::admission::LaneKey;

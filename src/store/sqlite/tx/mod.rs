@@ -1,19 +1,19 @@
 //! The transaction: what all operations share.
 
-mod admission;
+mod attempt;
 mod audit;
+mod counters;
 mod event;
 mod grant;
 mod insert;
 mod lane;
-mod lane_changes;
-mod lease;
 mod pool;
 mod retention;
 mod row;
 mod run;
 mod sensor;
 mod task;
+mod tick;
 mod worker;
 
 use std::collections::HashMap;

@@ -4,20 +4,18 @@ use rusqlite::Connection;
 
 use super::super::prefix::Prefix;
 use super::super::schema::migrate_inside;
-use super::{
-    admission, event, grant, insert, lane, lane_changes, lease, pool, retention, run, sensor, worker,
-};
+use super::{attempt, counters, event, grant, insert, lane, pool, retention, run, sensor, tick, worker};
 
 const HOT: &[(&str, &str)] = &[
-    ("promote_due", admission::PROMOTE),
-    ("next_due", admission::NEXT_DUE),
-    ("first candidates", admission::FIRST_CANDIDATES),
-    ("equal candidates", admission::EQUAL_CANDIDATES),
-    ("later candidates", admission::LATER_CANDIDATES),
+    ("promote_due", tick::PROMOTE),
+    ("next_due", tick::NEXT_DUE),
+    ("first candidates", tick::FIRST_CANDIDATES),
+    ("equal candidates", tick::EQUAL_CANDIDATES),
+    ("later candidates", tick::LATER_CANDIDATES),
     ("ready_lanes", lane::READY_LANES),
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
-    ("count tasks of a lane", lane_changes::COUNT),
+    ("count tasks of a lane", counters::COUNT),
     ("delete lane", lane::DELETE_DESERTED),
     ("a limit's lane less", lane::UNNAME_LIMIT),
     ("delete unused limit", lane::DELETE_LIMIT),
@@ -30,12 +28,12 @@ const HOT: &[(&str, &str)] = &[
     ("forget_requests", retention::FORGET_REQUESTS),
     ("latest request beyond a number", retention::LATEST_BEYOND),
     ("forget requests up to one", retention::FORGET_REQUESTS_UP_TO),
-    ("start", lease::START),
-    ("renew", lease::RENEW),
-    ("move", lease::MOVE),
-    ("what moves depend on", lease::STANDINGS),
-    ("expired", lease::EXPIRED),
-    ("next_expiry", lease::NEXT_EXPIRY),
+    ("start", attempt::START),
+    ("renew", attempt::RENEW),
+    ("move", attempt::MOVE),
+    ("what moves depend on", attempt::STANDINGS),
+    ("expired", attempt::EXPIRED),
+    ("next_expiry", attempt::NEXT_EXPIRY),
     ("forgettable", retention::FORGETTABLE),
     ("delete task", retention::DELETE_TASK),
     ("delete sensor", retention::DELETE_SENSOR),
@@ -44,11 +42,11 @@ const HOT: &[(&str, &str)] = &[
     ("delete pool", pool::DELETE_POOL),
     ("leased slots", pool::LEASED_SLOTS),
     ("sensing slots", pool::SENSING_SLOTS),
-    ("count slots", lane_changes::COUNT_SLOTS),
+    ("count slots", counters::COUNT_SLOTS),
     ("limit", pool::LIMIT),
     ("all_limits", pool::DEFINED_LIMITS),
     ("delete limit", pool::UNDEFINE_LIMIT),
-    ("count leases", lane_changes::COUNT_LEASES),
+    ("count leases", counters::COUNT_LEASES),
     ("task of sensor", sensor::TASK),
     ("generation of sensor", sensor::GENERATION),
     ("put sensor", sensor::PUT),
@@ -167,9 +165,9 @@ fn candidates_are_read_from_the_index_alone_and_from_the_place_they_continue_at(
     let conn = Connection::open_in_memory().unwrap();
     migrate_inside(&conn, &Prefix::default()).unwrap();
     for (sql, range) in [
-        (admission::FIRST_CANDIDATES, "(lane=?)"),
-        (admission::EQUAL_CANDIDATES, "(lane=? AND rank=? AND logical_date=? AND map_index=? AND rowid>?)"),
-        (admission::LATER_CANDIDATES, "(lane=? AND (rank,logical_date,map_index)>(?,?,?))"),
+        (tick::FIRST_CANDIDATES, "(lane=?)"),
+        (tick::EQUAL_CANDIDATES, "(lane=? AND rank=? AND logical_date=? AND map_index=? AND rowid>?)"),
+        (tick::LATER_CANDIDATES, "(lane=? AND (rank,logical_date,map_index)>(?,?,?))"),
     ] {
         let plan = plan(&conn, sql);
         assert_eq!(plan, [format!("SEARCH sm_task USING COVERING INDEX sm_task_ready {range}")]);

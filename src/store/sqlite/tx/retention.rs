@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
-use super::lane_changes::LaneChanges;
+use super::counters::LaneChanges;
 use super::{Db, clamp};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
 use super::codes::{Code, mask, task_state};
-use super::lane_changes::LaneChanges;
+use super::counters::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;

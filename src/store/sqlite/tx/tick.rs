@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Rows};
 
 use super::super::error::Outcome;
-use super::lane_changes::LaneChanges;
+use super::counters::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, clamp, row};
 use crate::admission::{Candidate, LaneId, LanePage, OrderKey};
