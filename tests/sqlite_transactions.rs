@@ -259,6 +259,36 @@ fn the_audit_compares_what_decides_whether_a_row_stays() {
 }
 
 #[test]
+fn the_audit_compares_slots_leases_and_ready_tasks_with_their_counters() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = fast(&path);
+    let key = LimitKey::new("k").unwrap();
+    let task = |name: &str| {
+        NewTask::new(TaskKey::new("n", "w", "r", name).unwrap()).pool_slots(3).limit(key.clone())
+    };
+    store.write(|tx| tx.enqueue(from_micros(0), &[task("granted"), task("ready")])).unwrap();
+    let holder = Holder::new("h").unwrap();
+    let ids = [TaskId(1)];
+    let batch = GrantBatch::new(&ids, &holder, from_micros(1), from_micros(2));
+    assert!(store.write(|tx| Ok(raw(tx).grant_if_open(&batch)?.is_whole(&batch))).unwrap());
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(
+        "UPDATE sm_pool SET used = 4; UPDATE sm_task_limit SET used = 5; UPDATE sm_lane SET ready = 6",
+    )
+    .unwrap();
+    let found = store.read(|tx| tx.audit()).unwrap();
+    let lane = store.read(|tx| Ok(raw(tx).tasks_by_id(&ids)?.remove(0).unwrap().lane)).unwrap();
+    let expected = [
+        Discrepancy::Pool { pool: lane.pool.clone(), counted: 4, held: 3 },
+        Discrepancy::Limit { key, counted: 5, held: 1 },
+        Discrepancy::Lane { lane, counted: 6, held: 1 },
+    ];
+    assert!(found.len() == 3 && expected.iter().all(|one| found.contains(one)), "{found:?}");
+}
+
+#[test]
 fn a_transaction_inside_another_is_refused_at_once_if_it_needs_the_same_connection() {
     let dir = tempfile::tempdir().unwrap();
     let file = fast(&dir.path().join("jobs.db"));

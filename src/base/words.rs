@@ -3,7 +3,7 @@
 /// Declares modules for `#[serde(with = "…")]`, each of which writes a `bool` as one of two words in snake
 /// case: first the word for `false`, then the one for `true`.
 macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident { $id:ident, $yes:ident })+) => {$(
+    ($($(#[$doc:meta])* $name:ident { $no:ident, $yes:ident })+) => {$(
         $(#[$doc])*
         mod $name {
             use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,12 +11,12 @@ macro_rules! words {
             #[derive(Serialize, Deserialize)]
             #[serde(rename_all = "snake_case")]
             enum Word {
-                $id,
+                $no,
                 $yes,
             }
 
             pub(super) fn serialize<S: Serializer>(flag: &bool, to: S) -> Result<S::Ok, S::Error> {
-                if *flag { Word::$yes } else { Word::$id }.serialize(to)
+                if *flag { Word::$yes } else { Word::$no }.serialize(to)
             }
 
             pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {

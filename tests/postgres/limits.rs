@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use stationmaster::error::StoreErrorKind;
-use stationmaster::store::{PostgresStore, Store};
+use stationmaster::ops::AdmitRequest;
+use stationmaster::store::{Discrepancy, PostgresStore, Store};
+use stationmaster::time::from_micros;
 use stationmaster::{Error, Result};
 
 use crate::scratch::{Scratch, query, rows, url, with_client};
@@ -125,6 +127,34 @@ fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
     let refused = refused.unwrap_err();
     assert_eq!(kind(&refused).as_str(), "busy", "{refused}");
     assert!(refused.is_retryable());
+}
+
+#[test]
+fn an_audit_compares_slots_leases_and_ready_tasks_with_their_counters() {
+    let scratch = Scratch::new();
+    let (schema, store) = (scratch.0.as_str(), scratch.open(|options| options));
+    let task = |name: &str| crate::task(name).pool_slots(3).limit("k".try_into().unwrap());
+    store.write(|tx| tx.enqueue(from_micros(0), &[task("granted"), task("ready")])).unwrap();
+    let request =
+        AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, Duration::from_secs(60));
+    assert_eq!(store.write(|tx| tx.admit(from_micros(1), &request)).unwrap().granted.len(), 1);
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    query(&format!(
+        "UPDATE \"{schema}\".pool SET used = 4; UPDATE \"{schema}\".task_limit SET used = 5; \
+         UPDATE \"{schema}\".lane SET ready = 6"
+    ));
+    let found = store.read(|tx| tx.audit()).unwrap();
+    assert!(
+        matches!(
+            &found[..],
+            [
+                Discrepancy::Pool { counted: 4, held: 3, .. },
+                Discrepancy::Limit { counted: 5, held: 1, .. },
+                Discrepancy::Lane { counted: 6, held: 1, .. },
+            ]
+        ),
+        "{found:?}"
+    );
 }
 
 /// Reading all tasks takes several times as long as a statement may.

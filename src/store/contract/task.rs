@@ -211,7 +211,7 @@ pub trait TaskTx {
     ///
     /// How a store accounts for capacity is its own affair: by counters, by rows, or by changes that it adds
     /// up when it is asked. What [`PoolTx`](super::PoolTx) and [`Self::survey`] return as used is exact in
-    /// every transaction.
+    /// every transaction. An unknown pool has no count: a grant in it has no room, and is rolled back.
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
     /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as

@@ -4,6 +4,7 @@ use super::steps::Steps;
 use super::world::{World, at, holder, limit, pool, sized, task, to};
 use crate::lease::{Lease, LeaseRef, TaskId};
 use crate::store::Store;
+use crate::store::contract::Started;
 use crate::task::{TaskRecord, TaskState};
 
 cases!("grants":
@@ -15,6 +16,7 @@ cases!("grants":
     a_grant_keeps_what_the_host_said,
     a_grant_takes_slots_and_counts_against_limits,
     a_queued_task_starts_once,
+    a_start_tells_whose_attempts_are_recorded,
     a_start_needs_the_epoch,
     the_first_start_is_kept,
 );
@@ -146,6 +148,15 @@ fn a_queued_task_starts_once(store: &dyn Store) {
     assert_eq!(world.task(ids[0]), expected);
     assert_eq!(world.start(&leases, at(44)), [false, true]);
     assert_eq!(world.task(ids[0]), expected, "a second start changes nothing");
+}
+
+fn a_start_tells_whose_attempts_are_recorded(store: &dyn Store) {
+    let world = World(store);
+    let ids = world.insert(&[task("recorded").record_attempts(true), task("plain")]);
+    let mut leases: Vec<LeaseRef> = world.admit(&ids).iter().map(TaskRecord::lease_ref).collect();
+    leases.push(LeaseRef::new(TaskId(i64::MAX), 1));
+    let started = world.write(|tx| tx.start_if_queued(&leases, at(20)));
+    assert_eq!(started, [Some(Started::new(true)), Some(Started::new(false)), None]);
 }
 
 fn a_start_needs_the_epoch(store: &dyn Store) {

@@ -45,6 +45,7 @@ pub(crate) enum Fault {
     MovesKeepTheirSlots,
     RenewsUnderAnyEpoch,
     RenewsOnlyWhatIsNotExpired,
+    StartsTellOfNoRecords,
     StartsUnderAnyEpoch,
     MovesFromAnyState,
     MovesUnderAnyEpoch,
@@ -196,7 +197,11 @@ impl TaskTx for BentTx<'_> {
             let fresh = self.refreshed(leases)?;
             return self.tx.start_if_queued(&fresh, now);
         }
-        self.tx.start_if_queued(leases, now)
+        let mut started = self.tx.start_if_queued(leases, now)?;
+        if self.fault == Fault::StartsTellOfNoRecords {
+            started.iter_mut().flatten().for_each(|started| started.records_run = false);
+        }
+        Ok(started)
     }
 
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>> {

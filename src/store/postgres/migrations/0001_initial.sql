@@ -22,7 +22,7 @@ CREATE TABLE sm.pool (
     name        TEXT COLLATE "C" PRIMARY KEY,
     slots       BIGINT,
     used        BIGINT NOT NULL DEFAULT 0,
-    keeps_slots    BIGINT NOT NULL DEFAULT 0,
+    keeps_slots BIGINT NOT NULL DEFAULT 0,
     description TEXT NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 INSERT INTO sm.pool (name, slots) VALUES ('default_pool', 128);

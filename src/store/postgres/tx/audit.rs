@@ -14,7 +14,7 @@ const PAGE: i64 = 5_000;
 
 const LANES: &str = "SELECT no, pool, slots, limits, ready, tasks FROM sm.lane ORDER BY no";
 const POOLS: &str = "SELECT name, used FROM sm.pool";
-const CAPS: &str = "SELECT key, used, lanes FROM sm.task_limit";
+const LIMITS: &str = "SELECT key, used, lanes FROM sm.task_limit";
 /// The last task of the page after this one.
 const TASK_PAGE: &str =
     "SELECT max(no) FROM (SELECT no FROM sm.task WHERE no > $1 ORDER BY no LIMIT $2) page";
@@ -35,10 +35,10 @@ const THERE: &str = "SELECT no FROM sm.task WHERE no = ANY($1)";
 
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
-        let [lanes, pools, caps, tasks, events] = self.all([
+        let [lanes, pools, limits, tasks, events] = self.all([
             ask!(LANES),
             ask!(POOLS),
-            ask!(CAPS),
+            ask!(LIMITS),
             ask!(TASK_PAGE, 0, PAGE),
             ask!(EVENT_PAGE, 0, PAGE),
         ])?;
@@ -76,7 +76,7 @@ impl Db<'_> {
             (after, last) = (to, row::value(first(&next)?, 0)?);
         }
         pools.iter().try_for_each(|row| counters.pool(row))?;
-        caps.iter().try_for_each(|row| counters.limit(row))?;
+        limits.iter().try_for_each(|row| counters.limit(row))?;
         let mut found = counters.discrepancies();
         found.extend(broken);
         found.extend(self.events_differ(kept_events)?);

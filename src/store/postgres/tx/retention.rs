@@ -30,9 +30,9 @@ pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
              FROM emptied CROSS JOIN LATERAL json_array_elements_text(emptied.limits::json) named (key) \
              WHERE emptied.tasks <= emptied.count GROUP BY named.key) named \
        CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) task_limit), \
-     kept_caps AS (UPDATE sm.task_limit SET lanes = task_limit.lanes - unnamed.count \
+     kept_limits AS (UPDATE sm.task_limit SET lanes = task_limit.lanes - unnamed.count \
        FROM unnamed WHERE task_limit.key = unnamed.key AND NOT idle), \
-     lost_caps AS (DELETE FROM sm.task_limit USING unnamed WHERE task_limit.key = unnamed.key AND idle) \
+     lost_limits AS (DELETE FROM sm.task_limit USING unnamed WHERE task_limit.key = unnamed.key AND idle) \
      SELECT count(*) FROM gone";
 
 impl Db<'_> {

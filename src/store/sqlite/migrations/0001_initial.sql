@@ -12,7 +12,7 @@ CREATE TABLE sm_pool (
     name        TEXT PRIMARY KEY,
     slots       INTEGER,
     used        INTEGER NOT NULL DEFAULT 0,
-    keeps_slots    INTEGER NOT NULL DEFAULT 0,
+    keeps_slots INTEGER NOT NULL DEFAULT 0,
     description TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);

@@ -11,7 +11,7 @@ use super::counters::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
-use crate::store::contract::{Move, Started};
+use crate::store::contract::{Move, Started, StateSet};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 
@@ -43,6 +43,14 @@ pub(super) const NEXT_EXPIRY: &str =
 const READY: i64 = 0;
 /// How the table writes that a task is under a lease: queued, running.
 const LEASED: [i64; 2] = [1, 2];
+
+/// True if a stored state is one of these. What no state is written as is none of them.
+fn is_in(states: StateSet, stored: i64) -> bool {
+    u32::try_from(stored)
+        .ok()
+        .and_then(|state| mask(states).checked_shr(state))
+        .is_some_and(|bits| bits & 1 == 1)
+}
 
 /// Of a task, what a move depends on and gives back.
 struct Standing {
@@ -92,8 +100,7 @@ impl Db<'_> {
         let mut answers = Vec::with_capacity(moves.len());
         for change in moves {
             let id = change.task.id.0;
-            let fits =
-                |was: &&Standing| was.epoch == change.task.epoch && mask(change.from) >> was.state & 1 == 1;
+            let fits = |was: &&Standing| was.epoch == change.task.epoch && is_in(change.from, was.state);
             if standings.get(&id).filter(fits).is_none() {
                 answers.push(false);
                 continue;
@@ -116,7 +123,11 @@ impl Db<'_> {
             answers.push(true);
             let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
             changes.ready(was.lane, i64::from(is_ready) - i64::from(was.state == READY));
-            changes.capacity(was.lane, kept - was.held_slots, -i64::from(LEASED.contains(&was.state)));
+            changes.capacity(
+                was.lane,
+                kept.saturating_sub(was.held_slots),
+                -i64::from(LEASED.contains(&was.state)),
+            );
         }
         changes.write(self)?;
         Ok(answers)

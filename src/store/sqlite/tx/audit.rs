@@ -10,7 +10,7 @@ use crate::store::sql::audit::{Counters, broken_task, events_differ};
 const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0), count(*) \
      FROM sm_task GROUP BY lane";
 const POOLS: &str = "SELECT name, used FROM sm_pool";
-const CAPS: &str = "SELECT key, used, lanes FROM sm_task_limit";
+const LIMITS: &str = "SELECT key, used, lanes FROM sm_task_limit";
 const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expires_at IS NOT NULL, \
      (holder IS NULL) <> (expires_at IS NULL) FROM sm_task \
      WHERE (state IN (1, 2)) <> (holder IS NOT NULL AND expires_at IS NOT NULL) \
@@ -29,7 +29,7 @@ impl Db<'_> {
         }
         self.each(SUMS, |row| counters.tasks(row))?;
         self.each(POOLS, |row| counters.pool(row))?;
-        self.each(CAPS, |row| counters.limit(row))?;
+        self.each(LIMITS, |row| counters.limit(row))?;
         let mut found = counters.discrepancies();
         self.each(BROKEN, |row| {
             found.push(broken_task(row)?);
