@@ -9,10 +9,11 @@ use super::Db;
 use crate::id::{LimitKey, PoolName};
 
 pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3 WHERE no = ?1";
+/// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column holds.
 pub(super) const COUNT_SLOTS: &str =
-    "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 RETURNING slots IS NULL OR used <= slots";
+    "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 RETURNING coalesce(used <= slots, 1)";
 pub(super) const COUNT_LEASES: &str =
-    "UPDATE sm_task_limit SET used = used + ?2 WHERE key = ?1 RETURNING max IS NULL OR used <= max";
+    "UPDATE sm_task_limit SET used = used + ?2 WHERE key = ?1 RETURNING coalesce(used <= max, 1)";
 
 /// What the tasks of each lane became, took and gave back.
 #[derive(Debug, Default)]
