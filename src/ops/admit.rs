@@ -14,57 +14,58 @@ use crate::store::contract::{Forget, GrantBatch, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
 use crate::time;
 
-/// The most tasks that one tick makes ready: PostgreSQL takes about 0.15 s for them, and other writers wait
-/// that long.
+/// The most tasks that one tick makes ready. PostgreSQL takes about 0.15 s for this many, and other writers
+/// wait that long.
 const PROMOTE: usize = 10_000;
 
-/// How many ticks one tick forgets at most.
+/// The most ticks that one tick forgets.
 const FORGET: usize = 64;
-/// How many ticks are remembered of those that no later one replaced.
+/// The most ticks remembered that no later tick replaced.
 const MOST: usize = 1_024;
 
-/// Asks for admission.
+/// A request for admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AdmitRequest {
-    /// Who gets the leases.
+    /// The holder of the granted leases.
     pub holder: Holder,
-    /// Names this tick, among those of all holders. While the store remembers it, the same name again returns
-    /// what is left of what the first one was granted, and grants nothing more.
+    /// The name of this tick, unique among those of all holders. While the store remembers it, repeating the
+    /// name grants nothing more. It returns what is left of what the first call was granted.
     pub request: RequestId,
-    /// The request of an earlier tick whose answer the caller has had, or does not care about. If this tick
-    /// grants something, the store remembers it instead of that one, which cannot be repeated any more. A
-    /// caller that names its last request here leaves one row in the store; otherwise each tick that grants
-    /// something leaves one for a while.
+    /// The request of an earlier tick whose result the caller has received or does not need. If this tick
+    /// grants something, the store remembers it instead of that one, which can no longer be repeated. A
+    /// caller that names its last request here leaves one row in the store. Otherwise each tick that grants
+    /// something leaves a row for a while.
     pub answered: Option<RequestId>,
-    /// The most tasks to admit: free places of the executor. 0 admits none and tells why the others wait.
+    /// The most tasks to admit: the free capacity of the executor. 0 admits none and reports why the others
+    /// wait.
     pub budget: usize,
-    /// How long the leases hold.
+    /// How long the leases last.
     pub lease: Duration,
-    /// What becomes of tasks that do not fit.
+    /// What happens to tasks that do not fit.
     pub policy: Policy,
-    /// How long the store remembers ticks: one that grants something makes it forget up to 64 that are older.
-    /// It remembers at most 1,024 of those that no later tick named in [`Self::answered`]. What is forgotten
-    /// cannot be repeated.
+    /// How long the store remembers ticks. A tick that grants something makes the store forget up to 64 older
+    /// ones. The store remembers at most 1,024 ticks that no later tick named in [`Self::answered`]. A
+    /// forgotten tick cannot be repeated.
     pub remember: Duration,
 }
 
 impl AdmitRequest {
-    /// Asks for up to `budget` tasks for this holder, under leases of this length, by [`Policy::Backfill`].
-    /// Ticks are remembered for an hour.
+    /// Creates a request for up to `budget` tasks for this holder, under leases of this length, by
+    /// [`Policy::Backfill`]. Ticks are remembered for an hour.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
         let (policy, remember) = (Policy::default(), Duration::from_secs(3600));
         Self { holder, request, answered: None, budget, lease, policy, remember }
     }
 
-    /// Names the request of an earlier tick whose answer the caller has had.
+    /// Names the request of an earlier tick whose result the caller has received.
     #[must_use]
     pub fn answered(mut self, request: RequestId) -> Self {
         self.answered = Some(request);
         self
     }
 
-    /// Sets what becomes of tasks that do not fit.
+    /// Sets what happens to tasks that do not fit.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
@@ -79,26 +80,27 @@ impl AdmitRequest {
     }
 }
 
-/// The answer to an [`AdmitRequest`].
+/// The result of an [`AdmitRequest`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Admission {
     /// The admitted tasks with their leases, in order of admission.
     pub granted: Vec<TaskRecord>,
-    /// The ready tasks left waiting, by lane, with the reason. Empty in the answer to a repeated request.
+    /// The ready tasks left waiting, by lane, with the reason. Empty in the result of a repeated request.
     pub refusals: Vec<Refusal>,
-    /// Workflows that the tick found without a definition: the host fails their scheduled tasks. Only by
-    /// [`crate::admission::AirflowWindow`].
+    /// Workflows that the tick found without a definition. The host fails their scheduled tasks. Only
+    /// [`crate::admission::AirflowWindow`] fills this in.
     pub missing: Vec<LimitKey>,
-    /// How many overdue tasks it made ready, at most 10,000.
+    /// The number of overdue tasks that the tick made ready, at most 10,000.
     pub promoted: usize,
-    /// The next instant at which a waiting task comes due; the instant of the tick if more were overdue than
-    /// it made ready.
+    /// The next instant at which a waiting task becomes due. It is the instant of the tick if more tasks were
+    /// overdue than it made ready.
     pub next_due: Option<DateTime<Utc>>,
 }
 
 impl Admission {
-    /// How many ready tasks were left waiting, by the name of the reason; names that none has are left out.
+    /// Returns how many ready tasks were left waiting, by the name of the reason. Reasons without tasks are
+    /// left out.
     ///
     /// # Examples
     ///
@@ -129,26 +131,27 @@ impl Admission {
 }
 
 impl Tx<'_> {
-    /// Admits tasks: makes overdue tasks ready, plans over all that are ready, and grants leases.
+    /// Admits tasks: makes overdue tasks ready, plans over all ready tasks, and grants leases.
     ///
-    /// A call makes at most 10,000 overdue tasks ready, so that none takes long, however many come due at
-    /// once: the earliest due first, and of those due at one instant the first in the order of admission. If
-    /// more are overdue, [`Admission::next_due`] is `now`. Until its turn comes, an overdue task is not among
-    /// those the plan looks at, even if its priority is higher than theirs.
+    /// A call makes at most 10,000 overdue tasks ready, so no call takes long, however many become due at
+    /// once. The earliest due go first; tasks due at the same instant go in the order of admission. If more
+    /// are overdue, [`Admission::next_due`] is `now`. An overdue task that has not been made ready is not
+    /// part of the plan, even if its priority is higher.
     ///
-    /// That is three calls of the store, [`survey`](crate::store::contract::TaskTx::survey),
+    /// A call costs three store calls, however many pools, limits and tasks there are:
+    /// [`survey`](crate::store::contract::TaskTx::survey),
     /// [`candidates`](crate::store::contract::TaskTx::candidates) and
-    /// [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open), however many pools, limits and tasks
-    /// there are; one if nothing is ready or nothing fits. Candidates are asked for again only when a lane
-    /// that has room for more got all of its first share admitted: the share is twice the budget over the
-    /// number of lanes with ready tasks, and at least 16. The shares double each time, so `n` such lanes cost
-    /// at most about log2(`n`) further calls. A repeated request costs two calls.
+    /// [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open). It costs one if nothing is ready or
+    /// nothing fits. A lane's first share of candidates is twice the budget over the number of lanes with
+    /// ready tasks, and at least 16. Candidates are requested again only if a lane with room for more got all
+    /// of its first share admitted. The shares double each time, so `n` such lanes cost at most about
+    /// log2(`n`) further calls. A repeated request costs two calls.
     ///
     /// # Errors
     ///
-    /// [`Invalid::RequestOfAnother`] if another holder used the request's name, and holds what it was
-    /// granted. [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and grant, which
-    /// a transaction should exclude: run it again. Other store errors as they come.
+    /// Returns [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was
+    /// granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and
+    /// grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
     ///
     /// # Examples
     ///
@@ -211,7 +214,7 @@ impl Tx<'_> {
     }
 }
 
-/// What is left of the leases that a tick of the same name granted.
+/// Returns what is left of the leases that a tick of the same name granted.
 fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
     let ids: Vec<_> = leases.iter().map(|lease| lease.id).collect();
     let tasks = tx.raw().tasks_by_id(&ids)?;
@@ -233,7 +236,7 @@ fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, order: &AdmitRequest, plan: &Plan
         GrantBatch::new(&ids, &order.holder, now, time::add(now, order.lease)).request(&order.request);
     match &order.answered {
         Some(answered) => batch = batch.replaces(answered),
-        // Counting costs as much as there are, so only a tick that adds one counts.
+        // Counting costs as much as there are ticks, so only a tick that adds one counts.
         None => forget = forget.most(MOST),
     }
     batch = batch.forget(forget);

@@ -1,4 +1,4 @@
-//! One attempt: started, kept alive, finished by the holder of its lease.
+//! One attempt: started, kept alive and finished by the holder of its lease.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -26,23 +26,23 @@ pub(super) const LEASED: [TaskState; 2] = [TaskState::Queued, TaskState::Running
 pub enum Outcome {
     /// The work is done.
     Success {
-        /// What the host wants to keep of it.
+        /// A result that the host wants to keep.
         value: Option<String>,
     },
     /// The work failed; the retry policy decides what follows.
     Failed {
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
         /// What the failure says about the next attempt.
         retry: RetryAdvice,
     },
     /// The work was not needed.
     Skipped {
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
-    /// The work was not done and is handed back: the holder stops. The task is ready again at once, and the
-    /// attempt does not count against its retry policy.
+    /// The work was not done and is handed back because the holder stops. The task is ready again at once.
+    /// The attempt does not count against its retry policy.
     GivenBack,
 }
 
@@ -51,14 +51,14 @@ pub enum Outcome {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RetryAdvice {
-    /// Nothing: the policy decides.
+    /// The failure says nothing: the policy decides.
     #[default]
     Policy,
     /// Not sooner than this (a server's `Retry-After`).
     NotBefore(Duration),
-    /// After exactly this (Airflow 3.3: `retry_delay_override`), if the policy allows another attempt.
+    /// After exactly this delay (Airflow 3.3: `retry_delay_override`), if the policy allows another attempt.
     After(Duration),
-    /// No other attempt would help (Airflow: `AirflowFailException`).
+    /// Another attempt would not help (Airflow: `AirflowFailException`).
     Never,
 }
 
@@ -73,70 +73,69 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// The attempt under this lease ended like this.
+    /// Ends the attempt under this lease with this outcome.
     pub fn new(lease: LeaseRef, outcome: Outcome) -> Self {
         Self { lease, outcome }
     }
 
-    /// The attempt succeeded.
+    /// Ends the attempt as a success.
     pub fn success(lease: LeaseRef) -> Self {
         Self::new(lease, Outcome::Success { value: None })
     }
 
-    /// The attempt succeeded, with something to keep.
+    /// Ends the attempt as a success, with a value to keep.
     pub fn success_with(lease: LeaseRef, value: impl Into<String>) -> Self {
         Self::new(lease, Outcome::Success { value: Some(value.into()) })
     }
 
-    /// The work was not needed.
+    /// Ends the attempt because the work was not needed.
     pub fn skipped(lease: LeaseRef, message: impl Into<String>) -> Self {
         Self::new(lease, Outcome::Skipped { message: message.into() })
     }
 
-    /// The work was not done and is handed back.
+    /// Ends the attempt and hands the work back undone.
     pub fn given_back(lease: LeaseRef) -> Self {
         Self::new(lease, Outcome::GivenBack)
     }
 
-    /// The attempt failed; the retry policy decides.
+    /// Ends the attempt as a failure; the retry policy decides what follows.
     pub fn failed(lease: LeaseRef, message: impl Into<String>) -> Self {
         Self::new(lease, Outcome::Failed { message: message.into(), retry: RetryAdvice::Policy })
     }
 }
 
-/// What became of a task.
+/// What happened to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Finished {
     /// It ended.
     Ended(TaskState),
-    /// It is tried again, not before this instant.
+    /// It will be tried again, not before this instant.
     RetryAt(DateTime<Utc>),
     /// It is ready again.
     Ready,
-    /// The same had been said under this lease before, and took effect; now nothing was changed. The task is
-    /// in this state: that to which the first call moved it, or `Scheduled` since its retry became due.
+    /// The same finish took effect under this lease before, so this call changed nothing. The task is in this
+    /// state: the one that the first call moved it to, or `Scheduled` since its retry became due.
     ///
-    /// So says a second call after a commit of unknown end. What the host wrote beside the first call was
-    /// committed with it.
+    /// A second call after a commit of unknown outcome returns this. What the host wrote beside the first
+    /// call was committed with it.
     Already(TaskState),
-    /// The lease is not the task's latest, or was ended by something else: the reaper, a mark, a registration
-    /// as a sensor, or a finish that said something else. Nothing was changed. Somebody else may be at work
-    /// on the task.
+    /// The lease is not the task's latest, or something else ended it: the reaper, a mark, a registration as
+    /// a sensor, or a different finish. Nothing was changed. Another holder may be working on the task.
     Stale,
 }
 
 impl Tx<'_> {
     /// Starts admitted tasks: the holder begins the work. Returns `false` for a lease that is stale.
     ///
-    /// It may be repeated, for instance after a commit of unknown end: a task that was started under this
-    /// lease before, and still runs under it, returns `true` and keeps the instant of its first start. What
-    /// the host writes beside a start in its own transaction must bear being written again.
+    /// The call may be repeated, for example after a commit of unknown outcome. A task that was started under
+    /// this lease before, and still runs under it, returns `true` and keeps the instant of its first start.
+    /// Rows that the host writes beside a start in its own transaction must tolerate being written again.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn start(&mut self, now: DateTime<Utc>, leases: &[LeaseRef]) -> Result<Vec<bool>> {
         self.whole(|tx| {
             let now = time::truncate(now);
@@ -152,7 +151,7 @@ impl Tx<'_> {
                     None => refused.push(lease),
                 }
             }
-            // Repeated: a task that runs under its lease already was started by it before.
+            // Repeated: an earlier call already started a task that runs under its lease.
             for (lease, task) in refused.iter().zip(tasks_of(tx, &refused)?) {
                 if task.is_some_and(|task| task.lease_ref() == *lease && task.state == TaskState::Running) {
                     runs_now.insert(*lease);
@@ -165,7 +164,7 @@ impl Tx<'_> {
     }
 }
 
-/// The tasks that these leases name. Reads nothing if there are none.
+/// Returns the tasks that these leases name. Reads nothing if there are no leases.
 fn tasks_of(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
     let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
     if ids.is_empty() { Ok(Vec::new()) } else { tx.raw().tasks_by_id(&ids).map_err(Into::into) }
@@ -187,35 +186,35 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 }
 
 impl Tx<'_> {
-    /// Renews leases until `now + lease`: the holder's heartbeat. Returns `false` for a lease that was lost:
+    /// Renews leases until `now + lease`: the holder's heartbeat. Returns `false` for a lease that was lost;
     /// stop that work.
     ///
-    /// A lease that expired but was not reaped yet is renewed; nobody else was given the task.
+    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn renew(&mut self, now: DateTime<Utc>, lease: Duration, leases: &[LeaseRef]) -> Result<Vec<bool>> {
         Ok(self.renew_leases(leases, time::add(now, lease))?)
     }
 }
 
 impl Tx<'_> {
-    /// Ends attempts: the leases end, slots and limits come free, failed tasks are retried by their policies.
+    /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
     ///
-    /// A task that was admitted but never started may be finished, too: hosts that have no use for `Running`
+    /// A task that was admitted but never started may be finished too. Hosts that have no use for `Running`
     /// need not call [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
     ///
-    /// It may be repeated, for instance after a commit of unknown end. If the same was said under the lease
-    /// before and took effect, the answer is [`Finished::Already`]: success with the same value, a failure, a
-    /// skip or a handing back. Messages are not compared. It is [`Finished::Stale`] if anything else ended
-    /// the lease, or moved the task since: then what is said here is not stored. Of two finishes of one lease
-    /// in one call the first counts, and the second is answered as a repeated one.
+    /// The call may be repeated, for example after a commit of unknown outcome. It returns
+    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same
+    /// value, a failure, a skip or a handing back. Messages are not compared. It returns [`Finished::Stale`]
+    /// if anything else ended the lease or has moved the task since; then this finish is not stored. If one
+    /// call has two finishes for one lease, the first counts and the second is treated as a repeated one.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooManyBytes`] for a value or message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if
-    /// the store fails.
+    /// Returns [`Invalid::TooManyBytes`] for a value or message above [`MAX_TEXT_BYTES`]. Returns
+    /// [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -289,13 +288,13 @@ impl Tx<'_> {
 enum Place {
     /// It is this move.
     First(usize),
-    /// Its lease is ended by this move, which an earlier finish asked for.
+    /// Its lease is ended by this move, which an earlier finish of the call requested.
     Again(usize),
     /// Its lease had ended before.
     Over(Finished),
 }
 
-/// True if a finish that moved its task to `finished` and stored `value` said the same as this outcome.
+/// Returns true if a finish that moved its task to `finished` and stored `value` is the same as this outcome.
 fn repeats(outcome: &Outcome, finished: Option<TaskState>, value: &Option<String>) -> bool {
     match (outcome, finished) {
         (Outcome::Success { value: said }, Some(TaskState::Success)) => said == value,
@@ -335,7 +334,7 @@ fn decide(task: &TaskRecord, now: DateTime<Utc>, outcome: &Outcome) -> Move {
     Move { finished: true, ..to }
 }
 
-/// What a committed move means to the caller.
+/// Returns what a committed move means to the caller.
 pub(super) fn became(to: &Move) -> Finished {
     match (to.to, to.due) {
         (TaskState::UpForRetry, Some(at)) => Finished::RetryAt(at),

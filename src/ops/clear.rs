@@ -11,29 +11,30 @@ use crate::store::contract::{Move, StateSet};
 use crate::task::TaskState;
 use crate::time;
 
-/// What became of a task that was to run again.
+/// What happened to a task that was to run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cleared {
     /// It is ready again.
     Ready,
-    /// It did not end: it is in this state. Nothing was changed; [`mark`](crate::store::Tx::mark) it first to
-    /// take it from its holder.
+    /// It has not ended and is in this state. Nothing was changed. [`mark`](crate::store::Tx::mark) it first
+    /// to take it from its holder.
     NotEnded(TaskState),
     /// There is no such task.
     Unknown,
 }
 
 impl Tx<'_> {
-    /// Makes ended tasks ready again (Airflow: *clear*). The number of attempts goes on, but the retry policy
-    /// begins again, and the lost leases that [`LeaseLoss`](crate::task::LeaseLoss) forgives are counted from
-    /// 0. The policy's time budget still counts from the first start. Tasks that depend on a cleared one are
-    /// left as they are.
+    /// Makes ended tasks ready again (Airflow: *clear*).
+    ///
+    /// The attempt number continues, but the retry policy starts over. The lost leases that
+    /// [`LeaseLoss`](crate::task::LeaseLoss) forgives are counted from 0 again. The policy's time budget
+    /// still counts from the first start. Tasks that depend on a cleared one are left unchanged.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -73,7 +74,7 @@ impl Tx<'_> {
                     }
                 });
             }
-            // Of a key that is named twice the second finds the task moved already, which is what was asked for.
+            // If a key is named twice, the second finds the task already moved, which is what was asked for.
             let _: Vec<bool> = leave::commit(tx, now, &leaving)?;
             Ok(answers)
         })

@@ -1,4 +1,4 @@
-//! Handing tasks over.
+//! Enqueueing tasks.
 
 use chrono::{DateTime, Utc};
 
@@ -8,17 +8,17 @@ use crate::store::{Inserted, Tx};
 use crate::task::NewTask;
 
 impl Tx<'_> {
-    /// Enqueues tasks. A task whose key is known already is left as it is, so the call may be repeated after
-    /// a crash.
+    /// Enqueues tasks. A task whose key already exists is left unchanged, so the call may be repeated after a
+    /// crash.
     ///
-    /// One call may name any number of tasks, and all of them are enqueued or none. Other writers wait until
-    /// the transaction ends, on PostgreSQL about 15 µs per task: more than some 100,000 tasks are better
-    /// enqueued in several transactions.
+    /// One call may name any number of tasks. Either all of them are enqueued or none. Other writers wait
+    /// until the transaction ends: on PostgreSQL about 15 µs per task. Split more than about 100,000 tasks
+    /// into several transactions.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Invalid`] for a task that asks for what no store can give (see [`NewTask::check`]);
-    /// then none of them is enqueued. [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Invalid`] for a task that asks for something no store can give (see
+    /// [`NewTask::check`]); then no task is enqueued. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -40,15 +40,16 @@ impl Tx<'_> {
 }
 
 impl Tx<'_> {
-    /// Enqueues tasks whose priority grows while they wait, as [`enqueue`](crate::store::Tx::enqueue) does
-    /// those whose priority stays.
+    /// Enqueues tasks whose priority grows while they wait. Otherwise it works like
+    /// [`enqueue`](crate::store::Tx::enqueue).
     ///
     /// The wait counts from the instant at which a task is first ready: that of enqueueing, or
-    /// [`NewTask::not_before`]. It goes on through retries. Tasks that were enqueued before keep their rank.
+    /// [`NewTask::not_before`]. It continues through retries. Tasks that were enqueued before keep their
+    /// rank.
     ///
     /// # Errors
     ///
-    /// As [`enqueue`](crate::store::Tx::enqueue).
+    /// The same as [`enqueue`](crate::store::Tx::enqueue).
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Why does this task not run?
+//! Explains why a task does not run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,21 +14,21 @@ use crate::pool::PoolRecord;
 use crate::store::ReadTx;
 use crate::task::{TaskRecord, TaskState};
 
-/// What keeps a task from running, computed at the instant of asking; nothing of it is stored.
+/// What keeps a task from running. It is computed when asked for and never stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Explanation {
     /// There is no such task.
     Unknown,
-    /// It does not wait for admission: it is in this state.
+    /// It does not wait for admission and is in this state.
     NotWaiting(TaskState),
     /// It may not start before this instant. If that has passed, one of the next ticks makes it ready.
     NotBefore(DateTime<Utc>),
-    /// It is refused, whatever its place in the order.
+    /// It is refused regardless of its place in the order.
     Refused(Reason),
-    /// It fits into what is open now. The next tick admits it, unless tasks before it in the order take that
-    /// first, or the tick's policy holds it back.
+    /// It fits into what is open now. The next tick admits it, unless earlier tasks in the order use that
+    /// capacity first or the tick's policy holds it back.
     Fits,
 }
 
@@ -49,7 +49,7 @@ impl ReadTx<'_> {
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -98,7 +98,7 @@ fn waits_in(task: Option<TaskRecord>) -> Result<LaneKey, Explanation> {
     }
 }
 
-/// Asks the planner of a tick for a world in which this task alone waits.
+/// Runs the planner of a tick as if this task were the only one waiting.
 fn fits(lane: LaneKey, pools: &[PoolRecord], limits: &[LimitRecord]) -> Explanation {
     let mut planner = Planner::new(1, vec![Lane::new(LaneId(0), lane, 1)]);
     if let Need::Capacity { .. } = planner.need() {

@@ -1,4 +1,4 @@
-//! Stale answers as errors, for hosts whose own rows must not outlive a lease.
+//! Turns stale results into errors, for hosts whose own rows must not outlive a lease.
 
 use super::attempt::Finished;
 use super::sense::Registered;
@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 
 /// What a call returns for one lease.
 trait UnderLease {
-    /// True if the lease was stale, so that nothing was done under it.
+    /// Returns true if the lease was stale, so that nothing was done under it.
     fn is_stale(&self) -> bool;
 
-    /// True if an earlier call had done it already, so that nothing was done now.
+    /// Returns true if an earlier call had already done it, so that this call did nothing.
     fn is_repeated(&self) -> bool;
 }
 
@@ -23,7 +23,7 @@ impl UnderLease for Finished {
     }
 }
 
-/// Of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and
+/// The result of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and
 /// [`end_sensors`](crate::store::Tx::end_sensors).
 impl UnderLease for bool {
     fn is_stale(&self) -> bool {
@@ -35,7 +35,8 @@ impl UnderLease for bool {
     }
 }
 
-/// Only [`Registered::Stale`]: a task that was not started, or may not be a sensor, is still the caller's.
+/// Only [`Registered::Stale`] is stale: a task that was not started, or may not be a sensor, is still the
+/// caller's.
 impl UnderLease for Registered {
     fn is_stale(&self) -> bool {
         *self == Self::Stale
@@ -48,16 +49,18 @@ impl UnderLease for Registered {
 
 /// Results of calls under leases that must all still hold.
 pub trait Fenced: Sized {
-    /// Returns the same answers, or an error if a lease was stale: with `?` it leaves the body of the
-    /// transaction, and with it go the host's rows and what was done under the other leases.
+    /// Returns the results unchanged, or an error if a lease was stale.
     ///
-    /// A repeated finish is an error, too, and another one: the host's rows were committed beside the first,
-    /// and must not be written twice.
+    /// With `?` the error leaves the body of the transaction. The host's rows and what was done under the
+    /// other leases are then rolled back with it.
+    ///
+    /// A repeated finish is a different error. The host's rows were committed beside the first finish and
+    /// must not be written twice.
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] if a lease was stale; else [`Error::Repeated`] if a finish was repeated. The
-    /// transaction must be rolled back; a store does so on its own.
+    /// Returns [`Error::Stale`] if a lease was stale, otherwise [`Error::Repeated`] if a finish was repeated.
+    /// The transaction must be rolled back; a store does so on its own.
     ///
     /// # Examples
     ///

@@ -1,5 +1,5 @@
-//! How a task leaves a state in which it held something: shared by all operations that end or pause an
-//! attempt.
+//! How a task leaves a state in which it held something. All operations that end or pause an attempt share
+//! this module.
 
 use chrono::{DateTime, Utc};
 
@@ -12,15 +12,15 @@ use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
 use crate::task::{TaskRecord, TaskState};
 
-/// A task as it was read, and its decided move.
+/// A task as it was read, and the move decided for it.
 pub(super) type Leaving = (TaskRecord, Move);
 
-/// Commits moves, and closes the runs of the attempts that they end.
+/// Commits moves and closes the runs of the attempts that they end.
 pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -> Result<Vec<bool>> {
     if leaving.is_empty() {
         return Ok(Vec::new());
     }
-    // What can be refused comes before the first write.
+    // Everything that can be refused comes before the first write.
     let closes: Vec<Option<RunClose>> =
         leaving.iter().map(|(was, to)| close_of(was, to, now)).collect::<Result<_>>()?;
     let moves: Vec<Move> = leaving.iter().map(|(_, to)| to.clone()).collect();
@@ -33,7 +33,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -
     Ok(moved)
 }
 
-/// The end of the run under which the task's present attempt is recorded, if this move ends the attempt.
+/// Returns the end of the run that records the task's present attempt, if this move ends the attempt.
 fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<RunClose>> {
     let under_way = matches!(was.state, TaskState::Running | TaskState::Sensing);
     if !was.attempt_runs || !under_way || to.to == TaskState::Sensing {
@@ -49,12 +49,12 @@ fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<Ru
     Ok(Some(RunClose::new(attempt_run(was)?, stop, status)))
 }
 
-/// The key under which the task's present attempt is recorded.
+/// Returns the key under which the task's present attempt is recorded.
 pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
     task.attempt_run(task.attempt)
 }
 
-/// The move of a task whose present attempt failed: to be retried, or failed for good.
+/// Returns the move of a task whose present attempt failed: a retry, or a final failure.
 pub(super) fn failed(
     was: &TaskRecord,
     from: StateSet,

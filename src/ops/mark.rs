@@ -1,4 +1,4 @@
-//! The host's own word: a task ends as a person or a rule of the host's says.
+//! Ending tasks from outside, as a person or a rule of the host decides.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::store::contract::{EventNote, Move, StateSet};
 use crate::task::TaskState;
 use crate::time;
 
-/// Ends a task from outside, wherever it is on its way.
+/// An order to end a task from outside, whatever its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Mark {
@@ -25,12 +25,12 @@ pub struct Mark {
     pub key: TaskKey,
     /// How it ends: [`TaskState::Success`], [`TaskState::Failed`] or [`TaskState::Skipped`].
     pub to: TaskState,
-    /// Why, for people.
+    /// The reason, for people.
     pub message: String,
 }
 
 impl Mark {
-    /// Ends this task like this.
+    /// Ends this task in this state.
     pub fn new(key: TaskKey, to: TaskState, message: impl Into<String>) -> Self {
         Self { key, to, message: message.into() }
     }
@@ -43,7 +43,7 @@ impl Mark {
 pub enum Marked {
     /// It ended the task, which was in this state. A holder finds its lease stale.
     Ended(TaskState),
-    /// The task had ended before, in this state; nothing was changed.
+    /// The task had already ended in this state; nothing was changed.
     AlreadyEnded(TaskState),
     /// `to` is not an end; nothing was changed.
     NotAnEnd,
@@ -52,12 +52,12 @@ pub enum Marked {
 }
 
 impl Tx<'_> {
-    /// Ends tasks by the host's word: leases end, slots come back, sensors stop waiting.
+    /// Ends tasks on the host's order: ends leases, frees slots and stops sensors from waiting.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooManyBytes`] for a message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store
-    /// fails.
+    /// Returns [`Invalid::TooManyBytes`] for a message above [`MAX_TEXT_BYTES`]. Returns
+    /// [`crate::Error::Store`] if the store fails.
     pub fn mark(&mut self, now: DateTime<Utc>, marks: &[Mark]) -> Result<Vec<Marked>> {
         self.whole(|tx| {
             let now = time::truncate(now);
@@ -102,9 +102,9 @@ impl Tx<'_> {
     }
 }
 
-/// Ends the sensors of tasks that are about to be moved, and notes it. The sensors come before the moves,
-/// because a task must not be recorded to have ended before its sensor registered; so do the events, as in
-/// [`end_sensors`](crate::store::Tx::end_sensors).
+/// Ends the sensors of tasks that are about to be moved, and records events. Sensors end before the moves,
+/// because a task must not be recorded as ended before its sensor registered. The same holds for events, as
+/// in [`end_sensors`](crate::store::Tx::end_sensors).
 fn end_their_sensors(
     tx: &mut Tx<'_>,
     now: DateTime<Utc>,

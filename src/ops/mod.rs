@@ -1,10 +1,10 @@
-//! The verbs of a transaction, one file for each family, and the values that they take and return.
+//! The operations of a transaction, one file per family, and the values that they take and return.
 //!
-//! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Verbs on items take
-//! many and return one value per item. They work alike in a transaction of the store's own
-//! ([`write`](crate::store::MemoryStore::write)) and in one that the host owns, so that the host's
-//! rows and these commit or vanish together. If the world moved on (a stale lease, a task that ended), the
-//! value of that item says so. An `Err` means that the transaction must be rolled back.
+//! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Operations on items
+//! take many items and return one value per item. They work alike in the store's own transaction
+//! ([`write`](crate::store::MemoryStore::write)) and in one that the host owns. In both, the host's rows and
+//! these commit or roll back together. The value of an item says if its state has changed meanwhile, for
+//! example if a lease is stale or a task has ended. An `Err` means that the transaction must be rolled back.
 //!
 //! A host whose own rows depend on a lease turns the stale value into an error with [`Fenced::fenced`].
 //!

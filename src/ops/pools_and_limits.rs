@@ -1,4 +1,4 @@
-//! Pools and limits: what a host defines, changes and reads.
+//! Pools and limits: defining, changing and reading them.
 
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::error::Result;
@@ -7,11 +7,11 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::store::{LimitDeletion, PoolDeletion, ReadTx, Tx};
 
 impl ReadTx<'_> {
-    /// Returns the pools of these names; `None` where there is none.
+    /// Returns the pools of these names; `None` for a name without a pool.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn pools(&mut self, names: &[PoolName]) -> Result<Vec<Option<PoolRecord>>> {
         Ok(self.raw().pools(names)?)
     }
@@ -20,46 +20,47 @@ impl ReadTx<'_> {
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn all_pools(&mut self) -> Result<Vec<PoolRecord>> {
         Ok(self.raw().all_pools()?)
     }
 
-    /// Sums up the slots of these pools by what their tasks are doing. Costs as much as there are leases,
-    /// lanes and sensors.
+    /// Sums up the slots of these pools by what their tasks are doing. The cost grows with the number of
+    /// leases, lanes and sensors.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn pool_stats(&mut self, names: &[PoolName]) -> Result<Vec<Option<PoolStats>>> {
         Ok(self.raw().pool_stats(names)?)
     }
 
-    /// Returns the limits of these keys, also of keys that only tasks made known; `None` where there is none.
+    /// Returns the limits of these keys, including keys that only tasks mentioned; `None` for an unknown key.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn limits(&mut self, keys: &[LimitKey]) -> Result<Vec<Option<LimitRecord>>> {
         Ok(self.raw().limits(keys)?)
     }
 
-    /// Returns all keys that a limit is defined for, by key.
+    /// Returns all keys that have a defined limit, by key.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn all_limits(&mut self) -> Result<Vec<LimitRecord>> {
         Ok(self.raw().all_limits()?)
     }
 }
 
 impl Tx<'_> {
-    /// Creates or changes pools. What tasks hold of them stays, so a pool can be smaller than what is in use.
+    /// Creates or changes pools. Tasks keep the slots they hold, so a pool can be smaller than what is in
+    /// use.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -82,28 +83,28 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn delete_pools(&mut self, pools: &[PoolName]) -> Result<Vec<PoolDeletion>> {
         Ok(self.raw().delete_pools_if_unused(pools)?)
     }
 
-    /// Defines or changes limits. What counts against them stays.
+    /// Defines or changes limits. Tasks that count against them continue to count.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn put_limits(&mut self, limits: &[LimitSpec]) -> Result<()> {
         self.raw().put_limits(limits)?;
         self.capacity_changed();
         Ok(())
     }
 
-    /// Removes the limits of these keys. Tasks that carry such a key are counted further, so a limit that is
-    /// defined again finds them.
+    /// Deletes the limits of these keys. Tasks that carry such a key are still counted, so a limit that is
+    /// defined again includes them.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn delete_limits(&mut self, keys: &[LimitKey]) -> Result<Vec<LimitDeletion>> {
         let deleted = self.raw().delete_limits(keys)?;
         self.capacity_changed();

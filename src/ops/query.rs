@@ -1,4 +1,4 @@
-//! What a host can ask about tasks, sensors, events and runs.
+//! Queries about tasks, sensors, events and runs.
 
 use chrono::{DateTime, Utc};
 
@@ -11,20 +11,20 @@ use crate::store::{Discrepancy, ReadTx};
 use crate::task::TaskRecord;
 
 impl ReadTx<'_> {
-    /// Returns the tasks of these keys; `None` where there is none.
+    /// Returns the tasks of these keys; `None` for a key without a task.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn tasks(&mut self, keys: &[TaskKey]) -> Result<Vec<Option<TaskRecord>>> {
         Ok(self.raw().tasks(keys)?)
     }
 
-    /// Returns the tasks of these numbers; `None` where there is none.
+    /// Returns the tasks of these numbers; `None` for a number without a task.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn tasks_by_id(&mut self, ids: &[TaskId]) -> Result<Vec<Option<TaskRecord>>> {
         Ok(self.raw().tasks_by_id(ids)?)
     }
@@ -34,36 +34,36 @@ impl ReadTx<'_> {
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn next_expiry(&mut self) -> Result<Option<DateTime<Utc>>> {
         Ok(self.raw().next_expiry()?)
     }
 
-    /// Returns the latest sensor of each of these tasks, whether it still waits or has ended; `None` where
-    /// there is none.
+    /// Returns the latest sensor of each of these tasks, waiting or ended; `None` for a task without a
+    /// sensor.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn sensors(&mut self, tasks: &[TaskKey]) -> Result<Vec<Option<SensorRecord>>> {
         Ok(self.raw().sensors(tasks)?)
     }
 
-    /// Returns the events of ended sensors that are not acknowledged yet: those with a number above `after`,
-    /// in order, at most `limit`.
+    /// Returns events of ended sensors that are not acknowledged yet. They have numbers above `after` and are
+    /// returned in order, at most `limit` of them.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn events(&mut self, after: u64, limit: usize) -> Result<Vec<SensorEvent>> {
         Ok(self.raw().events(after, limit)?)
     }
 
-    /// Returns the runs of these keys; `None` where there is none.
+    /// Returns the runs of these keys; `None` for a key without a run.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn runs(&mut self, keys: &[RunKey]) -> Result<Vec<Option<RunRecord>>> {
         Ok(self.raw().runs(keys)?)
     }
@@ -73,36 +73,36 @@ impl ReadTx<'_> {
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn active_runs(&mut self, query: &ActiveQuery) -> Result<Vec<RunRecord>> {
         Ok(self.raw().active_runs(query)?)
     }
 
-    /// Returns where the runs of [`Self::active_runs`] stand in its order. Without a filter the records are
-    /// not read.
+    /// Returns the positions of the runs of [`Self::active_runs`] in its order. Without a filter the records
+    /// are not read.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn active_run_places(&mut self, query: &ActiveQuery) -> Result<Vec<RunPlace>> {
         Ok(self.raw().active_run_places(query)?)
     }
 
-    /// Returns how many runs were active at some instant of the query's window. The page of the query counts
-    /// for nothing.
+    /// Returns how many runs were active at some instant of the query's window. The page of the query is
+    /// ignored.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn count_active_runs(&mut self, query: &ActiveQuery) -> Result<u64> {
         Ok(self.raw().count_active_runs(query)?)
     }
 
-    /// Compares every counter with the rows that it counts, and returns where they differ. Reads all tasks.
+    /// Compares every counter with the rows that it counts, and returns the differences. Reads all tasks.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn audit(&mut self) -> Result<Vec<Discrepancy>> {
         Ok(self.raw().audit()?)
     }

@@ -1,4 +1,4 @@
-//! Taking back what dead holders held.
+//! Reaping the leases of dead holders.
 
 use chrono::{DateTime, Utc};
 
@@ -14,30 +14,30 @@ use crate::time;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Reaped {
-    /// The task as it was, with the lease that expired.
+    /// The task as it was, with the expired lease.
     pub task: TaskRecord,
-    /// What became of it.
+    /// What happened to it.
     pub became: Finished,
 }
 
 impl Tx<'_> {
-    /// Ends at most `limit` leases that expired at `now` or earlier: their slots come back, and the tasks are
+    /// Ends at most `limit` leases that expired at `now` or earlier. Their slots are freed. The tasks are
     /// scheduled again, retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls
     /// under these leases are stale.
     ///
-    /// It ends what has expired, whatever kept the holder from renewing. [`Reaper`](crate::service::Reaper)
-    /// waits where it was itself held up; a host that calls this function in a transaction of its own decides
-    /// that on its own.
+    /// The function ends expired leases, whatever kept the holder from renewing them.
+    /// [`Reaper`](crate::service::Reaper) waits if it was itself held up. A host that calls this function in
+    /// its own transaction must decide that itself.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn reap(&mut self, now: DateTime<Utc>, limit: usize) -> Result<Vec<Reaped>> {
         reap_expired_by(self, now, now, limit)
     }
 }
 
-/// As [`reap`](crate::store::Tx::reap), at `now`, the leases that expired at `expired_by` or earlier.
+/// Works like [`reap`](crate::store::Tx::reap) at `now`, for leases that expired at `expired_by` or earlier.
 pub(crate) fn reap_expired_by(
     tx: &mut Tx<'_>,
     now: DateTime<Utc>,

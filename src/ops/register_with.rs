@@ -1,4 +1,4 @@
-//! Registering under the operator's settings.
+//! Registering sensors under the operator's settings.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,15 @@ use crate::store::Tx;
 use crate::task::TaskState;
 
 impl Tx<'_> {
-    /// As [`register`](Self::register), if the operator's settings let the task wait as a sensor;
-    /// [`Registered::Ineligible`] if not.
+    /// Registers sensors like [`register`](Self::register) if the operator's settings let the task wait as a
+    /// sensor. Otherwise returns [`Registered::Ineligible`].
     ///
-    /// Of two sensors for one lease the first counts here, too: if it is ineligible, so is the other.
+    /// If there are two sensors for one lease, the first counts here too. If it is ineligible, so is the
+    /// other.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn register_with(
         &mut self,
         now: DateTime<Utc>,
@@ -49,7 +50,7 @@ impl Tx<'_> {
     }
 }
 
-/// What is said of those that must not be sensors: a lost lease is the more urgent news.
+/// Returns the results for those that must not be sensors. A lost lease takes precedence.
 fn keep(tx: &mut Tx<'_>, others: &[(&NewSensor, Ineligible)]) -> Result<Vec<Registered>> {
     let ids: Vec<TaskId> = others.iter().map(|(sensor, _)| sensor.lease.id).collect();
     let tasks = tx.raw().tasks_by_id(&ids)?;

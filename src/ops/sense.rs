@@ -1,4 +1,4 @@
-//! Turning running tasks into sensors, and sensors back.
+//! Turning running tasks into sensors and back.
 
 use std::collections::HashSet;
 
@@ -16,42 +16,43 @@ use crate::store::contract::{EventNote, Move, StateSet};
 use crate::task::{TaskRecord, TaskState};
 use crate::time;
 
-/// What became of a registration.
+/// What happened to a registration.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Registered {
-    /// The sensor waits; the task's lease has ended and its slots are free (or kept, by the pool's option).
+    /// The sensor waits. The task's lease has ended, and its slots are free (or kept, by the pool's option).
     Waiting(Box<SensorRecord>),
-    /// The task is admitted but was not started: start it first. Nothing was changed.
+    /// The task was admitted but not started: start it first. Nothing was changed.
     NotRunning,
     /// The lease is stale. Nothing was changed; stop the work.
     Stale,
-    /// The operator's settings do not let the task wait as a sensor. Nothing was changed: it runs on under
-    /// its lease, and the host pokes on its own.
+    /// The operator's settings do not let the task wait as a sensor. Nothing was changed: the task continues
+    /// under its lease, and the host pokes it itself.
     Ineligible(Ineligible),
 }
 
 impl Registered {
-    /// True if the sensor waits now.
+    /// Returns true if the sensor waits now.
     pub fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(_))
     }
 
-    /// True if the host keeps the task and pokes on its own.
+    /// Returns true if the host keeps the task and pokes it itself.
     pub fn host_pokes(&self) -> bool {
         matches!(self, Self::Ineligible(_))
     }
 }
 
 impl Tx<'_> {
-    /// Registers running tasks as sensors, and gives their slots back, in one transaction.
+    /// Registers running tasks as sensors and frees their slots in one transaction.
     ///
-    /// Their limits come free, too. What they registered before is replaced. Of two sensors for one lease the
-    /// first counts. No settings are asked; see [`register_with`](crate::store::Tx::register_with).
+    /// Their limits are freed too. An earlier registration is replaced. If there are two sensors for one
+    /// lease, the first counts. The call does not consult settings; see
+    /// [`register_with`](crate::store::Tx::register_with).
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn register(&mut self, now: DateTime<Utc>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
         self.whole(|tx| {
             let now = time::truncate(now);
@@ -98,7 +99,7 @@ impl Tx<'_> {
     }
 }
 
-/// The pools of these tasks whose sensing tasks keep their slots.
+/// Returns the pools of these tasks whose sensing tasks keep their slots.
 fn keeping_pools<'a>(
     tx: &mut Tx<'_>,
     tasks: impl Iterator<Item = &'a TaskRecord>,
@@ -110,20 +111,21 @@ fn keeping_pools<'a>(
 }
 
 impl Tx<'_> {
-    /// Ends sensors: each task that is still sensing under that registration moves on, and an event is kept
+    /// Ends sensors. Each task that is still sensing under that registration moves on, and an event is kept
     /// for the host.
     ///
-    /// A sensor that failed, could not be looked at for too long or overran its execution timeout fails the
-    /// attempt: the task's policy decides whether it is retried. One that timed out ([`EndReason::TimedOut`])
-    /// is not retried: it had its time.
+    /// The attempt fails if the sensor failed, could not be poked for too long or exceeded its execution
+    /// timeout. The task's policy then decides whether it is retried. A sensor that timed out
+    /// ([`EndReason::TimedOut`]) is not retried, because it used all its time.
     ///
     /// A task that is resumed did not fail: the attempt that registered does not count against its retry
     /// policy.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`, [`Invalid::TooManyBytes`] for
-    /// a value or message above [`MAX_TEXT_BYTES`]; [`crate::Error::Store`] if the store fails.
+    /// Returns [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`. Returns
+    /// [`Invalid::TooManyBytes`] for a value or message above [`MAX_TEXT_BYTES`]. Returns
+    /// [`crate::Error::Store`] if the store fails.
     pub fn end_sensors(&mut self, now: DateTime<Utc>, ends: &[(LeaseRef, Ending)]) -> Result<Vec<bool>> {
         self.whole(|tx| {
             let now = time::truncate(now);
@@ -156,7 +158,7 @@ impl Tx<'_> {
                 leaving.push((task, to));
                 places.push(Some(leaving.len() - 1));
             }
-            // The events come first: a task that has one is not among those that can be forgotten.
+            // The events come first: a task that has an event is not among those that can be forgotten.
             if !notes.is_empty() {
                 tx.raw().note_events(&notes)?;
             }
@@ -168,7 +170,7 @@ impl Tx<'_> {
     }
 }
 
-/// The instant under which the end of a sensing task is recorded: not before its sensor registered.
+/// Returns the instant recorded as the end of a sensing task: not before its sensor registered.
 pub(super) fn ended_at(task: &TaskRecord, sensor: &SensorRecord, now: DateTime<Utc>) -> DateTime<Utc> {
     task.recorded_at(now).max(sensor.registered_at)
 }

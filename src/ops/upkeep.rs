@@ -1,4 +1,4 @@
-//! Deleting what a host needs no longer.
+//! Deleting what a host no longer needs.
 
 use std::time::Duration;
 
@@ -10,67 +10,67 @@ use crate::store::Tx;
 use crate::time;
 
 impl Tx<'_> {
-    /// Deletes events that a host has dealt with, and returns how many of them were there.
+    /// Deletes events that a host has handled, and returns how many of them existed.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn acknowledge_events(&mut self, seqs: &[u64]) -> Result<usize> {
         Ok(self.raw().acknowledge_events(seqs)?)
     }
 
-    /// Deletes at most `limit` tasks that ended longer ago than `keep`, earliest first, with their sensors,
-    /// and returns how many.
+    /// Deletes at most `limit` tasks that ended longer ago than `keep`, earliest first, with their sensors.
+    /// Returns how many it deleted.
     ///
-    /// Tasks that were sensors are kept for a minute at least. Pokers learn of an end from the sensor's row;
-    /// a poker that misses a row whose end it has not seen reads all its sensors again. Tasks with an event
-    /// that is not acknowledged stay in any case. A [`Reaper`](crate::service::Reaper) does this on its own.
+    /// Tasks that were sensors are kept for at least a minute. Pokers learn of an end from the sensor's row.
+    /// A poker that misses a row whose end it has not seen reads all its sensors again. Tasks with an
+    /// unacknowledged event always stay. A [`Reaper`](crate::service::Reaper) does this on its own.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn forget_ended(&mut self, now: DateTime<Utc>, keep: Duration, limit: usize) -> Result<usize> {
         Ok(self.raw().forget_ended(time::sub(now, keep), sensors_before(now, keep), limit)?)
     }
 
-    /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not, and
-    /// returns how many. A [`Reaper`](crate::service::Reaper) with
+    /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not.
+    /// Returns how many it deleted. A [`Reaper`](crate::service::Reaper) with
     /// [`retain_events_for`](crate::service::ReaperOptions::retain_events_for) does this on its own.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn forget_events(&mut self, now: DateTime<Utc>, keep: Duration, limit: usize) -> Result<usize> {
         Ok(self.raw().forget_events(time::sub(now, keep), limit)?)
     }
 
-    /// Deletes runs, open or not, and returns how many there were.
+    /// Deletes runs, open or not, and returns how many existed.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn delete_runs(&mut self, keys: &[RunKey]) -> Result<usize> {
         Ok(self.raw().delete_runs(keys)?)
     }
 
-    /// Deletes at most `limit` closed runs that both started and stopped before an instant, and returns how
-    /// many.
+    /// Deletes at most `limit` closed runs that both started and stopped before an instant. Returns how many
+    /// it deleted.
     ///
-    /// Open runs stay, however old. Which go first is the store's choice; call again until fewer than `limit`
-    /// went.
+    /// Open runs stay, however old. The store chooses which runs go first; call again until it deletes fewer
+    /// than `limit`.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Result<usize> {
         Ok(self.raw().forget_stopped_runs(before, limit)?)
     }
 }
 
-/// Sensors are kept for this long at least.
+/// The minimum time for which sensors are kept.
 const SENSORS_ARE_KEPT: Duration = Duration::from_secs(60);
 
-/// The instant before which sensors are deleted.
+/// Returns the instant before which sensors are deleted.
 pub(crate) fn sensors_before(now: DateTime<Utc>, keep: Duration) -> DateTime<Utc> {
     time::sub(now, keep.max(SENSORS_ARE_KEPT))
 }

@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord};
 use crate::store::Tx;
 
-/// What becomes of a stop that lies before its run's start, as skewed clocks report it.
+/// What happens to a stop before its run's start, as skewed clocks report it.
 ///
-/// Default: refused.
+/// Default: rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -18,7 +18,7 @@ pub enum StopBeforeStart {
     /// It is an error.
     #[default]
     Reject,
-    /// It is stored as it is: the run is active in windows that hold both its stop and its start, by the rule.
+    /// It is stored unchanged. The run is active in windows that contain both its stop and its start.
     Store,
 }
 
@@ -31,33 +31,34 @@ impl StopBeforeStart {
     }
 }
 
-/// What became of a stop.
+/// What happened to a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Stopped {
-    /// The run was open and is closed now.
+    /// The run was open and is now closed.
     Closed,
-    /// The run was closed before; it has the new stop and status now.
+    /// The run was already closed; it now has the new stop and status.
     Corrected,
     /// There is no such run.
     Unknown,
 }
 
 impl Stopped {
-    /// True if there is such a run; it has the stop now.
+    /// Returns true if there is such a run, which now has the stop.
     pub fn is_known(self) -> bool {
         self != Self::Unknown
     }
 }
 
 impl Tx<'_> {
-    /// Records runs, or replaces those of equal key: begun, changed, corrected or re-opened.
+    /// Records runs, or replaces those with the same key: begun, changed, corrected or re-opened.
     ///
     /// # Errors
     ///
-    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a run that stops before it starts,
-    /// unless it is to be kept: nothing was recorded then. [`crate::Error::Store`] if the store fails.
+    /// Returns [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a run that stops before it
+    /// starts, unless `early` keeps it; then nothing is recorded. Returns [`crate::Error::Store`] if the
+    /// store fails.
     ///
     /// # Examples
     ///
@@ -82,37 +83,37 @@ impl Tx<'_> {
 }
 
 impl Tx<'_> {
-    /// Notes heartbeats of runs that are there and open, whatever their status. A run keeps the latest of its
-    /// own and these.
+    /// Records heartbeats of open runs, whatever their status. A run keeps the latest of its own heartbeat
+    /// and these.
     ///
-    /// Returns `false` for a run that is not there or closed: stop working on it.
+    /// Returns `false` for a run that does not exist or is closed: stop working on it.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn beat_runs(&mut self, beats: &[RunBeat]) -> Result<Vec<bool>> {
         Ok(self.raw().beat_runs_if_open(beats)?)
     }
 
-    /// Closes runs that are there and open. A stop before the start is stored as the start.
+    /// Closes open runs. A stop before the start is stored as the start.
     ///
-    /// Returns `false` for a run that is not there or closed: nothing of it was changed. [`Self::stop_runs`]
-    /// corrects closed runs.
+    /// Returns `false` for a run that does not exist or is closed; such a run is not changed.
+    /// [`Self::stop_runs`] corrects closed runs.
     ///
     /// # Errors
     ///
-    /// Only the store's.
+    /// Returns [`crate::Error::Store`] if the store fails.
     pub fn close_runs(&mut self, closes: &[RunClose]) -> Result<Vec<bool>> {
         Ok(self.raw().close_runs_if_open(closes)?)
     }
 
-    /// Ends runs, and corrects the stop and status of those that ended before. Of equal keys in one call the
-    /// last counts.
+    /// Ends runs, and corrects the stop and status of those that have already ended. If one call has equal
+    /// keys, the last counts.
     ///
     /// # Errors
     ///
-    /// [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a stop before its run's start, unless
-    /// it is to be kept: nothing was ended then. [`crate::Error::Store`] if the store fails.
+    /// Returns [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a stop before its run's start,
+    /// unless `early` keeps it; then nothing is ended. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///

@@ -8,19 +8,19 @@ use crate::error::Result;
 use crate::run::{ActiveQuery, Bucket, Group, RunRecord, Series, SeriesBy, SeriesSpec};
 use crate::store::ReadTx;
 
-/// How many runs are in memory at once.
+/// The most runs held in memory at once.
 const PAGE: usize = 10_000;
 
 impl ReadTx<'_> {
     /// Counts active runs, starts, stops and time at work, per bucket of the query's window and per group.
-    /// Every run is read once, however many buckets it spans. The query's place and limit are not looked at;
-    /// open runs are at work until `as_of`.
+    /// Every run is read once, however many buckets it spans. The query's position and limit are ignored.
+    /// Open runs are at work until `as_of`.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`](crate::error::Invalid::Duration) and
+    /// Returns [`Invalid::Duration`](crate::error::Invalid::Duration) or
     /// [`Invalid::Buckets`](crate::error::Invalid::Buckets) for a width that does not suit the window, or for
-    /// more groups than their cap takes; [`crate::Error::Store`] if the store fails.
+    /// more groups than the cap allows. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///

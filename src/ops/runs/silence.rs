@@ -1,4 +1,4 @@
-//! Runs that fell silent.
+//! Closing runs that fell silent.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::run::{RunClose, RunRecord, RunStatus};
 use crate::store::Tx;
 use crate::time;
 
-/// When a watched run counts as dead, and how it is closed then.
+/// When a watched run counts as dead, and how it is then closed.
 ///
-/// Defaults: killed, at most 1,000 a call. There is no default for the time: take several intervals of your
+/// Defaults: killed, at most 1,000 per call. The time has no default: use several intervals of your
 /// heartbeats.
 ///
 /// # Examples
@@ -28,18 +28,18 @@ use crate::time;
 pub struct Silence {
     /// How long a run is silent before it counts as dead.
     pub after: Duration,
-    /// The status of a run that was closed for its silence.
+    /// The status given to a run that is closed for its silence.
     pub status: RunStatus,
     /// The most runs that one call closes.
     pub limit: usize,
 }
 
 impl Silence {
-    /// A run is dead when it gave no sign of life for longer than this.
+    /// Treats a run as dead if it sent no heartbeat for longer than this.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`] for less than a microsecond.
+    /// Returns [`Invalid::Duration`] for less than a microsecond.
     pub fn after(after: Duration) -> Result<Self, Invalid> {
         if time::duration_micros(after) == 0 {
             return Err(Invalid::Duration {
@@ -50,7 +50,7 @@ impl Silence {
         Ok(Self { after, status: RunStatus::Killed, limit: 1_000 })
     }
 
-    /// Sets the status of a run that was closed.
+    /// Sets the status given to a run that is closed.
     #[must_use]
     pub fn status(mut self, status: RunStatus) -> Self {
         self.status = status;
@@ -66,12 +66,12 @@ impl Silence {
 }
 
 impl Tx<'_> {
-    /// Closes watched runs that have been silent for too long, each at its last heartbeat, and returns them
-    /// as they were, the longest silent first. Call again while it returns as many as its limit.
+    /// Closes watched runs that have been silent for too long, each at its last heartbeat. Returns them as
+    /// they were, the longest silent first. Call it again while it returns as many as its limit.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
