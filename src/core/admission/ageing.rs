@@ -1,16 +1,16 @@
 //! Priority that grows with waiting, at no cost per tick.
 //!
-//! Linear ageing lifts a task by one point of priority for each *period* that it waits:
+//! Linear ageing raises a task by one point of priority for each *period* that it waits:
 //!
 //! ```text
 //! effective priority at t  =  priority + (t - since) / period
 //! ```
 //!
-//! All waiting tasks rise at the same speed, so the order among them never changes while they wait.
-//! Multiplied by the period and without what all have in common, the order is that of `since - priority *
-//! period`: a number that is known when the task is enqueued and never changes. In other words, **a point of
-//! priority is a head start of one period**. That number is the rank. (BFS, a scheduler for Linux, orders by
-//! such virtual deadlines.)
+//! All waiting tasks rise at the same speed, so the order among them never changes while they wait. Multiply
+//! by the period and drop what all tasks have in common: the order is that of `since - priority * period`.
+//! That number is known when the task is enqueued and never changes. In other words, **a point of priority is
+//! a head start of one period**. That number is the rank. (BFS, a scheduler for Linux, orders by such virtual
+//! deadlines.)
 
 use std::time::Duration;
 
@@ -21,13 +21,14 @@ use crate::time;
 
 /// How the priority of a task grows while it waits.
 ///
-/// Plain data: a host keeps one value and hands it to each
+/// Plain data: a host keeps one value and passes it to each
 /// [`Tx::enqueue_ageing`](crate::store::Tx::enqueue_ageing).
 ///
-/// A rank is a number without a unit of its own, so use one policy for all tasks of a store. If they are
-/// mixed, the order is still total and fixed: tasks of different periods are ordered by `since - priority *
-/// period`, each with its own period; and a task without ageing, whose rank is near zero, goes before one
-/// with ageing, whose rank is near the microseconds since 1970 (unless its head start reaches back that far).
+/// A rank has no unit of its own, so use one policy for all tasks of a store. If policies are mixed, the
+/// order is still total and fixed. Tasks of different periods are ordered by `since - priority * period`,
+/// each with its own period. A task without ageing has a rank near zero. A task with ageing has a rank near
+/// the microseconds since 1970, unless its head start reaches back that far. So the task without ageing goes
+/// first.
 ///
 /// # Examples
 ///
@@ -47,24 +48,25 @@ use crate::time;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ageing {
-    /// It does not: a higher priority always goes first.
+    /// It does not grow: a higher priority always goes first.
     #[default]
     None,
-    /// One point for each period of waiting.
+    /// It grows by one point for each period of waiting.
     Linear {
-        /// The time that makes up for one point of priority, in whole microseconds (what is below is cut
-        /// off). Zero makes waiting outweigh every priority: first come, first served.
+        /// The time that makes up for one point of priority, truncated to whole microseconds. Zero makes
+        /// waiting outweigh every priority: first come, first served.
         #[serde(rename = "period_s", with = "crate::seconds")]
         period: Duration,
     },
 }
 
 impl Ageing {
-    /// The first order criterion, smaller first, of a task of this priority that waits since this instant.
+    /// Returns the first order criterion, smaller first, of a task of this priority that waits since this
+    /// instant.
     ///
-    /// Exact while `priority * period` is within 250,000 years either way, as it is for every priority with
-    /// periods up to an hour, and the instant within 40,000 years of 1970. Beyond that it saturates: tasks
-    /// out there are equal in rank, and the date decides.
+    /// The rank is exact while `priority * period` is within 250,000 years either way and the instant is
+    /// within 40,000 years of 1970. The first holds for every priority with periods up to an hour. Beyond
+    /// that the rank saturates: such tasks are equal in rank, and the date decides.
     pub fn rank(self, priority: i32, since: DateTime<Utc>) -> i64 {
         let Self::Linear { period } = self else {
             return -i64::from(priority);
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
     use crate::time::from_micros;
 
-    /// `effective priority * period` in microseconds, from the definition.
+    /// Returns `effective priority * period` in microseconds, from the definition.
     fn effective(priority: i32, since: i64, period: i64, at: i64) -> i128 {
         i128::from(priority) * i128::from(period) + i128::from(at) - i128::from(since)
     }
@@ -101,7 +103,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Periods up to 40 minutes keep every product within 165,000 years, and with it every rank in its
+        /// Periods up to 40 minutes keep every product within 165,000 years, and so every rank within its
         /// range.
         #[test]
         fn the_order_by_rank_is_the_order_by_effective_priority(
@@ -116,7 +118,7 @@ mod tests {
             prop_assert_eq!(by_rank, by_priority);
         }
 
-        /// Where ranks saturate, two tasks may become equal, but never change places.
+        /// Where ranks saturate, two tasks may become equal but never swap places.
         #[test]
         fn saturation_never_turns_the_order_around(
             a in (priorities(), any::<i64>()),

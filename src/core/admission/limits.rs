@@ -1,12 +1,13 @@
 //! Limits on concurrency: how many tasks that carry a key may hold a lease at once.
 //!
-//! A limit is to a key what a pool is to slots: it is defined once, under a name, and a task counts against
-//! it because it *carries* that name ([`crate::NewTask::limit`]). The functions here give the usual names:
-//! per workflow (Airflow: `max_active_tasks`), per run, per task (`max_active_tis_per_dag`), per task in a
-//! run (`max_active_tis_per_dagrun`), and anything else, such as a tenant or a database.
+//! A limit relates to a key as a pool relates to slots. It is defined once, under a name. A task counts
+//! against it because the task *carries* that name ([`crate::NewTask::limit`]). The functions here build the
+//! usual names: per workflow (Airflow: `max_active_tasks`), per run, per task (`max_active_tis_per_dag`), per
+//! task in a run (`max_active_tis_per_dagrun`), and anything else, such as a tenant or a database.
 //!
-//! A key that no limit is defined for limits nothing; a limit that is defined later counts at once all tasks
-//! that carry its key, those already admitted included. Queued and running tasks count; sensing ones do not.
+//! A key without a defined limit limits nothing. A limit that is defined later immediately counts all tasks
+//! that carry its key, including those already admitted. Queued and running tasks count; sensing tasks do
+//! not.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -15,11 +16,11 @@ use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
 use crate::id::{IdError, LimitKey, Namespace, TaskKey, WorkflowId};
 
-/// Counts the tasks of a workflow, over all its runs.
+/// Returns the key that counts the tasks of a workflow, over all its runs.
 ///
 /// # Errors
 ///
-/// [`IdError::TooLong`] if the parts make more than [`crate::id::MAX_BYTES`] bytes.
+/// Returns [`IdError::TooLong`] if the parts together exceed [`crate::id::MAX_BYTES`] bytes.
 ///
 /// # Examples
 ///
@@ -33,11 +34,11 @@ pub fn workflow(key: &TaskKey) -> Result<LimitKey, IdError> {
     workflow_named(&key.namespace, &key.workflow)
 }
 
-/// [`workflow`], where there is no task at hand: to define the limit.
+/// Returns the key of [`workflow`] without a task at hand, to define the limit.
 ///
 /// # Errors
 ///
-/// As [`workflow`].
+/// The same as [`workflow`].
 ///
 /// # Examples
 ///
@@ -52,39 +53,39 @@ pub fn workflow_named(namespace: &Namespace, workflow: &WorkflowId) -> Result<Li
     named("workflow", &[namespace.as_str(), workflow.as_str()])
 }
 
-/// Counts the tasks of one run.
+/// Returns the key that counts the tasks of one run.
 ///
 /// # Errors
 ///
-/// As [`workflow`].
+/// The same as [`workflow`].
 pub fn run(key: &TaskKey) -> Result<LimitKey, IdError> {
     named("run", &[key.namespace.as_str(), key.workflow.as_str(), key.run.as_str()])
 }
 
-/// Counts the instances of one task, over all runs and map indices.
+/// Returns the key that counts the instances of one task, over all runs and map indices.
 ///
 /// # Errors
 ///
-/// As [`workflow`].
+/// The same as [`workflow`].
 pub fn task(key: &TaskKey) -> Result<LimitKey, IdError> {
     named("task", &[key.namespace.as_str(), key.workflow.as_str(), key.task.as_str()])
 }
 
-/// Counts the instances of one task in one run: the mapped ones.
+/// Returns the key that counts the mapped instances of one task in one run.
 ///
 /// # Errors
 ///
-/// As [`workflow`].
+/// The same as [`workflow`].
 pub fn task_in_run(key: &TaskKey) -> Result<LimitKey, IdError> {
     let parts = [key.namespace.as_str(), key.workflow.as_str(), key.run.as_str(), key.task.as_str()];
     named("task_in_run", &parts)
 }
 
-/// Counts whatever carries this name: a tenant, a database, a licence.
+/// Returns the key that counts everything that carries this name: a tenant, a database, a licence.
 ///
 /// # Errors
 ///
-/// [`IdError`] if the name is empty, too long or has a NUL.
+/// Returns [`IdError`] if the name is empty, too long or contains a NUL.
 pub fn custom(name: &str) -> Result<LimitKey, IdError> {
     LimitKey::new(format!("free:{name}"))
 }
@@ -105,7 +106,7 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// What this key counts; `None` for a key of the host's own making.
+    /// Returns what this key counts; `None` for a key that the host made itself.
     pub(super) fn of(key: &LimitKey) -> Option<Self> {
         match key.as_str().split_once(':')?.0 {
             "workflow" => Some(Self::Workflow),
@@ -118,7 +119,7 @@ impl Scope {
     }
 }
 
-/// Parts are prefixed by their length, so that no two lists of parts make the same key.
+/// Prefixes each part by its length, so that no two lists of parts make the same key.
 fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, IdError> {
     let mut text = format!("{scope}:");
     for part in parts {
@@ -129,11 +130,11 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, IdError> {
     LimitKey::new(text)
 }
 
-/// What a host says of a limit.
+/// The definition of a limit by a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LimitSpec {
-    /// What it counts.
+    /// The key whose tasks it counts.
     pub key: LimitKey,
     /// The most tasks at once, 0 to [`MAX_SLOTS`].
     #[serde(deserialize_with = "max_tasks")]
@@ -151,11 +152,11 @@ fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error
 }
 
 impl LimitSpec {
-    /// At most `max` tasks that carry this key at once.
+    /// Limits the tasks that carry this key to at most `max` at once.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooLarge`] above [`MAX_SLOTS`].
+    /// Returns [`Invalid::TooLarge`] above [`MAX_SLOTS`].
     pub fn new(key: LimitKey, max: u32) -> Result<Self, Invalid> {
         if max > MAX_SLOTS {
             return Err(Invalid::TooLarge { what: "a limit", value: max.into() });
@@ -168,21 +169,22 @@ impl LimitSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LimitRecord {
-    /// What it counts.
+    /// The key whose tasks it counts.
     pub key: LimitKey,
     /// The most tasks at once; `None` if tasks carry the key but no limit is defined for it.
     pub max: Option<u32>,
-    /// Tasks with a lease that carry the key.
+    /// The number of tasks with a lease that carry the key.
     pub used: i64,
 }
 
 impl LimitRecord {
-    /// For stores: a row they read.
+    /// Creates a record from a row. For stores.
     pub fn new(key: LimitKey, max: Option<u32>, used: i64) -> Self {
         Self { key, max, used }
     }
 
-    /// How many more tasks it lets in; negative after it was lowered; `None` if it limits nothing.
+    /// Returns how many more tasks it admits. Negative after the limit was lowered; `None` if it limits
+    /// nothing.
     pub fn open(&self) -> Option<i64> {
         self.max.map(|max| i64::from(max).saturating_sub(self.used))
     }

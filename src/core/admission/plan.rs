@@ -1,4 +1,4 @@
-//! What a planner asks for, and what it ends in.
+//! What a planner requests, and the plan that it returns.
 
 use super::lane::{Candidate, LanePage};
 use super::verdict::Refusal;
@@ -9,14 +9,14 @@ use crate::id::{LimitKey, PoolName};
 pub(crate) enum Need {
     /// The state of these pools and limits: [`super::Planner::feed_capacity`].
     Capacity {
-        /// Pools; one that does not exist is left out of the answer.
+        /// Pools to read; one that does not exist is left out of the input.
         pools: Vec<PoolName>,
-        /// Limits; one that is not defined is left out of the answer.
+        /// Limits to read; one that is not defined is left out of the input.
         limits: Vec<LimitKey>,
     },
-    /// The state of every pool there is, and of these limits: [`super::Planner::feed_capacity`].
+    /// The state of every existing pool, and of these limits: [`super::Planner::feed_capacity`].
     AllPools {
-        /// Limits; one that is not defined is left out of the answer.
+        /// Limits to read; one that is not defined is left out of the input.
         limits: Vec<LimitKey>,
     },
     /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
@@ -28,10 +28,10 @@ pub(crate) enum Need {
 /// What a tick should commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The tasks to be admitted, in order.
+    /// The tasks to admit, in order.
     pub(crate) admit: Vec<Candidate>,
     /// The ready tasks left waiting, by lane.
     pub(crate) refusals: Vec<Refusal>,
-    /// Those of [`super::AirflowWindow::missing`] that were met, in order of the keys.
+    /// Those of [`super::AirflowWindow::missing`] that the tick met, in order of the keys.
     pub(crate) missing: Vec<LimitKey>,
 }

@@ -1,4 +1,4 @@
-//! The planner: a state machine that asks for what it needs and ends in a plan.
+//! The planner: a state machine that requests what it needs and ends with a plan.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -16,10 +16,10 @@ use super::window::Window;
 use crate::pool::PoolRecord;
 use crate::time;
 
-/// The smallest page of candidates that is asked for, where a lane may use that many.
+/// The smallest page of candidates requested, if a lane can use that many.
 const SMALLEST_PAGE: usize = 16;
 
-/// Plans one tick. It reads nothing itself: ask [`Self::need`], feed it, ask again, then [`Self::finish`].
+/// Plans one tick. It reads nothing itself: call [`Self::need`], feed it, repeat, then call [`Self::finish`].
 #[derive(Debug)]
 pub(crate) struct Planner {
     budget: usize,
@@ -31,13 +31,13 @@ pub(crate) struct Planner {
     heap: BinaryHeap<Reverse<(OrderKey, usize)>>,
     /// Lanes whose next head is not known.
     hungry: Vec<usize>,
-    /// How often candidates were asked for.
+    /// The number of requests for candidates.
     requests: u32,
     admitted: Vec<Candidate>,
     has_capacity: bool,
 }
 
-/// A [`Policy`] at work.
+/// A [`Policy`] in use.
 #[derive(Debug)]
 enum Rule {
     Backfill,
@@ -54,7 +54,7 @@ pub(super) struct LaneWork {
     pub(super) barred: Bar,
     buffer: VecDeque<Candidate>,
     last: Option<OrderKey>,
-    /// How many of its tasks were read.
+    /// The number of its tasks that were read.
     read: u64,
     admitted: u64,
     /// All its ready tasks were read.
@@ -64,7 +64,7 @@ pub(super) struct LaneWork {
 }
 
 impl Planner {
-    /// A planner that admits at most `budget` tasks out of these lanes, by [`Policy::Backfill`].
+    /// Creates a planner that admits at most `budget` tasks from these lanes, by [`Policy::Backfill`].
     pub(crate) fn new(budget: usize, lanes: Vec<Lane>) -> Self {
         let mut pools = Interner::default();
         let mut limits = Interner::default();
@@ -98,7 +98,7 @@ impl Planner {
         }
     }
 
-    /// Plans by this policy, in a tick at this instant. To be called before the first [`Self::need`].
+    /// Plans by this policy, in a tick at this instant. Must be called before the first [`Self::need`].
     #[must_use]
     pub(crate) fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
         self.rule = match policy {
@@ -109,7 +109,7 @@ impl Planner {
         self
     }
 
-    /// What must be fed next. Admits as far as it can on what it was fed before.
+    /// Returns what must be fed next. Admits as far as it can with what it was fed before.
     pub(crate) fn need(&mut self) -> Need {
         if self.lanes.is_empty() {
             return Need::Nothing;
@@ -137,7 +137,7 @@ impl Planner {
         Need::Nothing
     }
 
-    /// Whether the tick may admit, or look at, another task.
+    /// Returns whether the tick may admit or look at another task.
     fn goes_on(&mut self) -> bool {
         match &mut self.rule {
             Rule::Window(window) => window.left() > 0 || window.next_round(self.admitted.len()),
@@ -145,7 +145,7 @@ impl Planner {
         }
     }
 
-    /// Supplies what [`Need::Capacity`] and [`Need::AllPools`] ask for.
+    /// Supplies what [`Need::Capacity`] and [`Need::AllPools`] request.
     pub(crate) fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
         if let Rule::Window(window) = &mut self.rule {
             window.fit(pools);
@@ -169,7 +169,7 @@ impl Planner {
         self.hungry = (0..self.lanes.len()).collect();
     }
 
-    /// Supplies what [`Need::Candidates`] asks for: the tasks of each page in order, the pages in any order.
+    /// Supplies what [`Need::Candidates`] requests: the tasks of each page in order, the pages in any order.
     pub(crate) fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
         let had = pages.iter().filter_map(|page| self.by_no.get(&page.lane).map(|at| (*at, page.limit)));
         let had: Vec<_> = had.map(|(at, limit)| (at, limit, self.lanes[at].buffer.len())).collect();
@@ -186,8 +186,8 @@ impl Planner {
             if got < limit || work.read >= work.lane.ready {
                 work.is_drained = true;
             }
-            // A lane that had candidates left is in the heap already, by its head; those that were filled up
-            // with it must not be there twice.
+            // A lane that had candidates left is already in the heap, by its head. It must not be there twice
+            // after it was filled up.
             if had == 0
                 && let Some(head) = work.buffer.front()
             {
@@ -196,7 +196,7 @@ impl Planner {
         }
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub(crate) fn finish(mut self) -> Plan {
         let mut plan = Plan::default();
         for at in 0..self.lanes.len() {
@@ -214,7 +214,7 @@ impl Planner {
         plan
     }
 
-    /// Why the tasks that are left in a lane were not admitted, by what the tick leaves open.
+    /// Returns why the tasks left in a lane were not admitted, from what the tick leaves open.
     fn reason(&self, at: usize) -> Reason {
         let work = &self.lanes[at];
         let missing = || match &self.rule {
@@ -237,7 +237,7 @@ impl Planner {
             .unwrap_or_else(stopped)
     }
 
-    /// Admits the head of a lane, or leaves the lane. A window looks at what it refuses, and goes on in the
+    /// Admits the head of a lane, or leaves the lane. A window looks at what it refuses and continues in the
     /// lane.
     fn visit(&mut self, at: usize) {
         let admits = match &mut self.rule {
@@ -275,8 +275,8 @@ impl Planner {
         }
     }
 
-    /// Whether the walk admits the head of a lane. If only its pool keeps it, and it is ready for long
-    /// enough, the open slots of the pool gather for it.
+    /// Returns whether the walk admits the head of a lane. If only the pool prevents it, and the head has
+    /// been ready for long enough, the pool's open slots are reserved for it.
     fn walk_admits(&mut self, at: usize) -> bool {
         let Some(refusal) = self.refusal(at) else {
             return self.pools[self.lanes[at].pool].reserved.is_none();
@@ -293,17 +293,17 @@ impl Planner {
         false
     }
 
-    /// Asks for the next heads of the hungry lanes; leaves those that could not use one.
+    /// Requests the next heads of the hungry lanes. Leaves lanes that could not use one.
     ///
-    /// The first request shares twice the budget among the lanes, none of which gets more than it has room
-    /// and tasks for. A lane that admitted all of its share asks again, for all it may use. So that others do
-    /// not each follow with a request of their own, what they have left is filled up to a share that doubles
-    /// with each request.
+    /// The first request shares twice the budget among the lanes. No lane gets more than it has room and
+    /// tasks for. A lane that admitted all of its share requests again, for all it may use. The other lanes
+    /// are filled up at the same time, to a share that doubles with each request. Otherwise each would follow
+    /// with a request of its own.
     fn pages(&mut self) -> Vec<LanePage> {
-        // A page costs the store a search, a request costs a round trip, and a row that is read and not
-        // admitted is waste. One page per task would be thousands of round trips; a whole budget for each of
+        // A page costs the store a search, a request costs a round trip, and a row that is read but not
+        // admitted is wasted. One page per task would be thousands of round trips. A whole budget for each of
         // thousands of lanes would read the backlog. Twice the budget, shared, is enough for most ticks in
-        // one request: lanes differ, and what one does not use another may.
+        // one request: lanes differ, and one lane may use what another does not.
         let mut asking = std::mem::take(&mut self.hungry);
         asking.retain(|&at| self.can_use_head(at));
         if asking.is_empty() {
@@ -319,10 +319,10 @@ impl Planner {
         if self.requests == 0 {
             first = (total / hungry).max(SMALLEST_PAGE);
         } else {
-            // The lanes that ask have shown that they can use what they get, so `first` stays unbounded: they
-            // are bounded by their room alone. The others still have some candidates. Each would come to its
-            // end in a request of its own, n lanes in n round trips; filled up on this occasion by doubling
-            // shares, they need about log2(n) requests together.
+            // The requesting lanes have shown that they can use what they get, so `first` stays unbounded:
+            // only their room bounds them. The other lanes still have some candidates. Each would run out in
+            // a request of its own, n lanes in n round trips. Filled up now by doubling shares, they need
+            // about log2(n) requests together.
             let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
             asking.extend(others);
             more = (total / asking.len()).max(SMALLEST_PAGE);
@@ -334,14 +334,14 @@ impl Planner {
             let share = if place < hungry { first } else { more };
             let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
             let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
-            // A lane whose counter says 0 is looked at once all the same.
+            // A lane whose counter says 0 is still looked at once.
             let page = LanePage::new(work.lane.id, work.last, room.min(unread.max(1)));
             (page.limit > 0).then(|| page.with_ready_at(with_ready_at))
         };
         asking.into_iter().enumerate().filter_map(page).collect()
     }
 
-    /// Whether a lane still has candidates, but may need more than these.
+    /// Returns whether a lane still has candidates but may need more than these.
     fn may_run_out(&self, at: usize) -> bool {
         let work = &self.lanes[at];
         !work.is_left && !work.is_drained && !work.buffer.is_empty() && self.can_use_head(at)
@@ -359,14 +359,14 @@ impl Planner {
         }
     }
 
-    /// Whether only its pool keeps the next task of a lane, and nothing is reserved there yet.
+    /// Returns whether only its pool prevents the next task of a lane, and nothing is reserved there yet.
     fn may_reserve(&self, at: usize) -> bool {
         let work = &self.lanes[at];
         let open = |limit: &usize| !self.limits[*limit].is_reached();
         self.pools[work.pool].reserved.is_none() && work.limits.iter().all(open)
     }
 
-    /// An upper bound, at least 1, on how many more tasks of a lane are looked at.
+    /// Returns an upper bound, at least 1, on how many more tasks of a lane are looked at.
     fn room(&self, at: usize, left: usize) -> usize {
         if let Rule::Window(_) = self.rule {
             return left.max(1);
@@ -378,7 +378,7 @@ impl Planner {
         left.min(usize::try_from(room).unwrap_or(0)).max(1)
     }
 
-    /// Why the next task of this lane cannot be admitted, if so.
+    /// Returns why the next task of this lane cannot be admitted; `None` if it can.
     fn refusal(&self, at: usize) -> Option<Reason> {
         let work = &self.lanes[at];
         self.pools[work.pool]

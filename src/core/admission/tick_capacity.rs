@@ -1,4 +1,4 @@
-//! The pools and limits of one tick: what is open, less what the tick has taken.
+//! The pools and limits of one tick: what is open, minus what the tick has used.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) struct PoolWork {
     pub(super) slots: Option<Slots>,
     used: i64,
     pub(super) taken: u64,
-    /// The task that its open slots gather for.
+    /// The task that its open slots are reserved for.
     pub(super) reserved: Option<TaskId>,
     pub(super) barred: Bar,
 }
@@ -34,12 +34,12 @@ pub(super) struct LimitWork {
 pub(super) struct Bar(Option<u32>);
 
 impl Bar {
-    /// Bars it; answers whether it was not barred before.
+    /// Bars it. Returns whether it was not barred before.
     pub(super) fn put(&mut self, round: u32) -> bool {
         self.0.replace(self.0.unwrap_or(round)).is_none()
     }
 
-    /// True from the round after the one in which it was barred.
+    /// Returns true from the round after the one in which it was barred.
     pub(super) fn holds_in(self, round: u32) -> bool {
         self.0.is_some_and(|barred| barred < round)
     }
@@ -55,7 +55,7 @@ impl PoolWork {
         self.used = pool.used;
     }
 
-    /// Slots left by this tick; `None` if unlimited or unknown.
+    /// Returns the slots left by this tick; `None` if unlimited or unknown.
     pub(super) fn open(&self) -> Option<i64> {
         self.slots
             .and_then(|slots| slots.open(self.used))
@@ -74,7 +74,7 @@ impl PoolWork {
         (i64::from(needs) > open).then(|| Reason::PoolFull { pool: self.name.clone(), open, total, needs })
     }
 
-    /// The reason of a task that fits and is passed over by a reservation, if there is one.
+    /// Returns the reason of a task that fits but is passed over by a reservation, if there is one.
     pub(super) fn reservation(&self) -> Option<Reason> {
         let (task, open) = (self.reserved?, self.open()?);
         Some(Reason::Reserved { pool: self.name.clone(), open, task })
@@ -106,7 +106,7 @@ impl LimitWork {
     }
 }
 
-/// Gives each different name an index, in order of first use.
+/// Assigns an index to each distinct name, in order of first use.
 #[derive(Debug)]
 pub(super) struct Interner<T> {
     pub(super) names: Vec<T>,

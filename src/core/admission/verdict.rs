@@ -8,8 +8,8 @@ use super::lane::LaneKey;
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
 
-/// Why a task was not admitted: the first that holds, in the order they stand here, when the tick has taken
-/// what it takes. Its numbers are those that the store has after the tick.
+/// Why a task was not admitted: the first reason that holds, in the order below, at the end of the tick. Its
+/// numbers are those that the store has after the tick.
 ///
 /// # Examples
 ///
@@ -23,16 +23,16 @@ use crate::lease::TaskId;
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// No such pool. The task waits until the pool is created.
+    /// The pool does not exist. The task waits until the pool is created.
     PoolUnknown {
-        /// The pool it names.
+        /// The pool that the task names.
         pool: PoolName,
     },
     /// The pool is smaller than what the task needs. It waits until the pool is enlarged.
     NeverFits {
         /// The pool.
         pool: PoolName,
-        /// All its slots.
+        /// The total slots of the pool.
         total: u32,
         /// Slots the task needs.
         needs: u32,
@@ -43,7 +43,7 @@ pub enum Reason {
         pool: PoolName,
         /// Open slots; negative after a busy pool was shrunk.
         open: i64,
-        /// All its slots.
+        /// The total slots of the pool.
         total: u32,
         /// Slots the task needs.
         needs: u32,
@@ -52,35 +52,35 @@ pub enum Reason {
     LimitReached {
         /// The limit: the first in byte order if several are reached.
         limit: LimitKey,
-        /// Tasks that count against it.
+        /// The number of tasks that count against it.
         used: i64,
-        /// The most it lets in.
+        /// The most tasks it admits.
         max: u32,
     },
-    /// The definition of its workflow is missing. Only by [`super::AirflowWindow`].
+    /// The definition of its workflow is missing. Only with [`super::AirflowWindow`].
     WorkflowMissing {
         /// The workflow.
         workflow: LimitKey,
     },
-    /// It would fit, but the open slots of its pool gather for a task before it. Only by
+    /// It would fit, but the open slots of its pool are reserved for a task before it. Only with
     /// [`super::Policy::Reserve`].
     Reserved {
         /// The pool.
         pool: PoolName,
         /// Its open slots.
         open: i64,
-        /// The task that they gather for.
+        /// The task that they are reserved for.
         task: TaskId,
     },
-    /// It would fit, but the window did not come to it, or it was barred with another one. Only by
+    /// It would fit, but the window did not reach it, or it was barred with another task. Only with
     /// [`super::AirflowWindow`].
     OutsideWindow {
-        /// How many tasks each round looked at.
+        /// The number of tasks that each round looked at.
         size: usize,
     },
     /// The tick admitted as many tasks as it was allowed to.
     BudgetSpent {
-        /// How many that is.
+        /// The number of tasks it was allowed to admit.
         budget: usize,
     },
 }
@@ -107,7 +107,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// Every name, in the order in which the reasons are looked for.
+    /// Every name, in the order in which the reasons are checked.
     pub const NAMES: [&'static str; 8] = [
         "pool_unknown",
         "never_fits",
@@ -119,8 +119,8 @@ impl Reason {
         "budget_spent",
     ];
 
-    /// Returns the name in JSON, which also serves as a label of metrics: the reason without its numbers, to
-    /// count by.
+    /// Returns the name in JSON, which is also used as a label of metrics. It is the reason without its
+    /// numbers, for counting.
     ///
     /// # Examples
     ///
@@ -146,11 +146,11 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// What they need.
+    /// The needs of the tasks.
     pub lane: LaneKey,
-    /// How many they are.
+    /// The number of tasks.
     pub tasks: u64,
-    /// Why the first of them was not admitted, which holds for all.
+    /// Why the first of them was not admitted. It holds for all.
     pub reason: Reason,
 }
 

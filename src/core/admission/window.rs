@@ -9,20 +9,20 @@ use super::tick_capacity::{LimitWork, PoolWork};
 use crate::id::LimitKey;
 use crate::pool::{PoolRecord, Slots};
 
-/// Where a tick is in its rounds.
+/// The position of a tick in its rounds.
 ///
-/// A round that is followed by another one admitted nothing, and each task it looked at is barred by what it
-/// was refused for. So the tasks that the next round looks at are those that follow, and the merge of the
-/// lanes goes on where it is.
+/// A round that is followed by another one admitted nothing. Each task it looked at is barred by what it was
+/// refused for. So the next round looks at the tasks that follow, and the merge of the lanes continues where
+/// it is.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Tasks that a round looks at.
+    /// The number of tasks that a round looks at.
     size: usize,
-    /// From 1; what is barred before the first round has 0.
+    /// The round, from 1. What is barred before the first round has 0.
     round: u32,
-    /// Tasks that this round has looked at.
+    /// The number of tasks that this round has looked at.
     seen: usize,
-    /// This round barred something that was not barred.
+    /// Whether this round barred something that was not barred before.
     learned: bool,
     missing: BTreeSet<LimitKey>,
     /// Those of them that were met.
@@ -41,7 +41,7 @@ impl Window {
         }
     }
 
-    /// Sizes the window by the open slots of all pools.
+    /// Limits the size of the window to the open slots of all pools.
     pub(super) fn fit(&mut self, pools: &[PoolRecord]) {
         let mut sum = 0_u64;
         for pool in pools {
@@ -57,15 +57,15 @@ impl Window {
         self.size
     }
 
-    /// Tasks that this round may still look at.
+    /// Returns how many tasks this round may still look at.
     pub(super) fn left(&self) -> usize {
         self.size - self.seen
     }
 
-    /// After a full window: goes on to the next round, or answers false if there is none.
+    /// Moves on to the next round after a full window. Returns false if there is none.
     pub(super) fn next_round(&mut self, admitted: usize) -> bool {
-        // Airflow asks its database again only if a full window gave nothing to run, and if it learned of
-        // something to leave out: the same query would return the same rows.
+        // Airflow queries its database again only if a full window gave nothing to run and it found something
+        // to leave out. Otherwise the same query would return the same rows.
         if self.size == 0 || admitted > 0 || !self.learned {
             return false;
         }
@@ -87,7 +87,7 @@ impl Window {
     }
 
     /// Looks at the first task of a lane that is not barred. Returns whether it is admitted; if not, bars
-    /// what stands in its way.
+    /// what prevented it.
     pub(super) fn look(
         &mut self,
         lane: &mut LaneWork,
@@ -96,7 +96,7 @@ impl Window {
         budget_left: usize,
     ) -> bool {
         // The order of these tests is Airflow's: the pool, the task's slots of it, workflow, task, task in
-        // the run. It decides what is barred, and with it which tasks the next round looks at.
+        // the run. It decides what is barred, and so which tasks the next round looks at.
         self.seen += 1;
         let (pool, needs) = (&mut pools[lane.pool], i64::from(lane.lane.key.slots));
         let learned = if pool.slots.is_none() || pool.open().is_some_and(|open| open <= 0) {
@@ -114,7 +114,7 @@ impl Window {
                 limits[at].barred.put(self.round);
                 false
             } else {
-                // The key of a task sorts before that of the task in a run, as they are tested.
+                // The key of a task sorts before that of the task in a run, which is the order of the tests.
                 match lane.limits.iter().copied().find(|at| limits[*at].is_reached()) {
                     Some(at) => limits[at].barred.put(self.round),
                     None if budget_left == 0 => bar_task(lane, limits, self.round),
@@ -127,12 +127,12 @@ impl Window {
     }
 }
 
-/// The key of this scope that the tasks of a lane carry.
+/// Returns the key of this scope that the tasks of a lane carry.
 fn key_of(lane: &LaneWork, limits: &[LimitWork], scope: Scope) -> Option<usize> {
     lane.limits.iter().copied().find(|at| Scope::of(&limits[*at].key) == Some(scope))
 }
 
-/// Bars all instances of a task: whatever carries its key, or the lane if it carries none.
+/// Bars all instances of a task: everything that carries its key, or the lane if it carries none.
 fn bar_task(lane: &mut LaneWork, limits: &mut [LimitWork], round: u32) -> bool {
     match key_of(lane, limits, Scope::Task) {
         Some(at) => limits[at].barred.put(round),

@@ -1,14 +1,14 @@
 //! Which shards a worker should hold.
 //!
 //! The shard codes are split evenly into a fixed number of shards. Each shard is leased by one worker at a
-//! time. A worker that joins, leaves or dies changes everybody's quota; each worker then releases what it has
-//! too much and takes what is free, until all hold their quotas. Nobody takes a shard from a live holder: a
-//! shard is poked by one worker at a time as long as leases hold.
+//! time. A worker that joins, leaves or dies changes every worker's quota. Each worker then releases what
+//! exceeds its quota and takes what is free, until all hold their quotas. No worker takes a shard from a live
+//! holder: a shard is poked by one worker at a time as long as leases hold.
 //!
-//! When nobody could renew for longer than a lease, all workers look dead to the first one that comes back.
-//! It takes only what it held itself, and leaves to the others what they held, for a third of a lease (see
-//! `Comeback`): then whoever is still missing is dead. A worker that renewed in time waits for nobody: what a
-//! dead worker held, it takes when the lease ends.
+//! If no worker could renew for longer than a lease, all workers look dead to the first one that comes back.
+//! For a third of a lease it takes only what it held itself and leaves the others what they held (see
+//! `Comeback`). Any worker still missing after that is dead. A worker that renewed in time does not wait: it
+//! takes what a dead worker held when the lease ends.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -27,38 +27,39 @@ use crate::time;
 pub struct Worker {
     /// Its name.
     pub name: Holder,
-    /// A random number that tells it from others of its name: one that runs beside it, or that it replaced.
+    /// A random number that distinguishes it from others of its name: one that runs beside it, or that it
+    /// replaced.
     #[serde(default)]
     pub incarnation: u64,
-    /// The number of shard codes that it reckons with.
+    /// The number of shard codes that it uses.
     pub codes: NonZeroU32,
-    /// Into how many shards it splits the codes.
+    /// The number of shards into which it splits the codes.
     pub shards: NonZeroU32,
     /// Until when it counts as alive.
     pub expires_at: DateTime<Utc>,
 }
 
 impl Worker {
-    /// A worker that splits `codes` into `shards`, and counts as alive until this instant. Its incarnation is
-    /// 0.
+    /// Creates a worker that splits `codes` into `shards` and counts as alive until this instant. Its
+    /// incarnation is 0.
     pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
         Self { name, incarnation: 0, codes, shards, expires_at }
     }
 
     setters! {
-        /// Sets the number that tells it from others of its name.
+        /// Sets the number that distinguishes it from others of its name.
         incarnation: u64;
     }
 
-    /// Until when another incarnation of its name counts as alive; `None` if there is none among these
-    /// workers.
+    /// Returns until when another incarnation of its name counts as alive. Returns `None` if these workers
+    /// include no such incarnation.
     pub(crate) fn twin(&self, live: &[Self]) -> Option<DateTime<Utc>> {
         let twin = |other: &&Self| other.name == self.name && other.incarnation != self.incarnation;
         live.iter().find(twin).map(|twin| twin.expires_at)
     }
 }
 
-/// Who pokes the sensors of one shard.
+/// The lease of one shard: which worker pokes its sensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardLease {
@@ -66,31 +67,31 @@ pub struct ShardLease {
     pub shard: u32,
     /// Its worker; `None` if it was released.
     pub holder: Option<Holder>,
-    /// Counts the changes of holder.
+    /// The number of changes of holder.
     pub epoch: i64,
     /// When the lease expires.
     pub expires_at: DateTime<Utc>,
 }
 
 impl ShardLease {
-    /// A lease as a store read it.
+    /// Creates a lease as a store read it.
     pub fn new(shard: u32, holder: Option<Holder>, epoch: i64, expires_at: DateTime<Utc>) -> Self {
         Self { shard, holder, epoch, expires_at }
     }
 
-    /// True if nobody holds it at this instant.
+    /// Returns true if no worker holds it at this instant.
     pub fn is_free(&self, now: DateTime<Utc>) -> bool {
         self.holder.is_none() || now >= self.expires_at
     }
 }
 
-/// Replaces the lease of a shard, if it still has the epoch that it was read with.
+/// A write that replaces the lease of a shard, if the lease still has the epoch that it was read with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardWrite {
     /// The epoch it must have; 0 for a shard that was never held.
     pub was: i64,
-    /// What is written. A change of holder has a larger epoch; a renewal keeps it.
+    /// The lease to write. A change of holder has a larger epoch; a renewal keeps it.
     pub lease: ShardLease,
 }
 
@@ -101,28 +102,28 @@ impl ShardWrite {
     }
 }
 
-/// How many of `shards` the worker at `place` among `workers` live ones should hold: they differ by at most
-/// one.
+/// Returns how many of `shards` the worker at `place` among `workers` live ones should hold. Quotas differ by
+/// at most one.
 fn quota(shards: u32, workers: usize, place: usize) -> u32 {
     let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
     let extra = u32::try_from(place).is_ok_and(|place| place < shards % workers);
     shards / workers + u32::from(extra)
 }
 
-/// A worker's beginning, or its return after it did not renew in time.
+/// A worker's start, or its return after it did not renew in time.
 ///
-/// Perhaps all others were held up as it was, for instance because the store could not be reached. So for a
+/// Perhaps all others were held up as well, for example because the store could not be reached. So for a
 /// third of a lease it does not take what others may come back for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Comeback {
     at: DateTime<Utc>,
-    /// Holders whose leases had ended by then were gone before it was.
+    /// Holders whose leases had ended by then were gone before this worker was.
     gone_by: DateTime<Utc>,
 }
 
 impl Comeback {
-    /// The comeback of a worker that renews at `now`, and by its last renewal counts as alive until
-    /// `alive_until`: `None` if it renews in time, that is less than two thirds of a lease after the last
+    /// Returns the comeback of a worker that renews at `now` and counts as alive until `alive_until` by its
+    /// last renewal. Returns `None` if it renews in time: less than two thirds of a lease after the last
     /// time.
     pub(crate) fn of(alive_until: Option<DateTime<Utc>>, now: DateTime<Utc>, ttl: Duration) -> Option<Self> {
         match alive_until {
@@ -132,7 +133,7 @@ impl Comeback {
         }
     }
 
-    /// True until the others had their time to come back.
+    /// Returns true until the others had their time to come back.
     pub(crate) fn goes_on(&self, now: DateTime<Utc>, ttl: Duration) -> bool {
         self.at <= now && now < time::add(self.at, ttl / 3)
     }
@@ -142,20 +143,21 @@ impl Comeback {
     }
 }
 
-/// Decides what one worker writes.
+/// The inputs from which one worker decides what it writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub(crate) me: &'a Holder,
     pub(crate) now: DateTime<Utc>,
     pub(crate) ttl: Duration,
     pub(crate) shards: u32,
-    /// It holds no more than this, whatever its quota.
+    /// The most shards that it holds, whatever its quota.
     pub(crate) most: u32,
     pub(crate) comeback: Option<Comeback>,
 }
 
 impl Claim<'_> {
-    /// The writes, by all shards that were ever held, and all live workers with or without this one.
+    /// Returns the writes, from all shards that were ever held and all live workers, with or without this
+    /// one.
     pub(crate) fn writes(&self, leases: &[ShardLease], live: &[Worker]) -> Vec<ShardWrite> {
         let Self { me, now, shards, .. } = *self;
         let mut names: Vec<&Holder> = live.iter().map(|worker| &worker.name).chain([me]).collect();
@@ -165,10 +167,10 @@ impl Claim<'_> {
         let quota = quota(shards, names.len(), place).min(self.most);
         let expires_at = time::add(now, self.ttl);
 
-        // What it holds comes first: to keep a shard is cheap, whereas whoever takes one reads all its waiting
-        // sensors. A shard beyond `shards` was held under another split, and is released. A renewal keeps the
-        // epoch and every change of holder raises it: of two workers that decided on the same state, only the
-        // first write takes effect.
+        // What it holds comes first. Keeping a shard is cheap, but a worker that takes one reads all its
+        // waiting sensors. A shard beyond `shards` was held under another split and is released. A renewal
+        // keeps the epoch, and every change of holder raises it. If two workers decide on the same state,
+        // only the first write takes effect.
         let mut writes = Vec::new();
         let mut held = 0;
         for lease in leases.iter().filter(|lease| lease.holder.as_ref() == Some(me)) {
@@ -199,11 +201,11 @@ impl Claim<'_> {
         writes
     }
 
-    /// The shards that are free and not to be taken yet, because their holders may come back.
+    /// Returns the shards that are free but must not be taken yet, because their holders may come back.
     ///
-    /// A worker that holds nothing, a new one mostly, replaces one of the holders: the one whose lease ended
-    /// first. So it has work at once, and a fleet that starts again under other names shares out what the old
-    /// one held.
+    /// A worker that holds nothing, usually a new one, replaces one of the holders: the one whose lease ended
+    /// first. So it has work at once. A fleet that restarts under other names shares out what the old fleet
+    /// held.
     fn left_to_others(&self, leases: &[ShardLease]) -> BTreeSet<u32> {
         let Some(comeback) = self.comeback else { return BTreeSet::new() };
         let others = |lease: &&ShardLease| lease.holder.as_ref().is_some_and(|holder| holder != self.me);
@@ -228,7 +230,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_micros(10);
 
-    /// What worker `me` writes if it renews in time.
+    /// Returns what worker `me` writes if it renews in time.
     fn claims(
         me: &Holder,
         now: DateTime<Utc>,
@@ -256,7 +258,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever joins, leaves or dies: after two rounds and a time to live, all shards are held, by quota.
+        /// Whichever workers join, leave or die: after two rounds and a time to live, all shards are held, by
+        /// quota.
         #[test]
         fn settles_at_the_quotas(
             shards in 1_u32..20,
@@ -298,15 +301,15 @@ mod tests {
         }
     }
 
-    /// How many shards it holds.
+    /// Returns how many shards it holds.
     fn held(state: &BTreeMap<u32, ShardLease>, name: &Holder) -> usize {
         state.values().filter(|lease| lease.holder.as_ref() == Some(name)).count()
     }
 
     proptest! {
-        /// After a stall of all, whoever comes back in whichever order, under old names and new ones: nobody
-        /// holds more than the largest quota of the fleet before while others may come, and a third of a
-        /// lease later all shards are held by quota.
+        /// After a stall of all workers, they may come back in any order, under old names and new ones. While
+        /// others may still come, no worker holds more than the largest quota of the fleet before. A third of
+        /// a lease later all shards are held by quota.
         #[test]
         fn after_a_stall_shards_are_left_to_others_and_none_for_long(
             shards in 1_u32..40,

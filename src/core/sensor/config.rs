@@ -1,5 +1,5 @@
-//! Whether tasks wait as sensors at all, and which: the operator's switches, by the names that Airflow gave
-//! them.
+//! Whether tasks may wait as sensors, and which kinds: the operator's switches, under the names that Airflow
+//! gave them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,11 +13,12 @@ use crate::base::setters;
 use crate::id::SensorKind;
 use crate::shard::DEFAULT_CODES;
 
-/// The operator's settings for sensors, by the names of the section `[smart_sensor]` of Airflow 2.0 to 2.3.
+/// The operator's settings for sensors, under the names of the section `[smart_sensor]` of Airflow 2.0 to
+/// 2.3.
 ///
-/// They switch sensors on and off, for all or by kind, without a change to any workflow: a task that may not
-/// wait as a sensor is told so when it registers, and its host pokes by itself. Unknown fields are refused; a
-/// field that is left out has its default.
+/// They switch sensors on and off, for all or by kind, without a change to any workflow. If a task may not
+/// wait as a sensor, its registration says so and its host pokes on its own. Unknown fields are refused. A
+/// missing field has its default.
 ///
 /// | field | default | Airflow's | |
 /// |---|---|---|---|
@@ -26,7 +27,8 @@ use crate::shard::DEFAULT_CODES;
 /// | `shards` | 16 | 5 | the most workers that share the work; an idle shard costs one row here, a process there |
 /// | `sensors_enabled` | `"*"` | `["NamedHivePartitionSensor"]` | kinds: a list, a text with commas between them, or `"*"` for all |
 ///
-/// [`Self::airflow`] has Airflow's defaults. How a poker is made of it: `PokerOptions::from(&config)`.
+/// [`Self::airflow`] returns Airflow's defaults. To create a poker from a config, use
+/// `PokerOptions::from(&config)`.
 ///
 /// # Examples
 ///
@@ -48,9 +50,9 @@ pub struct SmartSensorConfig {
     pub use_smart_sensor: bool,
     /// The number of shard codes, at least 1.
     pub shard_code_upper_limit: NonZeroU32,
-    /// Into how many shards the codes are split, at least 1.
+    /// The number of shards into which the codes are split, at least 1.
     pub shards: NonZeroU32,
-    /// The kinds that may wait as sensors; `None` enables all. In serde `"*"` is all; others are a list of
+    /// The kinds that may wait as sensors; `None` enables all. In serde, `"*"` is all. Others are a list of
     /// names, or one text with commas between them.
     #[serde(with = "kinds")]
     pub sensors_enabled: Option<BTreeSet<SensorKind>>,
@@ -68,7 +70,7 @@ impl Default for SmartSensorConfig {
 }
 
 impl SmartSensorConfig {
-    /// Airflow's defaults (2.0 to 2.3): off, 10,000 codes, 5 shards, one kind.
+    /// Returns Airflow's defaults (2.0 to 2.3): off, 10,000 codes, 5 shards, one kind.
     ///
     /// # Examples
     ///
@@ -95,7 +97,7 @@ impl SmartSensorConfig {
         use_smart_sensor: bool;
         /// Sets the number of shard codes.
         shard_code_upper_limit: NonZeroU32;
-        /// Sets into how many shards the codes are split.
+        /// Sets the number of shards into which the codes are split.
         shards: NonZeroU32;
         /// Sets the kinds that may wait as sensors; `None` enables all.
         sensors_enabled: Option<BTreeSet<SensorKind>>;
@@ -139,7 +141,7 @@ impl SmartSensorConfig {
     }
 }
 
-/// Reads and writes [`SmartSensorConfig::sensors_enabled`]: `"*"` is all; others are a list of names, or one
+/// Reads and writes [`SmartSensorConfig::sensors_enabled`]. `"*"` is all. Others are a list of names, or one
 /// text with commas between them.
 mod kinds {
     use super::*;
@@ -184,7 +186,7 @@ mod kinds {
     }
 }
 
-/// Why a task must not wait as a sensor. Its host pokes by itself.
+/// Why a task must not wait as a sensor. Its host pokes on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -193,7 +195,7 @@ pub enum Ineligible {
     SwitchedOff,
     /// Its kind is not one of `sensors_enabled`.
     KindNotEnabled,
-    /// It has [callbacks](NewSensor::has_callbacks) that only its own process can make.
+    /// It has [callbacks](NewSensor::has_callbacks) that only its own process can call.
     HasCallbacks,
 }
 

@@ -1,4 +1,4 @@
-//! What a poke answers, and what that does to the sensors that share it.
+//! The result of a poke, and what it does to the sensors that share the poke.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use crate::lease::TaskId;
 use crate::task::TaskState;
 use crate::time;
 
-/// The answer of one poke.
+/// The result of one poke.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PokeOutcome {
-    /// What is waited for has not come yet.
+    /// The awaited condition has not been met yet.
     NotYet,
-    /// It has come; the host's text travels with it to each sensor.
+    /// The condition is met. The host's text is passed to each sensor.
     Landed(Option<String>),
-    /// The poke could not look: network, quota, a panic, a deadline passed. It is tried again, after longer
-    /// and longer pauses; in the end the sensor is given up
+    /// The poke could not check its target: network, quota, a panic, a deadline passed. It is retried after
+    /// longer and longer pauses. In the end the sensor is given up
     /// ([`PokerOptions::retry_window`](crate::service::PokerOptions::retry_window)).
     Unreachable(String),
-    /// It will never come: waiting on is pointless.
+    /// The condition will never be met: waiting longer is pointless.
     Failed(String),
 }
 
@@ -36,7 +36,7 @@ pub enum PokeOutcome {
 pub enum SensorState {
     /// It is poked.
     Waiting,
-    /// It ended; it is kept for a while so that followers of the change cursor learn of it.
+    /// It ended. It is kept for a while so that followers of the change cursor learn of the end.
     Ended,
 }
 
@@ -47,20 +47,20 @@ pub enum SensorState {
 pub enum EndReason {
     /// What it waited for has come.
     Landed,
-    /// It waited as long as it was to ([`super::Settings::timeout`]).
+    /// It waited as long as it was allowed to ([`super::Settings::timeout`]).
     TimedOut,
     /// Its attempt waited as long as an attempt may ([`super::Settings::execution_timeout`]).
     ExecutionTimedOut,
-    /// Its target could not be looked at for too long.
+    /// Its target could not be checked for too long.
     Unreachable,
-    /// Its poke said that it will never land.
+    /// Its poke reported that it will never land.
     Failed,
     /// The host took the task away from it.
     Cancelled,
 }
 
 impl EndReason {
-    /// The name in JSON, which also serves in logs and as a label of metrics.
+    /// Returns the name in JSON, which is also used in logs and as a label of metrics.
     ///
     /// # Examples
     ///
@@ -90,56 +90,56 @@ impl fmt::Display for EndReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ending {
-    /// Why.
+    /// Why it ended.
     pub reason: EndReason,
     /// The task's next state.
     pub to: TaskState,
-    /// What it landed with.
+    /// The value that it landed with.
     pub value: Option<String>,
-    /// What a person should read about it.
+    /// The message for people.
     pub message: Option<String>,
 }
 
 impl Ending {
-    /// An end for this reason that takes the task to this state.
+    /// Creates an end for this reason that takes the task to this state.
     pub fn new(reason: EndReason, to: TaskState) -> Self {
         Self { reason, to, value: None, message: None }
     }
 
     setters! {
-        /// Sets what a person should read about it.
+        /// Sets the message for people.
         message: Option<String>;
-        /// Sets what it landed with.
+        /// Sets the value that it landed with.
         value: Option<String>;
     }
 }
 
-/// A durable note that a sensor ended, kept until the host acknowledges it.
+/// A durable record that a sensor ended, kept until the host acknowledges it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SensorEvent {
-    /// Its place in the order of all events of the store.
+    /// Its position in the order of all events of the store.
     pub seq: u64,
     /// The number of the task.
     pub id: TaskId,
     /// The task.
     pub task: TaskKey,
-    /// The registration it speaks of.
+    /// The registration it belongs to.
     pub generation: u64,
     /// When the sensor ended.
     pub at: DateTime<Utc>,
-    /// How.
+    /// How it ended.
     pub ending: Ending,
 }
 
 impl SensorEvent {
-    /// For stores: the event of this sensor, at this place in the order.
+    /// Creates the event of this sensor at this position in the order. For stores.
     pub fn new(seq: u64, sensor: &SensorRecord, at: DateTime<Utc>, ending: Ending) -> Self {
         Self { seq, id: sensor.id, task: sensor.task.clone(), generation: sensor.generation, at, ending }
     }
 }
 
-/// The terms on which a sensor waits: all of it that decides over its end.
+/// The terms on which a sensor waits: everything that decides its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// How long and how often it waits.
@@ -151,7 +151,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The state of a task whose sensor missed what it waited for.
+    /// Returns the state of a task whose sensor missed what it waited for.
     pub(crate) fn missed(&self) -> TaskState {
         match self.settings.on_missed {
             OnMissed::Fail => TaskState::Failed,
@@ -162,7 +162,7 @@ impl Terms {
 
 #[cfg(test)]
 impl Terms {
-    /// The terms of a sensor with these settings, registered at this instant.
+    /// Creates the terms of a sensor with these settings, registered at this instant.
     pub(crate) fn new(settings: Settings, registered_at: DateTime<Utc>) -> Self {
         let registered_at = time::truncate(registered_at);
         Self { settings, registered_at, times_out_at: time::add(registered_at, settings.longest()) }
@@ -176,10 +176,11 @@ impl From<&SensorRecord> for Terms {
     }
 }
 
-/// What an answer at `now` does to one of the sensors that share the poke; `None` if it goes on waiting.
+/// Returns what a poke's result at `now` does to one of the sensors that share the poke. Returns `None` if
+/// the sensor continues to wait.
 ///
-/// A landing beats a timeout that has passed meanwhile; a poke that could not look never does. How long a
-/// sensor bears pokes that cannot look is for [`super::give_up`].
+/// A landing takes precedence over a timeout that has passed meanwhile. A poke that could not check its
+/// target never does. [`super::give_up`] decides how long a sensor tolerates such pokes.
 pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: DateTime<Utc>) -> Option<Ending> {
     match poked {
         PokeOutcome::Landed(value) => {

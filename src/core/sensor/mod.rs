@@ -1,9 +1,9 @@
-//! Sensors: tasks that wait for something, without a lease and without a worker each.
+//! Sensors: tasks that wait for something, without a lease or a worker of their own.
 //!
-//! A running task *registers*: it names a kind, a poke context (what to look at) and how long to wait, and in
-//! the same transaction gives its slots back. Sensors of equal kind and equal canonical context form one
-//! *poke group*; a group is poked once per due time for all its members, by the worker whose shard range
-//! holds its fingerprint.
+//! A running task *registers*: it names a kind, a poke context (what to check) and how long to wait. In the
+//! same transaction it frees its slots. Sensors of equal kind and equal canonical context form one *poke
+//! group*. A group is poked once per due time for all its members, by the worker whose shard range holds its
+//! fingerprint.
 
 pub(crate) mod claim;
 mod config;

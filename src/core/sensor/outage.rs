@@ -1,4 +1,4 @@
-//! What becomes of sensors whose target cannot be looked at.
+//! What happens to sensors whose target cannot be checked.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use chrono::{DateTime, Utc};
 use super::lifecycle::{EndReason, Ending, PokeOutcome, Terms};
 use crate::time;
 
-/// A target that could not be looked at, from the first such answer on.
+/// An outage of a target that could not be checked, from the first such result on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// When the first answer came that says so.
+    /// When the first such result came.
     pub(crate) since: DateTime<Utc>,
-    /// How many of them came in a row, at least 1.
+    /// The number of such results in a row, at least 1.
     pub(crate) failures: u32,
 }
 
 impl Outage {
-    /// What an answer at `now` makes of it: it begins, lasts, or is over.
+    /// Returns the outage after a result at `now`: it begins, continues, or is over.
     pub(crate) fn after(before: Option<Self>, poked: &PokeOutcome, now: DateTime<Utc>) -> Option<Self> {
         match (poked, before) {
             (PokeOutcome::Unreachable(_), None) => Some(Self { since: now, failures: 1 }),
@@ -28,27 +28,27 @@ impl Outage {
         }
     }
 
-    /// When a sensor registered at that instant has borne it for as long as `window`.
+    /// Returns when a sensor registered at that instant has tolerated the outage for as long as `window`.
     pub(crate) fn borne_until(&self, registered_at: DateTime<Utc>, window: Duration) -> DateTime<Utc> {
         time::add(self.since.max(registered_at), window)
     }
 }
 
-/// The interval at which a target is looked at that could not be looked at `failures` times in a row: doubled
-/// by each after the first, at most `longest`, never less than the interval itself.
+/// Returns the poke interval of a target that could not be checked `failures` times in a row. It doubles with
+/// each failure after the first, up to `longest`. It is never less than the interval itself.
 ///
-/// Where `longest` is the interval times a power of two, the due times of the longer interval are due times
-/// of the shorter one.
+/// If `longest` is the interval times a power of two, the due times of the longer interval are due times of
+/// the shorter one.
 pub(crate) fn backed_off(interval: Duration, failures: u32, longest: Duration) -> Duration {
     let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     interval.saturating_mul(factor).min(longest).max(interval)
 }
 
-/// The end of a sensor whose target could not be looked at for as long as `window`; `None` if it goes
-/// on waiting.
+/// Returns the end of a sensor whose target could not be checked for as long as `window`. Returns `None` if
+/// the sensor continues to wait.
 ///
-/// The time runs from the first such answer, or from the registration if that came later. The attempt fails,
-/// and the task's retry policy decides; or it is skipped, as the sensor's settings say.
+/// The time runs from the first such result, or from the registration if that came later. The attempt fails
+/// and the task's retry policy decides, or the task is skipped, as the sensor's settings say.
 pub(crate) fn give_up(
     terms: &Terms,
     outage: &Outage,

@@ -8,12 +8,12 @@ use super::spec::Settings;
 use crate::fingerprint::Fingerprint;
 use crate::time;
 
-/// The first due time after `after` of a group with this fingerprint and interval.
+/// Returns the first due time after `after` of a group with this fingerprint and interval.
 ///
-/// Due times lie on a grid of the interval, shifted by the fingerprint: every process computes the same ones,
-/// nothing is stored, a restart needs no counter, and groups of equal interval are spread over it instead of
-/// falling due together. Saturates at the last instant that chrono can hold. An interval below a microsecond
-/// counts as one.
+/// Due times lie on a grid of the interval, shifted by the fingerprint. Every process computes the same ones,
+/// nothing is stored, and a restart needs no counter. Groups of equal interval are spread over it instead of
+/// becoming due together. Saturates at the last instant that chrono can represent. An interval below a
+/// microsecond counts as one.
 pub(crate) fn next_poke(fingerprint: Fingerprint, interval: Duration, after: DateTime<Utc>) -> DateTime<Utc> {
     let interval = time::duration_micros(interval).max(1);
     let phase = i64::try_from(fingerprint.0 % interval.unsigned_abs()).unwrap_or(0);
@@ -22,13 +22,12 @@ pub(crate) fn next_poke(fingerprint: Fingerprint, interval: Duration, after: Dat
     time::from_micros(after.saturating_add(interval - past))
 }
 
-/// The interval of a sensor that has waited this long: constant, or doubled as often as whole doubled
-/// intervals fit into its age, at most [`Settings::max_interval`].
+/// Returns the interval of a sensor that has waited this long. It is constant, or doubled as often as whole
+/// doubled intervals fit into its age, up to [`Settings::max_interval`].
 ///
-/// A sensor of interval `i` is thus looked at about `i`, `3i`, `7i`, `15i` … after it registered. The
-/// interval follows from the age alone, so nothing is counted and nothing stored; and because it is `i` times
-/// a power of two until it reaches the longest, the due times of the longer interval are due times of the
-/// shorter one.
+/// A sensor of interval `i` is thus poked about `i`, `3i`, `7i`, `15i` … after it registered. The interval
+/// follows from the age alone, so nothing is counted or stored. Until it reaches the longest, it is `i` times
+/// a power of two. So the due times of the longer interval are due times of the shorter one.
 pub(crate) fn interval_at(settings: &Settings, age: Duration) -> Duration {
     let Some(longest) = settings.max_interval else { return settings.interval };
     let interval = settings.interval.as_micros().max(1);
@@ -64,7 +63,7 @@ mod tests {
     }
 
     proptest! {
-        /// Walking from poke to poke never waits longer than the age allows, and every due time of a longer
+        /// Walking from poke to poke never waits longer than the age allows. Every due time of a longer
         /// interval is one of the shorter.
         #[test]
         fn grows_with_the_age_in_nested_grids(

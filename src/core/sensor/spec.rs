@@ -1,4 +1,4 @@
-//! What a task says when it registers as a sensor, and what is stored of it.
+//! What a task specifies when it registers as a sensor, and what is stored.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::id::{SensorKind, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::{seconds, time};
 
-/// What becomes of a sensing task when what it waits for has come.
+/// What happens to a sensing task when what it waits for has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -22,11 +22,11 @@ pub enum OnLanded {
     /// It ends as a success, with the landed value.
     #[default]
     Succeed,
-    /// It is scheduled again and runs its next attempt with the landed value at hand.
+    /// It is scheduled again and runs its next attempt with the landed value available.
     Resume,
 }
 
-/// What becomes of a sensing task when it times out, or its poke says that it never will land.
+/// What happens to a sensing task when it times out, or its poke reports that it will never land.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -53,28 +53,28 @@ pub enum OnMissed {
 #[serde(try_from = "Draft")]
 #[non_exhaustive]
 pub struct Settings {
-    /// The time between two pokes, at least one millisecond. No poker goes below its own smallest one
-    /// (`PokerOptions::min_interval`, one second unless it says otherwise).
+    /// The time between two pokes, at least one millisecond. No poker goes below its own minimum
+    /// (`PokerOptions::min_interval`, one second by default).
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
-    /// How long it waits, from its registration; at least one microsecond. A poker ends it then, for good.
+    /// How long it waits, from its registration; at least one microsecond. A poker then ends it for good.
     #[serde(rename = "timeout_s", with = "seconds")]
     pub timeout: Duration,
     /// How long the attempt that registered may wait, from its registration; at least one microsecond. The
-    /// attempt fails then, and the task's retry policy decides (Airflow: `execution_timeout`).
+    /// attempt then fails, and the task's retry policy decides (Airflow: `execution_timeout`).
     #[serde(
         rename = "execution_timeout_s",
         with = "seconds::option",
         skip_serializing_if = "Option::is_none"
     )]
     pub execution_timeout: Option<Duration>,
-    /// How long one poke may take, at least one millisecond. If not set, as long as the poker's options say.
-    /// A poker has a bound of its own (`PokerOptions::max_poke_timeout`, ten minutes unless it says
-    /// otherwise). The smallest of the sensors of a group counts.
+    /// How long one poke may take, at least one millisecond. If not set, the poker's options decide. A poker
+    /// also has its own upper bound (`PokerOptions::max_poke_timeout`, ten minutes by default). The smallest
+    /// value among the sensors of a group counts.
     #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub poke_timeout: Option<Duration>,
-    /// If given, the interval doubles as the sensor waits, until it is as long as this: a sensor of interval
-    /// `i` is looked at about `i`, `3i`, `7i`, `15i` … after it registered.
+    /// The longest interval. If set, the interval doubles as the sensor waits until it reaches this. A sensor
+    /// of interval `i` is poked about `i`, `3i`, `7i`, `15i` … after it registered.
     #[serde(rename = "max_interval_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub max_interval: Option<Duration>,
     /// What a landing does.
@@ -83,7 +83,7 @@ pub struct Settings {
     pub on_missed: OnMissed,
 }
 
-/// [`Settings`] before they were checked.
+/// [`Settings`] before they are checked.
 #[derive(Deserialize)]
 struct Draft {
     #[serde(rename = "interval_s", with = "seconds")]
@@ -120,11 +120,12 @@ impl TryFrom<Draft> for Settings {
 }
 
 impl Settings {
-    /// A sensor that succeeds when it lands and fails when it times out.
+    /// Creates the settings of a sensor that succeeds when it lands and fails when it times out.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`] if the interval is below one millisecond or the timeout below one microsecond.
+    /// Returns [`Invalid::Duration`] if the interval is below one millisecond or the timeout below one
+    /// microsecond.
     pub fn new(interval: Duration, timeout: Duration) -> Result<Self, Invalid> {
         if interval < Duration::from_millis(1) {
             return Err(Invalid::Duration { what: "the poke interval", expected: "at least 1 ms" });
@@ -148,7 +149,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`] below one microsecond.
+    /// Returns [`Invalid::Duration`] below one microsecond.
     pub fn execution_timeout(mut self, length: Duration) -> Result<Self, Invalid> {
         if length < Duration::from_micros(1) {
             return Err(Invalid::Duration {
@@ -164,7 +165,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`] below one millisecond.
+    /// Returns [`Invalid::Duration`] below one millisecond.
     pub fn poke_timeout(mut self, length: Duration) -> Result<Self, Invalid> {
         if length < Duration::from_millis(1) {
             return Err(Invalid::Duration { what: "the poke timeout", expected: "at least 1 ms" });
@@ -177,7 +178,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`] for less than the interval.
+    /// Returns [`Invalid::Duration`] for less than the interval.
     pub fn max_interval(mut self, length: Duration) -> Result<Self, Invalid> {
         if whole_micros(length) < self.interval {
             return Err(Invalid::Duration {
@@ -189,7 +190,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// How long a sensor waits at most, whichever timeout ends it.
+    /// Returns how long a sensor waits at most, whichever timeout ends it.
     ///
     /// # Examples
     ///
@@ -213,41 +214,41 @@ impl Settings {
     }
 }
 
-/// Truncated to the microsecond, and short enough to be stored as an `i64` of them.
+/// Truncates to the microsecond, and to a length that can be stored as an `i64` of microseconds.
 fn whole_micros(length: Duration) -> Duration {
     Duration::from_micros(time::duration_micros(length).unsigned_abs())
 }
 
-/// A sensor to be registered by the holder of a running task.
+/// A sensor to register, from the holder of a running task.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NewSensor {
     /// The lease of the running task.
     pub lease: LeaseRef,
-    /// Which poke function answers for it.
+    /// The kind, which selects the poke function.
     pub kind: SensorKind,
-    /// What that function is to look at.
+    /// What that function checks.
     pub context: PokeContext,
     /// How long and how often it waits.
     pub settings: Settings,
-    /// Whether the task has callbacks that only the process which runs it can make: it must not end while
-    /// its process is gone. Callbacks that a host makes of sensor events, in whichever process, are none of
-    /// these. Asked by [`super::SmartSensorConfig::ineligible`]; not stored.
+    /// Whether the task has callbacks that only the process which runs it can call. Such a task must not end
+    /// while its process is gone. Callbacks that a host runs for sensor events, in any process, do not count.
+    /// Used by [`super::SmartSensorConfig::ineligible`]; not stored.
     pub has_callbacks: bool,
 }
 
 impl NewSensor {
-    /// A sensor of this running task.
+    /// Creates a sensor of this running task.
     pub fn new(lease: LeaseRef, kind: SensorKind, context: PokeContext, settings: Settings) -> Self {
         Self { lease, kind, context, settings, has_callbacks: false }
     }
 
     setters! {
-        /// Says whether the task has callbacks of its own process.
+        /// Sets whether the task has callbacks of its own process.
         has_callbacks: bool;
     }
 
-    /// The row to be stored.
+    /// Returns the row to store.
     pub fn insert(&self, now: DateTime<Utc>) -> SensorInsert {
         let now = time::truncate(now);
         SensorInsert {
@@ -268,9 +269,9 @@ impl NewSensor {
 pub struct SensorInsert {
     /// The task and the grant under which it registered.
     pub lease: LeaseRef,
-    /// Which poke function answers for it.
+    /// The kind, which selects the poke function.
     pub kind: SensorKind,
-    /// What that function is to look at.
+    /// What that function checks.
     pub context: PokeContext,
     /// The hash of kind and context.
     pub fingerprint: Fingerprint,
@@ -282,23 +283,23 @@ pub struct SensorInsert {
     pub times_out_at: DateTime<Utc>,
 }
 
-/// A sensor as it is stored.
+/// A sensor as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SensorRecord {
     /// The number of its task.
     pub id: TaskId,
-    /// The epoch of the grant under which it registered: a later one fences this registration.
+    /// The epoch of the grant under which it registered. A later epoch fences this registration.
     pub epoch: i64,
     /// The task.
     pub task: TaskKey,
     /// The latest attempt of the task: the one that registered.
     pub attempt: u32,
-    /// Counts the registrations of this task, from 1.
+    /// The number of registrations of this task, from 1.
     pub generation: u64,
-    /// Which poke function answers for it.
+    /// The kind, which selects the poke function.
     pub kind: SensorKind,
-    /// What that function is to look at.
+    /// What that function checks.
     pub context: PokeContext,
     /// The hash of kind and context.
     pub fingerprint: Fingerprint,
@@ -310,12 +311,12 @@ pub struct SensorRecord {
     pub times_out_at: DateTime<Utc>,
     /// Whether it still waits.
     pub state: SensorState,
-    /// The change of the store in which it was last written; larger is later.
+    /// The store's change number at which it was last written; larger is later.
     pub changed: u64,
 }
 
 impl SensorRecord {
-    /// The row of a sensor that was just registered.
+    /// Creates the row of a sensor that was just registered.
     pub fn registered(
         insert: SensorInsert,
         task: TaskKey,
@@ -340,7 +341,7 @@ impl SensorRecord {
         }
     }
 
-    /// Names this registration.
+    /// Returns the lease that names this registration.
     pub fn lease_ref(&self) -> LeaseRef {
         LeaseRef::new(self.id, self.epoch)
     }

@@ -1,4 +1,4 @@
-//! Tasks: what a host asks to have run, and what is known of it since.
+//! Tasks: what a host enqueues, and what is stored about it.
 //!
 //! ```text
 //! enqueue ──> Scheduled ──admit──> Queued ──start──> Running ──finish──> Success | Failed | Skipped
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A task that may not start before some instant is [`TaskState::Scheduled`] or [`TaskState::UpForRetry`]
-//! with a *due* instant; it takes no part in admission until a tick at or after that instant promotes it. A
-//! task without a due instant in state `Scheduled` is *ready*.
+//! with a *due* instant. It does not take part in admission until a tick at or after that instant promotes
+//! it. A task in state `Scheduled` without a due instant is *ready*.
 
 use crate::base::words;
 

@@ -1,4 +1,4 @@
-//! What is known of a task that was enqueued.
+//! What is stored about a task that was enqueued.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::id::TaskKey;
 use crate::lease::{Lease, LeaseRef, TaskId};
 use crate::run::RunKey;
 
-/// A task as it is stored.
+/// A task as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskRecord {
@@ -23,29 +23,29 @@ pub struct TaskRecord {
     pub lane: LaneKey,
     /// The first order criterion, smaller first.
     pub rank: i64,
-    /// What the rank was made of.
+    /// The priority from which the rank was computed.
     pub priority: i32,
     /// The second order criterion: the date the run is for.
     pub logical_date: DateTime<Utc>,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
-    /// What becomes of it when its lease expires.
+    /// What happens to it when its lease expires.
     pub lease_loss: LeaseLoss,
     /// Whether its attempts are written to the active-run index.
     #[serde(with = "super::attempt_runs")]
     pub attempt_runs: bool,
     /// The host's own text.
     pub payload: String,
-    /// Where it is on its way.
+    /// Its present state.
     pub state: TaskState,
-    /// What its present state waits for, if that is an instant.
+    /// The instant that its present state waits for, if any.
     pub due: Option<DateTime<Utc>>,
-    /// How many times it was granted; 1 while its first attempt waits to start or runs.
+    /// How many times it was granted. It is 1 while its first attempt waits to start or runs.
     pub attempt: u32,
     /// How many of its attempts were forgiven and do not count against the retry policy.
     pub forgiven: u32,
-    /// How many of its leases were lost since it was enqueued or last cleared: they expired before its holder
-    /// was done.
+    /// How many of its leases were lost since it was enqueued or last cleared. A lost lease expired before
+    /// its holder was done.
     pub lost: u32,
     /// The fencing token of its latest grant; 0 before the first.
     pub epoch: i64,
@@ -55,9 +55,9 @@ pub struct TaskRecord {
     pub held_slots: u32,
     /// When it was enqueued.
     pub enqueued_at: DateTime<Utc>,
-    /// Since when it waits for slots, or did when it was granted: when it was enqueued, came due, or came
-    /// back from a sensor. A task that was given back, or requeued after its lease was lost, keeps what it
-    /// had before that attempt.
+    /// Since when it waits for slots, or waited until it was granted: when it was enqueued, became due, or
+    /// came back from a sensor. A task that was given back, or requeued after its lease was lost, keeps the
+    /// value it had before that attempt.
     pub ready_at: DateTime<Utc>,
     /// When it was last granted.
     pub queued_at: Option<DateTime<Utc>>,
@@ -65,20 +65,20 @@ pub struct TaskRecord {
     pub first_started_at: Option<DateTime<Utc>>,
     /// When its last attempt started.
     pub started_at: Option<DateTime<Utc>>,
-    /// When an attempt of it ended last, or when it was marked or cleared.
+    /// When an attempt of it last ended, or when it was marked or cleared.
     pub ended_at: Option<DateTime<Utc>>,
-    /// Why it failed or was skipped last.
+    /// Why it last failed or was skipped.
     pub message: Option<String>,
-    /// What it ended with, or what its sensor landed with: the host's text.
+    /// The value that it ended with, or that its sensor landed with: the host's text.
     pub value: Option<String>,
     /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
-    /// ended. `None` if something else ended that lease, or moved the task since: the reaper, a mark, a
+    /// ended. `None` if something else ended that lease or has moved the task since: the reaper, a mark, a
     /// clear, a sensor.
     pub finished: Option<TaskState>,
 }
 
 impl TaskRecord {
-    /// The row of a task that was just inserted.
+    /// Creates the row of a task that was just inserted.
     pub fn inserted(id: TaskId, insert: TaskInsert) -> Self {
         Self {
             id,
@@ -111,31 +111,32 @@ impl TaskRecord {
         }
     }
 
-    /// Names the latest grant of this task.
+    /// Returns the lease that names the latest grant of this task.
     pub fn lease_ref(&self) -> LeaseRef {
         LeaseRef::new(self.id, self.epoch)
     }
 
-    /// The key under which this attempt of the task is in the active-run index, if attempts are recorded.
+    /// Returns the key of this attempt of the task in the active-run index, if attempts are recorded.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Id`] if the id were too long, which is checked when such a task is enqueued.
+    /// Returns [`crate::Error::Id`] if the id is too long. Enqueueing such a task checks that.
     pub fn attempt_run(&self, attempt: u32) -> crate::Result<RunKey> {
         Ok(RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))?)
     }
 
-    /// Its place in the order of admission.
+    /// Returns its position in the order of admission.
     pub fn order(&self) -> OrderKey {
         OrderKey::new(self.rank, self.logical_date, self.key.map_index, self.id)
     }
 
-    /// The instant under which to record what happens to this task at `now`: `now`, or if that is earlier the
-    /// latest instant that is recorded of it. So the instants of one task never run backwards, although each
-    /// caller reads its clock before it waits for other writers, and clocks differ.
+    /// Returns the instant under which to record what happens to this task at `now`. It is `now`, or the
+    /// latest instant recorded for the task if that is later. So the instants of one task never run
+    /// backwards, although each caller reads its clock before it waits for the writer lock, and clocks
+    /// differ.
     ///
-    /// Only what is recorded follows it. Expiries, retries and timeouts are computed from `now`, so that a
-    /// clock which ran ahead once delays nothing.
+    /// Only recorded instants follow this rule. Expiries, retries and timeouts are computed from `now`, so a
+    /// clock that once ran ahead delays nothing.
     ///
     /// # Examples
     ///
@@ -150,22 +151,22 @@ impl TaskRecord {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn recorded_at(&self, now: DateTime<Utc>) -> DateTime<Utc> {
-        // While the task waits for an instant, `ready_at` is that instant: it has not come yet.
+        // While the task waits for an instant, `ready_at` is that instant, which has not come yet.
         let ready_at = Some(self.ready_at).filter(|_| self.due.is_none());
         let recorded = [ready_at, self.queued_at, self.started_at, self.ended_at];
         recorded.into_iter().flatten().fold(now.max(self.enqueued_at), DateTime::max)
     }
 
-    /// True if admission looks at it: `Scheduled`, and not waiting for an instant.
+    /// Returns true if admission considers it: `Scheduled`, and not waiting for an instant.
     pub fn is_ready(&self) -> bool {
         self.state == TaskState::Scheduled && self.due.is_none()
     }
 }
 
-/// The id under which an attempt is written to the active-run index: `workflow/run/task[map
-/// index]#attempt@number`.
+/// Returns the id under which an attempt is written to the active-run index:
+/// `workflow/run/task[map index]#attempt@number`.
 ///
-/// The task's number in the store makes it unique: names may hold `/` and `[`, and a key may be enqueued
+/// The task's number in the store makes it unique. Names may contain `/` and `[`, and a key may be enqueued
 /// again after its task was forgotten.
 ///
 /// # Examples

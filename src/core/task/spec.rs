@@ -1,4 +1,4 @@
-//! What a host asks to have run.
+//! The tasks that a host enqueues.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::lease::TaskId;
 use crate::time;
 
-/// What becomes of a task whose lease expired: its holder died, or was too slow to renew.
+/// What happens to a task whose lease expired because its holder died or was too slow to renew.
 ///
-/// The default requeues it for up to 3 lost leases: enough for one that a few crashes or deployments
-/// interrupt, and few enough for one that kills its workers.
+/// By default the task is requeued for up to 3 lost leases. That is enough for a task interrupted by a few
+/// crashes or deployments, and few enough for one that kills its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeaseLoss {
     /// The attempt counts as failed; the retry policy decides (Airflow's zombies).
     Fail,
-    /// The task is scheduled again at once and the attempt does not count against the retry policy, for up to
-    /// this many lost leases; after that as [`Self::Fail`], so that a task that kills its holder is not run
-    /// for ever.
+    /// The task is scheduled again at once, and the attempt does not count against the retry policy, for up
+    /// to this many lost leases. After that it works like [`Self::Fail`], so that a task that kills its
+    /// holder does not run for ever.
     Requeue {
         /// How many lost leases are forgiven, over all attempts of the task.
         at_most: u32,
@@ -38,16 +38,16 @@ impl Default for LeaseLoss {
     }
 }
 
-/// A task to be enqueued.
+/// A task to enqueue.
 ///
 /// Defaults: pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
 /// requeued after each of its first 3 lost leases, attempts not recorded, empty payload.
 ///
-/// The two defaults for what goes wrong differ on purpose. A task that *failed* was judged by its own code:
-/// it stays failed unless it has a [retry policy](Self::retry). A task whose lease was *lost* was judged by
-/// nobody: its worker was killed, or cut off. Any process may be killed at any instant, so the task runs
-/// again. Work that must not run twice, even if its first run may not have ended, asks for
-/// [`LeaseLoss::Fail`].
+/// The defaults for a failure and for a lost lease differ on purpose. If a task *failed*, its own code
+/// decided that: it stays failed unless it has a [retry policy](Self::retry). If a task's lease was *lost*,
+/// its worker was killed or cut off, and nothing judged the work. Any process may be killed at any instant,
+/// so the task runs again. Use [`LeaseLoss::Fail`] for work that must not run twice, even if its first run
+/// may not have ended.
 ///
 /// # Examples
 ///
@@ -65,33 +65,33 @@ impl Default for LeaseLoss {
 pub struct NewTask {
     /// Its identity, unique in the store.
     pub key: TaskKey,
-    /// The pool whose slots it needs. It need not exist: the task then waits, with that reason.
+    /// The pool whose slots it needs. If the pool does not exist, the task waits with that reason.
     pub pool: PoolName,
     /// How many slots it needs, 1 to [`MAX_SLOTS`].
     pub pool_slots: u32,
-    /// Larger goes first.
+    /// The priority; larger goes first.
     pub priority: i32,
-    /// The second order criterion, earlier first: the date the run is for. If not set, the instant
-    /// of enqueueing.
+    /// The second order criterion, earlier first: the date the run is for. If not set, the instant of
+    /// enqueueing.
     pub logical_date: Option<DateTime<Utc>>,
-    /// The task takes no part in admission before this instant.
+    /// The task does not take part in admission before this instant.
     pub not_before: Option<DateTime<Utc>>,
     /// The limits it counts against, besides its pool; see [`crate::admission::limits`].
     pub limits: Vec<LimitKey>,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
-    /// What becomes of it when its lease expires.
+    /// What happens to it when its lease expires.
     pub lease_loss: LeaseLoss,
-    /// Whether its attempts are written to the active-run index. If so, each start opens a run, and whatever
-    /// ends the attempt closes it in the same transaction. The run's id is [`attempt_run_id`].
+    /// Whether its attempts are written to the active-run index. If so, each start opens a run. The
+    /// transaction that ends the attempt also closes the run. The run's id is [`attempt_run_id`].
     #[serde(with = "super::attempt_runs")]
     pub attempt_runs: bool,
-    /// The host's own text, handed back with the grant.
+    /// The host's own text, returned with the grant.
     pub payload: String,
 }
 
 impl NewTask {
-    /// A task with the defaults above.
+    /// Creates a task with the defaults above.
     pub fn new(key: TaskKey) -> Self {
         Self {
             key,
@@ -123,7 +123,7 @@ impl NewTask {
         limit(key: LimitKey) { limits.push(key) }
         /// Sets the retry policy.
         retry: RetryPolicy;
-        /// Sets what becomes of it when its lease expires.
+        /// Sets what happens to it when its lease expires.
         lease_loss: LeaseLoss;
         /// Sets whether its attempts are written to the active-run index.
         record_attempts(record: bool) { attempt_runs = record }
@@ -131,20 +131,20 @@ impl NewTask {
         payload(payload: impl Into<String>) { payload = payload.into() }
     }
 
-    /// The row to be stored, with instants truncated to the microsecond.
+    /// Returns the row to store, with instants truncated to the microsecond.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TaskSlots`], [`Invalid::LimitKeys`], [`Invalid::TooManyBytes`].
+    /// Returns [`Invalid::TaskSlots`], [`Invalid::LimitKeys`] or [`Invalid::TooManyBytes`].
     pub fn check(&self, now: DateTime<Utc>) -> Result<TaskInsert, Invalid> {
         self.check_with(now, Ageing::None)
     }
 
-    /// [`Self::check`], for a task whose priority grows while it waits.
+    /// Works like [`Self::check`], for a task whose priority grows while it waits.
     ///
     /// # Errors
     ///
-    /// As [`Self::check`].
+    /// The same as [`Self::check`].
     pub fn check_with(&self, now: DateTime<Utc>, ageing: Ageing) -> Result<TaskInsert, Invalid> {
         let task = || Box::new(self.key.clone());
         if self.pool_slots == 0 || self.pool_slots > MAX_SLOTS {
@@ -193,7 +193,7 @@ pub struct TaskInsert {
     pub lane: LaneKey,
     /// The first order criterion, smaller first.
     pub rank: i64,
-    /// What the rank was made of.
+    /// The priority from which the rank was computed.
     pub priority: i32,
     /// The second order criterion.
     pub logical_date: DateTime<Utc>,
@@ -203,7 +203,7 @@ pub struct TaskInsert {
     pub enqueued_at: DateTime<Utc>,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
-    /// What becomes of it when its lease expires.
+    /// What happens to it when its lease expires.
     pub lease_loss: LeaseLoss,
     /// Whether its attempts are written to the active-run index.
     pub attempt_runs: bool,

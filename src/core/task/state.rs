@@ -1,15 +1,15 @@
-//! Where a task is on its way.
+//! The states of a task.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a task is on its way.
+/// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TaskState {
-    /// Waits for slots, or for its due instant.
+    /// Waits for slots or for its due instant.
     Scheduled,
-    /// Admitted: holds slots under a lease, did not start yet.
+    /// Admitted but not started: holds slots under a lease.
     Queued,
     /// Started: holds slots under a lease.
     Running,
@@ -17,11 +17,11 @@ pub enum TaskState {
     UpForRetry,
     /// Waits as a registered sensor, without a lease.
     Sensing,
-    /// Ended well.
+    /// Ended successfully.
     Success,
-    /// Ended badly, and is not tried again.
+    /// Failed, and is not tried again.
     Failed,
-    /// Ended without having done its work, by intention.
+    /// Ended without doing its work, on purpose.
     Skipped,
 }
 
@@ -38,17 +38,17 @@ impl TaskState {
         Self::Skipped,
     ];
 
-    /// True for [`Self::Success`], [`Self::Failed`] and [`Self::Skipped`].
+    /// Returns true for [`Self::Success`], [`Self::Failed`] and [`Self::Skipped`].
     pub fn is_end(self) -> bool {
         matches!(self, Self::Success | Self::Failed | Self::Skipped)
     }
 
-    /// True for [`Self::Queued`] and [`Self::Running`]: the task has a lease.
+    /// Returns true for [`Self::Queued`] and [`Self::Running`]: the task has a lease.
     pub fn is_leased(self) -> bool {
         matches!(self, Self::Queued | Self::Running)
     }
 
-    /// The name that is stored and shown, in Airflow's spelling.
+    /// Returns the name that is stored and shown, in Airflow's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Scheduled => "scheduled",
@@ -62,7 +62,7 @@ impl TaskState {
         }
     }
 
-    /// The state of this name.
+    /// Returns the state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
