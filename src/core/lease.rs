@@ -1,8 +1,8 @@
 //! Leases: a timed grant of slots to one holder, fenced by an epoch.
 //!
 //! An admitted task holds a lease. Its holder renews it (that is its heartbeat) before it expires, and names
-//! its epoch in every call. Each grant of a task raises its epoch, so a holder that was given up for dead and
-//! comes back changes nothing: its calls answer that they are stale.
+//! its epoch in every call. Each grant of a task raises its epoch. So a holder that was considered dead and
+//! comes back changes nothing: its calls return that they are stale.
 
 pub(crate) mod grace;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::Holder;
 
-/// The number a store gave a task, in order of arrival.
+/// The number that a store assigned to a task, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskId(pub i64);
@@ -22,34 +22,34 @@ pub struct TaskId(pub i64);
 pub struct LeaseRef {
     /// The task.
     pub id: TaskId,
-    /// Its fencing token: counts the grants of this task.
+    /// The task's fencing token: the number of grants of this task.
     pub epoch: i64,
 }
 
 impl LeaseRef {
-    /// The grant of this task with this epoch.
+    /// Creates a reference to the grant of this task with this epoch.
     pub fn new(id: TaskId, epoch: i64) -> Self {
         Self { id, epoch }
     }
 }
 
-/// A timed grant, as it is stored.
+/// A timed grant, as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Lease {
-    /// Who holds it.
+    /// The holder.
     pub holder: Holder,
     /// The first instant at which it is expired.
     pub expires_at: DateTime<Utc>,
 }
 
 impl Lease {
-    /// A lease of this holder, until this instant.
+    /// Creates a lease of this holder until this instant.
     pub fn new(holder: Holder, expires_at: DateTime<Utc>) -> Self {
         Self { holder, expires_at }
     }
 
-    /// True from `expires_at` on.
+    /// Returns true from `expires_at` on.
     pub fn is_expired(&self, now: DateTime<Utc>) -> bool {
         now >= self.expires_at
     }

@@ -1,9 +1,9 @@
 //! Slot pools: named capacity that tasks share.
 //!
-//! A pool has a number of *slots*; an admitted task takes `pool_slots` of them until its lease ends. *Open*
-//! slots are `slots - used` and may be negative: shrinking a busy pool is legal, blocks no other pool, and
-//! admits nothing until enough slots came back. One counter per pool is changed in the transaction that
-//! grants or gives back; it always equals the sum of the slots its tasks hold.
+//! A pool has a number of *slots*. An admitted task takes `pool_slots` of them until its lease ends. *Open*
+//! slots are `slots - used` and may be negative. Shrinking a busy pool is allowed: it blocks no other pool,
+//! and admits nothing until enough slots are freed. One counter per pool is changed in the transaction that
+//! grants or frees slots. The counter always equals the sum of the slots that its tasks hold.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub const DEFAULT_POOL_SLOTS: u32 = 128;
 
 /// How many slots a pool has.
 ///
-/// In JSON a number, or the text `"unlimited"`.
+/// In JSON it is a number, or the text `"unlimited"`.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub enum Slots {
 }
 
 impl Slots {
-    /// Returns the slots that are not taken; `None` if unlimited.
+    /// Returns the slots that are not in use; `None` if unlimited.
     pub fn open(self, used: i64) -> Option<i64> {
         self.total().map(|total| i64::from(total).saturating_sub(used))
     }
@@ -90,7 +90,7 @@ impl From<Slots> for SlotsForm {
     }
 }
 
-/// What a host says of a pool: its size and options.
+/// The definition of a pool by a host: its size and options.
 ///
 /// # Examples
 ///
@@ -107,11 +107,12 @@ pub struct PoolSpec {
     pub name: PoolName,
     /// Its size.
     pub slots: Slots,
-    /// For people.
+    /// The description, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Whether a task that waits as a sensor keeps its slots, instead of giving them back (Airflow 2.7:
-    /// `include_deferred`). In JSON `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is read as well.
+    /// Whether a task that waits as a sensor keeps its slots instead of freeing them (Airflow 2.7:
+    /// `include_deferred`). In JSON it is `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is also
+    /// accepted.
     #[serde(default, rename = "sensing_slots", alias = "deferred", with = "sensing_slots")]
     pub sensing_keeps_slots: bool,
 }
@@ -122,11 +123,11 @@ words! {
 }
 
 impl PoolSpec {
-    /// A pool that takes slots back from tasks that turn into sensors.
+    /// Creates a pool whose tasks free their slots when they become sensors.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Id`] for a bad name, [`Invalid::TooLarge`] above [`MAX_SLOTS`].
+    /// Returns [`crate::Error::Id`] for an invalid name and [`Invalid::TooLarge`] above [`MAX_SLOTS`].
     pub fn new(name: impl AsRef<str>, slots: Slots) -> crate::Result<Self> {
         if let Slots::Limited(n) = slots
             && n > MAX_SLOTS
@@ -137,7 +138,7 @@ impl PoolSpec {
         Ok(Self { name, slots, description: String::new(), sensing_keeps_slots: false })
     }
 
-    /// The pool that every store is born with, [`PoolName::DEFAULT`], in its first size.
+    /// Returns the pool that every new store has, [`PoolName::DEFAULT`], in its initial size.
     ///
     /// # Examples
     ///
@@ -163,19 +164,19 @@ impl PoolSpec {
     }
 }
 
-/// A pool as it is stored.
+/// A pool as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PoolRecord {
-    /// What the host said of it.
+    /// The host's definition of it.
     #[serde(flatten)]
     pub spec: PoolSpec,
-    /// Slots that tasks hold. More than the size after a busy pool was shrunk.
+    /// The slots that tasks hold. It exceeds the size after a busy pool was shrunk.
     pub used: i64,
 }
 
 impl PoolRecord {
-    /// For stores: a row they read.
+    /// Creates a record from a row. For stores.
     pub fn new(spec: PoolSpec, used: i64) -> Self {
         Self { spec, used }
     }
@@ -194,18 +195,18 @@ pub struct PoolStats {
     pub total: Slots,
     /// Slots of running tasks.
     pub running: i64,
-    /// Slots of admitted tasks that did not start yet.
+    /// Slots of admitted tasks that have not started yet.
     pub queued: i64,
-    /// Slots that tasks which may start now wait for.
+    /// Slots that ready tasks are waiting for.
     pub scheduled: i64,
-    /// Slots that sensing tasks would hold, whether or not they do.
+    /// Slots that sensing tasks need, whether or not they keep them.
     pub sensing: i64,
     /// `total - used`; `None` if unlimited.
     pub open: Option<i64>,
 }
 
 impl PoolStats {
-    /// For stores: the sums they computed.
+    /// Creates the sums from what a store computed. For stores.
     pub fn new(pool: &PoolRecord, running: i64, queued: i64, scheduled: i64, sensing: i64) -> Self {
         Self { total: pool.spec.slots, running, queued, scheduled, sensing, open: pool.open() }
     }

@@ -1,15 +1,14 @@
 //! When a reaper that was held up may end leases again.
 //!
-//! Whatever holds up a reaper may hold up the holders whose leases it would end: a machine that was
-//! suspended, a clock that was set forward, a database that was away, a writer that kept the lock. So a
-//! reaper that just started, or finds that it was held up, gives them one *grace* in which to renew before it
-//! goes on.
+//! Whatever holds up a reaper may also hold up the holders whose leases it would end: a machine that was
+//! suspended, a clock that was set forward, a database that was unreachable, a writer that kept the lock. So
+//! a reaper that just started, or finds that it was held up, first gives them one *grace* in which to renew.
 //!
 //! It knows only the instants at which it was called and was let in. Between two of them it may have slept
-//! because nothing was due, so it asks to be called once a grace: a longer silence is a hold-up.
+//! because nothing was due. So it asks to be called once per grace, and a longer silence counts as a hold-up.
 //!
 //! A lease that had expired when a wait began is ended at the first tick after that wait, however late that
-//! tick is. Otherwise a loop that ticks less often than once a grace would never end one.
+//! tick is. Otherwise a loop that ticks less often than once per grace would never end a lease.
 
 use std::time::Duration;
 
@@ -17,16 +16,16 @@ use chrono::{DateTime, Utc};
 
 use crate::time;
 
-/// A hold-up shorter than this part of the grace is not noticed: 1 s of the default grace.
+/// A hold-up shorter than the grace divided by this is not noticed: 1 s with the default grace.
 const TOLERANCE: u32 = 20;
 
-/// What one reaper remembers of its own ticks.
+/// The state that one reaper keeps about its own ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grace {
     length: Duration,
     /// `None` before the first tick that got through.
     watch: Option<Watch>,
-    /// When the first of the latest ticks was called that all failed.
+    /// When the first of the latest consecutive failed ticks was called.
     failing_since: Option<DateTime<Utc>>,
 }
 
@@ -36,24 +35,24 @@ struct Watch {
     since: DateTime<Utc>,
     /// When the latest tick was let in.
     last: DateTime<Utc>,
-    /// Leases that expired then or earlier were allowed to be ended. Those that a tick left for lack of its
-    /// limit had their time to be renewed: to end them is no matter of waiting.
+    /// Leases that expired then or earlier were allowed to be ended. Those left over because a tick reached its limit
+    /// had their time to be renewed, so ending them needs no further wait.
     allowed: Option<DateTime<Utc>>,
 }
 
 impl Grace {
-    /// A reaper that never ticked. A length of zero switches the rule off.
+    /// Creates the state of a reaper that never ticked. A length of zero turns the rule off.
     pub(crate) fn new(length: Duration) -> Self {
         Self { length, watch: None, failing_since: None }
     }
 
-    /// A tick that was called at `now` failed: it must be taken that renewals fail, too.
+    /// Records that a tick called at `now` failed. Renewals must then be assumed to fail too.
     pub(crate) fn failed(&mut self, now: DateTime<Utc>) {
         self.failing_since.get_or_insert(now);
     }
 
-    /// A tick that was called at `now` was let into the store after waiting for `waited`. Returns the instant
-    /// such that leases that expired then or earlier may be ended; `None` if no lease may.
+    /// Records that a tick called at `now` was let into the store after waiting for `waited`. Leases that
+    /// expired at or before the returned instant may be ended; `None` if no lease may.
     pub(crate) fn enter(
         &mut self,
         now: DateTime<Utc>,
@@ -65,7 +64,7 @@ impl Grace {
         }
         let tolerance = self.length / TOLERANCE;
         let asked = self.failing_since.take().map_or(now, |since| since.min(now));
-        // A short wait is not counted: instants stay those of the caller's clock, which may be a virtual one.
+        // A short wait is not counted: instants stay those of the caller's clock, which may be virtual.
         let entered = if waited > tolerance { time::add(now, waited) } else { now };
         let Some(watch) = self.watch else {
             self.watch = Some(Watch { since: entered, last: entered, allowed: None });
@@ -77,7 +76,7 @@ impl Grace {
         let left = allowed.filter(|allowed| first_expiry.is_some_and(|expiry| expiry <= *allowed));
         let ends = time::add(since, self.length);
         if asked < ends {
-            // The time in which nobody was let in is no time to renew.
+            // A time in which no caller was let in leaves no time to renew.
             let since = time::add(since, time::since(entered, asked));
             self.watch = Some(Watch { since, last: entered, allowed });
             return left;
@@ -97,14 +96,15 @@ impl Grace {
         Some(expired_by)
     }
 
-    /// Until when no lease is ended, if the latest tick waited or began to.
+    /// Returns until when no lease is ended, if the latest tick waited or began to.
     pub(crate) fn waits_until(&self) -> Option<DateTime<Utc>> {
         let watch = self.watch?;
         Some(time::add(watch.since, self.length)).filter(|ends| watch.last < *ends)
     }
 
-    /// When the next tick is due, if this is the earliest expiry of the leases that are left: within one
-    /// grace also where there are none, because one may be granted and expire before a longer sleep ends.
+    /// Returns when the next tick is due, if this is the earliest expiry of the leases that are left. It is
+    /// within one grace even if there are none, because one may be granted and expire before a longer sleep
+    /// ends.
     pub(crate) fn next_due(&self, first_expiry: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
         let Some(watch) = self.watch else { return first_expiry };
         let within = time::add(watch.last, self.length);

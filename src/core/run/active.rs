@@ -6,12 +6,12 @@ use super::sorted::Sorted;
 /// The stop of an open run, after that of every closed one.
 const OPEN: Point = Point::MAX;
 
-/// Spans of time with a key each, open at their end or not, and which of them are active in a window.
+/// Spans of time with a key each, open-ended or not, and which of them are active in a window.
 ///
-/// Inserts, closes and deletes in any order, in time that grows with the logarithm of what is there; a window
-/// costs at most [`MOST_SEEKS`](super::index::MOST_SEEKS) searches and what it answers. It is what
-/// [`crate::store::MemoryStore`] keeps for each namespace. With keys of 4 bytes it takes about 100 bytes per
-/// span. See [`super::index`] for the rules.
+/// Inserts, closes and deletes may come in any order and take time logarithmic in the number of spans. A
+/// window costs at most [`MOST_SEEKS`](super::index::MOST_SEEKS) searches plus its result.
+/// [`crate::store::MemoryStore`] keeps one for each namespace. With keys of 4 bytes it takes about 100 bytes
+/// per span. See [`super::index`] for the rules.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ActiveIndex<K> {
     /// Start, key, stop.
@@ -25,7 +25,7 @@ pub(crate) struct ActiveIndex<K> {
     levels: Levels,
 }
 
-/// How many closed runs are filed at each level, and the levels that have some.
+/// The number of closed runs filed at each level, and the levels that have some.
 #[derive(Debug, Clone, PartialEq)]
 struct Levels {
     counts: [usize; 65],
@@ -40,7 +40,7 @@ impl Levels {
         self.used = if *count > 0 { self.used | bit } else { self.used & !bit };
     }
 
-    /// Whether runs may be filed under it.
+    /// Returns whether runs may be filed under it.
     fn has(&self, node: Point) -> bool {
         self.used & level(node) != 0 || (node == 0 && self.counts[64] > 0)
     }
@@ -59,13 +59,14 @@ impl<K> Default for ActiveIndex<K> {
 }
 
 impl<K: Ord + Clone> ActiveIndex<K> {
-    /// The bytes that it takes, besides what keys hold elsewhere.
+    /// Returns the bytes that it takes, not counting what keys hold elsewhere.
     #[cfg(feature = "testing")]
     pub(crate) fn bytes(&self) -> usize {
         self.starts.bytes() + self.open.bytes() + self.by_start.bytes() + self.by_stop.bytes()
     }
 
-    /// Files a span. The key must not be there with the same start. [`Point::MAX`] is no stop: it means none.
+    /// Files a span. The key must not be present with the same start. [`Point::MAX`] is not a valid stop: it
+    /// means open.
     pub(crate) fn insert(&mut self, start: Point, stop: Option<Point>, key: K) {
         let end = stop.unwrap_or(OPEN);
         if end == OPEN {
@@ -79,7 +80,7 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         self.starts.insert((start, key, end));
     }
 
-    /// Takes out a span that was filed with just these values, and answers whether it was there.
+    /// Removes a span that was filed with exactly these values. Returns whether it was present.
     pub(crate) fn remove(&mut self, start: Point, stop: Option<Point>, key: &K) -> bool {
         let end = stop.unwrap_or(OPEN);
         let there = self.starts.remove(&(start, key.clone(), end));
@@ -97,8 +98,8 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         true
     }
 
-    /// The keys of the spans active in `[begin, end)`: those that [surround](Self::surrounding) its first
-    /// instant, in no order, then those that start in it, by start and key.
+    /// Returns the keys of the spans active in `[begin, end)`. Those that [surround](Self::surrounding) its
+    /// first instant come first, in no order. Those that start in it follow, by start and key.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn active(&self, begin: Point, end: Point) -> impl Iterator<Item = &K> {
         let (begin, end) = if begin < end { (begin, end) } else { (0, 0) };
@@ -107,8 +108,9 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         self.surrounding(begin).chain(started.map(|(_, key, _)| key))
     }
 
-    /// The spans that start from `begin` on, after the key if there is one with this start, and before `end`;
-    /// by start and key. One that stops before it starts may have stopped before `begin` too.
+    /// Returns the spans that start at or after `begin` and before `end`, by start and key. With a key, spans
+    /// at `begin` are returned only after that key. A span that stops before it starts may have stopped
+    /// before `begin` too.
     pub(crate) fn started<'a>(
         &'a self,
         begin: Point,
@@ -122,7 +124,7 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         rest.map(|(start, key, stop)| (*start, key, (*stop != OPEN).then_some(*stop)))
     }
 
-    /// The keys of the spans that started before `begin` and have not stopped before it, in no order.
+    /// Returns the keys of the spans that started before `begin` and have not stopped before it, in no order.
     pub(crate) fn surrounding(&self, begin: Point) -> impl Iterator<Item = &K> {
         let open = self.open.from(|_| false).take_while(move |(start, _)| *start < begin).map(|(_, key)| key);
         let forks = forks(begin);
@@ -137,14 +139,14 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         open.chain(left.chain(right).map(|(.., key)| key))
     }
 
-    /// How many searches [`Self::active`] makes for a window that begins there.
+    /// Returns how many searches [`Self::active`] makes for a window that begins there.
     pub(crate) fn seeks(&self, begin: Point) -> usize {
         let forks = forks(begin);
         2 + forks.left.iter().chain(&forks.right).filter(|at| self.levels.has(**at)).count()
     }
 
-    /// The keys of at most `limit` closed spans that both start and stop before this; which of more is not
-    /// said.
+    /// Returns the keys of at most `limit` closed spans that both start and stop before this. If there are
+    /// more, which ones are returned is unspecified.
     pub(crate) fn stopped_before(&self, before: Point, limit: usize) -> Vec<K> {
         let mut found = Vec::new();
         let mut high = before;

@@ -1,13 +1,13 @@
 //! Active runs: which runs were active between two instants.
 //!
 //! A run is active in `[begin, end)` if `start < end && (stop is none || stop >= begin)`: the window is
-//! half-open, the stop inclusive. The index answers by reading only rows that are hits.
+//! half-open, the stop inclusive. The index reads only rows that are hits.
 //!
-//! * [`RunRecord`] is what is stored, [`ActiveQuery`] what is asked;
-//!   [`ReadTx::active_runs`](crate::store::ReadTx::active_runs) answers.
+//! * [`RunRecord`] is what is stored and [`ActiveQuery`] is the query.
+//!   [`ReadTx::active_runs`](crate::store::ReadTx::active_runs) runs it.
 //! * [`Series`] folds runs into buckets of time: active runs, starts, stops and time at work.
 //! * [`Tx::record_runs`](crate::store::Tx::record_runs) and [`stop_runs`](crate::store::Tx::stop_runs) check
-//!   records before they are stored; [`close_silent_runs`](crate::store::Tx::close_silent_runs) closes runs
+//!   records before they are stored. [`close_silent_runs`](crate::store::Tx::close_silent_runs) closes runs
 //!   whose heartbeats stopped.
 
 mod active;

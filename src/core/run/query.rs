@@ -1,4 +1,4 @@
-//! The question asked of runs, and the order of its answer.
+//! Queries for runs, and the order of their results.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,9 @@ use crate::base::setters;
 use crate::id::{Namespace, WorkflowId};
 use crate::time;
 
-/// Where a run stands in an answer: by start, then namespace, then id.
+/// The position of a run in a result: by start, then namespace, then id.
 ///
-/// The place of the last run of a page is where the next page goes on, whether that run is still there or
-/// not.
+/// The next page continues after the position of a page's last run, even if that run no longer exists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunPlace {
@@ -22,13 +21,13 @@ pub struct RunPlace {
 }
 
 impl RunPlace {
-    /// The place of a run with this start and key.
+    /// Creates the position of a run with this start and key.
     pub fn new(start: DateTime<Utc>, key: RunKey) -> Self {
         Self { start: time::truncate(start), key }
     }
 }
 
-/// Asks for the runs active in `[begin, end)`.
+/// A query for the runs active in `[begin, end)`.
 ///
 /// Default: all namespaces, all statuses, all workflows, from the first run, all at once.
 ///
@@ -44,20 +43,19 @@ impl RunPlace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ActiveQuery {
-    /// The tenants that are asked about; if empty, all of them. Repetitions and unknown ones do no
-    /// harm.
+    /// The tenants to query; if empty, all of them. Repetitions and unknown names are harmless.
     pub namespaces: Vec<Namespace>,
     /// The window's first instant.
     pub begin: DateTime<Utc>,
     /// The first instant after the window.
     pub end: DateTime<Utc>,
-    /// What the runs are doing now; if empty, anything.
+    /// What the runs are doing now; if empty, any status.
     #[serde(default)]
     pub statuses: Vec<RunStatus>,
-    /// What they are executions of; if empty, runs of any workflow and of no workflow.
+    /// The workflows whose executions they are. If empty, runs of any workflow and of no workflow.
     #[serde(default)]
     pub workflows: Vec<WorkflowId>,
-    /// Only runs that stand after this place.
+    /// Only runs after this position.
     #[serde(default)]
     pub after: Option<RunPlace>,
     /// The most runs that are returned; `None` is unlimited.
@@ -66,7 +64,7 @@ pub struct ActiveQuery {
 }
 
 impl ActiveQuery {
-    /// Asks about all namespaces.
+    /// Creates a query for all namespaces.
     pub fn new(begin: DateTime<Utc>, end: DateTime<Utc>) -> Self {
         Self {
             namespaces: Vec::new(),
@@ -80,44 +78,44 @@ impl ActiveQuery {
     }
 
     setters! {
-        /// Asks about this namespace, besides those named before.
+        /// Queries this namespace, besides those named before.
         namespace(namespace: Namespace) { namespaces.push(namespace) }
-        /// Asks for runs of this status, besides those named before.
+        /// Queries runs of this status, besides those named before.
         status(status: RunStatus) { statuses.push(status) }
-        /// Asks for runs of this workflow, besides those named before.
+        /// Queries runs of this workflow, besides those named before.
         workflow(workflow: WorkflowId) { workflows.push(workflow) }
-        /// Asks only for runs that stand after this place: the next page.
+        /// Queries only runs after this position: the next page.
         after: Some(RunPlace);
-        /// Asks for at most this many runs: a page.
+        /// Queries at most this many runs: a page.
         limit: Some(usize);
     }
 
-    /// True if no instant lies in the window.
+    /// Returns true if the window contains no instant.
     pub fn is_empty(&self) -> bool {
         self.begin >= self.end
     }
 
-    /// True if it asks for every status and workflow.
+    /// Returns true if the query includes every status and workflow.
     pub fn asks_for_any(&self) -> bool {
         self.statuses.is_empty() && self.workflows.is_empty()
     }
 
-    /// True if a run of this status and workflow is asked for.
+    /// Returns true if the query includes runs of this status and workflow.
     pub fn asks_for(&self, status: RunStatus, workflow: Option<&str>) -> bool {
         let listed = |name: &str| self.workflows.iter().any(|workflow| workflow.as_str() == name);
         (self.statuses.is_empty() || self.statuses.contains(&status))
             && (self.workflows.is_empty() || workflow.is_some_and(listed))
     }
 
-    /// True if the run is in the answer when all of it is asked for at once: by the rule, its namespace,
-    /// status and workflow. [`Self::after`] and [`Self::limit`] are not looked at.
+    /// Returns true if the run is in the unpaged result: by the window, its namespace, status and workflow.
+    /// [`Self::after`] and [`Self::limit`] are ignored.
     pub fn wants(&self, run: &RunRecord) -> bool {
         run.is_active(self.begin, self.end)
             && (self.namespaces.is_empty() || self.namespaces.contains(&run.key.namespace))
             && self.asks_for(run.status, run.workflow.as_ref().map(WorkflowId::as_str))
     }
 
-    /// The same question with every instant truncated to the microsecond, as stores compare them.
+    /// Returns the same query with every instant truncated to the microsecond, as stores compare them.
     #[must_use]
     pub fn truncated(&self) -> Self {
         let mut query = self.clone();

@@ -17,12 +17,12 @@ use crate::time;
 pub struct Suspension {
     /// Its first instant.
     pub from: DateTime<Utc>,
-    /// The first instant after it; `None` while it lasts, or if it lasted until the run's stop.
+    /// The first instant after it. `None` while the suspension lasts, or if it lasted until the run's stop.
     pub to: Option<DateTime<Utc>>,
 }
 
 impl Suspension {
-    /// Suspended from one instant to another.
+    /// Creates a suspension from one instant to another.
     pub fn new(from: DateTime<Utc>, to: Option<DateTime<Utc>>) -> Self {
         Self { from: time::truncate(from), to: to.map(time::truncate) }
     }
@@ -39,22 +39,22 @@ pub struct RunKey {
 }
 
 impl RunKey {
-    /// The key of a run.
+    /// Creates the key of a run.
     ///
     /// # Errors
     ///
-    /// [`IdError`] if one of the names is refused.
+    /// Returns [`IdError`] if one of the names is refused.
     pub fn new(namespace: impl AsRef<str>, id: impl AsRef<str>) -> Result<Self, IdError> {
         Ok(Self { namespace: Namespace::new(namespace)?, id: RunId::new(id)? })
     }
 }
 
-/// What a run is doing, by the names of CDAP's run records.
+/// What a run is doing, under the names of CDAP's run records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// Accepted, not begun.
+    /// Accepted but not begun.
     Pending,
     /// Being set up.
     Starting,
@@ -63,20 +63,20 @@ pub enum RunStatus {
     Running,
     /// Paused.
     Suspended,
-    /// Coming out of a pause.
+    /// Resuming after a pause.
     Resuming,
-    /// Ended well.
+    /// Ended successfully.
     Completed,
-    /// Ended badly.
+    /// Ended with a failure.
     Failed,
     /// Ended from outside.
     Killed,
-    /// Never let in.
+    /// Never admitted.
     Rejected,
 }
 
 impl RunStatus {
-    /// The name in JSON, which also serves in logs and as a label of metrics.
+    /// Returns the name in JSON, which is also used in logs and as a label of metrics.
     ///
     /// # Examples
     ///
@@ -119,7 +119,7 @@ pub enum StartMethod {
     Triggered,
 }
 
-/// A run as it is stored.
+/// A run as stored.
 ///
 /// # Examples
 ///
@@ -136,26 +136,27 @@ pub enum StartMethod {
 pub struct RunRecord {
     /// Its identity.
     pub key: RunKey,
-    /// The workflow it is an execution of.
+    /// The workflow that it executes.
     pub workflow: Option<WorkflowId>,
     /// What it is doing.
     pub status: RunStatus,
     /// Who started it.
     pub method: StartMethod,
-    /// On whose behalf.
+    /// The user on whose behalf it runs.
     pub user: Option<String>,
     /// When it began to count as active.
     pub start: DateTime<Utc>,
-    /// Since when it was at work. None: since its start, or not yet if it is pending, starting or rejected.
+    /// Since when it was at work. `None` means since its start, or not yet if it is pending, starting or
+    /// rejected.
     #[serde(default)]
     pub running: Option<DateTime<Utc>>,
     /// When it ended; `None` while it is open.
     pub stop: Option<DateTime<Utc>>,
-    /// Its last sign of life. A run without one is not watched for silence; see
+    /// Its last heartbeat. A run without one is not watched for silence; see
     /// [`RunTx::silent_runs`](crate::store::contract::RunTx::silent_runs).
     #[serde(default)]
     pub heartbeat: Option<DateTime<Utc>>,
-    /// When it was suspended, in the order of time. It counts as active meanwhile, not as at work.
+    /// When it was suspended, in order of time. While suspended it counts as active, but not as at work.
     #[serde(default)]
     pub suspended: Vec<Suspension>,
     /// The host's own text, by convention a JSON object; kept byte for byte.
@@ -163,7 +164,7 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// A running run, started by a person at this instant.
+    /// Creates a running run, started by a person at this instant.
     pub fn open(key: RunKey, start: DateTime<Utc>) -> Self {
         Self {
             key,
@@ -183,13 +184,13 @@ impl RunRecord {
     setters! {
         /// Sets what it is doing.
         status: RunStatus;
-        /// At work since this instant.
+        /// Sets the instant since which it is at work.
         running(since: DateTime<Utc>) { running = Some(time::truncate(since)) }
-        /// Gave a sign of life at this instant, and is watched from now on.
+        /// Records a heartbeat at this instant. The run is watched from now on.
         heartbeat(at: DateTime<Utc>) { heartbeat = Some(time::truncate(at)) }
     }
 
-    /// Suspended from this instant on; no change if it is suspended already.
+    /// Suspends the run from this instant on. Does nothing if it is already suspended.
     #[must_use]
     pub fn suspend(mut self, at: DateTime<Utc>) -> Self {
         self.status = RunStatus::Suspended;
@@ -199,7 +200,7 @@ impl RunRecord {
         self
     }
 
-    /// Running again from this instant on. If it is watched, this is a sign of life.
+    /// Resumes the run from this instant on. If it is watched, this counts as a heartbeat.
     ///
     /// # Examples
     ///
@@ -223,9 +224,9 @@ impl RunRecord {
         self
     }
 
-    /// The same run, open again: a stop that was reported too early, as was learned at this instant. It goes
-    /// on as running. If it is watched, this is a sign of life; if it was suspended when it was closed, the
-    /// suspension ended at the old stop.
+    /// Reopens the run, because its stop turned out at this instant to have been reported too early. It
+    /// continues as running. If it is watched, this counts as a heartbeat. If it was suspended when it was
+    /// closed, the suspension ended at the old stop.
     ///
     /// # Examples
     ///
@@ -251,7 +252,7 @@ impl RunRecord {
         self
     }
 
-    /// The same run, ended.
+    /// Ends the run.
     #[must_use]
     pub fn closed(mut self, stop: DateTime<Utc>, status: RunStatus) -> Self {
         self.stop = Some(time::truncate(stop));
@@ -264,23 +265,24 @@ impl RunRecord {
         workflow: Some(WorkflowId);
         /// Sets who started it.
         method: StartMethod;
-        /// Sets on whose behalf it runs.
+        /// Sets the user on whose behalf it runs.
         user(user: impl Into<String>) { user = Some(user.into()) }
         /// Sets the host's own text.
         attributes(attributes: impl Into<String>) { attributes = Some(attributes.into()) }
     }
 
-    /// Its place in the order of answers.
+    /// Returns its position in the order of results.
     pub fn place(&self) -> RunPlace {
         RunPlace { start: self.start, key: self.key.clone() }
     }
 
-    /// True if it is watched for silence: open, not suspended, and with a sign of life.
+    /// Returns true if it is watched for silence: open, not suspended, and with a heartbeat.
     pub fn is_watched(&self) -> bool {
         self.stop.is_none() && self.status != RunStatus::Suspended && self.heartbeat.is_some()
     }
 
-    /// The rule: `start < end && (stop is none || stop >= begin)`. A window with `begin >= end` is empty.
+    /// Returns whether the run is active: `start < end && (stop is none || stop >= begin)`. A window with
+    /// `begin >= end` is empty.
     pub fn is_active(&self, begin: DateTime<Utc>, end: DateTime<Utc>) -> bool {
         begin < end && self.start < end && self.stop.is_none_or(|stop| stop >= begin)
     }
@@ -289,7 +291,7 @@ impl RunRecord {
     ///
     /// # Errors
     ///
-    /// [`Invalid::StopBeforeStart`].
+    /// Returns [`Invalid::StopBeforeStart`].
     pub fn check(&self) -> Result<(), Invalid> {
         match self.stop {
             Some(stop) if stop < self.start => Err(Invalid::StopBeforeStart {
@@ -309,29 +311,29 @@ pub struct RunClose {
     pub key: RunKey,
     /// When it ended. A stop before the run's start is stored as the start.
     pub stop: DateTime<Utc>,
-    /// How.
+    /// The status that it ended with.
     pub status: RunStatus,
 }
 
 impl RunClose {
-    /// The run ended at this instant.
+    /// Ends the run at this instant.
     pub fn new(key: RunKey, stop: DateTime<Utc>, status: RunStatus) -> Self {
         Self { key, stop: time::truncate(stop), status }
     }
 }
 
-/// A sign of life of an open run.
+/// A heartbeat of an open run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunBeat {
     /// The run.
     pub key: RunKey,
-    /// When it was alive. A sign older than the last one known changes nothing.
+    /// When it was alive. A heartbeat older than the last known one changes nothing.
     pub at: DateTime<Utc>,
 }
 
 impl RunBeat {
-    /// The run was alive at this instant.
+    /// Reports that the run was alive at this instant.
     pub fn new(key: RunKey, at: DateTime<Utc>) -> Self {
         Self { key, at: time::truncate(at) }
     }

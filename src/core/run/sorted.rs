@@ -1,12 +1,12 @@
-//! A sorted sequence in blocks: what a B-tree of two levels is, with entries side by side.
+//! A sorted sequence in blocks: a two-level B-tree with entries side by side.
 
 /// The most entries of a block.
 const BLOCK: usize = 256;
 
-/// How many entries a block gets room for at a time.
+/// The number of entries by which a block's capacity grows.
 const STEP: usize = 16;
 
-/// Entries in order, none twice.
+/// Entries in order, without duplicates.
 #[derive(Debug, Clone)]
 pub(super) struct Sorted<T> {
     /// The first entry of each block.
@@ -21,7 +21,7 @@ impl<T> Default for Sorted<T> {
     }
 }
 
-/// The layout of the blocks tells how the entries came, not what they are.
+/// The layout of the blocks depends on how the entries came, not on what they are.
 impl<T: PartialEq> PartialEq for Sorted<T> {
     fn eq(&self, other: &Self) -> bool {
         self.blocks.iter().flatten().eq(other.blocks.iter().flatten())
@@ -29,7 +29,7 @@ impl<T: PartialEq> PartialEq for Sorted<T> {
 }
 
 impl<T: Ord + Clone> Sorted<T> {
-    /// The block that an entry belongs to.
+    /// Returns the block that an entry belongs to.
     fn block_of(&self, entry: &T) -> usize {
         self.firsts.partition_point(|first| first <= entry).saturating_sub(1)
     }
@@ -66,7 +66,7 @@ impl<T: Ord + Clone> Sorted<T> {
         }
     }
 
-    /// Returns whether it was there.
+    /// Removes an entry. Returns whether it was present.
     pub(super) fn remove(&mut self, entry: &T) -> bool {
         let at = self.block_of(entry);
         let Some(block) = self.blocks.get_mut(at) else { return false };
@@ -97,8 +97,8 @@ impl<T: Ord + Clone> Sorted<T> {
         }
     }
 
-    /// The entries from the first on that is not `before` the place asked for. `before` must hold for a
-    /// beginning of the sequence.
+    /// Returns the entries from the first one that is not `before` the requested position. `before` must hold
+    /// for a prefix of the sequence.
     pub(super) fn from(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> + Clone {
         let at = self.firsts.partition_point(&before).saturating_sub(1);
         let place = self.blocks.get(at).map_or(0, |block| block.partition_point(&before));
@@ -112,7 +112,7 @@ impl<T: Ord + Clone> Sorted<T> {
         self.blocks.iter().map(Vec::len).sum()
     }
 
-    /// The bytes that the entries take, with the room kept for more of them.
+    /// Returns the bytes that the entries take, including spare capacity.
     #[cfg(feature = "testing")]
     pub(super) fn bytes(&self) -> usize {
         let entries: usize = self.blocks.iter().map(Vec::capacity).sum::<usize>() + self.firsts.capacity();

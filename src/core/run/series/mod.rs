@@ -14,12 +14,12 @@ use crate::error::Invalid;
 use crate::id::{Namespace, WorkflowId};
 use crate::time;
 
-/// What the runs of a series are told apart by.
+/// How the runs of a series are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SeriesBy {
-    /// Nothing: one row for all.
+    /// Not at all: one row for all.
     #[default]
     Nothing,
     /// One row per namespace.
@@ -28,10 +28,10 @@ pub enum SeriesBy {
     Workflow,
 }
 
-/// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on; the last one is cut at
+/// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on. The last one is cut at
 /// `end`.
 ///
-/// Default: not told apart by anything.
+/// Default: not grouped.
 ///
 /// # Examples
 ///
@@ -53,12 +53,12 @@ pub struct SeriesSpec {
 }
 
 impl SeriesSpec {
-    /// Buckets of a width over the window `[begin, end)`. An empty window has none.
+    /// Creates buckets of a width over the window `[begin, end)`. An empty window has none.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Duration`] if the width is below a microsecond; [`Invalid::Buckets`] if there would be more
-    /// than [`MAX_BUCKETS`].
+    /// Returns [`Invalid::Duration`] if the width is below a microsecond. Returns [`Invalid::Buckets`] if
+    /// there would be more than [`MAX_BUCKETS`].
     pub fn new(begin: DateTime<Utc>, end: DateTime<Utc>, width: Duration) -> Result<Self, Invalid> {
         let (begin, end, width) = (time::micros(begin), time::micros(end), time::duration_micros(width));
         if width == 0 {
@@ -75,27 +75,27 @@ impl SeriesSpec {
     }
 
     setters! {
-        /// Sets what runs are told apart by.
+        /// Sets how runs are grouped.
         by: SeriesBy;
     }
 
-    /// How many buckets there are.
+    /// Returns how many buckets there are.
     pub fn buckets(&self) -> usize {
         let buckets = self.end.abs_diff(self.begin).div_ceil(self.width.unsigned_abs());
         usize::try_from(buckets).unwrap_or(usize::MAX)
     }
 
-    /// The window's first instant.
+    /// Returns the window's first instant.
     pub fn begin(&self) -> DateTime<Utc> {
         time::from_micros(self.begin)
     }
 
-    /// The first instant after the window.
+    /// Returns the first instant after the window.
     pub fn end(&self) -> DateTime<Utc> {
         time::from_micros(self.end)
     }
 
-    /// The bucket of an instant of the window.
+    /// Returns the bucket of an instant of the window.
     fn bucket(&self, micros: i64) -> usize {
         usize::try_from(micros.abs_diff(self.begin) / self.width.unsigned_abs()).unwrap_or(usize::MAX)
     }
@@ -114,7 +114,7 @@ pub struct Bucket {
     pub begin: DateTime<Utc>,
     /// The first instant after it.
     pub end: DateTime<Utc>,
-    /// The runs active in it: as many as a query for its window answers.
+    /// The runs active in it: as many as a query for its window returns.
     pub active: u64,
     /// The runs that started in it.
     pub starts: u64,
@@ -131,22 +131,22 @@ impl Bucket {
     }
 }
 
-/// Whose runs a row of a series counts.
+/// The runs that a row of a series counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Group {
-    /// The namespace; `None` if runs are told apart by nothing.
+    /// The namespace; `None` if runs are not grouped.
     pub namespace: Option<Namespace>,
-    /// The workflow; `None` if runs are not told apart by it, or have no workflow.
+    /// The workflow; `None` if runs are not grouped by it, or have no workflow.
     pub workflow: Option<WorkflowId>,
 }
 
 /// Active runs, starts, stops and node-hours per bucket of time.
 ///
-/// Each run is given to it once and costs the same however many buckets it spans: sums of a bucket are kept
-/// as differences to the one before. A run is at work from [`RunRecord::running`] to its stop, or to the
-/// instant that the series was made as of, without the spans in which it was suspended; a pending, starting
-/// or rejected run without that instant is not at work.
+/// Each run is added once and costs the same however many buckets it spans, because a bucket's sums are kept
+/// as differences to the previous bucket. A run is at work from [`RunRecord::running`] to its stop, or to the
+/// series' `as_of`, without the spans in which it was suspended. A pending, starting or rejected run without
+/// [`RunRecord::running`] is not at work.
 ///
 /// # Examples
 ///
@@ -170,20 +170,20 @@ pub struct Series {
     rows: BTreeMap<Group, Vec<Sums>>,
 }
 
-/// What changes from the bucket before (active, whole), and what belongs to this bucket alone.
+/// The changes from the previous bucket (active, whole), and what belongs to this bucket alone.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     active: i64,
-    /// Nodes at work in the whole bucket.
+    /// The nodes at work in the whole bucket.
     whole: i64,
     starts: u64,
     stops: u64,
-    /// Microseconds of nodes that were at work in a part of the bucket.
+    /// The microseconds of nodes that were at work in a part of the bucket.
     part: i128,
 }
 
 impl Series {
-    /// An empty series; open runs count as at work until `as_of`.
+    /// Creates an empty series. Open runs count as at work until `as_of`.
     pub fn new(spec: SeriesSpec, as_of: DateTime<Utc>) -> Self {
         Self { spec, as_of: time::micros(as_of), rows: BTreeMap::new() }
     }
@@ -192,17 +192,17 @@ impl Series {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Buckets`] if its row would be one too many: all rows together have at most
+    /// Returns [`Invalid::Buckets`] if its row would exceed the cap: all rows together have at most
     /// [`MAX_SERIES_BUCKETS`] buckets.
     pub fn add(&mut self, run: &RunRecord) -> Result<(), Invalid> {
         self.add_nodes(run, 1)
     }
 
-    /// Counts a run on this many nodes. Only [`Bucket::node_micros`] depends on them.
+    /// Counts a run on this many nodes. Only [`Bucket::node_micros`] depends on the number of nodes.
     ///
     /// # Errors
     ///
-    /// As [`Self::add`].
+    /// The same as [`Self::add`].
     pub fn add_nodes(&mut self, run: &RunRecord, nodes: u32) -> Result<(), Invalid> {
         let spec = &self.spec;
         if !run.is_active(spec.begin(), spec.end()) {
@@ -241,8 +241,8 @@ impl Series {
         Ok(())
     }
 
-    /// The rows, by group; each has every bucket. Runs that were told apart by nothing, or were none, make
-    /// one row.
+    /// Returns the rows, by group; each has every bucket. If runs are not grouped, or there are none, there
+    /// is one row.
     pub fn finish(mut self) -> Vec<(Group, Vec<Bucket>)> {
         if self.spec.by == SeriesBy::Nothing {
             let all = Group { namespace: None, workflow: None };
@@ -275,8 +275,8 @@ fn buckets(spec: &SeriesSpec, sums: &[Sums]) -> Vec<Bucket> {
 /// Adds a span of work.
 fn work(spec: &SeriesSpec, row: &mut [Sums], from: i64, to: i64, nodes: i64) {
     // Only the two buckets at its ends are covered in part. Those between are counted by a change after the
-    // first and its reverse at the last, so that a run of a year costs no more than one of a minute, however
-    // narrow the buckets are; `buckets` adds the changes up.
+    // first and its reverse at the last; `buckets` adds the changes up. So a run of a year costs no more than
+    // one of a minute, however narrow the buckets are.
     let (from, to) = (from.max(spec.begin), to.min(spec.end));
     if from >= to {
         return;
@@ -293,7 +293,7 @@ fn work(spec: &SeriesSpec, row: &mut [Sums], from: i64, to: i64, nodes: i64) {
     row[last].whole -= nodes;
 }
 
-/// The spans in which a run was at work until an instant, in order.
+/// Returns the spans in which a run was at work until an instant, in order.
 fn at_work(run: &RunRecord, until: i64) -> Vec<(i64, i64)> {
     let waits = matches!(run.status, RunStatus::Pending | RunStatus::Starting | RunStatus::Rejected);
     let mut from = match run.running {
