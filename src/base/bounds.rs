@@ -1,13 +1,12 @@
-//! The caps on what a host may hand in. Beyond them a call is refused with a typed error and nothing is
-//! changed.
+//! The caps on a host's input. Beyond them a call is refused with a typed error, and nothing is changed.
 
-/// The largest pool, the largest limit, and the most slots one task may ask for.
+/// The largest pool, the largest limit, and the most slots that one task may request.
 pub const MAX_SLOTS: u32 = i32::MAX as u32;
 
 /// The most limit keys one task may carry.
 pub const MAX_LIMIT_KEYS: usize = 16;
 
-/// The same text, cut to [`MAX_TEXT_BYTES`] if it is longer.
+/// Returns the same text, truncated to [`MAX_TEXT_BYTES`] if it is longer.
 pub(crate) fn clip(mut text: String) -> String {
     let cut = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(cut.unwrap_or(0));
@@ -20,5 +19,5 @@ pub const MAX_TEXT_BYTES: usize = 1 << 20;
 /// The most buckets of one row of a series of runs.
 pub const MAX_BUCKETS: usize = 100_000;
 
-/// The most buckets of all rows of a series together: about 100 MB while it is made.
+/// The most buckets of all rows of a series together: about 100 MB while the series is built.
 pub const MAX_SERIES_BUCKETS: usize = 2_000_000;

@@ -1,19 +1,19 @@
-//! Where services get the time from. Everything below the services takes `now` as an argument.
+//! The source of time for services. Everything below the services takes `now` as an argument.
 //!
-//! # Testing with a clock of your own
+//! # Testing with your own clock
 //!
 //! Services keep no time. Tick them with the instants of a [`ManualClock`], and jump to whatever is due next:
-//! what your calendar holds, and the `next_due` of each report. Nothing sleeps, a day takes seconds, and the
-//! same input makes the same day. `examples/simulate_a_day` does so for 200 workflows with retries, sensors
-//! and crashes.
+//! the entries of your calendar and the `next_due` of each report. Nothing sleeps, a day takes seconds, and
+//! the same input gives the same day. `examples/simulate_a_day` does so for 200 workflows with retries,
+//! sensors and crashes.
 //!
-//! Only a [`Poker`](crate::service::Poker) looks at the machine's clock, because it waits for the host's
-//! pokes: how long a tick waits (`wait_for_answers`), how long a poke may take (`poke_timeout`, also that of
-//! a sensor's settings), and, within its `lease`, until when pokes may begin. Make these much longer than the
-//! test takes, and each tick takes up the answers to all its pokes, on a busy machine, too. With pokes that
-//! answer by [`PokeRequest::now`](crate::service::PokeRequest::now) and the context, what a tick does then
-//! follows from its instant. (With more than one thread the order in which a
-//! [`PokeLog`](crate::service::PokeLog) hears of them does not.)
+//! Only a [`Poker`](crate::service::Poker) reads the machine's clock, because it waits for the host's pokes.
+//! Three options depend on it: how long a tick waits (`wait_for_answers`), how long a poke may take
+//! (`poke_timeout`, including that of a sensor's settings), and the `lease`, within which pokes may begin.
+//! Make these much longer than the test takes. Then each tick collects the results of all its pokes, even on
+//! a busy machine. If pokes compute their results from [`PokeRequest::now`](crate::service::PokeRequest::now)
+//! and the context, a tick's effect follows from its instant. (With more than one thread, the order in which
+//! a [`PokeLog`](crate::service::PokeLog) receives them does not.)
 //!
 //! ```
 //! use std::sync::Arc;
@@ -63,9 +63,9 @@ use chrono::{DateTime, Utc};
 
 use crate::time;
 
-/// Tells the time.
+/// A source of the current time.
 pub trait Clock: Debug + Send + Sync {
-    /// The present instant, truncated to the microsecond.
+    /// Returns the current instant, truncated to the microsecond.
     fn now(&self) -> DateTime<Utc>;
 }
 
@@ -79,7 +79,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves when it is told to: for tests and simulations.
+/// A clock that moves only when it is set or advanced, for tests and simulations.
 ///
 /// # Examples
 ///
@@ -96,7 +96,7 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that stands at this instant.
+    /// Creates a clock that stands at this instant.
     pub fn new(start: DateTime<Utc>) -> Self {
         Self(AtomicI64::new(time::micros(start)))
     }
@@ -109,7 +109,7 @@ impl ManualClock {
     /// Moves the clock forwards.
     pub fn advance(&self, length: Duration) {
         let later = |now| Some(time::micros(time::add(time::from_micros(now), length)));
-        // The closure always answers, so the update cannot fail.
+        // The closure always returns a value, so the update cannot fail.
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
     }
 }

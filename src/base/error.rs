@@ -1,7 +1,7 @@
-//! What can go wrong, grouped by what the caller can do about it.
+//! Errors, grouped by what the caller can do about them.
 //!
-//! An `Err` means that something is broken or was asked wrongly. A task that may not run yet, a lease that
-//! was lost and a poke that found nothing are answers, not errors.
+//! An `Err` means that something is broken or that the call was wrong. A task that may not run yet, a lost
+//! lease and a poke that found nothing are results, not errors.
 
 use std::error::Error as StdError;
 
@@ -9,39 +9,39 @@ use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
 use crate::id::{Holder, IdError, RequestId, TaskKey};
 
-/// The result of whatever touches a store.
+/// The result of everything that uses a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The result of one store operation.
 pub type StoreResult<T> = std::result::Result<T, StoreError>;
 
-/// What a service or a verb returns when it could not do its work.
+/// The error of a service or an operation that could not do its work.
 ///
-/// In a transaction of the store's nothing is half done: it was rolled back, unless
-/// [`StoreError::is_indeterminate`]. In one that the host owns, the host must roll back.
+/// In the store's own transaction nothing is left half done. It was rolled back, unless
+/// [`StoreError::is_indeterminate`]. In a transaction that the host owns, the host must roll back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Leases were given up for lost: roll back and stop that work, somebody else may be at it. Only
-    /// [`fenced`](crate::ops::Fenced::fenced) says so; else a stale lease is an answer.
+    /// Leases were lost: roll back and stop that work, because another holder may be working on it. Only
+    /// [`fenced`](crate::ops::Fenced::fenced) returns this. Otherwise a stale lease is a result.
     #[error("leases are stale: {} of the {of} that were named, the first at place {} (from 1): roll back, and stop that work", stale.len(), stale.first().map_or(0, |at| at + 1))]
     Stale {
-        /// The places of the stale ones in what was asked, from 0, rising.
+        /// The indices of the stale ones in the call's input, from 0, ascending.
         stale: Vec<usize>,
-        /// How many were asked for.
+        /// The number of items in the call.
         of: usize,
     },
-    /// Attempts had been finished like this before, by a call whose commit took effect. Roll back, and call
-    /// again without them if others were named beside them: those are not stored. Only
-    /// [`fenced`](crate::ops::Fenced::fenced) says so; else a repeated finish is an answer.
+    /// A committed call had already finished attempts in the same way. Roll back. If the call named other
+    /// attempts too, call again with only those, because they are not stored. Only
+    /// [`fenced`](crate::ops::Fenced::fenced) returns this. Otherwise a repeated finish is a result.
     #[error("{} of the {of} that were named had been finished like this before, the first at place {} (from 1): roll back, and call again without these, which are stored", repeated.len(), repeated.first().map_or(0, |at| at + 1))]
     Repeated {
-        /// The places of the repeated ones in what was asked, from 0, rising.
+        /// The indices of the repeated ones in the call's input, from 0, ascending.
         repeated: Vec<usize>,
-        /// How many were asked for.
+        /// The number of items in the call.
         of: usize,
     },
     /// A name was refused.
@@ -53,27 +53,27 @@ pub enum Error {
     /// A value was refused when it was built: a retry policy, a poke context.
     #[error(transparent)]
     Refused(Box<dyn StdError + Send + Sync>),
-    /// There is no async runtime that could do the work: nothing was done.
+    /// There is no async runtime that could do the work. Nothing was done.
     #[cfg(feature = "tokio")]
     #[error(transparent)]
     Runtime(#[from] NoRuntime),
-    /// The body of a transaction gave up with an error of its own; everything was rolled back.
+    /// The body of a transaction failed with an error of its own. Everything was rolled back.
     #[error("the transaction was rolled back by its caller: {0}")]
     Aborted(#[source] Box<dyn StdError + Send + Sync>),
 }
 
 impl Error {
-    /// Wraps an error of the host's, to leave a transaction and roll it back.
+    /// Wraps an error of the host, to leave a transaction and roll it back.
     pub fn abort(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Aborted(cause.into())
     }
 
-    /// True if the same call may succeed when it is made again.
+    /// Returns true if the same call may succeed when it is repeated.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_retryable())
     }
 
-    /// True if it is not known whether the transaction took effect.
+    /// Returns true if it is unknown whether the transaction took effect.
     pub fn is_indeterminate(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_indeterminate())
     }
@@ -92,7 +92,7 @@ pub enum NoRuntime {
     ShutDown,
 }
 
-/// An argument that no store state could make right. Nothing was changed.
+/// An argument that is wrong in every state of the store. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
@@ -101,7 +101,7 @@ pub enum Invalid {
     TaskSlots {
         /// The task.
         task: Box<TaskKey>,
-        /// What it asked for.
+        /// The number of slots requested.
         slots: u32,
     },
     /// A pool or limit is larger than [`MAX_SLOTS`].
@@ -109,7 +109,7 @@ pub enum Invalid {
     TooLarge {
         /// What was too large.
         what: &'static str,
-        /// The value asked for.
+        /// The requested value.
         value: u64,
     },
     /// A task carries more limit keys than [`MAX_LIMIT_KEYS`].
@@ -125,26 +125,26 @@ pub enum Invalid {
     TooManyBytes {
         /// What was too large.
         what: &'static str,
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
-        /// The largest size that is taken.
+        /// The largest size that is accepted.
         cap: usize,
     },
-    /// A tick was given a name that another holder's tick had.
+    /// A tick was given a name that another holder's tick used.
     #[error("request {request} is of {holder}: give each tick a name of its own")]
     RequestOfAnother {
         /// The name.
         request: RequestId,
-        /// Who holds what it was granted.
+        /// The holder of what that tick was granted.
         holder: Holder,
     },
-    /// A sensor cannot end like this.
+    /// A sensor cannot end in this way.
     #[error("a sensor cannot take its task to {to}: to an end, or to scheduled")]
     Ending {
-        /// Where it was to take it.
+        /// The state that the end would have moved the task to.
         to: &'static str,
     },
-    /// Workers that share sensors do not agree on how to share them.
+    /// Workers that share sensors disagree on how to split them.
     #[error(
         "worker {other} splits {codes} shard codes into {shards} shards: use the same numbers, or stop it first"
     )]
@@ -156,7 +156,7 @@ pub enum Invalid {
         /// Its number of shards.
         shards: u32,
     },
-    /// A duration is zero, or out of its range.
+    /// A duration is zero or out of range.
     #[error("{what} must be {expected}")]
     Duration {
         /// Which duration.
@@ -164,7 +164,7 @@ pub enum Invalid {
         /// The range it must be in.
         expected: &'static str,
     },
-    /// A count of which there must be at least one is zero.
+    /// A count that must be at least one is zero.
     #[error("{what} of 0 is refused: give at least 1")]
     Zero {
         /// Which count.
@@ -185,24 +185,24 @@ pub enum Invalid {
         "the series has {count} buckets, more than {cap}: make them wider, the window shorter, or tell fewer runs apart"
     )]
     Buckets {
-        /// How many it has, at least.
+        /// The number of buckets, at least.
         count: usize,
-        /// The most that are taken.
+        /// The most that are accepted.
         cap: usize,
     },
     /// The path template of a log is refused.
     #[error("{why}")]
     Template {
-        /// What is wrong with it, and what to give instead.
+        /// What is wrong with it, and what to use instead.
         why: String,
     },
     /// The multiplier of a retry policy is below 1, infinite or not a number.
     #[error("a multiplier of {given} is refused: give a finite number of at least 1")]
     Multiplier {
-        /// What was given.
+        /// The given multiplier.
         given: f64,
     },
-    /// A retry policy has no attempts at all.
+    /// A retry policy has no attempts.
     #[error("0 attempts are refused: give 1 for a task that is never retried")]
     NoAttempts,
     /// A cap or maximum of a retry policy is shorter than a microsecond.
@@ -211,19 +211,19 @@ pub enum Invalid {
         /// Which of them.
         what: &'static str,
     },
-    /// The jitter needs a delay that grows.
+    /// The jitter requires a delay that grows.
     #[error("decorrelated jitter needs a multiplier above 1: raise it, or use full or equal jitter")]
     DecorrelatedFixed,
     /// This version of Airflow knows only the multipliers 1 (fixed) and 2.
     #[error("airflow before 3.2 has no multiplier of {given}: give 1 (fixed) or 2, or choose version 3.2")]
     AirflowMultiplier {
-        /// What was given.
+        /// The given multiplier.
         given: f64,
     },
-    /// Airflow has a jitter of its own.
+    /// Airflow has its own jitter.
     #[error("airflow mode has a jitter of its own: leave the jitter out")]
     AirflowJitter,
-    /// The text is no fingerprint.
+    /// The text is not a fingerprint.
     #[error("a fingerprint is 16 lower-case hexadecimal digits")]
     Fingerprint,
     /// The name of a database schema is not a plain identifier.
@@ -231,13 +231,13 @@ pub enum Invalid {
         "schema {schema:?} is refused: use 1 to 63 of a-z, 0-9 and _, beginning with a letter, not with pg_"
     )]
     Schema {
-        /// What was given.
+        /// The given name.
         schema: String,
     },
     /// A table prefix is not a plain identifier.
     #[error("table prefix {prefix:?} is refused: use 1 to 32 of a-z, 0-9 and _, beginning with a letter")]
     Prefix {
-        /// What was given.
+        /// The given prefix.
         prefix: String,
     },
 }
@@ -248,30 +248,30 @@ pub enum Invalid {
 pub enum StoreErrorKind {
     /// Another writer held the store for longer than the lock timeout. Call again.
     Busy,
-    /// One call asked for more than the database does or takes at once: it ran into the limit of time for a
-    /// statement, or is too large to be sent. Nothing was changed, and the same call would fail again. Split
-    /// it, or raise the limit.
+    /// One call requested more than the database does or accepts at once. It exceeded the time limit for a
+    /// statement, or is too large to send. Nothing was changed, and the same call would fail again. Split it,
+    /// or raise the limit.
     TooMuch,
-    /// The state changed between the decision and the commit. Call again: services do so themselves.
+    /// The state changed between the decision and the commit. Call again; services do so on their own.
     Conflict,
-    /// No space is left. Everything committed is safe; make space and call again.
+    /// No space is left. Everything committed is safe. Make space and call again.
     Full,
     /// The medium failed.
     Io,
-    /// What is stored is damaged or not ours.
+    /// The stored data is damaged or was not written by this crate.
     Corrupt,
-    /// The schema was written by a newer version of the crate, or by something else. It was left untouched.
+    /// The schema was written by a newer version of the crate, or by something else. It was left unchanged.
     Schema,
-    /// The store can be read only.
+    /// The store is read-only.
     ReadOnly,
-    /// The commit failed in a way that leaves open whether it took effect. Ask the store before trying again.
+    /// The commit failed, and it is unknown whether it took effect. Query the store before you try again.
     Indeterminate,
     /// Anything else: see the source.
     Backend,
 }
 
 impl StoreErrorKind {
-    /// The name, which also serves as a label of metrics.
+    /// Returns the name, which is also used as a label of metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -299,32 +299,33 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// An error of this kind; `message` tells the user what happened and what to do.
+    /// Creates an error of this kind. `message` tells the user what happened and what to do.
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
     setters! {
-        /// The same with the driver's error behind it.
+        /// Adds the driver's error as the source.
         with_source(source: impl Into<Box<dyn StdError + Send + Sync>>) { source = Some(source.into()) }
     }
 
-    /// A conditional write found another state than the one it was decided on.
+    /// Creates an error for a conditional write that found a different state from the one it was decided on.
     pub fn conflict(what: impl Into<String>) -> Self {
         Self::new(StoreErrorKind::Conflict, what)
     }
 
-    /// What the failure means to the caller.
+    /// Returns what the failure means to the caller.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// True for [`StoreErrorKind::Busy`] and [`StoreErrorKind::Conflict`]: nothing was changed, call again.
+    /// Returns true for [`StoreErrorKind::Busy`] and [`StoreErrorKind::Conflict`]: nothing was changed, call
+    /// again.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Busy | StoreErrorKind::Conflict)
     }
 
-    /// True for [`StoreErrorKind::Indeterminate`].
+    /// Returns true for [`StoreErrorKind::Indeterminate`].
     pub fn is_indeterminate(&self) -> bool {
         self.kind == StoreErrorKind::Indeterminate
     }

@@ -1,8 +1,8 @@
-//! Names: validated newtypes over text, and the keys made of them.
+//! Names: validated newtypes over text, and the keys built from them.
 //!
-//! A name is 1 to [`MAX_BYTES`] bytes of UTF-8 without NUL. Nothing else is refused or normalised: quotes,
-//! emoji, right-to-left text and trailing blanks come back byte for byte from every store. NUL is refused
-//! because PostgreSQL cannot store it and C strings end at it.
+//! A name is 1 to [`MAX_BYTES`] bytes of UTF-8 without NUL. Nothing else is refused or normalised. Every
+//! store returns quotes, emoji, right-to-left text and trailing blanks byte for byte. NUL is refused because
+//! PostgreSQL cannot store it and C strings end at it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::base::setters;
 /// The longest name, in bytes of UTF-8.
 pub const MAX_BYTES: usize = 512;
 
-/// A name was refused; nothing was stored.
+/// A name was refused. Nothing was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
@@ -32,12 +32,12 @@ pub enum IdError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// The name holds the character U+0000.
+    /// The name contains the character U+0000.
     #[error("{what} has a NUL character at byte {at}: remove it")]
     Nul {
         /// Which kind of name it is.
         what: &'static str,
-        /// Where it is.
+        /// The byte at which it is.
         at: usize,
     },
 }
@@ -152,7 +152,7 @@ macro_rules! names {
 }
 
 names! {
-    /// A tenant: all other names are unique within a namespace.
+    /// A tenant. All other names are unique within a namespace.
     Namespace, "namespace";
     /// A workflow definition (Airflow: DAG).
     WorkflowId, "workflow id";
@@ -162,28 +162,28 @@ names! {
     TaskName, "task id";
     /// A slot pool.
     PoolName, "pool name";
-    /// What a concurrency limit counts: see [`crate::admission::limits`].
+    /// What a concurrency limit counts; see [`crate::admission::limits`].
     LimitKey, "limit key";
-    /// Who holds a lease: one scheduler or worker process. Give each live holder a name of its own.
+    /// The holder of a lease: one scheduler or worker process. Give each live holder its own name.
     Holder, "holder";
-    /// A kind of sensor: which poke function answers for it.
+    /// A kind of sensor, which selects the poke function.
     SensorKind, "sensor kind";
-    /// Names one admission tick, so that a tick whose commit had an unknown end can be asked for again. Never
-    /// use one twice.
+    /// The name of one admission tick, so that a tick whose commit had an unknown outcome can be repeated.
+    /// Never use a name twice.
     RequestId, "request id";
 }
 
 impl PoolName {
-    /// The pool of a task that names none (Airflow: `default_pool`).
+    /// The pool of a task that does not name one (Airflow: `default_pool`).
     pub const DEFAULT: &'static str = "default_pool";
 
-    /// The pool [`Self::DEFAULT`].
+    /// Returns the pool [`Self::DEFAULT`].
     pub fn default_pool() -> Self {
         Self(Self::DEFAULT.into())
     }
 }
 
-/// Identifies one task instance: what asks for slots.
+/// The identity of one task instance, the unit that requests slots.
 ///
 /// # Examples
 ///
@@ -210,11 +210,11 @@ pub struct TaskKey {
 }
 
 impl TaskKey {
-    /// The key of a task that is not mapped.
+    /// Creates the key of a task that is not mapped.
     ///
     /// # Errors
     ///
-    /// [`IdError`] if one of the names is refused.
+    /// Returns [`IdError`] if one of the names is refused.
     pub fn new(
         namespace: impl AsRef<str>,
         workflow: impl AsRef<str>,
@@ -230,7 +230,7 @@ impl TaskKey {
         })
     }
 
-    /// The key made of names that were checked before.
+    /// Creates the key from names that were already checked.
     pub fn from_parts(
         namespace: Namespace,
         workflow: WorkflowId,
@@ -242,12 +242,12 @@ impl TaskKey {
     }
 
     setters! {
-        /// The same task, fanned out, at this index.
+        /// Sets the index of this instance within a mapped task.
         mapped(map_index: u32) { map_index = Some(map_index) }
     }
 }
 
-/// For people and logs. Not reversible: names may hold `/` and `[`.
+/// For people and logs. Not reversible, because names may contain `/` and `[`.
 impl fmt::Display for TaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}/{}", self.namespace, self.workflow, self.run, self.task)?;

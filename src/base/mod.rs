@@ -1,4 +1,4 @@
-//! The vocabulary: validated names, instants, clocks, errors and the limits of input.
+//! Common types: validated names, instants, clocks, errors and the caps on input.
 
 pub mod bounds;
 pub mod clock;

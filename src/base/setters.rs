@@ -1,4 +1,4 @@
-//! The setters of builders.
+//! Setters for builders.
 
 /// Writes `pub` setters inside an `impl` block, for builders whose methods take and return `self`.
 ///
@@ -15,7 +15,7 @@
 /// }
 /// ```
 ///
-/// A setter that checks its argument, or changes several fields, is written out instead.
+/// Setters that check their argument or change several fields are written by hand.
 macro_rules! setters {
     () => {};
     ($(#[$doc:meta])* $field:ident: Some($type:ty); $($rest:tt)*) => {

@@ -1,14 +1,14 @@
-//! Instants and durations as the crate keeps them: whole microseconds, UTC.
+//! Instants and durations as the crate stores them: whole microseconds, UTC.
 //!
-//! A [`DateTime<Utc>`] passed to any function of the crate is truncated to the microsecond before it is used,
-//! so that an instant compares the same before and after it was stored. Every [`DateTime<Utc>`] fits an `i64`
-//! of microseconds; the reverse does not hold, and [`from_micros`] saturates.
+//! A [`DateTime<Utc>`] passed to any function of the crate is truncated to the microsecond before it is used.
+//! So an instant compares the same before and after it was stored. Every [`DateTime<Utc>`] fits an `i64` of
+//! microseconds. The reverse does not hold, and [`from_micros`] saturates.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// Microseconds since 1970-01-01T00:00:00Z, rounded down.
+/// Returns the microseconds since 1970-01-01T00:00:00Z, rounded down.
 ///
 /// # Examples
 ///
@@ -20,9 +20,9 @@ pub fn micros(at: DateTime<Utc>) -> i64 {
     at.timestamp_micros()
 }
 
-/// The instant that many microseconds after 1970-01-01T00:00:00Z.
+/// Returns the instant this many microseconds after 1970-01-01T00:00:00Z.
 ///
-/// Saturates at the first and last instant that chrono can hold (years -262143 and +262142).
+/// Saturates at the first and last instant that chrono can represent (years -262143 and +262142).
 pub fn from_micros(micros: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(micros).unwrap_or(if micros < 0 {
         truncate(DateTime::<Utc>::MIN_UTC)
@@ -31,17 +31,17 @@ pub fn from_micros(micros: i64) -> DateTime<Utc> {
     })
 }
 
-/// The same instant without what is below a microsecond (rounded down).
+/// Truncates an instant to the microsecond (rounded down).
 pub fn truncate(at: DateTime<Utc>) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(at.timestamp_micros()).unwrap_or(at)
 }
 
-/// The length in whole microseconds, rounded down; saturates at `i64::MAX` (292,000 years).
+/// Returns the length in whole microseconds, rounded down. Saturates at `i64::MAX` (292,000 years).
 pub fn duration_micros(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// `at + length`; saturates at the last instant that chrono can hold.
+/// Returns `at + length`. Saturates at the last instant that chrono can represent.
 ///
 /// # Examples
 ///
@@ -55,12 +55,12 @@ pub fn add(at: DateTime<Utc>, length: Duration) -> DateTime<Utc> {
     from_micros(micros(at).saturating_add(duration_micros(length)))
 }
 
-/// `at - length`; saturates at the first instant that chrono can hold.
+/// Returns `at - length`. Saturates at the first instant that chrono can represent.
 pub fn sub(at: DateTime<Utc>, length: Duration) -> DateTime<Utc> {
     from_micros(micros(at).saturating_sub(duration_micros(length)))
 }
 
-/// How long after `earlier` it is at `later`; zero if it is not after.
+/// Returns how long `later` is after `earlier`; zero if it is not after.
 pub fn since(later: DateTime<Utc>, earlier: DateTime<Utc>) -> Duration {
     let span = micros(later).saturating_sub(micros(earlier));
     Duration::from_micros(u64::try_from(span).unwrap_or(0))

@@ -1,15 +1,15 @@
-//! Which sensors wait for the same thing: a stable hash of what they wait for.
+//! A stable hash of what a sensor waits for, to find sensors that wait for the same thing.
 //!
 //! The [`Fingerprint`] of a sensor is SipHash-2-4 with a fixed, published key over the version, the kind and
 //! the canonical poke context, each with its length. It is the same in every process, on every machine, in
-//! every build, before and after it was stored; `docs/fingerprint.md` says how to compute it in another
+//! every build, before and after it was stored. `docs/fingerprint.md` explains how to compute it in another
 //! language, with test vectors.
 //!
-//! The key is public, so whoever chooses contexts can make two of them collide. Equal fingerprints are a
+//! The key is public, so anyone who chooses contexts can make two of them collide. Equal fingerprints are a
 //! reason to compare kind and context, never a proof that they are equal.
 //!
-//! AIP-17 (smart sensors) has the same idea with Python's `hash`, which is salted per process: equal sensors
-//! that were registered by two workers were not found to be equal.
+//! AIP-17 (smart sensors) has the same idea with Python's `hash`, which is salted per process. So equal
+//! sensors that were registered by two workers were not found to be equal.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -22,8 +22,8 @@ use crate::canonical::PokeContext;
 use crate::error::Invalid;
 use crate::id::SensorKind;
 
-/// The version of canonical form, framing and hash. Store it next to fingerprints: those of another version
-/// are not comparable.
+/// The version of canonical form, framing and hash. Store it next to fingerprints: those of different
+/// versions are not comparable.
 pub const FINGERPRINT_VERSION: u8 = 1;
 
 /// The key of the hash: 16 bytes of ASCII.
@@ -31,8 +31,8 @@ pub const FINGERPRINT_KEY: [u8; 16] = *b"stationmaster/fp";
 
 /// The hash of a sensor kind and a poke context.
 ///
-/// Stored as the 64-bit integer with the same bits ([`to_i64`](Self::to_i64)); as text, and in serde, 16
-/// lower-case hexadecimal digits.
+/// It is stored as the 64-bit integer with the same bits ([`to_i64`](Self::to_i64)). As text, and in serde,
+/// it is 16 lower-case hexadecimal digits.
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ pub const FINGERPRINT_KEY: [u8; 16] = *b"stationmaster/fp";
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    /// The fingerprint of a sensor of this kind that waits for this context.
+    /// Returns the fingerprint of a sensor of this kind that waits for this context.
     pub fn new(kind: &SensorKind, context: &PokeContext) -> Self {
         let (kind, context) = (kind.as_str().as_bytes(), context.as_str().as_bytes());
         let mut hasher = SipHasher24::new_with_key(&FINGERPRINT_KEY);
@@ -65,12 +65,12 @@ impl Fingerprint {
         Self(hasher.finish())
     }
 
-    /// The signed integer with the same bits, for a column of 64-bit integers.
+    /// Returns the signed integer with the same bits, for a column of 64-bit integers.
     pub const fn to_i64(self) -> i64 {
         self.0.cast_signed()
     }
 
-    /// The fingerprint with these bits.
+    /// Returns the fingerprint with these bits.
     pub const fn from_i64(bits: i64) -> Self {
         Self(bits.cast_unsigned())
     }

@@ -1,4 +1,5 @@
-//! The pure core: values in, values out. `now` is an argument; nothing here knows a clock, a thread, a store or a file.
+//! The pure core: values in, values out. `now` is an argument. Nothing here uses a clock, a thread, a store
+//! or a file.
 
 pub mod admission;
 pub mod backoff;

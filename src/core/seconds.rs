@@ -1,9 +1,9 @@
 //! Durations in JSON: a number of seconds, for fields whose names end in `_s`.
 //!
 //! A whole number of seconds is written as an integer (`30`), any other length with at most six decimals
-//! (`0.25`). What is written is read back exactly, also by the default float parser of `serde_json`, because
-//! lengths are first cut to what survives: whole microseconds, whole seconds from 2^30 s (34 years) on, and
-//! 2^53 s (285 million years) for all that is longer. See [`clip`].
+//! (`0.25`). The written value is read back exactly, even by the default float parser of `serde_json`,
+//! because lengths are first truncated to what survives. That is whole microseconds, whole seconds from 2^30
+//! s (34 years) on, and 2^53 s (285 million years) for everything longer. See [`clip`].
 //!
 //! # Examples
 //!
@@ -31,11 +31,11 @@ use serde::ser::Serializer;
 /// From this many seconds on (34 years) a length is kept in whole seconds.
 pub const WHOLE_FROM_S: u64 = 1 << 30;
 
-/// The longest length, in seconds: every whole number up to here is exact in a double.
+/// The longest length, in seconds. Every whole number up to here is exact in a double.
 pub const MAX_S: u64 = 1 << 53;
 
-/// The length as it survives JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on, at most
-/// [`MAX_S`]; rounded down.
+/// Truncates the length to what survives JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on, at
+/// most [`MAX_S`]. Rounds down.
 ///
 /// # Examples
 ///
@@ -50,8 +50,8 @@ pub fn clip(length: Duration) -> Duration {
     Duration::new(length.as_secs().min(MAX_S), micros * 1_000)
 }
 
-/// The length of that many seconds, rounded to the microsecond and cut as by [`clip`]; `None` if negative,
-/// not finite or above 2^64.
+/// Returns the length of this many seconds, rounded to the microsecond and truncated as by [`clip`]. Returns
+/// `None` if the number is negative, not finite or above 2^64.
 ///
 /// # Examples
 ///
@@ -75,7 +75,7 @@ pub fn from_f64(seconds: f64) -> Option<Duration> {
 ///
 /// # Errors
 ///
-/// Only what the serializer answers.
+/// Returns only errors of the serializer.
 pub fn serialize<S: Serializer>(length: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     let length = clip(*length);
     match length.subsec_micros() {
@@ -88,7 +88,7 @@ pub fn serialize<S: Serializer>(length: &Duration, serializer: S) -> Result<S::O
 ///
 /// # Errors
 ///
-/// If it is not a number, or is negative, not finite or above 2^64.
+/// Returns an error if it is not a number, or is negative, not finite or above 2^64.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     deserializer.deserialize_f64(Seconds)
 }
@@ -118,7 +118,7 @@ impl Visitor<'_> for Seconds {
     }
 }
 
-/// The same for `Option<Duration>`; `None` is `null`, or a field left out with `#[serde(default)]`.
+/// The same for `Option<Duration>`. `None` is `null`, or a field left out with `#[serde(default)]`.
 ///
 /// # Examples
 ///
@@ -142,7 +142,7 @@ pub mod option {
     ///
     /// # Errors
     ///
-    /// Only what the serializer answers.
+    /// Returns only errors of the serializer.
     pub fn serialize<S: Serializer>(length: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match length {
             Some(length) => super::serialize(length, serializer),
@@ -154,7 +154,7 @@ pub mod option {
     ///
     /// # Errors
     ///
-    /// As [`super::deserialize`].
+    /// The same as [`super::deserialize`].
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         deserializer.deserialize_option(OptionalSeconds)
     }

@@ -9,17 +9,17 @@
 //! wait = min(wait, max_retry_delay)                       if that is set and above 0
 //! ```
 //!
-//! Without exponential backoff the wait is D, whatever the cap and the maximum are. Past the cap, or the
-//! maximum, all tasks wait exactly as long: that is Airflow's, and it is kept. So is the hash without run id
-//! and map index: the instances of a mapped task retry in step. For a policy without these two, see
-//! [`Jitter::Hashed`](super::Jitter::Hashed).
+//! Without exponential backoff the wait is D, whatever the cap and the maximum are. Past the cap or the
+//! maximum, all tasks wait the same time. That is Airflow's behaviour and is kept. The hash without run id
+//! and map index is kept too: the instances of a mapped task retry in step. For a policy without these two
+//! properties, see [`Jitter::Hashed`](super::Jitter::Hashed).
 //!
-//! Where Airflow raises `OverflowError` (from try number 1024 or so, up to 3.0), the wait is the cap and then
-//! the maximum, as Airflow 3.1 and later have it; where the sum passes the last instant that Python can hold,
+//! Where Airflow raises `OverflowError` (from about try number 1024, up to 3.0), the wait is the cap and then
+//! the maximum, as in Airflow 3.1 and later. If the sum exceeds the last instant that Python can represent,
 //! see [`AirflowRetry::next_retry`].
 //!
-//! Read from the code of Airflow 2.3.4, 2.5.3, 2.6.0, 2.9.3, 2.10.0, 2.11.2, 3.0.0, 3.1.0 and 3.2.0; checked
-//! against 2,172 recorded answers of 2.11.2.
+//! Read from the code of Airflow 2.3.4, 2.5.3, 2.6.0, 2.9.3, 2.10.0, 2.11.2, 3.0.0, 3.1.0 and 3.2.0. Checked
+//! against 2,172 recorded results of 2.11.2.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -60,8 +60,8 @@ pub enum AirflowVersion {
 }
 
 impl AirflowVersion {
-    /// The cap per delay when nothing is configured: one day, before 2.6 86,399,999,999,999 s (2.7 million
-    /// years).
+    /// Returns the cap per delay if none is configured. It is one day; before 2.6 it is 86,399,999,999,999 s
+    /// (2.7 million years).
     pub const fn default_cap(self) -> Duration {
         match self {
             Self::V2_5 => Duration::from_secs(86_399_999_999_999),
@@ -69,7 +69,7 @@ impl AirflowVersion {
         }
     }
 
-    /// True if multipliers other than 2 are known to it.
+    /// Returns true if it supports multipliers other than 2.
     pub const fn takes_any_multiplier(self) -> bool {
         matches!(self, Self::V3_2)
     }
@@ -82,19 +82,20 @@ impl AirflowVersion {
     }
 }
 
-/// The date that goes into Airflow's hash.
+/// The date in Airflow's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HashedDate<'a> {
     /// The exact text that Airflow put into its hash.
     Text(&'a str),
-    /// A date; hashed as Python prints it, with its offset. For a run that was read from Airflow's database
+    /// A date, hashed as Python prints it, with its offset. For a run that was read from Airflow's database
     /// the offset is always zero.
     At(DateTime<FixedOffset>),
-    /// A run without a date (3.x): hashed as `None`.
+    /// A run without a date (3.x), hashed as `None`.
     Unset,
 }
 
-/// As Python prints an aware `datetime`: a space between date and time, six decimals unless they are zero.
+/// Formats the date as Python prints an aware `datetime`: a space between date and time, six decimals unless
+/// they are zero.
 impl fmt::Display for HashedDate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = match self {
@@ -121,8 +122,8 @@ impl fmt::Display for HashedDate<'_> {
 
 /// One failed try, as Airflow sees it.
 ///
-/// For a policy that hosts store, use [`RetryPolicy::airflow`](super::RetryPolicy::airflow); this is what it
-/// comes down to, with inputs that only Airflow has.
+/// For a policy that hosts store, use [`RetryPolicy::airflow`](super::RetryPolicy::airflow). This type does
+/// its computation, with inputs that only Airflow has.
 ///
 /// # Examples
 ///
@@ -150,8 +151,8 @@ pub struct AirflowRetry<'a> {
 }
 
 impl<'a> AirflowRetry<'a> {
-    /// The first try of a task with Airflow's defaults, and exponential backoff by 2: a delay of 300 s, no
-    /// maximum of its own, the version's cap. The run has no date (3.x), which is hashed as `None`.
+    /// Creates the first try of a task with Airflow's defaults and exponential backoff by 2: a delay of 300
+    /// s, no maximum of its own, the version's cap. The run has no date (3.x), which is hashed as `None`.
     pub fn new(version: AirflowVersion, dag_id: &'a str, task_id: &'a str) -> Self {
         Self {
             version,
@@ -167,27 +168,27 @@ impl<'a> AirflowRetry<'a> {
     }
 
     setters! {
-        /// Sets the date of the run. It is hashed as Python prints it, with its offset; for a run that was
+        /// Sets the date of the run. It is hashed as Python prints it, with its offset. For a run that was
         /// read from Airflow's database the offset is always zero.
         logical_date(at: DateTime<FixedOffset>) { date = HashedDate::At(at) }
         /// Sets the exact text of the date that Airflow put into its hash.
         hashed_date(text: &'a str) { date = HashedDate::Text(text) }
-        /// The number of the try that failed, as Airflow's database has it: 1 for the first, 0 for a task that
+        /// Sets the number of the failed try, as in Airflow's database: 1 for the first, 0 for a task that
         /// never ran (its delay is halved).
         try_number: u32;
-        /// `retry_delay`; microseconds, rounded down.
+        /// Sets `retry_delay`, rounded down to microseconds.
         retry_delay: Duration;
-        /// `retry_exponential_backoff` as a number: above 0 and not 1, each delay is this many times the one
-        /// before. Anything else (0, 1, a negative number, NaN) is a fixed delay. Before 3.2, pass 2 for `True`
-        /// and 0 for `False`.
+        /// Sets `retry_exponential_backoff` as a number. If it is above 0 and not 1, each delay is the
+        /// previous one multiplied by it. Anything else (0, 1, a negative number, NaN) is a fixed delay.
+        /// Before 3.2, pass 2 for `True` and 0 for `False`.
         multiplier: f64;
-        /// `max_retry_delay`; zero means none, as it does to Airflow.
+        /// Sets `max_retry_delay`; zero means no maximum, as in Airflow.
         max_retry_delay: Option<Duration>;
-        /// `[core] max_task_retry_delay`, instead of the version's default.
+        /// Sets `[core] max_task_retry_delay`, in place of the version's default.
         cap: Duration;
     }
 
-    /// How long after the end of the failed try the next one starts.
+    /// Returns how long after the end of the failed try the next one starts.
     pub fn wait(&self) -> Duration {
         if !(self.multiplier > 0.0 && self.multiplier != 1.0) {
             return whole_micros(self.retry_delay);
@@ -200,7 +201,7 @@ impl<'a> AirflowRetry<'a> {
         let wait = if base < (1u64 << 63) as f64 {
             self.spread(base.max(1.0) as u64)
         } else {
-            // Past any cap, or what made Airflow raise.
+            // Beyond any cap, or a value for which Airflow raised an error.
             Duration::MAX
         };
         let wait = wait.min(whole_micros(self.cap));
@@ -210,9 +211,10 @@ impl<'a> AirflowRetry<'a> {
         }
     }
 
-    /// The instant of the next try, in the zone of the end of the failed one.
+    /// Returns the instant of the next try, in the time zone of the end of the failed one.
     ///
-    /// Saturates at the last instant of [`time::add`](crate::time::add); Airflow raises after the year 9999.
+    /// Saturates at the last instant of [`time::add`](crate::time::add). Airflow raises an error after the
+    /// year 9999.
     ///
     /// # Examples
     ///
@@ -229,7 +231,7 @@ impl<'a> AirflowRetry<'a> {
         time::add(end_date.with_timezone(&Utc), self.wait()).with_timezone(end_date.offset())
     }
 
-    /// `base + hash mod base` seconds; the hash is left out where it cannot matter.
+    /// Returns `base + hash mod base` seconds. The hash is skipped where it cannot matter.
     fn spread(&self, base: u64) -> Duration {
         let shortest = Duration::from_secs(base);
         if base == 1 || shortest >= self.cap {
@@ -251,19 +253,21 @@ impl<'a> AirflowRetry<'a> {
     }
 }
 
-/// `timedelta` has microseconds.
+/// Truncates to microseconds, the precision of `timedelta`.
 fn whole_micros(length: Duration) -> Duration {
     Duration::new(length.as_secs(), length.subsec_micros() * 1_000)
 }
 
-/// `timedelta.total_seconds()`: the double nearest to the number of microseconds divided by a million.
+/// Returns `timedelta.total_seconds()`: the double nearest to the number of microseconds divided by a
+/// million.
 fn total_seconds(length: Duration) -> f64 {
     const MILLION: u128 = 1_000_000;
     let micros = length.as_micros();
     if micros < 1 << 53 {
         return micros as f64 / 1e6;
     }
-    // Two roundings would not be one: divide with bits to spare and mark the remainder in the last of them.
+    // Rounding twice would differ from rounding once. So divide with bits to spare and mark the remainder in
+    // the last bit.
     let scaled = micros << 40;
     let sticky = u128::from(!scaled.is_multiple_of(MILLION));
     ((scaled / MILLION) | sticky) as f64 / (1u64 << 40) as f64

@@ -1,4 +1,4 @@
-//! From a failure to a decision: when the task runs again, or why it does not.
+//! Decides when a failed task runs again, or why it does not.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{RetryKey, delay};
 use crate::base::setters;
 use crate::{seconds, time};
 
-/// What happened to a task so far.
+/// What has happened to a task so far.
 ///
 /// # Examples
 ///
@@ -32,10 +32,10 @@ pub struct History {
     pub first_started_at: DateTime<Utc>,
     /// When this attempt failed.
     pub failed_at: DateTime<Utc>,
-    /// How long the server asked to wait (HTTP's `Retry-After`): a floor.
+    /// How long the server asked to wait (HTTP's `Retry-After`). The delay is at least this long.
     #[serde(default, rename = "hint_s", skip_serializing_if = "Option::is_none", with = "seconds::option")]
     pub hint: Option<Duration>,
-    /// The delay after this failure, instead of what the policy computes.
+    /// The delay after this failure, in place of the one that the policy computes.
     #[serde(
         default,
         rename = "override_delay_s",
@@ -46,15 +46,15 @@ pub struct History {
 }
 
 impl History {
-    /// A failure without hint and override.
+    /// Creates the history of a failure without hint and override.
     pub fn new(attempt: u32, first_started_at: DateTime<Utc>, failed_at: DateTime<Utc>) -> Self {
         Self { attempt, first_started_at, failed_at, hint: None, override_delay: None }
     }
 
     setters! {
-        /// The server asked to wait at least that long.
+        /// Sets how long the server asked to wait at least.
         hint: Some(Duration);
-        /// Wait exactly that long after this failure (Airflow 3.3: `retry_delay_override`).
+        /// Sets the exact delay after this failure (Airflow 3.3: `retry_delay_override`).
         override_delay: Some(Duration);
     }
 }
@@ -79,7 +79,7 @@ pub enum GiveUp {
     RetryLimit {
         /// The attempt that failed.
         attempt: u32,
-        /// How many the policy grants.
+        /// The most attempts that the policy allows.
         max_attempts: u32,
     },
     /// The next attempt would start after the budget has run out.
@@ -91,7 +91,7 @@ pub enum GiveUp {
         #[serde(rename = "needed_s", with = "seconds")]
         needed: Duration,
     },
-    /// The stored policy cannot be read: it is damaged, or a newer version of the crate wrote it.
+    /// The stored policy cannot be read. It is damaged, or a newer version of the crate wrote it.
     Unreadable,
 }
 
@@ -117,15 +117,16 @@ impl fmt::Display for GiveUp {
     }
 }
 
-/// Decides about a failed attempt.
+/// Decides what follows a failed attempt.
 ///
-/// A stored policy that cannot be read retries nothing. Else in this order: the limit of attempts; then the
-/// delay, which is the override, or else the larger of what [`delay`] answers and the hint; then the budget.
-/// A hint exceeds the task's own maximum but not the cap, so that a server that asks for a year gets a day.
-/// An override is taken as it is. The budget counts from the start of the first attempt to the start of the
-/// next one, and an attempt that starts just when it ends is still made.
+/// A stored policy that cannot be read retries nothing. Otherwise the limit of attempts is checked first,
+/// then the delay is computed, then the budget is checked. The delay is the override if set, otherwise the
+/// larger of [`delay`]'s result and the hint. A hint may exceed the task's own maximum but not the cap, so a
+/// server that asks for a year gets a day. An override is used unchanged. The budget counts from the start of
+/// the first attempt to the start of the next one. An attempt that starts exactly when the budget ends is
+/// still made.
 ///
-/// Instants saturate as [`time::add`] does.
+/// Instants saturate as in [`time::add`].
 ///
 /// # Examples
 ///
@@ -171,24 +172,24 @@ pub fn decide(policy: &RetryPolicy, key: &RetryKey<'_>, history: &History) -> De
     }
 }
 
-/// One retry that a policy would grant.
+/// One retry that a policy would allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PlannedRetry {
-    /// The attempt that is assumed to fail.
+    /// The number of the attempt that is assumed to fail.
     pub attempt: u32,
     /// The delay after it.
     #[serde(rename = "delay_s", with = "seconds")]
     pub delay: Duration,
-    /// All delays up to and with this one.
+    /// The sum of all delays up to and including this one.
     #[serde(rename = "total_s", with = "seconds")]
     pub total: Duration,
 }
 
-/// The first `n` retries of a task, if every attempt failed at once.
+/// Returns the first `n` retries of a task if every attempt failed at once.
 ///
-/// Ends early where the policy would give up. Lazy: takes no time until it is iterated and never allocates;
-/// to see the retries after attempt `k`, skip `k - 1`.
+/// Ends early where the policy would give up. The iterator is lazy and never allocates. To see the retries
+/// after attempt `k`, skip `k - 1`.
 ///
 /// # Examples
 ///

@@ -1,11 +1,11 @@
 //! How a delay grows with the attempt: `base * multiplier^(attempt - 1)`, the same on every machine.
 
-/// `multiplier^exponent`, rounded once from 106 bits; infinite where a double cannot hold it.
+/// Returns `multiplier^exponent`, rounded once from 106 bits; infinite if a double cannot represent it.
 ///
-/// The platform's `pow` is not used: its last bit differs between C libraries. Repeated squaring in pairs of
-/// doubles takes at most 63 products and uses only operations that IEEE 754 defines exactly. It agrees with a
-/// correctly rounded `pow` unless the true value is within about a millionth of a unit in the last place of
-/// the middle between two doubles.
+/// The platform's `pow` is not used, because its last bit differs between C libraries. Repeated squaring in
+/// pairs of doubles takes at most 63 products and uses only operations that IEEE 754 defines exactly. It
+/// agrees with a correctly rounded `pow`, unless the true value is too close to the middle between two
+/// doubles: within about a millionth of a unit in the last place.
 pub(super) fn power(multiplier: f64, exponent: u32) -> f64 {
     if multiplier == 2.0 {
         return match exponent {
@@ -48,7 +48,7 @@ impl Pair {
     }
 }
 
-/// `base * multiplier^(attempt - 1)` in microseconds, rounded; at most `u64::MAX`.
+/// Returns `base * multiplier^(attempt - 1)` in microseconds, rounded; at most `u64::MAX`.
 pub(super) fn grown(base: u64, multiplier: f64, attempt: u32) -> u64 {
     let exponent = attempt.saturating_sub(1);
     if base == 0 || exponent == 0 || multiplier == 1.0 {

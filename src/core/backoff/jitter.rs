@@ -1,9 +1,9 @@
-//! Spreading retries: numbers that look random and are a pure function of the task and the attempt.
+//! Spreads retries with numbers that look random but are a pure function of the task and the attempt.
 //!
-//! Nothing is drawn and nothing is stored. The identity of the task (namespace, workflow, run, task, map
-//! index) and the attempt go through SipHash-2-4 with a fixed key, so that every process on every machine
-//! computes the same delay, before and after a restart, while two tasks, two instances of one mapped task and
-//! two attempts are spread apart.
+//! Nothing is drawn or stored. The identity of the task (namespace, workflow, run, task, map index) and the
+//! attempt go through SipHash-2-4 with a fixed key. So every process on every machine computes the same
+//! delay, before and after a restart. Two tasks, two instances of one mapped task and two attempts are still
+//! spread apart.
 
 use std::hash::Hasher as _;
 
@@ -12,8 +12,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::id::TaskKey;
 
-/// How retries are spread. In the table, `d` is the grown delay `base * multiplier^(attempt - 1)` and `max`
-/// the smaller of the policy's cap and its maximum.
+/// How retries are spread. In the table, `d` is the grown delay `base * multiplier^(attempt - 1)`, and `max`
+/// is the smaller of the policy's cap and its maximum.
 ///
 /// | | delay, half-open | at the maximum |
 /// |---|---|---|
@@ -23,7 +23,7 @@ use crate::id::TaskKey;
 /// | `Hashed` | `[d, 2d)` | `[max/2, max)` |
 /// | `Decorrelated` | `[base, (2 * multiplier - 1) * previous)` | `[base, max)` |
 ///
-/// The maximum shrinks the range before a delay is taken from it, so that retries stay spread at the maximum
+/// The maximum shrinks the range before a delay is chosen from it. So retries stay spread at the maximum
 /// instead of piling up on it. A fixed delay is the row with `multiplier` = 1.
 ///
 /// `Full`, `Equal` and `Decorrelated` are those of Marc Brooker, "Exponential Backoff And Jitter" (AWS
@@ -40,17 +40,17 @@ use crate::id::TaskKey;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Jitter {
-    /// Every task waits the same.
+    /// Every task waits the same time.
     None,
-    /// From no delay to the whole.
+    /// From no delay to the full delay.
     Full,
     /// Half of the delay is kept, the other half is spread.
     Equal,
-    /// The range follows the delay before: with a multiplier of 2, `[base, 3 * previous)`.
+    /// The range follows the previous delay: with a multiplier of 2, `[base, 3 * previous)`.
     ///
-    /// The delay before is computed again rather than stored: all of them for the first 256 attempts, at
-    /// least the last 128 for later ones (started as if the one before had been the maximum). The work is
-    /// bounded by 256 multiplications.
+    /// The previous delays are computed again rather than stored: all of them for the first 256 attempts. For
+    /// later attempts at least the last 128 are computed, as if the one before them had been the maximum. The
+    /// work is bounded by 256 multiplications.
     Decorrelated,
     /// From the delay to its double.
     Hashed,
@@ -58,13 +58,13 @@ pub enum Jitter {
 
 /// The key of the hash that spreads retries: 16 bytes of ASCII.
 ///
-/// Fixed for ever, as is the message: another one would move every retry that is planned. The message is,
-/// little-endian, the lengths in bytes of namespace, workflow, run and task (32 bits each), the map index
-/// plus one, or zero (64 bits), and the attempt (64 bits; zero for the chain of [`Jitter::Decorrelated`]);
-/// then the four names.
+/// The key and the message are fixed for ever, because a change would move every planned retry. All numbers
+/// in the message are little-endian. First come the lengths in bytes of namespace, workflow, run and task (32
+/// bits each). Then come the map index plus one, or zero (64 bits), and the attempt (64 bits; zero for the
+/// chain of [`Jitter::Decorrelated`]). The four names follow.
 pub const JITTER_KEY: [u8; 16] = *b"stationmaster/rt";
 
-/// A number in `[0, 2^64)` that stands for this attempt of this task.
+/// Returns a number in `[0, 2^64)` that identifies this attempt of this task.
 pub(super) fn identity(task: &TaskKey, attempt: u32) -> u64 {
     let names = [task.namespace.as_str(), task.workflow.as_str(), task.run.as_str(), task.task.as_str()];
     let mut head = [0; 32];
@@ -85,19 +85,20 @@ pub(super) fn identity(task: &TaskKey, attempt: u32) -> u64 {
     hasher.finish()
 }
 
-/// Maps a number of 64 bits to `[0, span)`; zero if the span is.
+/// Maps a 64-bit number to `[0, span)`; returns zero if the span is zero.
 pub(super) fn scale(random: u64, span: u64) -> u64 {
     ((u128::from(random) * u128::from(span)) >> 64) as u64
 }
 
-/// The attempts of one chain: within it, each delay is taken from a range that the one before sets.
+/// The number of attempts in one chain. Within it, the previous delay sets the range of each delay.
 const CHAIN: u32 = 128;
 
-/// The decorrelated delay, in microseconds, below `max`.
+/// Returns the decorrelated delay, in microseconds, below `max`.
 pub(super) fn decorrelated(task: &TaskKey, base: u64, multiplier: f64, attempt: u32, max: u64) -> u64 {
-    // Each delay is drawn from a range that the one before sets, and nothing is stored, so the n-th takes n
-    // draws. Chains bound that by two chains of draws: a late attempt begins with the chain before its own,
-    // from the maximum, which is where delays are by then. Over a whole chain that assumption wears off.
+    // The previous delay sets the range of each delay, and nothing is stored, so the n-th takes n draws.
+    // Chains bound that by two chains of draws. A late attempt begins with the chain before its own, from the
+    // maximum, which is where delays are by then. Over a whole chain the effect of that assumption
+    // disappears.
     let low = base.min(max / 2);
     let factor = 2.0f64.mul_add(multiplier, -1.0);
     let seed = identity(task, 0);
@@ -113,8 +114,8 @@ pub(super) fn decorrelated(task: &TaskKey, base: u64, multiplier: f64, attempt: 
     previous
 }
 
-/// The generator SplitMix64 at this position: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
-/// Generators" (2014).
+/// Returns the output of the generator SplitMix64 at this position: Steele, Lea and Flood, "Fast Splittable
+/// Pseudorandom Number Generators" (2014).
 fn mixed(seed: u64, position: u32) -> u64 {
     let mut z = seed.wrapping_add(u64::from(position).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

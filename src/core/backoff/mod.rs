@@ -1,4 +1,4 @@
-//! When may this failed task run again?
+//! When a failed task may run again.
 //!
 //! A [`RetryPolicy`] is plain data that a host stores next to its tasks. Three functions read it:
 //!
@@ -8,9 +8,9 @@
 //! | [`decide`] | when to retry after this failure, or why not: limits, budget, hints |
 //! | [`preview`] | what the next retries would be |
 //!
-//! All are pure: the same policy, task and attempt give the same answer on every machine, in every process,
-//! at every time. There is no state to store between attempts, no random number and no clock. None of them
-//! allocates, and none fails, overflows or panics, whatever attempt and duration they are given.
+//! All are pure: the same policy, task and attempt give the same result on every machine, in every process,
+//! at every time. They use no state between attempts, no random numbers and no clock. None of them allocates.
+//! None fails, overflows or panics, whatever attempt and duration it is given.
 //!
 //! [`RetryPolicy::airflow`] follows a version of Apache Airflow to the microsecond.
 
@@ -33,35 +33,35 @@ pub use decide::{Decision, GiveUp, History, PlannedRetry, decide, preview};
 pub use jitter::{JITTER_KEY, Jitter};
 pub use policy::{DEFAULT_CAP, RetryPolicy, RetryPolicyBuilder};
 
-/// Whose retry it is: what the jitter depends on, beside the attempt.
+/// The identity of a retry: what the jitter depends on, besides the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryKey<'a> {
     /// The task, with its map index.
     pub task: &'a TaskKey,
-    /// The logical date of its run; matters in Airflow mode only.
+    /// The logical date of its run; used in Airflow mode only.
     pub logical_date: Option<DateTime<Utc>>,
 }
 
 impl<'a> RetryKey<'a> {
-    /// The key of a task whose run has no logical date, or of a policy that does not ask for it.
+    /// Creates the key of a task whose run has no logical date, or of a policy that does not use it.
     pub fn new(task: &'a TaskKey) -> Self {
         Self { task, logical_date: None }
     }
 
     setters! {
-        /// The same with the logical date of the run.
+        /// Sets the logical date of the run.
         logical_date: Some(DateTime<Utc>);
     }
 }
 
-/// How long to wait after this attempt failed.
+/// Returns how long to wait after this attempt failed.
 ///
-/// `attempt` is the number of the attempt that failed: 1 for the first. 0 counts as 1, except in Airflow
-/// mode, where it means a task that never ran. Whole microseconds; at most the policy's cap and its maximum,
-/// whatever the jitter.
+/// `attempt` is the number of the failed attempt: 1 for the first. 0 counts as 1, except in Airflow mode,
+/// where it means a task that never ran. The delay is in whole microseconds and never exceeds the policy's
+/// cap and its maximum, whatever the jitter.
 ///
-/// Hints and overrides of one failure are not seen here: see [`decide`].
+/// The hints and overrides of a failure are not considered here: see [`decide`].
 ///
 /// # Examples
 ///
@@ -96,7 +96,7 @@ pub fn delay(policy: &RetryPolicy, key: &RetryKey<'_>, attempt: u32) -> Duration
             .wait();
     }
     let attempt = attempt.max(1);
-    // What is left of lengths above i64::MAX microseconds is 292,000 years.
+    // Truncating lengths above i64::MAX microseconds still leaves 292,000 years.
     let max = duration_micros(policy.max_delay.map_or(policy.cap, |max| max.min(policy.cap))) as u64;
     let base = duration_micros(policy.delay) as u64;
     let grown = || growth::grown(base, policy.multiplier, attempt);

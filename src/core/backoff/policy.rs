@@ -1,4 +1,4 @@
-//! The policy: how long to wait after a failure, and when to give up. Plain data.
+//! The retry policy: how long to wait after a failure, and when to give up. Plain data.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::base::setters;
 use crate::error::Invalid;
 use crate::seconds;
 
-/// The cap per delay when none is given: one day, as Airflow has had it since 2.6.
+/// The default cap per delay: one day, as in Airflow since 2.6.
 pub const DEFAULT_CAP: Duration = Duration::from_secs(86_400);
 
 /// When a failed task runs again, and when it does not.
 ///
-/// Made by [`none`](Self::none), or by [`fixed`](Self::fixed), [`exponential`](Self::exponential) and
-/// [`airflow`](Self::airflow), which start a [`RetryPolicyBuilder`]. What is built, or read from JSON, is
-/// valid: no function that takes a policy can fail.
+/// Created by [`none`](Self::none), or by [`fixed`](Self::fixed), [`exponential`](Self::exponential) and
+/// [`airflow`](Self::airflow), which start a [`RetryPolicyBuilder`]. A policy that was built or read from
+/// JSON is valid, so no function that takes a policy can fail.
 ///
 /// # JSON
 ///
-/// One flat object; durations are numbers of seconds (see [`crate::seconds`] for what survives). Only
-/// `delay_s` is required, unknown fields are refused, and what is left out has the builder's default.
+/// One flat object. Durations are numbers of seconds (see [`crate::seconds`] for the precision). Only
+/// `delay_s` is required. Unknown fields are refused. Missing fields have the builder's defaults.
 ///
 /// ```json
 /// {"delay_s":30,"multiplier":2.0,"jitter":"hashed","cap_s":86400,"max_delay_s":600,"max_attempts":5,"budget_s":3600}
@@ -59,7 +59,7 @@ pub struct RetryPolicy {
     pub(super) max_attempts: Option<NonZeroU32>,
     pub(super) budget: Option<Duration>,
     pub(super) airflow: Option<AirflowVersion>,
-    /// False if it stands for a stored text that is no policy of this version.
+    /// False if it stands for a stored text that is not a policy of this version.
     pub(super) readable: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct RetryPolicy {
 impl Eq for RetryPolicy {}
 
 impl RetryPolicy {
-    /// Never retry: one attempt. The same as the default.
+    /// Returns a policy that never retries: one attempt. The same as the default.
     pub const fn none() -> Self {
         Self {
             delay: Duration::ZERO,
@@ -82,15 +82,15 @@ impl RetryPolicy {
         }
     }
 
-    /// The policy that a store wrote as this text. One that cannot be read, because a newer version wrote it,
-    /// say, never retries, and [`decide`](super::decide) tells why: the one row must not stop what reads it
-    /// together with others.
+    /// Returns the policy that a store wrote as this text. If the text cannot be read, for example because a
+    /// newer version wrote it, the policy never retries and [`decide`](super::decide) returns the reason. One
+    /// such row must not prevent reading the others.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn stored(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or(Self { readable: false, ..Self::none() })
     }
 
-    /// Starts a policy that waits as long after each failure.
+    /// Starts a policy that waits the same time after each failure.
     ///
     /// Defaults: no jitter, a cap of one day, no maximum, no limit of attempts, no budget.
     #[must_use = "call `build` to get the policy"]
@@ -110,51 +110,51 @@ impl RetryPolicy {
     /// Starts a policy that waits exactly as this version of Airflow does with `retry_delay` and
     /// `retry_exponential_backoff=True`.
     ///
-    /// The workflow stands for the DAG, the attempt for the stored try number. Defaults: multiplier 2 (give 1
-    /// for `retry_exponential_backoff=False`), the version's cap, no maximum, no limit of attempts, no
-    /// budget. Jitter is Airflow's and cannot be chosen. See [`AirflowRetry`](super::AirflowRetry) for the
-    /// formula.
+    /// The workflow is used as the DAG, and the attempt as the stored try number. Defaults: multiplier 2 (use
+    /// 1 for `retry_exponential_backoff=False`), the version's cap, no maximum, no limit of attempts, no
+    /// budget. The jitter is Airflow's and cannot be chosen. See [`AirflowRetry`](super::AirflowRetry) for
+    /// the formula.
     #[must_use = "call `build` to get the policy"]
     pub fn airflow(version: AirflowVersion, retry_delay: Duration) -> RetryPolicyBuilder {
         RetryPolicyBuilder(Draft { delay_s: retry_delay, airflow: Some(version), ..Draft::default() })
     }
 
-    /// The delay after the first failure, before jitter.
+    /// Returns the delay after the first failure, before jitter.
     pub fn base(&self) -> Duration {
         self.delay
     }
 
-    /// By how much the delay grows with each attempt; 1 for a fixed delay.
+    /// Returns the factor by which the delay grows with each attempt; 1 for a fixed delay.
     pub fn multiplier(&self) -> f64 {
         self.multiplier
     }
 
-    /// How retries are spread; [`Jitter::None`] in Airflow mode, which spreads them by its own hash.
+    /// Returns how retries are spread; [`Jitter::None`] in Airflow mode, which spreads them by its own hash.
     pub fn jitter(&self) -> Jitter {
         self.jitter
     }
 
-    /// The cap per delay.
+    /// Returns the cap per delay.
     pub fn cap(&self) -> Duration {
         self.cap
     }
 
-    /// The task's own maximum per delay; `None` if only the cap holds.
+    /// Returns the task's own maximum per delay; `None` if only the cap applies.
     pub fn max_delay(&self) -> Option<Duration> {
         self.max_delay
     }
 
-    /// How many attempts there are in all, the first one included; `None` if unlimited.
+    /// Returns the most attempts in total, including the first; `None` if unlimited.
     pub fn max_attempts(&self) -> Option<u32> {
         self.max_attempts.map(NonZeroU32::get)
     }
 
-    /// How long after the start of the first attempt another may start; `None` if unlimited.
+    /// Returns how long after the start of the first attempt another may start; `None` if unlimited.
     pub fn budget(&self) -> Option<Duration> {
         self.budget
     }
 
-    /// The version of Airflow that is followed; `None` if the policy is the crate's own.
+    /// Returns the version of Airflow that is followed; `None` if the policy is the crate's own.
     pub fn airflow_version(&self) -> Option<AirflowVersion> {
         self.airflow
     }
@@ -167,36 +167,37 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Collects the parts of a [`RetryPolicy`]; [`build`](Self::build) checks them.
+/// Collects the parts of a [`RetryPolicy`]. [`build`](Self::build) checks them.
 ///
-/// Durations are cut to what survives in JSON: see [`crate::seconds::clip`].
+/// Durations are truncated to what survives in JSON: see [`crate::seconds::clip`].
 #[derive(Debug, Clone)]
 pub struct RetryPolicyBuilder(Draft);
 
 impl RetryPolicyBuilder {
     setters! {
-        /// By how much the delay grows with each attempt: finite, at least 1; 1 is a fixed delay.
+        /// Sets the factor by which the delay grows with each attempt: finite and at least 1. A factor of 1
+        /// is a fixed delay.
         ///
-        /// Kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
+        /// It is kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
         multiplier(multiplier: f64) { 0.multiplier = Some(multiplier) }
-        /// How retries are spread.
+        /// Sets how retries are spread.
         jitter(jitter: Jitter) { 0.jitter = Some(jitter) }
-        /// The operator's cap per delay, above zero. It holds for hints of servers, too.
+        /// Sets the operator's cap per delay, above zero. It applies to servers' hints too.
         cap(cap: Duration) { 0.cap_s = Some(cap) }
-        /// The task's own maximum per delay, above zero (in Airflow mode zero means none). A server's hint may
-        /// exceed it.
+        /// Sets the task's own maximum per delay, above zero (in Airflow mode zero means no maximum). A
+        /// server's hint may exceed it.
         max_delay(max: Duration) { 0.max_delay_s = Some(max) }
-        /// How many attempts there are in all, the first one included, so retries + 1; at least 1.
+        /// Sets the most attempts in total, including the first: retries + 1; at least 1.
         max_attempts(attempts: u32) { 0.max_attempts = Some(attempts) }
-        /// How long after the start of the first attempt another may start.
+        /// Sets how long after the start of the first attempt another may start.
         budget(budget: Duration) { 0.budget_s = Some(budget) }
     }
 
-    /// Checks the parts and makes the policy.
+    /// Checks the parts and creates the policy.
     ///
     /// # Errors
     ///
-    /// [`Invalid`] names the part that is out of range.
+    /// Returns the [`Invalid`] that names the part out of range.
     pub fn build(self) -> Result<RetryPolicy, Invalid> {
         RetryPolicy::try_from(self.0)
     }
@@ -280,8 +281,8 @@ impl TryFrom<Draft> for RetryPolicy {
     }
 }
 
-/// The multiplier as every JSON parser reads it back: without `float_roundtrip`, that of `serde_json` is
-/// exact up to 15 digits.
+/// Returns the multiplier as every JSON parser reads it back. Without `float_roundtrip`, the parser of
+/// `serde_json` is exact up to 15 digits.
 fn surviving(multiplier: f64) -> f64 {
     let multiplier = multiplier.min(1e15);
     format!("{multiplier:.14e}").parse().unwrap_or(multiplier)

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 /// A document was refused.
 ///
-/// Paths begin at the document, `$`; a member is `.key`, or `["key"]` where the key is no plain identifier,
-/// an element `[0]`.
+/// Paths begin at the document, `$`. A member is `.key`, or `["key"]` if the key is not a plain identifier.
+/// An element is `[0]`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CanonicalError {
@@ -19,20 +19,20 @@ pub enum CanonicalError {
         /// What is wrong there.
         problem: &'static str,
     },
-    /// NaN or an infinity.
+    /// A NaN or an infinity.
     #[error("{path} is {text}: JSON has no such number, use null or a string")]
     NotFinite {
         /// Where it is.
         path: String,
-        /// How it is written.
+        /// Its text.
         text: String,
     },
-    /// A number that neither an integer of 64 bits nor a double holds as it is written.
+    /// A number that neither a 64-bit integer nor a double represents exactly as it is written.
     #[error("{path} is {text}, which does not survive as a number: use a string")]
     Number {
         /// Where it is.
         path: String,
-        /// How it is written (its beginning, if it is long).
+        /// Its text (only the beginning, if it is long).
         text: String,
     },
     /// An object has a key more than once.
@@ -65,12 +65,12 @@ pub enum CanonicalError {
     /// The fields could not be serialised.
     #[error("the fields could not be serialised: {problem}")]
     Serialize {
-        /// What the serializer says.
+        /// The serializer's message.
         problem: String,
     },
 }
 
-/// Where a value is: a chain of steps on the stack, made into text only for an error.
+/// The position of a value: a chain of steps on the stack, formatted as text only for an error.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root,
@@ -109,7 +109,7 @@ impl Path<'_> {
     }
 }
 
-/// The beginning of a literal, for an error.
+/// Returns the beginning of a literal, for an error.
 pub(super) fn shown(literal: &str) -> String {
     match literal.char_indices().nth(40) {
         Some((cut, _)) => format!("{}…", &literal[..cut]),

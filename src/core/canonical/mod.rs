@@ -1,24 +1,24 @@
 //! One text for each JSON value, the same in every build and in every language.
 //!
 //! Sensors that wait for the same thing are found by comparing what they wait for. The bytes of
-//! `serde_json::to_string` will not do: they change with cargo features that any crate in the host's graph
+//! `serde_json::to_string` are unsuitable: they change with cargo features that any crate in the host's graph
 //! can turn on. This module writes JSON itself, by RFC 8785 (JSON Canonicalization Scheme) with one
 //! difference, marked (*):
 //!
-//! * no white space; members sorted by the UTF-16 code units of their keys;
-//! * strings with the shortest escapes: `\"`, `\\`, `\b`, `\t`, `\n`, `\f`, `\r`, other characters below
-//!   U+0020 as `\u00xx` in lower case, all else as it is; no Unicode normalisation;
-//! * (*) integers of 64 bits, signed or unsigned, exactly as they are;
-//! * other numbers as JavaScript prints a double: `1.0` and `1e0` become `1`, `-0.0` becomes `0`, `1e-7`
-//!   stays.
+//! * There is no white space. Members are sorted by the UTF-16 code units of their keys.
+//! * Strings have the shortest escapes: `\"`, `\\`, `\b`, `\t`, `\n`, `\f`, `\r`. Other characters below
+//!   U+0020 are `\u00xx` in lower case, and all others are unchanged. There is no Unicode normalisation.
+//! * (*) 64-bit integers, signed or unsigned, are written exactly.
+//! * Other numbers are written as JavaScript prints a double: `1.0` and `1e0` become `1`, `-0.0` becomes `0`,
+//!   `1e-7` stays.
 //!
-//! Refused, with the path of the offender: duplicate keys, NaN and infinities, numbers that neither an
-//! integer of 64 bits nor a double holds as they are written, lone surrogates, more than [`MAX_DEPTH`]
-//! levels, more than [`MAX_BYTES`] bytes.
+//! The following are refused, with their path: duplicate keys, NaN and infinities, numbers that neither a
+//! 64-bit integer nor a double represents exactly as they are written, lone surrogates, more than
+//! [`MAX_DEPTH`] levels, and more than [`MAX_BYTES`] bytes.
 //!
-//! [`PokeContext::from_json`] sees all of that. A [`serde_json::Value`] has already lost some of it when it
-//! gets here: `serde_json` keeps the last of duplicate keys, makes the nearest double of a long number and by
-//! default misses that by a unit in the last place now and then. Where the text is at hand, give the text.
+//! [`PokeContext::from_json`] sees all of that. A [`serde_json::Value`] has already lost some of it.
+//! `serde_json` keeps the last of duplicate keys and turns a long number into the nearest double. By default
+//! it sometimes misses that double by a unit in the last place. If you have the text, pass the text.
 
 mod error;
 mod number;
@@ -34,7 +34,7 @@ use serde_json::Value;
 
 pub use error::CanonicalError;
 
-/// How deep arrays and objects may be nested; the outermost is level 1.
+/// The maximum nesting depth of arrays and objects; the outermost is level 1.
 pub const MAX_DEPTH: usize = 64;
 
 /// The longest canonical text, in bytes.
@@ -42,9 +42,9 @@ pub const MAX_BYTES: usize = 64 * 1024;
 
 /// What a sensor waits for: a JSON object in its canonical form.
 ///
-/// Two contexts are equal if their bytes are. They sort by them, too, and a clone costs no copy. In serde, a
-/// context is a string that holds the canonical text: embedded as JSON it would go through number parsers
-/// that are not exact. What is read is made canonical, or refused.
+/// Two contexts are equal if their bytes are. They are also sorted by their bytes, and a clone copies
+/// nothing. In serde, a context is a string that contains the canonical text, because embedded JSON would go
+/// through number parsers that are not exact. Text that is read is made canonical or refused.
 ///
 /// # Examples
 ///
@@ -66,11 +66,11 @@ pub const MAX_BYTES: usize = 64 * 1024;
 pub struct PokeContext(Arc<str>);
 
 impl PokeContext {
-    /// The context of this JSON object.
+    /// Creates the context of this JSON object.
     ///
     /// # Errors
     ///
-    /// [`CanonicalError`] if it is no object, or is too deep or too large.
+    /// Returns [`CanonicalError`] if the value is not an object, or is too deep or too large.
     pub fn from_value(value: &Value) -> Result<Self, CanonicalError> {
         if !value.is_object() {
             return Err(CanonicalError::NotAnObject { found: name_of(value) });
@@ -78,12 +78,12 @@ impl PokeContext {
         write::value(value).map(|text| Self(text.into()))
     }
 
-    /// The context of this text, which must hold one JSON object.
+    /// Creates the context of this text, which must contain one JSON object.
     ///
     /// # Errors
     ///
-    /// [`CanonicalError`] if it is not JSON, no object, too deep, too large, or has a duplicate key or a
-    /// number that would not survive.
+    /// Returns [`CanonicalError`] if the text is not JSON, is not an object, is too deep or too large, or has
+    /// a duplicate key or a number that would not survive.
     ///
     /// # Examples
     ///
@@ -101,19 +101,19 @@ impl PokeContext {
         write::node(&node).map(|text| Self(text.into()))
     }
 
-    /// For stores: the context of a text that one was stored as, if `vouch` says that it is still the same.
+    /// Returns the context that was stored as this text if `vouch` says that it is unchanged. For stores.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn vouched(text: &str, vouch: impl FnOnce(&Self) -> bool) -> Option<Self> {
         let context = Self(text.into());
         vouch(&context).then_some(context)
     }
 
-    /// The context of what serialises to a JSON object.
+    /// Creates the context of a value that serialises to a JSON object.
     ///
     /// # Errors
     ///
-    /// As [`from_value`](Self::from_value), and [`CanonicalError::Serialize`] if it does not serialise. Note
-    /// that `serde_json` makes `null` of NaN and infinities.
+    /// Returns the errors of [`from_value`](Self::from_value), and [`CanonicalError::Serialize`] if the value
+    /// does not serialise. Note that `serde_json` turns NaN and infinities into `null`.
     ///
     /// # Examples
     ///
@@ -136,22 +136,22 @@ impl PokeContext {
         }
     }
 
-    /// The canonical text.
+    /// Returns the canonical text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The JSON object, with every number exactly as it was.
+    /// Returns the JSON object, with every number exactly as it was.
     pub fn to_value(&self) -> Value {
-        // What this type holds was written by this module, so it parses.
+        // This module wrote what this type contains, so it parses.
         parse::document(&self.0).map_or(Value::Null, parse::Node::into_value)
     }
 
-    /// Reads the fields back into a type of the host's: what a poke function does first.
+    /// Reads the fields back into a type of the host. A poke function does this first.
     ///
     /// # Errors
     ///
-    /// If the object does not fit the type.
+    /// Returns an error if the object does not fit the type.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Numbers: which survive, and how they are written.
+//! Numbers: which of them survive, and how they are written.
 
 use std::fmt::{self, Write as _};
 
@@ -12,11 +12,11 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// The number that this JSON literal stands for; `None` if it would come back as another one.
+    /// Returns the number of this JSON literal; `None` if it would come back as a different one.
     ///
-    /// A literal without fraction and exponent is an integer of 64 bits where it fits one; beyond, it must be
-    /// the shortest decimal of a double. With fraction or exponent it is the nearest double, and survives if
-    /// it differs from it by at most half a unit of its last digit that is not zero.
+    /// A literal without fraction and exponent is a 64-bit integer if it fits one. Otherwise it must be the
+    /// shortest decimal of a double. With fraction or exponent it is the nearest double. It survives if it
+    /// differs from that double by at most half a unit of its last digit that is not zero.
     pub(super) fn from_literal(literal: &str) -> Option<Self> {
         let integer = !literal.contains(['.', 'e', 'E']);
         if integer {
@@ -56,8 +56,8 @@ impl Number {
     }
 }
 
-/// Integers as they are, doubles as `Number::toString` of ECMAScript has them: the shortest digits that stand
-/// for the double, positional from 1e-6 up to below 1e21, else with an exponent.
+/// Writes integers unchanged and doubles as `Number::toString` of ECMAScript does. That is the shortest
+/// digits that represent the double, positional from 1e-6 up to below 1e21, otherwise with an exponent.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let double = match self {
@@ -84,7 +84,7 @@ struct Decimal<'a> {
 }
 
 impl<'a> Decimal<'a> {
-    /// Takes a JSON number apart.
+    /// Splits a JSON number into its parts.
     fn of(literal: &'a str) -> Option<Self> {
         let (negative, unsigned) = match literal.strip_prefix('-') {
             Some(unsigned) => (true, unsigned),
@@ -108,14 +108,15 @@ impl<'a> Decimal<'a> {
         Some(Self { negative, digits, point: point.checked_add(exponent)? })
     }
 
-    /// True if it is the double rounded to as many digits, to either side where the double is in the middle.
+    /// Returns true if it is the double rounded to as many digits. In the middle, rounding to either side
+    /// counts.
     fn is_rounded(&self, double: f64) -> Option<bool> {
         let count = self.digits().count();
         if *self == Decimal::of(&format!("{double:.*e}", count.saturating_sub(1)))? {
             return Some(true);
         }
         // Halfway between two decimals, rounding to even gave one. The other has the double's digits without
-        // the last one, a 5, or ends in the digit after, which needs no carry. No double has more than 767
+        // the last one, a 5, or ends in the next digit, which needs no carry. No double has more than 767
         // digits.
         let exact = format!("{double:.766e}");
         let exact = Decimal::of(&exact)?;
@@ -174,7 +175,7 @@ impl PartialEq for Decimal<'_> {
     }
 }
 
-/// How many zeros lead, on both sides of the point, and what follows them.
+/// Returns the number of leading zeros, on both sides of the point, and what follows them.
 fn trimmed(mantissa: &str) -> (i64, &str) {
     let significant = mantissa.find(|c| c != '0' && c != '.').unwrap_or(mantissa.len());
     let (leading, rest) = mantissa.split_at(significant);
@@ -182,7 +183,7 @@ fn trimmed(mantissa: &str) -> (i64, &str) {
     (zeros as i64, rest)
 }
 
-/// An exponent; far beyond any double where it has too many digits.
+/// Returns an exponent; far beyond any double if it has too many digits.
 fn exponent(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),

@@ -10,10 +10,10 @@ use super::error::{CanonicalError, Path, shown};
 use super::number::Number;
 use super::{MAX_BYTES, MAX_DEPTH};
 
-/// A longer text is refused before it is read: white space and escapes may take some room, but not any.
+/// The longest text that is read. White space and escapes may take some space, but not an unlimited amount.
 const MAX_TEXT_BYTES: usize = 16 * MAX_BYTES;
 
-/// A value whose objects are sorted and have no key twice.
+/// A value whose objects are sorted and have no duplicate keys.
 pub(super) enum Node<'a> {
     Null,
     Bool(bool),
@@ -49,10 +49,10 @@ impl Node<'_> {
     }
 }
 
-/// The order of members: by the UTF-16 code units of their keys (RFC 8785, section 3.2.3).
+/// Compares members by the UTF-16 code units of their keys (RFC 8785, section 3.2.3).
 ///
-/// That is the order of their bytes, except that characters from U+10000 on (first byte F0 and above) sort
-/// before U+E000 to U+FFFF (EE and EF).
+/// That is the order of their bytes, with one exception: characters from U+10000 on (first byte F0 and above)
+/// sort before U+E000 to U+FFFF (EE and EF).
 pub(super) fn key_order(a: &str, b: &str) -> Ordering {
     match a.bytes().zip(b.bytes()).find(|(a, b)| a != b) {
         None => a.len().cmp(&b.len()),
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number or a word.
+    /// Reads a number or a word.
     fn literal(&mut self, path: Path<'_>) -> Result<Node<'a>, CanonicalError> {
         let length =
             self.rest().iter().take_while(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b)).count();
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         Ok(escaped)
     }
 
-    /// `\uXXXX`, or two of them that are a pair.
+    /// Reads `\uXXXX`, or two of them that form a pair.
     fn unicode(&mut self, path: Path<'_>) -> Result<char, CanonicalError> {
         let start = self.at;
         let first = self.unit().ok_or_else(|| self.syntax(path, "expected four hexadecimal digits"))?;
@@ -257,7 +257,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `uXXXX`.
+    /// Reads `uXXXX`.
     fn unit(&mut self) -> Option<u16> {
         let digits = self.rest().get(1..5).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
         if !self.take(b'u') {
@@ -273,7 +273,7 @@ fn is_not_finite(literal: &str) -> bool {
     ["nan", "inf", "infinity"].iter().any(|word| unsigned.eq_ignore_ascii_case(word))
 }
 
-/// The grammar of RFC 8259, section 6.
+/// Returns whether the literal matches the grammar of RFC 8259, section 6.
 fn is_number(literal: &[u8]) -> bool {
     fn digits(text: &[u8]) -> (usize, &[u8]) {
         let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -35,8 +35,8 @@ struct Watch {
     since: DateTime<Utc>,
     /// When the latest tick was let in.
     last: DateTime<Utc>,
-    /// Leases that expired then or earlier were allowed to be ended. Those left over because a tick reached its limit
-    /// had their time to be renewed, so ending them needs no further wait.
+    /// Leases that expired then or earlier were allowed to be ended. Those left over because a tick reached
+    /// its limit had their time to be renewed, so ending them needs no further wait.
     allowed: Option<DateTime<Utc>>,
 }
 

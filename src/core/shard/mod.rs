@@ -1,14 +1,14 @@
-//! Who polls what: fingerprints become shard codes, and each shard is a range of codes.
+//! How sensors are split among pokers: fingerprints become shard codes, and each shard is a range of codes.
 //!
 //! A shard [`code`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000).
-//! [`range`] cuts the codes `[0, limit)` into n half-open ranges whose lengths differ by at most one, so
+//! [`range`] splits the codes `[0, limit)` into n half-open ranges whose lengths differ by at most one, so
 //! every code is in exactly one of them. They are the ranges of AIP-17's smart sensors. Equal sensors have
-//! equal codes, and so one range, whose holder pokes once for all of them.
+//! equal codes and so share one range, whose holder pokes once for all of them.
 //!
-//! A host sets two numbers: [`PokerOptions::shards`](crate::service::PokerOptions::shards), how many ranges
-//! there are, and [`PokerOptions::shard_codes`](crate::service::PokerOptions::shard_codes), the limit. Pokers
-//! lease the ranges, so only the ranges of a poker that comes or goes change hands. With another limit nearly
-//! all codes change: they are computed from the stored fingerprints, of which a code is only a cache.
+//! A host sets two numbers. [`PokerOptions::shards`](crate::service::PokerOptions::shards) is the number of
+//! ranges. [`PokerOptions::shard_codes`](crate::service::PokerOptions::shard_codes) is the limit. Pokers
+//! lease the ranges, so only the ranges of a poker that joins or leaves change hands. With a different limit
+//! nearly all codes change. They are computed from the stored fingerprints; a stored code is only a cache.
 
 use std::num::NonZeroU32;
 
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 
-/// How many shard codes there are if nothing else is said: 10,000, as in AIP-17.
+/// The default number of shard codes: 10,000, as in AIP-17.
 pub const DEFAULT_CODES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
 
-/// Returns the shard code of this fingerprint among that many codes.
+/// Returns the shard code of this fingerprint among this many codes.
 ///
-/// It is computed on the 64 bits without sign: in SQL, on the signed integer that is stored, a negative
-/// remainder would come out.
+/// It is computed on the unsigned 64 bits. In SQL, the remainder of the signed integer that is stored could
+/// be negative.
 ///
 /// # Examples
 ///
@@ -61,27 +61,27 @@ impl ShardRange {
         if start <= end { Some(Self { start, end }) } else { None }
     }
 
-    /// The first code.
+    /// Returns the first code.
     pub const fn start(self) -> u32 {
         self.start
     }
 
-    /// The first code after the range.
+    /// Returns the first code after the range.
     pub const fn end(self) -> u32 {
         self.end
     }
 
-    /// How many codes there are.
+    /// Returns how many codes there are.
     pub const fn len(self) -> u32 {
         self.end - self.start
     }
 
-    /// True if there are no codes.
+    /// Returns true if there are no codes.
     pub const fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// True if this code is in the range.
+    /// Returns true if this code is in the range.
     pub const fn contains(self, code: u32) -> bool {
         self.start <= code && code < self.end
     }
@@ -100,11 +100,11 @@ impl TryFrom<(u32, u32)> for ShardRange {
     }
 }
 
-/// Returns the `index`-th of `n` ranges, counted from 0: the codes from `index * limit / n` up to below
-/// `(index + 1) * limit / n`.
+/// Returns the `index`-th of `n` ranges, counted from 0. Its codes are those from `index * limit / n` up to,
+/// but not including, `(index + 1) * limit / n`.
 ///
-/// The lengths of the ranges differ by at most one. Where `n` exceeds the limit, some are empty; so is every
-/// range from `n` on.
+/// The lengths of the ranges differ by at most one. If `n` exceeds the limit, some ranges are empty. Every
+/// range from index `n` on is empty too.
 ///
 /// # Examples
 ///
