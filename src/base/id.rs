@@ -78,14 +78,14 @@ macro_rules! names {
             ///
             /// # Errors
             ///
-            /// [`IdError`] if the text is empty, longer than [`MAX_BYTES`] or has a NUL.
+            /// Returns [`IdError`] if the text is empty, longer than [`MAX_BYTES`] or has a NUL.
             pub fn new(text: impl AsRef<str>) -> Result<Self, IdError> {
                 let text = text.as_ref();
                 validate($what, text)?;
                 Ok(Self(text.into()))
             }
 
-            /// The text, as it was given.
+            /// Returns the text, unchanged.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -73,32 +73,32 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// Ends the attempt under this lease with this outcome.
+    /// Creates the end of the attempt under this lease, with this outcome.
     pub fn new(lease: LeaseRef, outcome: Outcome) -> Self {
         Self { lease, outcome }
     }
 
-    /// Ends the attempt as a success.
+    /// Creates the end of an attempt that succeeded.
     pub fn success(lease: LeaseRef) -> Self {
         Self::new(lease, Outcome::Success { value: None })
     }
 
-    /// Ends the attempt as a success, with a value to keep.
+    /// Creates the end of an attempt that succeeded, with a value to keep.
     pub fn success_with(lease: LeaseRef, value: impl Into<String>) -> Self {
         Self::new(lease, Outcome::Success { value: Some(value.into()) })
     }
 
-    /// Ends the attempt because the work was not needed.
+    /// Creates the end of an attempt whose work was not needed.
     pub fn skipped(lease: LeaseRef, message: impl Into<String>) -> Self {
         Self::new(lease, Outcome::Skipped { message: message.into() })
     }
 
-    /// Ends the attempt and hands the work back undone.
+    /// Creates the end of an attempt that hands its work back undone.
     pub fn given_back(lease: LeaseRef) -> Self {
         Self::new(lease, Outcome::GivenBack)
     }
 
-    /// Ends the attempt as a failure; the retry policy decides what follows.
+    /// Creates the end of an attempt that failed; the retry policy decides what follows.
     pub fn failed(lease: LeaseRef, message: impl Into<String>) -> Self {
         Self::new(lease, Outcome::Failed { message: message.into(), retry: RetryAdvice::Policy })
     }

@@ -30,7 +30,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Ends this task in this state.
+    /// Creates a mark that ends this task in this state.
     pub fn new(key: TaskKey, to: TaskState, message: impl Into<String>) -> Self {
         Self { key, to, message: message.into() }
     }

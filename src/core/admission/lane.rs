@@ -112,7 +112,7 @@ pub struct LanePage {
 }
 
 impl LanePage {
-    /// Requests this many tasks of the lane after that position.
+    /// Creates a request for this many tasks of the lane after that position.
     pub fn new(lane: LaneId, after: Option<OrderKey>, limit: usize) -> Self {
         Self { lane, after, limit, with_ready_at: false }
     }

@@ -152,7 +152,7 @@ fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error
 }
 
 impl LimitSpec {
-    /// Limits the tasks that carry this key to at most `max` at once.
+    /// Creates a limit of at most `max` tasks at once that carry this key.
     ///
     /// # Errors
     ///

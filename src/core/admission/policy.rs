@@ -106,7 +106,7 @@ pub struct AirflowWindow {
 }
 
 impl AirflowWindow {
-    /// Looks at this many tasks at a time. No definition is missing.
+    /// Creates a window that looks at this many tasks at a time. No definition is missing.
     pub fn new(max_tis: usize) -> Self {
         Self { max_tis, missing: Vec::new() }
     }

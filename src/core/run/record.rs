@@ -316,7 +316,7 @@ pub struct RunClose {
 }
 
 impl RunClose {
-    /// Ends the run at this instant.
+    /// Creates the end of the run at this instant.
     pub fn new(key: RunKey, stop: DateTime<Utc>, status: RunStatus) -> Self {
         Self { key, stop: time::truncate(stop), status }
     }
@@ -333,7 +333,7 @@ pub struct RunBeat {
 }
 
 impl RunBeat {
-    /// Reports that the run was alive at this instant.
+    /// Creates a heartbeat of the run at this instant.
     pub fn new(key: RunKey, at: DateTime<Utc>) -> Self {
         Self { key, at: time::truncate(at) }
     }

@@ -96,7 +96,7 @@ pub struct ShardWrite {
 }
 
 impl ShardWrite {
-    /// Replaces the lease that had this epoch.
+    /// Creates a write that replaces the lease with this epoch.
     pub fn new(was: i64, lease: ShardLease) -> Self {
         Self { was, lease }
     }

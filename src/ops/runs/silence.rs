@@ -35,7 +35,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Treats a run as dead if it sent no heartbeat for longer than this.
+    /// Creates the rule that a run is dead if it sent no heartbeat for longer than this.
     ///
     /// # Errors
     ///

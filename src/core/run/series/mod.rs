@@ -125,7 +125,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The time at work in hours.
+    /// Returns the time at work in hours.
     pub fn node_hours(&self) -> f64 {
         self.node_micros as f64 / 3.6e9
     }
