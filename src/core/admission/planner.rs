@@ -275,8 +275,8 @@ impl Planner {
         }
     }
 
-    /// Returns whether the walk admits the head of a lane. If only the pool prevents it, and the head has
-    /// been ready for long enough, the pool's open slots are reserved for it.
+    /// Returns whether the walk admits the head of a lane. If the head waits only for its pool, and has been
+    /// ready for long enough, the pool's open slots are reserved for it.
     fn walk_admits(&mut self, at: usize) -> bool {
         let Some(refusal) = self.refusal(at) else {
             return self.pools[self.lanes[at].pool].reserved.is_none();
@@ -359,7 +359,7 @@ impl Planner {
         }
     }
 
-    /// Returns whether only its pool prevents the next task of a lane, and nothing is reserved there yet.
+    /// Returns whether the next task of a lane waits only for its pool, and nothing is reserved there yet.
     fn may_reserve(&self, at: usize) -> bool {
         let work = &self.lanes[at];
         let open = |limit: &usize| !self.limits[*limit].is_reached();

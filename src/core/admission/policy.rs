@@ -32,11 +32,11 @@ pub enum Policy {
     /// Works like [`Self::Backfill`] until the task has waited long enough. Then the open slots of its pool
     /// are reserved for it.
     ///
-    /// The walk looks at the first task of a lane that it does not admit. It closes the task's pool, for this
-    /// tick, to every task behind it in the order if the task
+    /// In each lane this concerns the first task that the walk does not admit. The walk closes that task's
+    /// pool, for this tick, to every task behind it in the order if the task
     ///
-    /// * is prevented only by the open slots of its pool ([`crate::admission::Reason::PoolFull`], all its
-    ///   limits open), and
+    /// * waits only for open slots of its pool ([`crate::admission::Reason::PoolFull`], all its limits open),
+    ///   and
     /// * has been ready for `after` or longer ([`crate::TaskRecord::ready_at`]).
     ///
     /// Tasks before it still go first, so a higher priority is not held up. Tasks that are passed over get
