@@ -205,7 +205,7 @@ impl Service for Admitter {
         Ok(admission)
     }
 
-    /// Returns the granted tasks to the queue.
+    /// Gives back the leases that were granted.
     fn undelivered(&mut self, now: DateTime<Utc>, report: Admission) -> Result<()> {
         let back: Vec<Finish> =
             report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
