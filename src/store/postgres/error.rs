@@ -78,7 +78,7 @@ impl From<Failure> for StoreError {
 pub(in crate::store) enum Fault {
     /// The server did not do it; the transaction is lost.
     Server(StoreError),
-    /// A row holds what the store never wrote.
+    /// A row holds a value that the store never wrote.
     Damaged(String),
     /// The arguments were refused before anything was done.
     Refused(StoreError),
@@ -175,14 +175,15 @@ fn is_fatal(error: &PgError) -> bool {
     match error.as_db_error() {
         Some(answer) => match answer.parsed_severity() {
             Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
-            // Servers tell it in every language's words and in English. Poolers, which answer in a server's place once they lost
-            // it, tell less, and older ones of them call it no more than an error.
+            // Servers tell it in every language's words and in English. Poolers, which answer in a server's
+            // place once they lost it, tell less, and older ones of them call it no more than an error.
             None => {
                 matches!(answer.severity(), "FATAL" | "PANIC")
                     || ["08", "57P"].iter().any(|class| answer.code().code().starts_with(class))
             }
         },
-        // What the client itself refused to send is no fault of the connection's; it cannot happen to the crate's statements.
+        // What the client itself refused to send is no fault of the connection's; it cannot happen to the
+        // crate's statements.
         None => error.is_closed() || error.source().is_none_or(|source| source.is::<std::io::Error>()),
     }
 }
