@@ -326,7 +326,7 @@ mod tests {
             (true, &[UnknownAndUndone], 1),
             (true, &[Unknown, Refused], 1),
             (true, &[], 1),
-            // Nobody can know that the one before it is still there: it is forgotten by age.
+            // No one can know that the previous one is still there, so it is forgotten by age.
             (true, &[UnknownAndUndone, Refused], 1),
             (true, &[Plain], 2),
         ];

@@ -58,7 +58,7 @@ impl Driver {
         let handle = runtime.handle().clone();
         let talk = async {
             let sessions: Vec<_> = serving.into_iter().map(tokio::spawn).collect();
-            // It ends in an error: nobody sends, the sender is dropped.
+            // It ends in an error: nothing is sent, the sender is dropped.
             let _ = stopped.await;
             let ended = async {
                 for session in sessions {

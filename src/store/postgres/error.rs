@@ -11,7 +11,7 @@ use crate::id::IdError;
 use crate::store::sql::codes::UnknownCode;
 use crate::store::sql::row::Damaged;
 
-/// Why statements were not answered.
+/// Why statements failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The server refused one. The transaction is lost, the connection is not.
@@ -27,7 +27,7 @@ impl Failure {
         Self::Lost(StoreError::new(StoreErrorKind::Io, message))
     }
 
-    /// Nothing was heard for this long.
+    /// Creates the failure of a server that was silent for this long.
     pub(super) fn silent(patience: Duration) -> Self {
         let text =
             format!("the server did not answer in {patience:?}: the connection was given up, call again");
@@ -57,7 +57,7 @@ impl Failure {
         Self::Refused(StoreError::new(StoreErrorKind::Busy, text).with_source(error))
     }
 
-    /// What the driver says of a statement.
+    /// Converts the driver's error for a statement.
     pub(super) fn of(error: PgError) -> Self {
         match is_fatal(&error) {
             true => Self::Lost(store_error(error)),
@@ -93,7 +93,7 @@ impl From<Failure> for Fault {
     }
 }
 
-/// Only reading a row answers with the driver's own error.
+/// Only reading a row returns the driver's own error.
 impl From<PgError> for Fault {
     fn from(error: PgError) -> Self {
         Self::Damaged(text(&error))
@@ -136,7 +136,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// The error with what is behind it: the driver's own text leaves that out.
+/// Returns an error's text with its sources, which the driver's own text leaves out.
 fn text(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -147,7 +147,7 @@ fn text(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// The error of a statement, or of connecting.
+/// Converts an error of a statement, or of connecting.
 pub(super) fn store_error(error: PgError) -> StoreError {
     let (kind, what) = classify(&error);
     StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
@@ -170,7 +170,7 @@ pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Indeterminate, text)
 }
 
-/// True if nothing more can be asked on the connection.
+/// Returns true if the connection is no longer usable.
 fn is_fatal(error: &PgError) -> bool {
     match error.as_db_error() {
         Some(answer) => match answer.parsed_severity() {
@@ -188,7 +188,7 @@ fn is_fatal(error: &PgError) -> bool {
     }
 }
 
-/// True if a server may answer otherwise soon: it starts, or stops, or has too many clients.
+/// Returns true if the error may pass soon: the server starts, or stops, or has too many clients.
 pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
     let Some(error) = error.downcast_ref::<PgError>() else {
         return error.downcast_ref::<StoreError>().and_then(StdError::source).is_some_and(is_passing);
