@@ -1,4 +1,4 @@
-//! Short programs by task. Each is complete but for these lines, with which every one begins:
+//! Short programs by task. Each is complete except for these lines, with which every one begins:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -122,7 +122,7 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! For all that wait, with numbers, after each tick:
+//! For all waiting tasks, with numbers, after each tick:
 //! [`ops::Admission::refusals`](crate::ops::Admission::refusals).
 //!
 //! # Retry with Airflow's times
@@ -150,7 +150,7 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Policies of the crate's own, with better jitter, budgets and hints: [`backoff`](crate::backoff). A delay
+//! The crate's own policies, with better jitter, budgets and hints: [`backoff`](crate::backoff). A delay
 //! without a task: [`backoff::delay`](crate::backoff::delay).
 //!
 //! # Run again what a dead worker held
@@ -300,8 +300,8 @@
 //!
 //! # Many machines
 //!
-//! Give every process a name of its own, and let all run the same services on one store; nobody is a leader. A SQLite file
-//! serves the processes of one machine, `store::postgres` (feature `postgres`) those of many.
+//! Give every process a name of its own, and let all run the same services on one store. There is no leader.
+//! A SQLite file serves the processes of one machine, `store::postgres` (feature `postgres`) those of many.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -319,11 +319,13 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Clocks that differ shorten or lengthen leases by as much: choose leases well above that. [`_design`](crate::_design) says what else holds.
+//! Clock differences shorten or lengthen leases by as much, so choose leases well above that.
+//! [`_design`](crate::_design) lists the other guarantees.
 //!
 //! # From threads
 //!
-//! A service is a step; [`service::drive`](crate::service::drive) repeats it on a thread of yours, as it is due, until its handle is stopped.
+//! A service is a step. [`service::drive`](crate::service::drive) repeats it on one of your threads, whenever
+//! it is due, until its handle is stopped.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -354,8 +356,8 @@
 //!
 //! # From tokio
 //!
-//! Feature `tokio` has stores, services and pokes as futures, with the same handle: module `tokio`. Nothing blocks the
-//! runtime, and a future may be dropped at any await.
+//! Feature `tokio` has stores, services and pokes as futures, with the same handle: module `tokio`. Nothing
+//! blocks the runtime, and a future may be dropped at any await.
 //!
 #![cfg_attr(feature = "tokio", doc = "```")]
 #![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
@@ -384,9 +386,9 @@
 //!
 //! # Test with a virtual clock
 //!
-//! Everything takes `now`; nothing but [`service::drive`](crate::service::drive) and the deadlines of pokes looks at a clock. A whole day of a
-//! host, in seconds: `examples/simulate_a_day`. What takes a clock takes a
-//! [`clock::ManualClock`](crate::clock::ManualClock), too.
+//! Everything takes `now`. Only [`service::drive`](crate::service::drive) and the deadlines of pokes read a
+//! clock. A whole day of a host, in seconds: `examples/simulate_a_day`. What takes a clock also takes a
+//! [`clock::ManualClock`](crate::clock::ManualClock).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -406,8 +408,9 @@
 //!
 //! # Metrics
 //!
-//! Give services and store an observer; each metric brings its name, help, labels and buckets. More: [`service::metrics`](crate::service::metrics),
-//! [`service::spans`](crate::service::spans) for feature `tracing`, and `examples/prometheus`.
+//! Give services and store an observer. Each metric comes with its name, help, labels and buckets. More:
+//! [`service::metrics`](crate::service::metrics), [`service::spans`](crate::service::spans) for feature
+//! `tracing`, and `examples/prometheus`.
 //!
 //! ```
 //! # use std::sync::Arc;

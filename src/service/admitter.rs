@@ -24,14 +24,14 @@ use crate::time;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AdmitterOptions {
-    /// The most tasks one tick admits.
+    /// The most tasks that one tick admits.
     pub budget: usize,
-    /// How long leases hold. Renew them at a third of it.
+    /// How long leases last. Renew them after a third of this time.
     pub lease: Duration,
-    /// How long the store remembers what a tick granted, if no later one of its admitter follows it: see
-    /// [`AdmitRequest::remember`].
+    /// How long the store remembers what a tick granted, unless a later tick of the same admitter replaces
+    /// it. See [`AdmitRequest::remember`].
     pub remember: Duration,
-    /// What becomes of tasks that do not fit.
+    /// What happens to tasks that do not fit.
     pub policy: Policy,
 }
 
@@ -48,25 +48,26 @@ impl Default for AdmitterOptions {
 
 impl AdmitterOptions {
     setters! {
-        /// Sets the most tasks one tick admits.
+        /// Sets the most tasks that one tick admits.
         budget: usize;
-        /// Sets how long the store remembers what a tick granted, if no later one of its admitter follows it.
+        /// Sets how long the store remembers what a tick granted, unless a later tick of the same admitter
+        /// replaces it.
         remember: Duration;
-        /// Sets how long leases hold.
+        /// Sets how long leases last.
         lease: Duration;
-        /// Sets what becomes of tasks that do not fit.
+        /// Sets what happens to tasks that do not fit.
         policy: Policy;
     }
 }
 
 /// Admits waiting tasks for one holder, tick by tick.
 ///
-/// Several admitters, in one process or in many, may work on one store: together they never grant more slots
-/// than a pool has, and never one task twice. Give each a holder's name of its own. Of two that share one,
-/// each still gets leases of its own, but nobody can tell from a lease whose it is.
+/// Several admitters, in one process or in many, may work on one store. Together they never grant more slots
+/// than a pool has, and never grant a task twice. Give each its own holder name. Two that share a name still
+/// get separate leases, but a lease does not tell which of them it belongs to.
 ///
-/// Its store remembers the latest tick of it that granted something, so that it can ask what became of a
-/// commit whose end it does not know.
+/// The store remembers the admitter's latest tick that granted something. So the admitter can find out what
+/// happened to a commit with an unknown outcome.
 ///
 /// # Examples
 ///
@@ -93,15 +94,15 @@ pub struct Admitter {
     holder: Holder,
     options: AdmitterOptions,
     emitter: Emitter,
-    /// Random: tells it from others of its name, wherever they run.
+    /// Random: distinguishes it from others with its name, wherever they run.
     incarnation: u64,
     ticks: u64,
-    /// The latest request that the store may remember. The next one replaces it there.
+    /// The latest request that the store may remember. The next one replaces it in the store.
     last: Option<RequestId>,
 }
 
 impl Admitter {
-    /// Makes an admitter for this holder.
+    /// Creates an admitter for this holder.
     ///
     /// # Errors
     ///
@@ -115,14 +116,15 @@ impl Admitter {
     }
 
     setters! {
-        /// Tells this observer what it counts and measures.
+        /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
-    /// Admits at most `free` tasks, and at most as many as the options say: the free places of the executor.
+    /// Admits at most `free` tasks, and no more than the options allow. `free` is the number of free places
+    /// in the executor.
     ///
-    /// When the end of the commit is unknown, it asks the store what became of it: an `Err` that is
-    /// [`crate::Error::is_indeterminate`] is returned only if the store cannot answer that either.
+    /// If the outcome of the commit is unknown, it asks the store. It returns an `Err` that is
+    /// [`crate::Error::is_indeterminate`] only if the store cannot tell either.
     ///
     /// # Errors
     ///
@@ -138,7 +140,7 @@ impl Admitter {
         answer
     }
 
-    /// Counts how often it decided.
+    /// Admits within a budget. Counts in `runs` how often it decided.
     fn admit_within(&mut self, budget: usize, now: DateTime<Utc>, runs: &mut usize) -> Result<Admission> {
         let request = self.request(now)?;
         let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.options.lease)
@@ -161,14 +163,14 @@ impl Admitter {
         }
     }
 
-    /// Finds out what became of a tick whose commit had an unknown end.
+    /// Finds out what happened to a tick whose commit had an unknown outcome.
     fn settle(&mut self, now: DateTime<Utc>, order: &AdmitRequest, unknown: Error) -> Result<Admission> {
         let query = SurveyQuery::new().request(order.request.clone());
-        // In a transaction that writes: it waits for the commit that may still be under way.
+        // In a write transaction, because it waits for a commit that may still be under way.
         let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
         if !matches!(&survey, Ok(survey) if survey.granted.is_none()) {
-            // Noted for certain, or perhaps. If it was not, the row of the tick before it is left to be
-            // forgotten by age.
+            // The store has recorded it, certainly or perhaps. If it has not, the row of the previous tick is
+            // left to be forgotten by age.
             self.last = Some(order.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
@@ -177,9 +179,9 @@ impl Admitter {
         }
     }
 
-    /// A name for the next tick that no other tick has, not even one of another admitter of this name, in
-    /// another container, that ticks at the same instant. The process's number tells a process from one that
-    /// it forked.
+    /// Returns a unique name for the next tick. It differs even from that of another admitter with the same
+    /// holder name, in another container, that ticks at the same instant. The process id distinguishes a
+    /// process from its forks.
     fn request(&mut self, now: DateTime<Utc>) -> Result<RequestId> {
         self.ticks += 1;
         let holder = self.holder.as_str();
@@ -194,7 +196,7 @@ impl Admitter {
 impl Service for Admitter {
     type Report = Admission;
 
-    /// [`Self::admit`] with the whole budget; due again at once if that was spent.
+    /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
         if !admission.granted.is_empty() && admission.granted.len() >= self.options.budget {
@@ -203,7 +205,7 @@ impl Service for Admitter {
         Ok(admission)
     }
 
-    /// Gives back what was granted.
+    /// Gives back the leases that were granted.
     fn undelivered(&mut self, now: DateTime<Utc>, report: Admission) -> Result<()> {
         let back: Vec<Finish> =
             report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
@@ -220,12 +222,12 @@ impl Report for Admission {
     }
 }
 
-/// An admission, with what its numbers need besides.
+/// An admission, with what its metrics also need.
 struct Admitted<'a> {
     /// `None` if it failed.
     admission: Option<&'a Admission>,
     now: DateTime<Utc>,
-    /// How often it was decided again because another writer came between.
+    /// How often it decided again because another writer came between.
     conflicts: usize,
 }
 
@@ -324,7 +326,7 @@ mod tests {
             (true, &[UnknownAndUndone], 1),
             (true, &[Unknown, Refused], 1),
             (true, &[], 1),
-            // Nobody can know that the one before it is still there: it is forgotten by age.
+            // No one can know that the previous one is still there, so it is forgotten by age.
             (true, &[UnknownAndUndone, Refused], 1),
             (true, &[Plain], 2),
         ];

@@ -1,4 +1,4 @@
-//! Driving a service on a thread of the host's.
+//! Drives a service on one of the host's threads.
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
@@ -13,26 +13,25 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::time;
 
-/// A step that is to be taken again and again.
+/// A step that is taken again and again.
 pub trait Service {
-    /// What a step tells.
+    /// What a step reports.
     type Report: Report;
 
     /// Takes one step at this instant.
     ///
     /// # Errors
     ///
-    /// [`crate::Error`] if the store failed. The service goes on with its next tick.
+    /// [`crate::Error`] if the store failed. The service continues with its next tick.
     fn tick(&mut self, now: DateTime<Utc>) -> Result<Self::Report>;
 
-    /// The loop that takes the steps is woken by this handle: a service that has work between them may wake
-    /// it.
+    /// Receives the handle that wakes the loop. A service that has work between ticks may wake it.
     fn woken_by(&mut self, handle: &LoopHandle) {
         let _ = handle;
     }
 
-    /// Nobody will read this report of the tick of that instant, for instance because the future that waited
-    /// for it was dropped: takes back what it would have handed to its reader. Most services hand over
+    /// Undoes whatever a report would have handed over. Called when the report of the tick at `now` will
+    /// never be read, for example because the future awaiting it was dropped. Most services hand over
     /// nothing.
     ///
     /// # Errors
@@ -44,10 +43,10 @@ pub trait Service {
     }
 }
 
-/// What every report tells.
+/// What every report contains.
 pub trait Report: Debug {
-    /// When the next tick has something to do, as far as is known now; none if only others' writes can bring
-    /// work. A past instant asks for a tick at once.
+    /// Returns when the next tick has something to do, as far as is known now. `None` if only others' writes
+    /// can bring work. A past instant asks for a tick at once.
     fn next_due(&self) -> Option<DateTime<Utc>>;
 }
 
@@ -82,24 +81,25 @@ pub(super) struct State {
 }
 
 impl State {
-    /// True if a loop that saw so many wakes is to look again, or, for none, if it is to end.
+    /// Returns true if a loop that has seen this many wakes is to look again. For `None`, returns true if it
+    /// is to end.
     pub(super) fn calls(&self, seen: Option<u64>) -> bool {
         self.stopped || seen.is_some_and(|seen| seen != self.wakes)
     }
 }
 
 impl LoopHandle {
-    /// A handle that was not stopped.
+    /// Creates a handle that is not stopped.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks all loops of this handle to end; those that sleep wake at once.
+    /// Asks all loops of this handle to end. Sleeping loops wake at once.
     pub fn stop(&self) {
         self.change(|state| state.stopped = true);
     }
 
-    /// Makes all loops of this handle tick at once: there may be work.
+    /// Makes all loops of this handle tick at once, because there may be work.
     pub fn wake(&self) {
         self.change(|state| state.wakes = state.wakes.wrapping_add(1));
     }
@@ -113,31 +113,31 @@ impl LoopHandle {
         waiters.wake();
     }
 
-    /// True after [`Self::stop`].
+    /// Returns true after [`Self::stop`].
     pub fn is_stopped(&self) -> bool {
         self.0.state.lock().stopped
     }
 
-    /// Sleeps this long, but not past [`Self::stop`] or a [`Self::wake`] that comes meanwhile.
+    /// Sleeps this long, or until [`Self::stop`] or [`Self::wake`] is called.
     pub fn wait(&self, length: Duration) {
         self.wait_since(self.seen(), length);
     }
 
-    /// Returns the number of wakes so far: read it before looking for work, and give it to
+    /// Returns the number of wakes so far. Read it before looking for work, and pass it to
     /// [`Self::wait_since`].
     pub fn seen(&self) -> u64 {
         self.0.state.lock().wakes
     }
 
-    /// Sleeps this long, unless a wake came since `seen` was read: a loop of the host's own misses none.
+    /// Sleeps this long, unless a wake came since `seen` was read. So the host's own loop misses none.
     pub fn wait_since(&self, seen: u64, length: Duration) {
         let mut state = self.0.state.lock();
         let idle = |state: &mut State| !state.calls(Some(seen));
         self.0.changed.wait_while_for(&mut state, idle, length);
     }
 
-    /// A future that is ready after [`Self::stop`], or after a wake that came since `seen` was read. It
-    /// spawns nothing and keeps no time, so it suits every async runtime.
+    /// Returns a future that is ready after [`Self::stop`], or after a wake that came since `seen` was read.
+    /// It spawns nothing and uses no timer, so it suits every async runtime.
     ///
     /// # Examples
     ///
@@ -158,7 +158,7 @@ impl LoopHandle {
         Change::new(self.clone(), Some(seen))
     }
 
-    /// A future that is ready after [`Self::stop`], whoever wakes the loops meanwhile.
+    /// Returns a future that is ready after [`Self::stop`]. Wakes do not make it ready.
     pub fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         Change::new(self.clone(), None)
     }
@@ -170,14 +170,13 @@ impl LoopHandle {
 
 /// Ticks a service until its handle is stopped or `each` breaks.
 ///
-/// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond;
-/// [`LoopHandle::wake`] ends the sleep. `each` sees every report and every error; after an error the loop
-/// goes on, unless `each` breaks, after 10 milliseconds, twice as long after each further error in a row, at
-/// most five seconds and at most `longest`: after a long failure of the store all loops are back within
-/// seconds.
+/// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond.
+/// [`LoopHandle::wake`] ends the sleep. `each` receives every report and every error. After an error the loop
+/// continues, unless `each` breaks. It first pauses for 10 milliseconds, and twice as long after each further
+/// error in a row, at most five seconds and at most `longest`. So after a long failure of the store all loops
+/// are back within seconds.
 ///
-/// It sleeps by the machine's time, whatever `clock` says: with a [`crate::clock::ManualClock`] call `tick`
-/// instead.
+/// It sleeps in real time, whatever `clock` says. With a [`crate::clock::ManualClock`], call `tick` instead.
 ///
 /// # Examples
 ///
@@ -223,7 +222,7 @@ pub fn drive<S: Service>(
 /// Pokers that could not renew wait for each other for a third of a lease. Each must try again within that.
 const LONGEST_AFTER_AN_ERROR: Duration = Duration::from_secs(5);
 
-/// How long a loop sleeps after this many failures in a row, or until it is due.
+/// Returns how long a loop sleeps: after this many failures in a row, or until it is due.
 pub(crate) fn pause(
     failures: u32,
     due: Option<DateTime<Utc>>,

@@ -14,29 +14,29 @@ use crate::error::Invalid;
 use crate::id::TaskKey;
 use crate::sensor::{PokeOutcome, SensorRecord};
 
-/// The longest file or directory name, in bytes, that common file systems take.
+/// The longest file or directory name, in bytes, that common file systems accept.
 const LONGEST_NAME: usize = 255;
 
-/// Of a context and of an answer so many bytes are logged.
+/// The most bytes of a context, and of an outcome, that are logged.
 const LONGEST_TEXT: usize = 2_048;
 
-/// Writes a line for each poke into the file where the log of the sensor's attempt belongs.
+/// Writes a line for each poke to the log file of the sensor's attempt.
 ///
-/// Each line opens the file, appends to it and closes it: thousands of sensors hold no open file. Directories
-/// are made as needed. What goes wrong is counted ([`Self::failures`]) and passed over; the sensors go on.
-/// Clones share the count.
+/// Each line opens the file, appends to it and closes it, so thousands of sensors hold no open file.
+/// Directories are created as needed. Failures are counted ([`Self::failures`]) and do not affect the
+/// sensors. Clones share the count.
 ///
 /// # Paths
 ///
 /// A template is a relative path with `/` between its parts and these placeholders: `{namespace}`,
 /// `{workflow}`, `{run}`, `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out
 /// for tasks that are not mapped, so the last part, the file's name, must not name it. A log cannot lie
-/// outside the root, whatever names tasks have: bytes of names other than letters, digits and `_ - . + = @ :
-/// ,` are written as `%` and two hexadecimal digits (on Windows `:` too), `.` and `..` likewise, and of a
-/// part longer than 255 bytes the end is replaced by a hash of the whole. So different names have different
-/// paths where the file system minds upper and lower case, except in a part with several placeholders:
-/// `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give each placeholder a part of its own,
-/// with a text that tells the parts apart, as [`Self::AIRFLOW`] does.
+/// outside the root, whatever names tasks have. Bytes of names other than letters, digits and `_ - . + = @ :
+/// ,` are written as `%` and two hexadecimal digits (on Windows `:` too). The names `.` and `..` are escaped
+/// likewise. In a part longer than 255 bytes, a hash of the whole part replaces the end. So different names
+/// have different paths on case-sensitive file systems, except in a part with several placeholders:
+/// `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give each placeholder its own part, with
+/// a text that distinguishes the parts, as [`Self::AIRFLOW`] does.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ pub struct FileLog {
 #[derive(Debug, Default)]
 struct Failures {
     count: u64,
-    /// The path and the error of the last one.
+    /// The path and the error of the last lost line.
     last: Option<String>,
 }
 
@@ -86,11 +86,11 @@ impl FileLog {
     pub const AIRFLOW: &str =
         "dag_id={workflow}/run_id={run}/task_id={task}/map_index={map_index}/attempt={attempt}.log";
 
-    /// Logs below `root`, at the paths of this template.
+    /// Creates a log below `root`, at the paths of this template.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Template`] if the template could lead outside the root, names what is not known, or does
+    /// [`Invalid::Template`] if the template could lead outside the root, has an unknown placeholder, or does
     /// not name a file for tasks that are not mapped.
     pub fn new(root: impl Into<PathBuf>, template: &str) -> Result<Self, Invalid> {
         let parts = template.split('/').map(pieces).collect::<Result<Vec<_>, _>>()?;
@@ -104,7 +104,7 @@ impl FileLog {
         Ok(Self { root: root.into(), parts, failures: Arc::default() })
     }
 
-    /// Where the log of this attempt lies.
+    /// Returns the path of this attempt's log.
     pub fn path(&self, task: &TaskKey, attempt: u32) -> PathBuf {
         let mut path = self.root.clone();
         for part in &self.parts {
@@ -179,14 +179,14 @@ fn refused(why: String) -> Invalid {
     Invalid::Template { why }
 }
 
-/// Refuses braces that hold no known name, or do not close.
+/// Returns the error for braces that hold no known name, or do not close.
 fn no_placeholder(name: &str) -> Invalid {
     refused(format!(
         "{{{name}}} is no placeholder: use {{namespace}}, {{workflow}}, {{run}}, {{task}}, {{map_index}} or {{attempt}}"
     ))
 }
 
-/// The name with everything escaped that could mean something to a file system.
+/// Escapes everything in a name that could mean something to a file system.
 fn safe(name: &str) -> String {
     let plain = |byte: u8| {
         byte.is_ascii_alphanumeric()
@@ -204,8 +204,8 @@ fn safe(name: &str) -> String {
     text
 }
 
-/// A part of a path that is neither the directory itself nor the one above, and not too long. Its escapes are
-/// ASCII; text of the template may be more.
+/// Returns a part of a path that is neither the directory itself nor its parent, and not too long. Escaped
+/// names are ASCII, but the template's own text need not be.
 fn bounded(name: String) -> String {
     match name.as_str() {
         "." => return "%2E".to_owned(),
@@ -241,7 +241,7 @@ impl PokeLog for FileLog {
     }
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 fn clip(text: &str) -> String {
     let cut = (0..=LONGEST_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let mut shown = String::with_capacity(cut);

@@ -1,4 +1,4 @@
-//! Numbers that tell two services of one name apart.
+//! Numbers that distinguish two services with the same name.
 
 use std::hash::{BuildHasher, RandomState};
 

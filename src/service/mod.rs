@@ -1,9 +1,9 @@
-//! Services: what drives the pure core over a store.
+//! Services: they run the pure core on a store.
 //!
-//! A service is a step, `tick(now) -> Report`. It keeps no time: a host calls it from a loop of its own, from
-//! a timer, from a test with a [`crate::clock::ManualClock`], or lets [`drive`] do so on a thread that
-//! the host made. Each report says when the next step is due. Only the [`Poker`] has threads, for the host's
-//! pokes; they end with it.
+//! A service is a step, `tick(now) -> Report`. It has no timer of its own. A host calls it from its own loop,
+//! from a timer, or from a test with a [`crate::clock::ManualClock`]. It can also let [`drive`] call it on a
+//! thread that the host created. Each report says when the next step is due. Only the [`Poker`] has threads,
+//! for the host's pokes. They end with it.
 //!
 //! | service | one tick |
 //! |---|---|
@@ -12,11 +12,10 @@
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
 //! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
-//! Programs on a tokio runtime find all of it awaited in the module `tokio` (feature `tokio`).
+//! Programs on a tokio runtime find async forms of all this in the module `tokio` (feature `tokio`).
 //!
-//! What a host does with a task in between (start, renew, finish, register as a sensor) are the verbs in
-//! [`crate::ops`]. Numbers for its metrics reach an [`Observer`]: see
-//! [`metrics`].
+//! For what a host does with a task in between (start, renew, finish, register as a sensor), see the verbs in
+//! [`crate::ops`]. Numbers for its metrics go to an [`Observer`]: see [`metrics`].
 
 mod admitter;
 mod driver;

@@ -1,4 +1,4 @@
-//! The reaper: takes back what dead holders held, and forgets what is old.
+//! The reaper: ends the leases of dead holders, and deletes old rows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ use crate::time;
 
 /// How a [`Reaper`] works.
 ///
-/// Defaults: 1,000 leases a tick; a grace of 20 s; ended tasks are kept for ever, and so are events until
-/// they are acknowledged.
+/// Defaults: 1,000 leases a tick, a grace of 20 s. Ended tasks are kept for ever, and events until they are
+/// acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReaperOptions {
-    /// The most leases one tick ends, and the most tasks it forgets; at least 1.
+    /// The most leases that one tick ends, and the most tasks that it forgets; at least 1.
     pub limit: usize,
-    /// How long holders may still renew after the reaper was held up; see [`Reaper`].
+    /// How long holders may still renew after the reaper was delayed; see [`Reaper`].
     pub grace: Duration,
     /// How long ended tasks are kept; `None` means for ever.
     pub retain_ended_for: Option<Duration>,
@@ -43,29 +43,29 @@ impl Default for ReaperOptions {
 
 impl ReaperOptions {
     setters! {
-        /// Sets the most leases one tick ends, and the most tasks it forgets; at least 1, checked by
-        /// [`Reaper::new`].
+        /// Sets the most leases that one tick ends, and the most tasks that it forgets; at least 1, checked
+        /// by [`Reaper::new`].
         limit: usize;
-        /// Sets how long holders may still renew after the reaper was held up.
+        /// Sets how long holders may still renew after the reaper was delayed.
         ///
-        /// Choose it above the interval at which holders renew, which is a third of a lease as a rule.
-        /// [`Duration::ZERO`] ends what has expired at every tick, also at the first: for a program whose
-        /// holders all renew before its reaper ticks, for one that makes a reaper for each tick, and for one
-        /// that jumps in virtual time.
+        /// Choose it longer than the interval at which holders renew, which is usually a third of a lease.
+        /// With [`Duration::ZERO`] every tick ends expired leases, even the first. That suits a program whose
+        /// holders all renew before its reaper ticks, one that creates a reaper for each tick, and one that
+        /// jumps in virtual time.
         grace: Duration;
         /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new
         /// task.
         ///
-        /// Two things keep a task longer. While events of it are not acknowledged it stays
-        /// ([`ReapReport::kept_by_events`] counts such tasks): a host without use for events sets
-        /// [`Self::retain_events_for`]. And a task that was a sensor stays for a minute at least, so that the
-        /// pokers that share its target learn of its end; one that looks more seldom reads all its sensors
+        /// Two things keep a task longer. It stays while it has unacknowledged events
+        /// ([`ReapReport::kept_by_events`] counts such tasks). A host that does not use events sets
+        /// [`Self::retain_events_for`]. And a task that was a sensor stays for at least a minute, so that the
+        /// pokers that share its target learn of its end. A poker that looks less often reads all its sensors
         /// again.
         retain_ended_for: Some(Duration);
-        /// Forgets events this long after they were noted, acknowledged or not. What a
-        /// [`Delivery`](super::Delivery) has not delivered by then it never delivers. Zero suits a host
-        /// without use for events. They go in the order in which they were noted, so one that was noted by a
-        /// clock that ran ahead keeps those behind it until its instant has passed.
+        /// Forgets events this long after they were recorded, acknowledged or not. A
+        /// [`Delivery`](super::Delivery) never delivers events that it has not delivered by then. Zero suits
+        /// a host that does not use events. Events go in the order in which they were recorded. So an event
+        /// recorded by a clock that ran ahead keeps those behind it until its instant has passed.
         retain_events_for: Some(Duration);
     }
 }
@@ -78,48 +78,47 @@ pub struct ReapReport {
     pub reaped: Vec<Reaped>,
     /// How many ended tasks it forgot.
     pub forgotten: usize,
-    /// How many events it forgot that nobody had acknowledged ([`ReaperOptions::retain_events_for`]).
+    /// How many unacknowledged events it forgot ([`ReaperOptions::retain_events_for`]).
     pub events_forgotten: usize,
-    /// How many tasks it would have forgotten if their events were acknowledged: of those that the oldest
-    /// events belong to, as many events as the tick's limit. 0 if ended tasks are kept for ever.
+    /// How many tasks it would have forgotten if their events were acknowledged. Counts only tasks of the
+    /// oldest events, as many events as the tick's limit. 0 if ended tasks are kept for ever.
     pub kept_by_events: usize,
-    /// Until when expired leases are left alone, because the reaper just started or was held up; `None` if
-    /// they are not.
+    /// Until when expired leases are left alone, because the reaper just started or was delayed. `None` if
+    /// they are not left alone.
     pub waits_until: Option<DateTime<Utc>>,
-    /// When the next tick is due: at the earliest expiry of the leases that are left, or when the wait is
-    /// over, but within one grace. The instant of this tick if it did as much as it was allowed to; `None` if
-    /// there are no leases and no grace.
+    /// When the next tick is due: at the earliest expiry of the remaining leases, or when the wait is over,
+    /// but within one grace. It is the instant of this tick if the tick reached its limit. `None` if there
+    /// are no leases and no grace.
     pub next_due: Option<DateTime<Utc>>,
 }
 
 /// Ends leases that were not renewed in time: see [`Tx::reap`](crate::store::Tx::reap).
 ///
-/// One in each process does no harm: each lease is ended once.
+/// Running one in each process does no harm: each lease is ended once.
 ///
 /// # Grace
 ///
-/// What holds up a reaper may hold up the holders, too. So the first tick after a start ends no lease, and
-/// neither does one that finds that the reaper was held up: it comes late, more than a grace after the one
-/// before it, after ticks that failed, or it had to wait for the store. That includes a machine that was
-/// suspended and a clock that was set forward. Holders may then renew for one [grace](ReaperOptions::grace),
-/// counted from the instant at which the tick was let in; [`ReapReport::waits_until`] tells until when. A
-/// lease that expires after the wait is ended when it expires. Less than a twentieth of the grace does not
-/// count as late.
+/// What delays a reaper may delay the holders, too. So the first tick after a start ends no lease, and
+/// neither does a tick that finds the reaper was delayed. A tick counts as delayed if it comes late, more
+/// than a grace after the previous one, after ticks that failed, or if it had to wait for the store. That
+/// includes a machine that was suspended and a clock that was set forward. Holders may then renew for one
+/// [grace](ReaperOptions::grace), counted from the instant at which the store admitted the tick.
+/// [`ReapReport::waits_until`] says until when. A lease that expires after the wait is ended when it expires.
+/// Less than a twentieth of the grace does not count as late.
 ///
-/// Each reaper judges by its own ticks: one that was punctual goes on while another waits. A reaper asks to
-/// be called at least once a grace. A loop that calls it less often delays the end of a lease to the second
+/// Each reaper judges by its own ticks: a punctual one continues while another waits. A reaper asks to be
+/// called at least once per grace. A loop that calls it less often delays the end of a lease to the second
 /// tick after its expiry. A lease that had expired when a wait began is ended at the first tick after the
 /// wait, even if the machine slept through it.
 ///
-/// A reaper remembers in memory alone. One that is made again for each tick, by a cron job for instance,
-/// waits at each of them and ends nothing: give it a grace of zero, or call
-/// [`Tx::reap`](crate::store::Tx::reap).
+/// A reaper keeps this state in memory only. One that is created for each tick, for example by a cron job,
+/// waits every time and ends nothing. Give it a grace of zero, or call [`Tx::reap`](crate::store::Tx::reap).
 ///
 /// # Rows of the host's own
 ///
-/// A tick commits on its own, and its report comes afterwards: if the process dies between the two, nobody
-/// reads it. A host that keeps rows of its own in step with its tasks calls
-/// [`Tx::reap`](crate::store::Tx::reap) in its own transaction instead, and changes them there.
+/// A tick commits on its own, and its report comes afterwards. If the process dies in between, the report is
+/// lost. A host that keeps its own rows in step with its tasks calls [`Tx::reap`](crate::store::Tx::reap) in
+/// its own transaction instead, and changes them there.
 ///
 /// # Examples
 ///
@@ -154,11 +153,11 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Makes a reaper of this store.
+    /// Creates a reaper for this store.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Zero`] for a limit of 0: such a reaper would be due at once for ever, and end nothing.
+    /// [`Invalid::Zero`] for a limit of 0: such a reaper would always be due at once, and end nothing.
     pub fn new(store: Arc<dyn Store>, options: ReaperOptions) -> Result<Self> {
         if options.limit == 0 {
             return Err(Invalid::Zero { what: "a reaper's limit" }.into());
@@ -168,7 +167,7 @@ impl Reaper {
     }
 
     setters! {
-        /// Tells this observer what it counts and measures.
+        /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 }
@@ -182,8 +181,8 @@ impl Service for Reaper {
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
             let first_expiry = tx.next_expiry()?;
-            // Only now it is known that the store let the tick in. A body that is run again begins with what
-            // was committed.
+            // Only now is it known that the store admitted the tick. A body that runs again must begin with
+            // the committed state.
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
             let reaped = match expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by)) {
@@ -214,7 +213,7 @@ impl Report for ReapReport {
 }
 
 impl ReapReport {
-    /// Returns how many of the tasks became this.
+    /// Returns how many of the tasks had this outcome.
     fn became(&self, word: &str) -> usize {
         self.reaped.iter().filter(|reaped| became(reaped.became) == word).count()
     }

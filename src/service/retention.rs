@@ -1,4 +1,4 @@
-//! Forgetting what is old, and telling what keeps it.
+//! Deletes old rows, and reports what keeps others.
 
 use chrono::{DateTime, Utc};
 
@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::ops::sensors_before;
 use crate::store::Tx;
 
-/// What one tick forgot, and what it could not.
+/// What one tick forgot, and what it could not forget.
 pub(super) struct Forgotten {
     pub(super) tasks: usize,
     pub(super) events: usize,
     pub(super) kept_by_events: usize,
 }
 
-/// Forgets what the options do not keep at this instant.
+/// Forgets what the options no longer keep at this instant.
 pub(super) fn forget(tx: &mut Tx<'_>, now: DateTime<Utc>, options: &ReaperOptions) -> Result<Forgotten> {
     let limit = options.limit;
     // The events first: they keep the tasks.

@@ -4,12 +4,11 @@ use super::driver::LoopHandle;
 use crate::error::Result;
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 
-/// Wakes a loop when a transaction committed that gave slots back, made tasks ready, or changed pools or
-/// limits.
+/// Wakes a loop after each commit that returned slots, made tasks ready, or changed pools or limits.
 ///
-/// Put it before the store that all parts of a process use, and the admitter's loop learns at once of what
-/// the others do; of what other processes do it learns at its next tick. On PostgreSQL,
-/// `PostgresStore::on_change` tells of those, too.
+/// Wrap it around the store that all parts of a process use. The admitter's loop then learns at once what the
+/// other parts do. It learns at its next tick what other processes do. On PostgreSQL,
+/// `PostgresStore::on_change` reports those, too.
 ///
 /// # Examples
 ///
@@ -35,12 +34,12 @@ pub struct WakingStore<S> {
 }
 
 impl<S: Store> WakingStore<S> {
-    /// Wakes the loops of this handle.
+    /// Wraps a store so that its commits wake the loops of this handle.
     pub fn new(inner: S, handle: LoopHandle) -> Self {
         Self { inner, handle }
     }
 
-    /// The store behind it.
+    /// Returns the wrapped store.
     pub fn inner(&self) -> &S {
         &self.inner
     }
@@ -60,7 +59,7 @@ impl<S: Store> Store for WakingStore<S> {
             wakes = tx.effects().wakes_admission;
             result
         });
-        // A commit of unknown end may have taken effect.
+        // A commit with an unknown outcome may have taken effect.
         if wakes && result.as_ref().map_or_else(crate::Error::is_indeterminate, |()| true) {
             self.handle.wake();
         }

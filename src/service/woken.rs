@@ -1,4 +1,4 @@
-//! Futures that wait for a loop's handle.
+//! Futures that wait on a loop's handle.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -6,19 +6,19 @@ use std::task::{Context, Poll, Waker};
 
 use super::driver::LoopHandle;
 
-/// Who waits for a change of a handle.
+/// The futures that wait for a change of a handle.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     wakers: BTreeMap<u64, Waker>,
-    /// Counts the places that were given.
+    /// Counts the places that were assigned.
     places: u64,
 }
 
-/// Those to be woken.
+/// The wakers to call.
 pub(super) struct Woken(BTreeMap<u64, Waker>);
 
 impl Waiters {
-    /// Takes all out: who still waits comes back to its place.
+    /// Takes all wakers out. A future that still waits returns to its place.
     pub(super) fn take(&mut self) -> Woken {
         Woken(std::mem::take(&mut self.wakers))
     }
@@ -30,11 +30,11 @@ impl Woken {
     }
 }
 
-/// Ready when the handle calls.
+/// A future that is ready when the handle calls.
 #[derive(Debug)]
 pub(super) struct Change {
     handle: LoopHandle,
-    /// For none, only a stop counts.
+    /// With `None`, only a stop counts.
     seen: Option<u64>,
     place: Option<u64>,
 }
@@ -50,7 +50,7 @@ impl Future for Change {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Self { handle, seen, place } = &mut *self;
-        // Wakers are the host's code: they are made and dropped outside the lock.
+        // Wakers are the host's code, so they are cloned and dropped outside the lock.
         let waker = context.waker().clone();
         let mut state = handle.state();
         if state.calls(*seen) {

@@ -1,9 +1,9 @@
-//! Storage: a store, its transactions, and the stores of the crate.
+//! Storage: a store, its transactions, and the crate's own stores.
 //!
-//! Open a store ([`SqliteStore::open`], [`MemoryStore::new`], `PostgresStore::connect`), and use it by
-//! [`read`](crate::store::MemoryStore::read) and [`write`](crate::store::MemoryStore::write). Their bodies are given a [`ReadTx`] or a [`Tx`], whose methods
-//! are all that a host does with tasks, pools, limits, sensors and runs. The same [`Tx`] works in a
-//! transaction that the host owns.
+//! Open a store ([`SqliteStore::open`], [`MemoryStore::new`], `PostgresStore::connect`), and use it through
+//! [`read`](crate::store::MemoryStore::read) and [`write`](crate::store::MemoryStore::write). Their bodies
+//! receive a [`ReadTx`] or a [`Tx`]. Its methods cover everything a host does with tasks, pools, limits,
+//! sensors and runs. The same [`Tx`] works in a transaction that the host owns.
 //!
 //! A backend implements the traits in [`contract`].
 
@@ -32,17 +32,17 @@ pub use tx::{ReadTx, Tx};
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 
-/// What a transaction is going to do.
+/// What a transaction may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxMode {
-    /// Only read. Writing inside it is an error of the caller's, and a store may refuse it.
+    /// Only read. Writing in it is a caller's error, and a store may refuse it.
     Read,
     /// Read and write.
     Write,
 }
 
 impl TxMode {
-    /// The name, which also serves as a label of metrics.
+    /// Returns the name, which also serves as a label of metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -51,22 +51,22 @@ impl TxMode {
     }
 }
 
-/// What a store is.
+/// Describes a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// `"memory"`, `"sqlite"`, `"postgres"`, or a name of the host's.
+    /// `"memory"`, `"sqlite"`, `"postgres"`, or the host's own name.
     pub backend: &'static str,
-    /// The version of its schema; 0 if it has none.
+    /// The version of its schema; 0 if it has no schema.
     pub schema: u32,
-    /// Whether what it committed survives the end of the process.
+    /// What its commits survive.
     pub durability: Durability,
     /// How long a call waits for a connection of the store, and then again for other writers, before it
-    /// returns [`StoreErrorKind::Busy`]. `None`: without limit.
+    /// returns [`StoreErrorKind::Busy`]. `None` means no limit.
     pub lock_timeout: Option<Duration>,
 }
 
-/// What a commit survives. The later in this list, the more.
+/// What a commit survives. Later variants survive more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Durability {
@@ -94,27 +94,26 @@ impl StoreInfo {
 
 /// A store. Object-safe: services hold an `Arc<dyn Store>`.
 pub trait Store: Debug + Send + Sync {
-    /// What the store is.
+    /// Returns a description of the store.
     fn info(&self) -> StoreInfo;
 
-    /// Runs `body` in one transaction: commits if it answers `Ok`, rolls back if it answers `Err` or panics.
+    /// Runs `body` in one transaction: commits if it returns `Ok`, rolls back if it returns `Err` or panics.
     ///
-    /// `body` runs once per call. It must not begin another transaction of the same store on its thread: the
-    /// crate's stores answer that with an error of kind `Backend`, where a store of the host's may wait for
-    /// itself.
+    /// `body` runs once per call. It must not begin another transaction of the same store on its thread. The
+    /// crate's stores return an error of kind `Backend` then; a host's store may deadlock.
     ///
     /// # Errors
     ///
-    /// What `body` answered, or the store's own failure. [`crate::error::StoreErrorKind::Indeterminate`] only
-    /// if the commit itself failed in a way that leaves its effect open. After an error the store goes on
-    /// working.
+    /// What `body` returned, or the store's own failure. [`crate::error::StoreErrorKind::Indeterminate`] only
+    /// if the commit itself failed so that its effect is unknown. After an error the store keeps working.
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 }
 
-/// How often [`write`](crate::store::MemoryStore::write) runs its body again after a [`crate::error::StoreErrorKind::Conflict`].
+/// How often [`write`](crate::store::MemoryStore::write) runs its body again after a
+/// [`crate::error::StoreErrorKind::Conflict`].
 pub const CONFLICT_RETRIES: u32 = 16;
 
-/// Gives a store the two ways to open a transaction, so that a host need not import a trait for them.
+/// Gives a store its two transaction methods, so that a host need not import a trait for them.
 macro_rules! transactions {
     ($($generics:ident)? => $store:ty) => {
         impl$(<$generics: $crate::store::Store>)? $store {
@@ -133,10 +132,10 @@ macro_rules! transactions {
             /// Runs `body` in a transaction that writes.
             ///
             /// Runs it again, up to [`CONFLICT_RETRIES`](crate::store::CONFLICT_RETRIES) times, if another
-            /// writer came between its decision and its commit, or if the database ended it for the sake of
-            /// another transaction (PostgreSQL's serialization failures and deadlocks). `body` must be free
-            /// of other effects. Before each further run the thread sleeps, 0.2 ms first, then longer, up to
-            /// 10 ms.
+            /// writer came between its decision and its commit. The same holds if the database aborted it in
+            /// favour of another transaction (PostgreSQL's serialization failures and deadlocks). `body` must
+            /// have no other effects. Before each further run the thread sleeps, first for 0.2 ms, then
+            /// longer, up to 10 ms.
             ///
             /// # Errors
             ///
@@ -190,12 +189,12 @@ pub(crate) fn write<T>(
     }
 }
 
-/// How long to wait after a conflict, after this many others.
+/// Returns how long to wait after a conflict that this many others preceded.
 fn pause(conflicts: u32) -> Duration {
     Duration::from_micros(200 << conflicts.min(6)).min(Duration::from_millis(10))
 }
 
-/// For stores: the thread that asks for a transaction is inside one, and would wait for itself.
+/// Returns a store's error for a thread that begins a transaction inside another one, and would deadlock.
 fn nested() -> StoreError {
     let text = "a transaction of this store is open on this thread: use it, or end it first";
     StoreError::new(StoreErrorKind::Backend, text)

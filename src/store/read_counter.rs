@@ -1,4 +1,4 @@
-//! Counts what is read of the active-run index, for tests that ask for it.
+//! Counts reads of the active-run index, for tests that ask for it.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use std::cell::Cell;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RunReads {
-    /// Rows of the index that were looked at.
+    /// Rows of the index that were read.
     pub rows: usize,
     /// Ranges that were searched, over all namespaces.
     pub seeks: usize,
@@ -16,16 +16,16 @@ thread_local! {
     static READS: Cell<Option<RunReads>> = const { Cell::new(None) };
 }
 
-/// Runs the body, and answers what its queries on this thread read of the active-run index of the crate's
-/// stores. Counting is off outside, and costs the stores in SQL a second statement per query inside.
-/// PostgreSQL counts the rows that it answers: it refuses others by itself.
+/// Runs the body, and returns what its queries on this thread read of the active-run index of the crate's
+/// stores. Counting is off outside the body. Inside, it costs the SQL stores a second statement per query.
+/// PostgreSQL counts only the rows that it returns, since the server filters out the others itself.
 pub fn count_run_reads<T>(body: impl FnOnce() -> T) -> (T, RunReads) {
     READS.set(Some(RunReads::default()));
     let answer = body();
     (answer, READS.take().unwrap_or_default())
 }
 
-/// Whether anybody wants to know.
+/// Returns true if counting is on.
 pub(super) fn is_on() -> bool {
     READS.get().is_some()
 }

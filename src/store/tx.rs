@@ -1,4 +1,4 @@
-//! The handle that a body is given: one type to read with, one to write with.
+//! The handles that a body receives: one type to read with, one to write with.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -15,35 +15,35 @@ use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
 use crate::lease::LeaseRef;
 use crate::task::{TaskInsert, TaskState};
 
-/// A transaction that reads: every question that a host can ask.
+/// A transaction that reads, with every query that a host can make.
 ///
-/// [`read`](crate::store::MemoryStore::read) hands it to its body. A [`Tx`] dereferences to it.
+/// [`read`](crate::store::MemoryStore::read) passes it to its body. A [`Tx`] dereferences to it.
 pub struct ReadTx<'a> {
     inner: Inner<'a>,
 }
 
-/// A transaction that writes: every verb that a host can use, and, by dereference, everything that [`ReadTx`]
-/// has.
+/// A transaction that writes, with every verb that a host can use. By dereference it also has everything that
+/// [`ReadTx`] has.
 ///
-/// [`write`](crate::store::MemoryStore::write) hands it to its body.
-/// [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and [`postgres::tx`](super::postgres::tx) make it
+/// [`write`](crate::store::MemoryStore::write) passes it to its body.
+/// [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and [`postgres::tx`](super::postgres::tx) create it
 /// for a transaction that the host owns.
 ///
-/// Verbs on items take many and return one value per item. Each is safe alone: no sequence of calls makes a
-/// counter wrong, unless a host commits its own transaction after an error. A method that returns an error
-/// may have done part of its work: roll back. [`write`](crate::store::MemoryStore::write) does so when its
-/// body returns the error.
+/// Verbs on items take many and return one value per item. Each is safe on its own: no sequence of calls
+/// makes a counter wrong, unless a host commits its own transaction after an error. A method that returns an
+/// error may have done part of its work, so roll back. [`write`](crate::store::MemoryStore::write) does so
+/// when its body returns the error.
 pub struct Tx<'a> {
     read: ReadTx<'a>,
     effects: Effects,
-    /// How the store failed in a verb that writes several times: the transaction must not be committed.
+    /// How the store failed in a verb that writes several times. Then the transaction must not be committed.
     broken: Option<StoreErrorKind>,
 }
 
 enum Inner<'a> {
     Borrowed(&'a mut (dyn StoreTx + 'a)),
-    /// Not boxed: a box of a trait object would borrow the host's transaction until it is dropped, so that
-    /// the host could not commit while its handle is in scope.
+    /// Not boxed: a boxed trait object would borrow the host's transaction until it is dropped. The host
+    /// could then not commit while its handle is in scope.
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteBackend<'a>),
     #[cfg(feature = "postgres")]
@@ -51,7 +51,7 @@ enum Inner<'a> {
 }
 
 impl<'a> Tx<'a> {
-    /// Runs the body of a transaction on a backend's own. For authors of stores: see
+    /// Runs the body of a transaction on a backend's transaction. For authors of stores: see
     /// [`contract`](super::contract).
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl<'a> Tx<'a> {
         done
     }
 
-    /// Refuses a transaction in which the store failed halfway through a verb. [`Self::run`] asks this. Ask
+    /// Refuses a transaction in which the store failed halfway through a verb. [`Self::run`] calls this. Call
     /// it before you commit a transaction of your own in which you ignored an error, or in a store that wraps
     /// such a transaction.
     ///
@@ -115,13 +115,13 @@ impl<'a> Tx<'a> {
             #[cfg(feature = "postgres")]
             Inner::Postgres(backend) => backend.check_whole()?,
         }
-        // The same kind: after a conflict the whole transaction is worth another try.
+        // The same kind: after a conflict the whole transaction is worth retrying.
         let Some(kind) = self.broken else { return Ok(()) };
         let text = "an operation failed earlier in this transaction: roll it back and begin again";
         Err(StoreError::new(kind, text).into())
     }
 
-    /// Returns what the verbs did so far. Decorators of stores read it after the commit.
+    /// Returns what the verbs have done so far. Decorators of stores read it after the commit.
     pub fn effects(&self) -> &Effects {
         &self.effects
     }
@@ -134,7 +134,7 @@ impl<'a> Tx<'a> {
 }
 
 impl<'a> ReadTx<'a> {
-    /// The backend's own methods.
+    /// Returns the backend's own methods.
     pub(crate) fn raw(&mut self) -> &mut (dyn StoreTx + 'a) {
         match &mut self.inner {
             Inner::Borrowed(backend) => *backend,
@@ -176,17 +176,17 @@ impl fmt::Debug for Tx<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Effects {
-    /// Tasks that are new.
+    /// Tasks that were enqueued.
     pub enqueued: usize,
-    /// Whether tasks may have become ready, or capacity free: an admitter wants to look.
+    /// Whether tasks may have become ready or capacity may have become free, so that an admitter should look.
     pub wakes_admission: bool,
-    /// Conditional writes that found the row changed. A call whose lease was stale when it was read is not
-    /// counted.
+    /// Conditional writes that found the row changed. Calls whose lease was already stale when it was read
+    /// are not counted.
     pub stale: Stale,
     moves: [usize; TaskState::ALL.len()],
 }
 
-/// How many conditional writes found the row changed.
+/// The number of conditional writes that found the row changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {
@@ -194,12 +194,12 @@ pub struct Stale {
     pub start: usize,
     /// Leases that were to be renewed.
     pub renew: usize,
-    /// Tasks that were to change their state otherwise.
+    /// Tasks that were to change state in any other way.
     pub change: usize,
 }
 
 impl Effects {
-    /// Returns how many tasks came to this state.
+    /// Returns how many tasks moved to this state.
     pub fn moved_to(&self, state: TaskState) -> usize {
         self.moves[state as usize]
     }
@@ -221,7 +221,7 @@ fn stale(results: &[bool]) -> usize {
     results.iter().filter(|result| !**result).count()
 }
 
-/// The writes of the contract that have an effect to be noted.
+/// The contract's writes that have effects to record.
 impl Tx<'_> {
     pub(crate) fn insert_tasks(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
         let results = self.raw().insert_tasks_if_absent(tasks)?;
@@ -246,7 +246,7 @@ impl Tx<'_> {
         Ok(results)
     }
 
-    /// Notes starts that found their lease stale.
+    /// Records starts that found their lease stale.
     pub(crate) fn starts_were_stale(&mut self, starts: usize) {
         self.effects.stale.start += starts;
     }
@@ -271,7 +271,7 @@ impl Tx<'_> {
         Ok(results)
     }
 
-    /// Notes that pools or limits were changed.
+    /// Records that pools or limits were changed.
     pub(crate) fn capacity_changed(&mut self) {
         self.effects.wakes_admission = true;
     }

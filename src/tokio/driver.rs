@@ -1,4 +1,4 @@
-//! Driving a service by a future.
+//! Drives a service by a future.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use crate::service::{LoopHandle, Report, Service, pause};
 /// Ticks a service until its handle is stopped or `each` breaks:
 /// [`drive`](crate::service::drive) as a future.
 ///
-/// Ticks are made on the runtime's threads for blocking work; between them it sleeps by the runtime's timer,
-/// as long as the blocking form would, and [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at
-/// once. `each` is called by the task that awaits it, so it must not block; it may spawn tasks.
+/// Ticks run on the runtime's blocking threads. Between them it sleeps by the runtime's timer, as long as the
+/// blocking form would. [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at once. `each` is called
+/// by the task that awaits it, so it must not block; it may spawn tasks.
 ///
 /// # Cancellation
 ///
-/// The future may be dropped at any await, by `select!` for instance, and the service run again. A tick that
-/// it had begun ends; its report is the first that the next `run` gives to `each`. Nothing is awaited between
-/// the arrival of a report and `each`. Stopping the handle instead lets the tick end and be told of.
+/// The future may be dropped at any await, for example by `select!`, and the service driven again. A tick
+/// that had begun runs to its end. Its report is the first that the next `drive` passes to `each`. Nothing is
+/// awaited between the arrival of a report and `each`. Stopping the handle instead lets the tick end and its
+/// report reach `each`.
 ///
 /// # Errors
 ///
@@ -67,7 +68,7 @@ where
     if let Some(Err(Error::Runtime(error))) = &before {
         return Err(*error);
     }
-    // What came after that step began is not in its report, so no sleep follows it.
+    // Its report does not include what came after that step began, so no sleep follows.
     if before.is_some_and(|report| each(report).is_break()) {
         return Ok(());
     }
@@ -85,7 +86,7 @@ where
             return Ok(());
         }
         let pause = pause(failures, due, clock, longest);
-        // The time is up, or the handle was woken: either way it is time to look.
+        // Whether the time is up or the handle was woken, it is time to look.
         let _ = timeout(pause, handle.woken_since(seen)).await;
     }
     Ok(())

@@ -1,5 +1,4 @@
-//! For programs on a tokio runtime: stores and services that are awaited, and pokes that are futures. Feature
-//! `tokio`.
+//! Async stores, services and pokes for programs on a tokio runtime. Feature `tokio`.
 //!
 //! | here | stands for |
 //! |---|---|
@@ -11,36 +10,36 @@
 //!
 //! # What runs where
 //!
-//! Nothing blocks the runtime, and there is no runtime but the host's.
+//! Nothing blocks the runtime, and the only runtime is the host's.
 //!
-//! * *Transactions and ticks* block: on files, on locks, on a database. They run on the runtime's threads for
-//!   blocking work ([`spawn_blocking`](::tokio::task::spawn_blocking)), which it makes when they are needed:
-//!   one for each call of an [`AsyncStore`] that is at work, and one for each [`AsyncService`] that ticks. At
-//!   most 16 calls that read and 16 that write are at work, unless [`AsyncStore::at_once`] says otherwise.
-//!   Bodies of transactions run there, too, so they own what they use.
-//! * *Async pokes* are tasks of the runtime. They need no thread, so thousands may be in flight; each kind
-//!   has a limit. Other pokes run on the poker's own threads, as ever.
-//! * *Time limits and sleeping* use the runtime's timer (`enable_time`): [`drive`] needs it, and so does an
+//! * *Transactions and ticks* block: on files, on locks, on a database. They run on the runtime's blocking
+//!   threads ([`spawn_blocking`](::tokio::task::spawn_blocking)), which it creates as needed: one for each
+//!   running call of an [`AsyncStore`], and one for each [`AsyncService`] that ticks. At most 16 reading and
+//!   16 writing calls run at once, unless [`AsyncStore::at_once`] sets another limit. Bodies of transactions
+//!   run there, too, so they own what they use.
+//! * *Async pokes* are tasks of the runtime. They need no thread, so thousands may be in flight. Each kind
+//!   has a limit. Other pokes run on the poker's own threads, as before.
+//! * *Time limits and sleeping* use the runtime's timer (`enable_time`). [`drive`] needs it, and so does an
 //!   [`AsyncStore`] whose store has a lock timeout.
-//! * What is awaited is polled by the host's task; nothing is spawned for it.
+//! * The host's task polls what it awaits. Nothing is spawned for that.
 //!
-//! Outside a runtime everything returns [`NoRuntime`](crate::error::NoRuntime), and nothing was done.
+//! Outside a runtime everything returns [`NoRuntime`](crate::error::NoRuntime) and does nothing.
 //!
 //! # Dropping futures
 //!
-//! Every future may be dropped at any await. Nothing is lost by it, and no slot leaks:
+//! Every future may be dropped at any await. Nothing is lost, and no slot leaks:
 //!
-//! * *A transaction is whole or was not begun.* A call that waits for its turn when its future is dropped is
-//!   never made; one that was begun runs to its end. The caller does not know which, so it asks, or repeats
-//!   the call: a verb is idempotent, or fenced by the lease's epoch, so it has no second effect. The
+//! * *A transaction is whole or was not begun.* If a call waits for a place when its future is dropped, it is
+//!   never made. Once begun, it runs to its end. The caller does not know which, so it asks the store, or
+//!   repeats the call. A verb is idempotent, or fenced by the lease's epoch, so it has no second effect. The
 //!   exception is `clear`: a task that ended again meanwhile runs once more.
 //! * *A tick runs to its end*, and its report waits for the next call. What an admitter granted to a dropped
-//!   call is the answer to its next one; if the admitter is dropped, too, it is given back. See
+//!   call is returned by its next call. If the admitter is dropped, too, the grants are given back. See
 //!   [`AsyncService`].
-//! * *A poke* whose poker is dropped or leaves is dropped at its next await. Its sensors wait for the next
+//! * *A poke* is dropped at its next await when its poker is dropped or leaves. Its sensors wait for the next
 //!   poker.
-//! * *When the runtime is shut down*, a call that no thread had begun is not made, and what an admitter
-//!   granted to nobody is given back before the shutdown ends.
+//! * *When the runtime is shut down*, a call that no thread had begun is not made. Grants that no one
+//!   received are given back before the shutdown ends.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! Pokes that are futures, on the host's runtime.
+//! Async pokes, on the host's runtime.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ impl Poker {
     /// Sets the poke of this kind: a function from a request to a future, which runs as a task of this
     /// runtime and must not block it.
     ///
-    /// At its deadline the future is dropped and counts as [`PokeOutcome::Unreachable`]; so does a panic, which
-    /// is caught. When the poker is dropped, or leaves, it is dropped at its next await, too.
+    /// At its deadline the future is dropped and counts as [`PokeOutcome::Unreachable`]. So does a panic,
+    /// which is caught. When the poker is dropped or leaves, the future is dropped at its next await, too.
     ///
     /// At most 1,000 are in flight at once (Airflow: the triggerer's `default_capacity`), unless
-    /// [`Poker::at_once`] says otherwise. They need none of the poker's threads. Kinds of both sorts work
-    /// side by side.
+    /// [`Poker::at_once`] sets another limit. They need none of the poker's threads. Blocking and async kinds
+    /// can be mixed.
     ///
     /// # Examples
     ///
@@ -64,10 +64,11 @@ impl Poker {
     }
 
     /// Sets the poke of this kind, which is given at most `at_most` targets in one future. Its deadline is
-    /// the smallest of its groups; [`Poker::at_once`] counts futures, not targets.
+    /// the smallest of its groups' deadlines. [`Poker::at_once`] counts futures, not targets.
     ///
-    /// The future returns an outcome for each request, in their order. A wrong number of outcomes, or a panic,
-    /// counts as [`PokeOutcome::Unreachable`] for all of them. Otherwise as [`Self::kind_async`].
+    /// The future returns an outcome for each request, in their order. A wrong number of outcomes, or a
+    /// panic, counts as [`PokeOutcome::Unreachable`] for all of them. Otherwise it works like
+    /// [`Self::kind_async`].
     ///
     /// # Examples
     ///
@@ -106,7 +107,7 @@ impl Poker {
     }
 }
 
-/// Futures of this function, on this runtime.
+/// An async poke: this function's futures, on this runtime.
 struct OnRuntime<F> {
     runtime: Handle,
     look: F,

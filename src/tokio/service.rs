@@ -14,21 +14,20 @@ use crate::error::{NoRuntime, Result};
 use crate::ops::Admission;
 use crate::service::{Admitter, LoopHandle, Service};
 
-/// A service for tasks of a tokio runtime: its ticks are made on the runtime's threads for blocking work, one
-/// at a time.
+/// A service for tasks of a tokio runtime. Its ticks run on the runtime's blocking threads, one at a time.
 ///
 /// # What holds
 ///
-/// * *A tick that was begun ends, and its report is not lost.* When the future that waits for it is dropped,
-///   the next call of [`Self::tick`] (or [`Self::admit`], or [`drive`](super::drive)) answers with that tick's
-///   report, instead of making another. [`Self::undelivered`] asks for it alone.
-/// * *A report that nobody will read is taken back* ([`Service::undelivered`]): when the `AsyncService` is
-///   dropped, what an [`Admitter`] granted to nobody is given back, at once or when the tick that runs has
-///   ended. Should the store fail then, the leases expire.
-/// * *Dropping it does not block.* A service that was used last by a task of a runtime ends on that runtime's
-///   blocking threads: a [`Poker`](crate::service::Poker) waits for its threads there. To know when it has
-///   ended, call what ends it by [`Self::with`].
-/// * *A panic of a tick* goes on in the caller; the service is as the tick left it.
+/// * *A tick that was begun ends, and its report is not lost.* If the future that waits for it is dropped,
+///   the next call of [`Self::tick`] (or [`Self::admit`], or [`drive`](super::drive)) returns that tick's
+///   report instead of starting another. [`Self::undelivered`] returns only such a report.
+/// * *A report that will never be read is undone* ([`Service::undelivered`]). When the `AsyncService` is
+///   dropped, grants of an [`Admitter`] that no one received are given back, at once or when the running tick
+///   has ended. If the store fails then, the leases expire.
+/// * *Dropping it does not block.* If a task of a runtime used the service last, the service ends on that
+///   runtime's blocking threads. A [`Poker`](crate::service::Poker) waits for its threads there. To know when
+///   it has ended, end it through [`Self::with`].
+/// * *A panic in a tick* resumes in the caller. The service stays as the tick left it.
 ///
 /// # Examples
 ///
@@ -51,35 +50,35 @@ pub struct AsyncService<S: Service + Send + 'static>
 where
     S::Report: Send,
 {
-    /// None only while it is dropped.
+    /// `None` only while it is dropped.
     desk: Option<Arc<Desk<S>>>,
-    /// The tick that runs, or whose report nobody has taken.
+    /// The tick that runs, or whose report was not taken yet.
     running: Option<Step>,
-    /// Tells the service what wakes its loop, with the next tick.
+    /// What wakes the service's loop, passed to it with the next tick.
     handle: Option<LoopHandle>,
 }
 
-/// A tick whose report nobody has taken.
+/// A tick whose report was not taken yet.
 enum Step {
     Goes(JoinHandle<()>),
     Ended(Result<(), JoinError>),
 }
 
-/// The service, and the report of its last tick until somebody takes it. Whoever lets go of it last takes the
-/// report back.
+/// The service, and the report of its last tick until it is taken. The last owner to drop it undoes the
+/// report.
 struct Desk<S: Service> {
     service: Mutex<S>,
     report: Mutex<Option<Told<S::Report>>>,
 }
 
-/// What the tick of an instant told.
+/// The instant of a tick, and its report.
 type Told<R> = (DateTime<Utc>, Result<R>);
 
 impl<S: Service> Drop for Desk<S> {
     fn drop(&mut self) {
         if let Some((now, Ok(report))) = self.report.get_mut().take() {
             let service = self.service.get_mut();
-            // Leases that cannot be given back expire; and there is nobody left who could hear of it.
+            // Leases that cannot be given back expire, and no one is left to receive the error.
             let _ = catch_unwind(AssertUnwindSafe(|| service.undelivered(now, report)));
         }
     }
@@ -89,15 +88,15 @@ impl<S: Service + Send + 'static> AsyncService<S>
 where
     S::Report: Send,
 {
-    /// Drives this service.
+    /// Wraps this service.
     pub fn new(service: S) -> Self {
         let desk = Desk { service: Mutex::new(service), report: Mutex::new(None) };
         Self { desk: Some(Arc::new(desk)), running: None, handle: None }
     }
 
-    /// Takes one step at this instant; or answers the report of the step before, if the future that waited
-    /// for it was dropped. That one is of its own instant: take another step before you sleep until it is
-    /// due.
+    /// Takes one step at this instant. If the future that waited for the previous step was dropped, returns
+    /// that step's report instead. That report belongs to its own instant, so take another step before you
+    /// sleep until it is due.
     ///
     /// # Errors
     ///
@@ -106,7 +105,8 @@ where
         self.step(now, move |service| service.tick(now)).await
     }
 
-    /// The report of a step whose future was dropped; none if there is none. It waits for the step to end.
+    /// Returns the report of a step whose future was dropped, or `None` if there is none. Waits for the step
+    /// to end.
     pub async fn undelivered(&mut self) -> Option<Result<S::Report>> {
         match self.running {
             Some(_) => Some(self.arrive().await),
@@ -114,23 +114,23 @@ where
         }
     }
 
-    /// Does something else with the service, after the tick that runs: `poker.leave()`, for instance. What
-    /// was begun is done, whether or not somebody still waits for it; before that tick has ended, nothing is.
+    /// Runs `work` on the service after the running tick has ended, for example `poker.leave()`. Work that
+    /// has begun runs to its end, even if the future is dropped. Nothing begins before that tick has ended.
     ///
     /// # Errors
     ///
-    /// [`NoRuntime`] outside a runtime. A panic of `work` goes on here.
+    /// [`NoRuntime`] outside a runtime. A panic in `work` resumes in the caller.
     pub async fn with<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut S) -> T + Send + 'static,
     ) -> Result<T, NoRuntime> {
         let (runtime, desk) = (current()?, self.desk.clone().ok_or(NoRuntime::ShutDown)?);
-        // The lock alone keeps no order: of two threads that were given work, the second may come first.
+        // The lock alone keeps no order: of two threads with work, the second may take it first.
         self.settle().await;
         joined(runtime.spawn_blocking(move || work(&mut desk.service.lock())).await)
     }
 
-    /// Its next tick tells the service of this handle.
+    /// Passes this handle to the service with the next tick.
     pub(super) fn woken_by(&mut self, handle: &LoopHandle) {
         self.handle = Some(handle.clone());
     }
@@ -155,7 +155,7 @@ where
         self.arrive().await
     }
 
-    /// Waits for the step that runs, and leaves its report where it is.
+    /// Waits for the running step, and leaves its report in place.
     async fn settle(&mut self) {
         if let Some(Step::Goes(running)) = &mut self.running {
             let end = running.await;
@@ -163,7 +163,7 @@ where
         }
     }
 
-    /// Waits for the step that runs, and takes its report.
+    /// Waits for the running step, and takes its report.
     async fn arrive(&mut self) -> Result<S::Report> {
         self.settle().await;
         if let Some(Step::Ended(end)) = self.running.take() {
@@ -181,7 +181,7 @@ where
     fn drop(&mut self) {
         let desk = self.desk.take();
         match Handle::try_current() {
-            // Both what is given back and the end of the service may take a while.
+            // Giving leases back, and ending the service, may both take a while.
             Ok(runtime) => drop(runtime.spawn_blocking(move || drop(desk))),
             Err(_) => drop(desk),
         }
@@ -226,12 +226,13 @@ where
 pub type AsyncAdmitter = AsyncService<Admitter>;
 
 impl AsyncService<Admitter> {
-    /// Admits at most `free` tasks ([`Admitter::admit`]); or answers what the step before was granted, if the
-    /// future that waited for it was dropped: that step asked for as many as were free then.
+    /// Admits at most `free` tasks ([`Admitter::admit`]). If the future that waited for the previous step was
+    /// dropped, returns what that step was granted instead. That step asked for as many tasks as were free
+    /// then.
     ///
     /// # Errors
     ///
-    /// As there, and [`crate::Error::Runtime`] outside a runtime.
+    /// Those of [`Admitter::admit`], and [`crate::Error::Runtime`] outside a runtime.
     pub async fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
         self.step(now, move |admitter| admitter.admit(now, free)).await
     }

@@ -10,22 +10,22 @@ use super::blocking::{current, joined};
 use crate::error::{NoRuntime, Result, StoreError, StoreErrorKind};
 use crate::store::{ReadTx, Store, StoreInfo, Tx, TxMode};
 
-/// How many calls of each mode are at work at once, unless the host says otherwise.
+/// How many calls of each mode run at once, unless the host sets another limit.
 const AT_ONCE: usize = 16;
 
-/// Any store, for tasks of a tokio runtime: each call is one transaction of [`Store`], made on the
-/// runtime's threads for blocking work. Clones share the store and the limit of calls at once.
+/// Any store, for tasks of a tokio runtime. Each call is one transaction of [`Store`] on the runtime's
+/// blocking threads. Clones share the store and the limit of concurrent calls.
 ///
 /// # How long a call waits
 ///
-/// Calls that read and calls that write have places of their own, so a read never waits for a writer that
-/// waits for the store's lock. A call that gets no place within the store's lock timeout
-/// ([`StoreInfo::lock_timeout`]) returns kind [`Busy`](StoreErrorKind::Busy), and its body was never run.
-/// With a place, it waits as long as the store lets it. A store without a lock timeout, such as one in
+/// Calls that read and calls that write have separate places, so a read never waits for a writer that waits
+/// for the store's lock. A call that gets no place within the store's lock timeout
+/// ([`StoreInfo::lock_timeout`]) returns kind [`Busy`](StoreErrorKind::Busy), and its body is never run. Once
+/// it has a place, it waits as long as the store allows. A store without a lock timeout, such as one in
 /// memory, has no limit for places either.
 ///
 /// The runtime needs a timer (`enable_time`) if the store has a lock timeout, and at least twice
-/// [`Self::at_once`] threads for blocking work (tokio's default is 512).
+/// [`Self::at_once`] blocking threads (tokio's default is 512).
 ///
 /// A body owns what it uses. A future may be dropped at any await: see the [module](super).
 ///
@@ -58,14 +58,14 @@ pub struct AsyncStore {
 }
 
 impl AsyncStore {
-    /// Wraps a store. At most 16 calls that read and 16 that write are at work at once.
+    /// Wraps a store. At most 16 reading and 16 writing calls run at once.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, reads: places(AT_ONCE), writes: places(AT_ONCE) }
     }
 
-    /// Sets how many calls that read, and how many that write, are at work at once, counting all clones. Each
-    /// takes one of the runtime's blocking threads. The others wait as futures, first come first served.
-    /// Clones made before keep their limit.
+    /// Sets how many reading calls, and how many writing ones, run at once, over all clones. Each takes one
+    /// of the runtime's blocking threads. The others wait as futures, first come first served. Earlier clones
+    /// keep their limit.
     #[must_use]
     pub fn at_once(mut self, calls: NonZeroUsize) -> Self {
         self.reads = places(calls.get());
@@ -73,12 +73,12 @@ impl AsyncStore {
         self
     }
 
-    /// The store behind it: for services, and for threads that may block.
+    /// Returns the wrapped store, for services, and for threads that may block.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// What the store is.
+    /// Returns a description of the store.
     pub fn info(&self) -> StoreInfo {
         self.store.info()
     }
@@ -87,8 +87,8 @@ impl AsyncStore {
     ///
     /// # Errors
     ///
-    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A
-    /// panic of `body` goes on in the caller.
+    /// Those of that method, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside
+    /// a runtime. A panic of `body` resumes in the caller.
     pub async fn read<T: Send + 'static>(
         &self,
         body: impl FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
@@ -96,12 +96,13 @@ impl AsyncStore {
         self.call(TxMode::Read, move |store| store.read(body)).await
     }
 
-    /// Runs `body` in a transaction that writes, again after conflicts: [`write`](crate::store::MemoryStore::write).
+    /// Runs `body` in a transaction that writes, again after conflicts:
+    /// [`write`](crate::store::MemoryStore::write).
     ///
     /// # Errors
     ///
-    /// As there, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside a runtime. A
-    /// panic of `body` rolls back, and goes on in the caller.
+    /// Those of that method, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside
+    /// a runtime. A panic of `body` rolls back, and resumes in the caller.
     pub async fn write<T: Send + 'static>(
         &self,
         body: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
@@ -109,8 +110,8 @@ impl AsyncStore {
         self.call(TxMode::Write, move |store| store.write(body)).await
     }
 
-    /// Runs `work` on a blocking thread, once there is a place for a call of this mode. Work that was begun
-    /// is done, whether or not the future is still awaited.
+    /// Runs `work` on a blocking thread, once there is a place for a call of this mode. Work that has begun
+    /// runs to its end, even if the future is dropped.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         mode: TxMode,
@@ -131,7 +132,7 @@ impl AsyncStore {
             TxMode::Read => &self.reads,
             TxMode::Write => &self.writes,
         };
-        // A free place is taken without a look at the clock.
+        // A free place is taken without reading the clock.
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
             return Ok(place);
         }

@@ -1,4 +1,4 @@
-//! One callback for each way in which a sensor ends.
+//! One callback for each way a sensor can end.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::task::TaskState;
 
 type Callback = Box<dyn FnMut(&SensorEvent) -> Delivered + Send>;
 
-/// Callbacks by what an event says. An event without a callback is taken.
+/// Callbacks, chosen by what an event says. An event without a callback counts as delivered.
 ///
 /// | the event | is given to | or, if there is none, to |
 /// |---|---|---|
@@ -20,7 +20,7 @@ type Callback = Box<dyn FnMut(&SensorEvent) -> Delivered + Send>;
 /// | its poke failed, or could not look for too long | `on_failed` | |
 /// | the host ended its task | `on_cancelled` | |
 ///
-/// The first row that fits counts, except that what the host ended is always the last row.
+/// The first matching row counts, except that a task which the host ended always matches the last row.
 #[derive(Default)]
 pub struct Callbacks {
     landed: Option<Callback>,
@@ -38,39 +38,40 @@ impl fmt::Debug for Callbacks {
 }
 
 impl Callbacks {
-    /// None yet.
+    /// Creates an empty set of callbacks.
     pub fn new() -> Self {
         Self::default()
     }
 
     setters! {
-        /// Called when a sensor landed.
+        /// Sets the callback for a sensor that landed.
         on_landed(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
             landed = Some(Box::new(callback))
         }
-        /// Called when a sensor, or its attempt, waited for too long.
+        /// Sets the callback for a sensor that timed out, by either timeout.
         on_timed_out(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
             timed_out = Some(Box::new(callback))
         }
-        /// Called when a poke said that it never will land, or could not look for too long.
+        /// Sets the callback for a sensor whose poke said that it will never land, or could not look for too
+        /// long.
         on_failed(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
             failed = Some(Box::new(callback))
         }
-        /// Called when a task was skipped instead of failed.
+        /// Sets the callback for a task that was skipped instead of failed.
         on_skipped(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
             skipped = Some(Box::new(callback))
         }
-        /// Called when the task is tried again.
+        /// Sets the callback for a task that is tried again.
         on_retry(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
             retry = Some(Box::new(callback))
         }
-        /// Called when the host ended the task.
+        /// Sets the callback for a task that the host ended.
         on_cancelled(callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static) {
             cancelled = Some(Box::new(callback))
         }
     }
 
-    /// Gives an event to its callback.
+    /// Passes an event to its callback.
     ///
     /// # Errors
     ///

@@ -25,40 +25,39 @@ use crate::sensor::SensorEvent;
 use crate::store::Store;
 use crate::time;
 
-/// How many events are read at once: their texts may be long.
+/// How many events are read at once. Few, since their texts may be long.
 const PAGE: usize = 32;
 
-/// A tick reads no further page when the texts of its events are longer than this together.
+/// A tick reads no further page once the texts of its events exceed this in total.
 const TICK_BYTES: usize = 64 << 20;
 
-/// The pauses before events that were not taken are read again: from the first, doubling, to the second.
+/// The pauses before rejected events are read again: from the first, doubling, to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What a callback answers. With an error the event stays, and is delivered again.
+/// What a callback returns. After an error the event stays, and is delivered again.
 pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 
-/// Delivers the events of sensors to a callback of the host's, such as [`Callbacks`], until it has taken
-/// them.
+/// Delivers the events of sensors to the host's callback, such as [`Callbacks`], until it accepts them.
 ///
 /// # What holds
 ///
-/// * *At least once.* An event is acknowledged after its callback took it. When the process dies in between,
-///   or the acknowledgement fails, it is delivered again: by its `seq`, which no other event of the store
-///   ever has, a callback can tell.
+/// * *At least once.* An event is acknowledged after its callback accepted it. If the process dies in
+///   between, or the acknowledgement fails, it is delivered again. A callback recognises it by its `seq`,
+///   which is unique in the store for ever.
 /// * *In order, per task.* When a callback fails or panics, the later events of that task wait; those of
 ///   other tasks do not.
 /// * *In bulk.* All events that a tick delivered are acknowledged in one transaction.
 ///
-/// One delivery at a time should work on a store: two would deliver each event twice. What a callback never
-/// takes stays until the host acknowledges it by hand
+/// Only one delivery at a time should work on a store: two would deliver each event twice. An event that a
+/// callback never accepts stays until the host acknowledges it explicitly
 /// ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
 /// ([`crate::service::ReaperOptions::retain_events_for`]).
 ///
 /// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
-/// next one goes on where it stopped, so that events that are never taken do not keep it from the others.
+/// next tick continues where it stopped, so events that are never accepted do not block the others.
 ///
-/// Events that were not taken are tried again after a second. As long as they are the same tasks' the pause
-/// doubles, up to a minute. Meanwhile only newer events are read and delivered.
+/// Rejected events are retried after a second. While they belong to the same tasks, the pause doubles, up to
+/// a minute. Meanwhile only newer events are read and delivered.
 ///
 /// # Examples
 ///
@@ -102,16 +101,16 @@ pub struct Delivery {
     limit: usize,
     refresh_every: Duration,
     callback: Box<dyn FnMut(&SensorEvent) -> Delivered + Send>,
-    /// The place up to which this round has come.
+    /// The place that this round has reached.
     after: u64,
-    /// Tasks one of whose events was not taken in this round.
+    /// Tasks with an event that was rejected in this round.
     waiting: HashSet<TaskKey>,
-    /// The same of the round before.
+    /// The same for the previous round.
     waited: HashSet<TaskKey>,
-    /// When the next round begins, if this one has come to the last event and left some; until then it
-    /// follows.
+    /// When the next round begins, if this one reached the last event and left some. Until then only newer
+    /// events are read.
     again_at: Option<DateTime<Utc>>,
-    /// The pause before that.
+    /// The pause before the next round.
     pause: Duration,
     emitter: Emitter,
 }
@@ -126,8 +125,8 @@ pub struct DeliveryReport {
     pub failed: Vec<(SensorEvent, String)>,
     /// Events that wait for an earlier one of their task.
     pub waiting: usize,
-    /// When to come again: at once if there is more, else to look for new events
-    /// ([`Delivery::refresh_every`]) or to try again what was not taken.
+    /// When the next tick is due: at once if there are more events. Otherwise it looks for new events
+    /// ([`Delivery::refresh_every`]) or retries rejected ones.
     pub next_due: Option<DateTime<Utc>>,
 }
 
@@ -163,7 +162,7 @@ impl fmt::Debug for Delivery {
 }
 
 impl Delivery {
-    /// Delivers to this callback, at most `limit` events in a tick; at least one.
+    /// Creates a delivery to this callback. A tick delivers at most `limit` events, but at least one.
     pub fn new(
         store: Arc<dyn Store>,
         limit: usize,
@@ -184,10 +183,10 @@ impl Delivery {
     }
 
     setters! {
-        /// Sets how often it looks for new events: so late a callback may come, for one read of the store.
-        /// Default: one second.
+        /// Sets how often it looks for new events, with one read of the store each time. A callback may be
+        /// late by this much. Default: one second.
         refresh_every: Duration;
-        /// Tells this observer what it counts and measures.
+        /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
@@ -209,7 +208,7 @@ impl Delivery {
         self.waited = std::mem::take(&mut self.waiting);
     }
 
-    /// Delivers what comes next, page by page. True if the tick ended before the events did.
+    /// Delivers the next events, page by page. Returns true if the tick ended before the events did.
     fn deliver_some(&mut self, report: &mut DeliveryReport, taken: &mut Vec<u64>) -> Result<bool> {
         let (mut left, mut bytes) = (self.limit, 0);
         while left > 0 && bytes <= TICK_BYTES {
@@ -240,13 +239,13 @@ impl Delivery {
     }
 
     fn go_on(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
-        // A clock that was set back must not make it wait for longer than the longest pause.
+        // A clock that was set back must not make it wait longer than the longest pause.
         if self.again_at.is_some_and(|at| at <= now || at > time::add(now, PAUSES.1)) {
             self.begin_round();
         }
         let (mut report, mut taken) = (DeliveryReport::default(), Vec::new());
         let more = self.deliver_some(&mut report, &mut taken);
-        // Also what was delivered before a read failed.
+        // Including what was delivered before a read failed.
         if !taken.is_empty()
             && let Err(error) = self.store.write(|tx| tx.acknowledge_events(&taken))
         {
@@ -261,7 +260,7 @@ impl Delivery {
         Ok(report)
     }
 
-    /// The last event was reached: answers when to come again.
+    /// Returns when the next tick is due, after the last event was reached.
     fn rest(&mut self, now: DateTime<Utc>, failed: bool) -> DateTime<Utc> {
         let follow = time::add(now, self.refresh_every);
         if self.waiting.is_empty() {
@@ -273,7 +272,7 @@ impl Delivery {
             // A round has ended.
             None if self.waiting.is_subset(&self.waited) => self.pause = (self.pause * 2).min(PAUSES.1),
             None => self.pause = PAUSES.0,
-            // One of the newer events was not taken.
+            // One of the newer events was rejected.
             Some(_) if failed => self.pause = PAUSES.0,
             Some(at) => return at.min(follow),
         }

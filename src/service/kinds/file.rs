@@ -1,4 +1,4 @@
-//! A file is there.
+//! Sensors that wait for a file.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -16,14 +16,14 @@ use crate::seconds;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::PokeRequest;
 
-/// Waits until a file or directory is there: by its path, or by a pattern.
+/// Waits until a file or directory exists, by its path or by a pattern.
 ///
-/// In a pattern `*` stands for anything within a name, `?` for one character, `[a-z]` for one of these, `**`
-/// for directories of any depth; a name that begins with a dot must be named with its dot. Of several files
-/// the first by name that is old enough counts. Directories that cannot be read are passed over; for a path
-/// they are [`PokeOutcome::Unreachable`].
+/// In a pattern `*` matches anything within a name, `?` one character, `[a-z]` one of these, and `**`
+/// directories of any depth. A leading dot must be matched explicitly. Of several files, the first by name
+/// that is old enough counts. A pattern skips directories that cannot be read; for a path they are
+/// [`PokeOutcome::Unreachable`].
 ///
-/// It lands with JSON: the path that was found, and its size in bytes.
+/// It lands with JSON: the path of the file, and its size in bytes.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ pub struct FileExists {
 }
 
 impl FileExists {
-    /// Waits for the file at this path, which is taken as it is.
+    /// Waits for the file at this path, which is taken literally.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: Some(path.into()), glob: None, min_age: Duration::ZERO }
     }
@@ -58,7 +58,7 @@ impl FileExists {
     }
 
     setters! {
-        /// The file must have been left unchanged for this long. Default: none.
+        /// Requires that the file has been unchanged for this long. Default: zero.
         min_age(age: Duration) { min_age = seconds::clip(age) }
     }
 
@@ -86,7 +86,7 @@ impl FileExists {
             Err(error) => return Self::wrong(&format!("glob {pattern:?}: {error}")),
         };
         for path in found.flatten() {
-            // It may be gone again.
+            // It may have been deleted meanwhile.
             let Ok(file) = fs::metadata(&path) else { continue };
             let answer = self.judge(&path, &file, now);
             if answer != PokeOutcome::NotYet {
@@ -115,7 +115,8 @@ impl FileExists {
     }
 }
 
-/// True if it was changed this long ago or earlier. A file's time may be too far off to be a [`DateTime`].
+/// Returns true if the file was last changed this long ago or earlier. A file's time may be too far off for a
+/// [`DateTime`].
 fn left_alone(modified: SystemTime, age: Duration, now: DateTime<Utc>) -> bool {
     let since_epoch = u64::try_from(now.timestamp_micros()).ok().map(Duration::from_micros);
     let now = since_epoch.and_then(|length| UNIX_EPOCH.checked_add(length));
@@ -127,7 +128,7 @@ impl Condition for FileExists {
     const EXAMPLE: &'static str = r#"{"path": "/data/in.csv"} or {"glob": "/data/*.csv", "min_age_s": 60}"#;
 }
 
-/// The poke of [`FileExists`].
+/// Pokes for [`FileExists`].
 pub fn file_exists(request: &PokeRequest<'_>) -> PokeOutcome {
     match FileExists::read(request.context) {
         Ok(wanted) => wanted.look(request.now),
@@ -146,7 +147,7 @@ mod tests {
         let written = |seconds: u64| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap();
         assert!(left_alone(written(9), second, now) && !left_alone(written(10), second, now));
         assert!(!left_alone(written(9), second, from_micros(-1)));
-        // Years -270,000 and 280,000: some file systems keep them.
+        // Years -270,000 and 280,000: some file systems store them.
         let far = Duration::from_secs(1 << 43);
         assert!(!left_alone(UNIX_EPOCH + far, second, now));
         #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! Kinds of sensors that are useful at once.
+//! Ready-made kinds of sensors.
 //!
 //! | kind | waits until | lands with |
 //! |---|---|---|
@@ -7,12 +7,12 @@
 //! | [`TaskEnded`] `task_ended` | another task of the store has ended | that task's value |
 //! | [`RunEnded`] `run_ended` | a run of the active-run index has stopped | its status |
 //!
-//! Each is a plain struct that serialises to the poke context; [`Condition::sensor`] makes a sensor of it,
-//! [`builtin`] teaches a poker all of them. A context holds all that its poke needs, so that any process can
-//! make it: give absolute paths that mean the same on every machine with a poker. A context that makes no
-//! sense ends its sensors as failed, with a message that says what to correct.
+//! Each is a plain struct that serialises to the poke context. [`Condition::sensor`] turns it into a sensor,
+//! and [`builtin`] registers all of them with a poker. A context holds everything that its poke needs, so any
+//! process can run the poke. Give absolute paths that mean the same on every machine with a poker. An invalid
+//! context ends its sensors as failed, with a message that says what to correct.
 //!
-//! A host writes kinds of its own in the same way: `examples/orchestrator/kinds` has one that runs a command,
+//! A host writes its own kinds in the same way. `examples/orchestrator/kinds` has one that runs a command,
 //! and one that connects to a port.
 //!
 //! # Examples
@@ -58,24 +58,24 @@ use crate::lease::LeaseRef;
 use crate::sensor::{NewSensor, PokeOutcome, Settings};
 use crate::store::Store;
 
-/// What a sensor of one kind waits for, with types. Implement it for contexts of your own kinds, too.
+/// What a sensor of one kind waits for, as a type. Implement it for the contexts of your own kinds, too.
 pub trait Condition: Serialize + DeserializeOwned {
     /// The name of the kind.
     const KIND: &'static str;
 
-    /// A context that is right, to be shown where one is wrong.
+    /// A valid context, shown in the message for an invalid one.
     const EXAMPLE: &'static str;
 
-    /// The kind.
+    /// Returns the kind.
     ///
     /// # Errors
     ///
-    /// [`IdError`] if [`Self::KIND`] is no name.
+    /// [`IdError`] if [`Self::KIND`] is not a valid name.
     fn kind() -> Result<SensorKind, IdError> {
         SensorKind::new(Self::KIND)
     }
 
-    /// The poke context. Equal conditions give equal contexts, and so share their pokes.
+    /// Returns the poke context. Equal conditions give equal contexts, and so share their pokes.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ pub trait Condition: Serialize + DeserializeOwned {
         PokeContext::of(self)
     }
 
-    /// The sensor that waits for it instead of this running task.
+    /// Creates the sensor that waits for the condition in place of this running task.
     ///
     /// # Errors
     ///
@@ -93,16 +93,17 @@ pub trait Condition: Serialize + DeserializeOwned {
         Ok(NewSensor::new(lease, Self::kind()?, self.context()?, settings))
     }
 
-    /// Reads a context back: what a poke does first. A context that does not fit is a [`PokeOutcome::Failed`].
+    /// Parses a context, which is what a poke does first. A context that does not fit is a
+    /// [`PokeOutcome::Failed`].
     ///
     /// # Errors
     ///
-    /// The answer that the poke should give.
+    /// The outcome that the poke should return.
     fn read(context: &PokeContext) -> Result<Self, PokeOutcome> {
         context.decode().map_err(|error| Self::wrong(&error.to_string()))
     }
 
-    /// Returns the answer to a context that makes no sense: a [`PokeOutcome::Failed`] that says what to correct.
+    /// Returns the outcome for an invalid context: a [`PokeOutcome::Failed`] that says what to correct.
     fn wrong(problem: &str) -> PokeOutcome {
         let (kind, example) = (Self::KIND, Self::EXAMPLE);
         PokeOutcome::Failed(format!(
@@ -111,12 +112,12 @@ pub trait Condition: Serialize + DeserializeOwned {
     }
 }
 
-/// Teaches a poker all kinds of this module, under their names. `store` is where [`TaskEnded`] and
-/// [`RunEnded`] look.
+/// Registers all kinds of this module with a poker, under their names. [`TaskEnded`] and [`RunEnded`] look in
+/// `store`.
 ///
 /// # Errors
 ///
-/// [`IdError`] if a name were refused, which none is.
+/// [`IdError`] if a name were refused, which does not happen.
 pub fn builtin(poker: Poker, store: Arc<dyn Store>) -> Result<Poker> {
     Ok(poker
         .kind(FileExists::kind()?, file_exists)

@@ -1,4 +1,4 @@
-//! A run has ended.
+//! Sensors that wait for a run to end.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -15,8 +15,9 @@ use crate::store::Store;
 
 /// Waits until a run of the active-run index has stopped. It lands with the run's status.
 ///
-/// Defaults: it lands on `completed`, and fails on `failed`, `killed` and `rejected`. A run that is not
-/// there, is open, or stopped with any other status is not yet; of a status that is in both sets it lands.
+/// Defaults: it lands on `completed`, and fails on `failed`, `killed` and `rejected`. The outcome is "not
+/// yet" for a run that does not exist, is open, or stopped with any other status. On a status in both sets it
+/// lands.
 ///
 /// # Examples
 ///
@@ -55,9 +56,9 @@ impl RunEnded {
     }
 
     setters! {
-        /// Lands when the run stopped with one of these.
+        /// Sets the statuses on which it lands.
         lands_on(statuses: impl IntoIterator<Item = RunStatus>) { lands_on = statuses.into_iter().collect() }
-        /// Fails when the run stopped with one of these.
+        /// Sets the statuses on which it fails.
         fails_on(statuses: impl IntoIterator<Item = RunStatus>) { fails_on = statuses.into_iter().collect() }
     }
 
@@ -84,7 +85,7 @@ impl Condition for RunEnded {
     const EXAMPLE: &'static str = r#"{"run": {"namespace": "prod", "id": "ingest-7"}}"#;
 }
 
-/// The poke of [`RunEnded`], which looks into this store.
+/// Returns the poke of [`RunEnded`], which looks in this store.
 pub fn run_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
     move |request: &PokeRequest<'_>| match RunEnded::read(request.context) {
         Ok(wanted) => wanted.look(store.as_ref()),

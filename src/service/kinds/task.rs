@@ -1,4 +1,4 @@
-//! Another task has ended.
+//! Sensors that wait for another task to end.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -16,9 +16,9 @@ use crate::task::TaskState;
 
 /// Waits until another task of the store has ended. It lands with that task's value.
 ///
-/// Defaults: it lands on `success`, and fails on `failed` and `skipped`. A task that is not there, or in any
-/// other state, is not yet; of a state that is in both sets it lands. Note that an ended task that was
-/// forgotten is not there any more.
+/// Defaults: it lands on `success`, and fails on `failed` and `skipped`. The outcome is "not yet" for a task
+/// that does not exist, or is in any other state. On a state in both sets it lands. Note that an ended task
+/// no longer exists once it was forgotten.
 ///
 /// # Examples
 ///
@@ -56,9 +56,9 @@ impl TaskEnded {
     }
 
     setters! {
-        /// Lands when the task is in one of these states.
+        /// Sets the states on which it lands.
         lands_on(states: impl IntoIterator<Item = TaskState>) { lands_on = states.into_iter().collect() }
-        /// Fails when the task is in one of these states.
+        /// Sets the states on which it fails.
         fails_on(states: impl IntoIterator<Item = TaskState>) { fails_on = states.into_iter().collect() }
     }
 
@@ -84,7 +84,7 @@ impl Condition for TaskEnded {
         r#"{"task": {"namespace": "prod", "workflow": "ingest", "run": "2026-01-01", "task": "load"}}"#;
 }
 
-/// The poke of [`TaskEnded`], which looks into this store.
+/// Returns the poke of [`TaskEnded`], which looks in this store.
 pub fn task_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
     move |request: &PokeRequest<'_>| match TaskEnded::read(request.context) {
         Ok(wanted) => wanted.look(store.as_ref()),

@@ -1,4 +1,4 @@
-//! An instant has come.
+//! Sensors that wait for an instant.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,8 @@ use crate::sensor::PokeOutcome;
 use crate::service::poker::PokeRequest;
 use crate::time::truncate;
 
-/// Waits until an instant has come, by the poker's clock. It lands at the first poke after it, so up to an
-/// interval late.
+/// Waits until an instant has passed, by the poker's clock. It lands at the first poke after that, so up to
+/// an interval late.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ impl Condition for TimeReached {
     const EXAMPLE: &'static str = r#"{"at": "2026-01-01T06:00:00Z"}"#;
 }
 
-/// The poke of [`TimeReached`].
+/// Pokes for [`TimeReached`].
 pub fn time_reached(request: &PokeRequest<'_>) -> PokeOutcome {
     match TimeReached::read(request.context) {
         Ok(wanted) if request.now >= wanted.at => PokeOutcome::Landed(None),

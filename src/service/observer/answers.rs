@@ -1,11 +1,11 @@
-//! What only the caller of an operation sees.
+//! Metrics of what only the caller of an operation sees.
 
 use super::Observer;
 use super::metrics::{FINISHED, Metric, REGISTERED};
 use crate::ops::{Finished, Registered};
 use crate::task::TaskState;
 
-/// Tells of the answers to [`finish`](crate::store::Tx::finish), after its transaction was committed.
+/// Reports the results of [`finish`](crate::store::Tx::finish). Call it after the transaction was committed.
 ///
 /// # Examples
 ///
@@ -27,8 +27,8 @@ pub fn finished(observer: &dyn Observer, answers: &[Finished]) {
     count(observer, &FINISHED, "became", answers.iter().copied().map(became));
 }
 
-/// Tells of the answers to [`register`](crate::store::Tx::register) and its like, after the transaction was
-/// committed.
+/// Reports the results of [`register`](crate::store::Tx::register) and similar verbs. Call it after the
+/// transaction was committed.
 pub fn registered(observer: &dyn Observer, answers: &[Registered]) {
     let word = |answer: &Registered| match answer {
         Registered::Waiting(_) => "waiting",
@@ -39,7 +39,7 @@ pub fn registered(observer: &dyn Observer, answers: &[Registered]) {
     count(observer, &REGISTERED, "answer", answers.iter().map(word));
 }
 
-/// Tells of each word once, in the order in which they come first.
+/// Reports each word once, with its count, in the order of first occurrence.
 fn count(
     observer: &dyn Observer,
     metric: &'static Metric,
@@ -58,7 +58,7 @@ fn count(
     }
 }
 
-/// Returns the label of what became of a task.
+/// Returns the label for a task's outcome.
 pub(in crate::service) fn became(finished: Finished) -> &'static str {
     match finished {
         Finished::Ended(TaskState::Success) => "success",

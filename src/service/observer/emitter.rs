@@ -1,4 +1,4 @@
-//! From the numbers that a report describes to the calls of an observer.
+//! Turns the numbers in a report into calls of an observer.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ impl From<Arc<dyn Observer>> for Emitter {
     }
 }
 
-/// The report of a tick, which knows its metrics and its events.
+/// The report of a tick, which describes its own metrics and events.
 pub(in crate::service) trait Reported {
     /// Emits the report's numbers.
     fn emit(&self, to: &Emitter);
@@ -36,7 +36,7 @@ pub(in crate::service) trait Reported {
     fn trace(&self, took_s: f64);
 }
 
-/// A tick that goes on.
+/// A tick in progress.
 pub(in crate::service) struct Tick {
     service: &'static str,
     began: Instant,
@@ -50,13 +50,13 @@ impl Tick {
     }
 }
 
-/// Calls an observer, whose panics must not hold up a service.
+/// Calls an observer. Its panics must not disturb a service.
 pub(super) fn safely(call: impl FnOnce()) {
     // The panic hook has printed the panic already.
     let _ = catch_unwind(AssertUnwindSafe(call));
 }
 
-/// Returns the label of how something ended.
+/// Returns the label for how something ended.
 pub(super) fn result(error: Option<&Error>) -> &'static str {
     match error {
         None => "ok",
@@ -108,7 +108,7 @@ impl Emitter {
         self.0.is_some()
     }
 
-    /// Emits how a tick ended, and what its report describes. A tick that failed may have a report as well.
+    /// Emits how a tick ended, and what its report describes. A failed tick may have a report as well.
     pub(in crate::service) fn ticked(
         &self,
         tick: &Tick,

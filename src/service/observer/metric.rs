@@ -1,6 +1,6 @@
 //! What a metric is.
 
-/// A metric that the crate tells of: what an exporter must know of it before the first value comes.
+/// A metric of the crate: what an exporter must know about it before the first value arrives.
 ///
 /// # Examples
 ///
@@ -15,14 +15,14 @@
 pub struct Metric {
     /// Its name, by the conventions of Prometheus: counters end in `_total`, durations are in seconds.
     pub name: &'static str,
-    /// What its values mean, as Prometheus and OpenMetrics name it: `"counter"` only grows, `"gauge"` stands
-    /// somewhere, `"histogram"` is a distribution. The method of [`super::Observer`] that is called has the
+    /// Its type, as Prometheus and OpenMetrics name it: a `"counter"` only grows, a `"gauge"` has a current
+    /// value, a `"histogram"` is a distribution. The method of [`super::Observer`] that is called has the
     /// same name.
     pub kind: &'static str,
-    /// What it means, for people.
+    /// What it means, for human readers.
     pub help: &'static str,
-    /// The names of its labels, in the order in which they come.
+    /// The names of its labels, in the order in which they are passed.
     pub labels: &'static [&'static str],
-    /// Upper bounds that suit a histogram, rising; empty for other kinds.
+    /// Suitable upper bounds for a histogram, rising. Empty for other kinds.
     pub buckets: &'static [f64],
 }

@@ -1,7 +1,7 @@
-//! Every metric there is, and what an [`Observer`](super::Observer) learns of one.
+//! Every metric, and what an [`Observer`](super::Observer) receives for it.
 //!
-//! All of them: [`ALL`]. Names and labels are part of the crate's interface. Values of labels are words of
-//! the crate, except that of `kind`, which is the name of a kind of sensors: as many as the host defines.
+//! [`ALL`] lists them. Names and labels are part of the crate's interface. Label values are fixed words,
+//! except for `kind`: it is the name of a kind of sensors, of which the host defines as many as it likes.
 //!
 //! | label | values |
 //! |---|---|
@@ -48,7 +48,7 @@ macro_rules! metrics {
             };
         )+
 
-        /// Every metric, for exporters that want to know them beforehand.
+        /// Every metric, for exporters that need to know them in advance.
         pub static ALL: &[&Metric] = &[$(&$metric),+];
     };
     (@buckets) => { &[] };

@@ -1,4 +1,4 @@
-//! What the services count and measure, for a host's metrics: names, the emitter, and a store that counts.
+//! Metrics for hosts: their names, the emitter, and a store that counts.
 //!
 //! Each service's report describes its own numbers ([`Reported`]). So this module knows no service.
 
@@ -16,13 +16,14 @@ pub(super) use emitter::{Emitter, Reported, Tick};
 use metrics::Metric;
 pub use store::ObservedStore;
 
-/// Hears what the services count and measure. All methods do nothing unless they are written.
+/// Receives what the services count and measure. By default every method does nothing.
 ///
-/// An observer hears three things: a counter went up, a gauge stands at a value, a value was measured for a
+/// An observer receives three things: a counter went up, a gauge has a value, a value was measured for a
 /// histogram. Each comes with its [`Metric`] (name, help, labels, buckets), so a host that exports metrics
 /// needs no list of its own. `labels` has one value for each of [`Metric::labels`], in that order.
 ///
-/// Services report to the observer they are given: [`Admitter::observed_by`](super::Admitter::observed_by),
+/// Services report to the observer that they were given:
+/// [`Admitter::observed_by`](super::Admitter::observed_by),
 /// [`Reaper::observed_by`](super::Reaper::observed_by), [`Poker::observed_by`](super::Poker::observed_by),
 /// [`Delivery::observed_by`](super::Delivery::observed_by). An [`ObservedStore`] reports transactions and
 /// what they did to tasks. [`metrics::finished`] and [`metrics::registered`] report what only the caller of a
@@ -30,17 +31,17 @@ pub use store::ObservedStore;
 ///
 /// # Rules
 ///
-/// * An observer hears of things after the fact: what a service did when its tick is over, what a transaction
-///   did when it is committed. It is called on the thread of the tick or transaction, so it should be quick.
-///   It must not use the store that it observes.
-/// * An observer that panics changes nothing: the panic is caught, that one number is lost, and the next one
-///   is reported as before. (Where panics abort the program, they do so here as well.)
+/// * An observer is called after the fact: when a service's tick is over, or when a transaction is committed.
+///   It is called on the thread of the tick or transaction, so it should be quick. It must not use the store
+///   that it observes.
+/// * A panic in an observer changes nothing. It is caught, that one number is lost, and the next one is
+///   reported as before. (Where panics abort the program, they do so here as well.)
 /// * Zeros are not reported: a counter that did not move is not called. Gauges are reported at each tick.
-/// * Two services of one kind in a process overwrite each other's gauges. Give each an observer that adds a
-///   label of its own.
-/// * Without an observer nothing is counted, and no memory is taken; with one, the crate itself takes none.
+/// * Two services of one kind in a process overwrite each other's gauges. Give each an observer that adds its
+///   own label.
+/// * Without an observer nothing is counted. The crate allocates no memory for metrics, with or without one.
 ///
-/// With feature `tracing`, the same edges have spans and events: see [`spans`].
+/// With feature `tracing`, the same places emit spans and events: see [`spans`].
 ///
 /// # Examples
 ///
@@ -73,17 +74,17 @@ pub use store::ObservedStore;
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub trait Observer: Send + Sync {
-    /// A counter went up by `more`, which is at least 1.
+    /// Receives that a counter went up by `more`, which is at least 1.
     fn counter(&self, metric: &'static Metric, labels: &[(&'static str, &str)], more: u64) {
         let _ = (metric, labels, more);
     }
 
-    /// A gauge stands at this value.
+    /// Receives the current value of a gauge.
     fn gauge(&self, metric: &'static Metric, labels: &[(&'static str, &str)], value: f64) {
         let _ = (metric, labels, value);
     }
 
-    /// A value was measured. Durations are in seconds.
+    /// Receives a measured value. Durations are in seconds.
     fn histogram(&self, metric: &'static Metric, labels: &[(&'static str, &str)], value: f64) {
         let _ = (metric, labels, value);
     }

@@ -9,13 +9,12 @@
 //! | `stationmaster::delivery` | `deliver`, debug | | debug `delivered`, or warn if callbacks failed: `delivered`, `failed`, `waiting`, `took_s`; debug `callback failed`, per event: `task`, `seq`, `error` |
 //! | `stationmaster::store` | – | | trace `transaction`: `mode`, `result`, `took_s`; by [`ObservedStore`](super::ObservedStore) |
 //!
-//! A tick that fails says so in a warning of its target: `error`, `result` (as in
-//! [`metrics`](super::metrics)) and `took_s`. Nothing that happens per task or per poke is above debug.
-//! Durations are numbers of seconds. What a host's store, poke or callback logs during a tick or poke lies in
-//! its span; callbacks run in `deliver`.
+//! A tick that fails emits a warning of its target: `error`, `result` (as in [`metrics`](super::metrics)) and
+//! `took_s`. Nothing that happens per task or per poke is above debug. Durations are in seconds. What a
+//! host's store, poke or callback logs during a tick or poke is inside its span. Callbacks run in `deliver`.
 //!
-//! A subscriber that panics is not contained, as an [`Observer`](super::Observer) is: the panic passes
-//! through the tick, and on a thread of the poker's its call counts as hung.
+//! Panics of a subscriber are not caught, unlike those of an [`Observer`](super::Observer). The panic passes
+//! through the tick. On one of the poker's threads, the call counts as hung.
 
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use crate::error::Error;
 use crate::id::{Holder, SensorKind};
 use crate::store::TxMode;
 
-/// A span that was entered, and is left when this is dropped.
+/// An entered span, which is left when this is dropped.
 #[must_use]
 pub(in crate::service) struct Span {
     #[cfg(feature = "tracing")]
@@ -63,8 +62,8 @@ spans! {
     fn deliver() => tracing::debug_span!(target: "stationmaster::delivery", "deliver");
 }
 
-/// An event that is a warning if something is wrong. Level and fields of an event are fixed where it stands,
-/// so there are two.
+/// Emits an event that is a warning if something is wrong. An event's level and fields are fixed at its call
+/// site, so there are two.
 #[cfg(feature = "tracing")]
 macro_rules! debug_or_warn {
     ($wrong:expr, $($rest:tt)+) => {
@@ -77,7 +76,7 @@ pub(in crate::service) use debug_or_warn;
 /// Warns of a tick that failed.
 #[cfg(feature = "tracing")]
 pub(super) fn failed(service: &str, took: Duration, error: Option<&Error>) {
-    // The target of an event is fixed where it stands, so there is one for each service.
+    // An event's target is fixed at its call site, so there is one for each service.
     macro_rules! warn_of {
         ($error:ident, $($service:literal)+) => {
             match service {
@@ -95,7 +94,7 @@ pub(super) fn failed(service: &str, took: Duration, error: Option<&Error>) {
 #[cfg(not(feature = "tracing"))]
 pub(super) fn failed(_: &str, _: Duration, _: Option<&Error>) {}
 
-/// Tells of a transaction that is over.
+/// Emits the event of a transaction that has ended.
 #[cfg(feature = "tracing")]
 pub(super) fn transacted(mode: TxMode, took: Duration, error: Option<&Error>) {
     let (mode, result, took_s) = (mode.as_str(), result(error), took.as_secs_f64());

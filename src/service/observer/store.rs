@@ -1,4 +1,4 @@
-//! A store that tells what its transactions do.
+//! A store that reports what its transactions do.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,12 +12,12 @@ use crate::store::contract::Effects;
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use crate::task::TaskState;
 
-/// Tells an observer of each transaction: how it ended, how long it took, and what it did to tasks, whoever
-/// asked for it.
+/// Reports each transaction to an observer: how it ended, how long it took, and what it did to tasks,
+/// regardless of the caller.
 ///
-/// What a transaction did is told when it is committed, not when it was rolled back or its end is unknown.
-/// What is done in transactions of the host's own, around the store, is not seen; nor is a transaction whose
-/// body panics.
+/// What a transaction did is reported only when it was committed, not when it was rolled back or its outcome
+/// is unknown. Not seen are the host's own transactions, which bypass the store, and transactions whose body
+/// panics.
 ///
 /// # Examples
 ///
@@ -50,12 +50,12 @@ pub struct ObservedStore<S> {
 }
 
 impl<S: Store> ObservedStore<S> {
-    /// Tells this observer.
+    /// Wraps a store so that it reports to this observer.
     pub fn new(inner: S, observer: Arc<dyn Observer>) -> Self {
         Self { inner, emitter: observer.into() }
     }
 
-    /// The store behind it.
+    /// Returns the wrapped store.
     pub fn inner(&self) -> &S {
         &self.inner
     }

@@ -32,12 +32,12 @@ impl From<&PokeOutcome> for CountedAs {
     }
 }
 
-/// Pokes of one tick. Kept from tick to tick, so that it takes memory for new kinds only.
+/// Pokes of one tick. Kept from tick to tick, so that it allocates for new kinds only.
 #[derive(Debug, Default)]
 pub(super) struct PokeCounts(Vec<(SensorKind, [usize; 5])>);
 
 impl PokeCounts {
-    /// Counts one answer. `took` is how long its call took; one of the answers to a call says so.
+    /// Counts one outcome. `took` is how long its call took; only one outcome of a call has it.
     pub(super) fn count(
         &mut self,
         emitter: &Emitter,
@@ -60,7 +60,7 @@ impl PokeCounts {
         }
     }
 
-    /// Emits what it counted, and starts again from zero.
+    /// Emits the counts, and resets them to zero.
     pub(super) fn emit(&mut self, emitter: &Emitter) {
         for (kind, counts) in &mut self.0 {
             for (word, count) in CountedAs::WORDS.into_iter().zip(std::mem::take(counts)) {

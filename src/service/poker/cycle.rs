@@ -15,13 +15,13 @@ use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
 use crate::time;
 
-/// How soon at the latest a tick should follow while pokes run and nobody would wake its loop.
+/// A tick should follow within this time while pokes run and nothing would wake its loop.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How soon at the latest a tick looks whether a poke holds up others.
+/// A tick checks within this time whether a poke delays others.
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
-/// A tick waits no longer than this, whatever the options say.
+/// The longest that a tick waits, whatever the options say.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
@@ -30,7 +30,7 @@ impl Poker {
         Rules { min_interval, max_pause, window: retry_window }
     }
 
-    /// Takes back what waits to be poked for nobody.
+    /// Takes back queued pokes that no sensor waits for any more.
     pub(super) fn withdraw(&mut self) {
         let (now, rules) = (self.last.unwrap_or_default(), self.rules());
         let groups = &mut self.groups;
@@ -51,7 +51,7 @@ impl Poker {
         withdrawn.into_iter().for_each(|group| groups.rest(group, now, rules));
     }
 
-    /// Sorts out what is due: what is to be poked, what hangs, and what this worker cannot poke.
+    /// Sorts overdue groups: those to poke, those that hang, and those that this worker cannot poke.
     fn take_due(&mut self, now: DateTime<Utc>, report: &mut PokeReport) {
         let rules = self.rules();
         let mut hung = Vec::new();
@@ -72,7 +72,7 @@ impl Poker {
         unknown.into_iter().for_each(|group| self.not_known(group, now, report));
     }
 
-    /// Hands out what is to be poked, as far as there are places for it. Answers how many jobs that were.
+    /// Assigns the groups to poke, as far as there are places for them. Returns how many jobs it assigned.
     fn hand_out(&mut self, now: DateTime<Utc>) -> usize {
         let (tick, rules) = (self.ticks, self.rules());
         let PokerOptions { poke_timeout: usual, max_poke_timeout, .. } = self.options;
@@ -92,7 +92,7 @@ impl Poker {
                         sensors: found.members,
                         now,
                         timeout: found.poke_timeout.map_or(usual, |own| own.min(max_poke_timeout)),
-                        // A sensor that timed out while nobody looked still has its last look.
+                        // A sensor that timed out while no one looked still gets its last look.
                         of_use_until: found.last_timeout.max(now_micros).saturating_add(usual_micros),
                         tick,
                     }),
@@ -121,7 +121,7 @@ impl Poker {
         taken_back
     }
 
-    /// Makes the threads' queues, if there are none yet.
+    /// Creates the threads' queues, if there are none yet.
     fn hire(&mut self) {
         if self.crew.is_some() {
             return;
@@ -141,14 +141,14 @@ impl Poker {
         self.crew = Some(crew);
     }
 
-    /// Until when pokes may begin: the leases of its shards hold for sure.
+    /// Returns until when pokes may begin, because the leases of its shards certainly last.
     fn begin_until(&self, now: DateTime<Utc>, began: Instant) -> Option<Instant> {
         let until = self.shards.values().min().copied().unwrap_or(now);
         let length = time::since(until, now).saturating_sub(self.options.lease / 6);
         began.checked_add(length)
     }
 
-    /// Has overdue groups poked, and processes answers until all are there or
+    /// Has overdue groups poked, and processes their outcomes until all have arrived or
     /// [`PokerOptions::wait_for_answers`] has passed.
     fn poke(&mut self, now: DateTime<Utc>, began: Instant, report: &mut PokeReport) {
         let begin_until = self.begin_until(now, began);
@@ -158,11 +158,11 @@ impl Poker {
         let end = Instant::now() + self.options.wait_for_answers.min(LONGEST_WAIT);
         let mut haul = Haul::default();
         // Jobs of this tick that were assigned and not answered. Answers to earlier ticks are processed too,
-        // but only these are waited for: a poke that takes long delays the tick that began it alone.
+        // but the tick waits only for its own. So a long poke delays only the tick that began it.
         let mut open = 0;
         // Queues are bounded, so overdue groups are assigned as answers make room. The loop ends when the
-        // time is up; when all is answered; when nothing is open and nothing moves; or when nothing runs and
-        // nothing may begin, because the leases are about to end or each thread hangs.
+        // time is up; when everything is answered; when nothing is open and nothing moves; or when nothing
+        // runs and nothing may begin, because the leases are about to end or every thread hangs.
         loop {
             // First, so that no job of a kind whose calls hang is assigned below. What it takes back needs no
             // answer.
@@ -187,8 +187,8 @@ impl Poker {
             if standing.running == 0 && (!crew.may_begin() || crew.usable() == 0) {
                 return;
             }
-            // An answer ends the sleep. A deadline does not, nor does a batch behind a slow call: the tick
-            // itself must look for those.
+            // An answer ends the sleep. A deadline does not, and neither does a batch behind a slow call. The
+            // tick itself must look for those.
             let soon = time + LOOK_SOON;
             let mut until = standing.deadline.map_or(end, |deadline| deadline.min(end));
             // Deadlines of calls that have not begun are not known yet.
@@ -199,7 +199,7 @@ impl Poker {
         }
     }
 
-    /// Takes back what may not begin any more: a later tick hands it out again.
+    /// Takes back jobs that may no longer begin. A later tick assigns them again.
     fn take_back(&mut self) {
         let Some(crew) = self.crew.as_mut().filter(|crew| !crew.may_begin()) else { return };
         for group in crew.withdraw(|_| false).into_iter().rev() {
@@ -210,9 +210,9 @@ impl Poker {
         }
     }
 
-    /// When the next tick has something to do.
+    /// Returns when the next tick has something to do.
     fn due_next(&self, now: DateTime<Utc>, standing: Standing, waiting: usize) -> Option<DateTime<Utc>> {
-        // One whose name is taken has nothing to follow.
+        // A worker whose name is taken has nothing to follow.
         let follow = self.name_taken_until.is_none().then(|| time::add(now, self.options.refresh_every));
         let usual = self.options.poke_timeout;
         let overdue =
@@ -234,12 +234,12 @@ impl Poker {
 }
 
 impl Poker {
-    /// One tick, up to where it fails.
+    /// Runs one tick, up to where it fails.
     fn cycle(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
         let began = Instant::now();
         let now = time::truncate(now);
         if self.last.is_some_and(|last| now < last) {
-            // Due times and leases lie in a future that may never come.
+            // The clock was set back: due times and leases may be far in the future.
             self.forget_all();
         }
         self.last = Some(now);

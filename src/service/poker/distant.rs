@@ -1,4 +1,4 @@
-//! Pokes that are futures: what the poker asks of them, whichever runtime runs them.
+//! Async pokes: what the poker requires of them, on any runtime.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use crate::canonical::PokeContext;
 use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
 
-/// How many futures of a kind are in flight at once, unless the host says otherwise.
+/// The most futures of a kind in flight at once, unless the host sets another limit.
 const FUTURES_AT_ONCE: usize = 1_000;
 
-/// A future of a type that nobody knows.
+/// A future whose type is erased.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What an async poke is asked to look at: a [`PokeRequest`](crate::service::PokeRequest) that borrows
-/// nothing. Cheap to clone.
+/// What an async poke is to look at: a [`PokeRequest`](crate::service::PokeRequest) that borrows nothing.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OwnedPokeRequest {
     /// The kind.
     pub kind: SensorKind,
-    /// What to look at, as the sensors said it.
+    /// What to look at, as the sensors describe it.
     pub context: PokeContext,
-    /// How many sensors share the answer.
+    /// How many sensors share the outcome.
     pub sensors: usize,
     /// The instant of the tick that asked for it.
     pub now: DateTime<Utc>,
 }
 
 impl OwnedPokeRequest {
-    /// Asks for one sensor, at this instant: for hosts that call a poke themselves.
+    /// Creates a request for one sensor, at this instant. For hosts that call a poke themselves.
     pub fn new(kind: SensorKind, context: PokeContext, now: DateTime<Utc>) -> Self {
         Self { kind, context, sensors: 1, now }
     }
 
-    /// The same for a [`Poke`](crate::service::Poke).
+    /// Returns the same request for a [`Poke`](crate::service::Poke).
     pub fn as_request(&self) -> PokeRequest<'_> {
         PokeRequest::new(&self.kind, &self.context, self.now).sensors(self.sensors)
     }
@@ -45,13 +45,13 @@ impl OwnedPokeRequest {
 
 /// A poke that is a future, and the runtime on which it runs.
 pub(crate) trait AsyncProbe: Send + Sync {
-    /// A future that looks once for each request. This call itself does nothing of the host's.
+    /// Returns a future that looks once for each request. The call itself runs none of the host's code.
     fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
 
-    /// Has the runtime run a task; drops it, if the runtime was shut down.
+    /// Spawns a task on the runtime. Drops it if the runtime was shut down.
     fn spawn(&self, task: BoxFuture<()>);
 
-    /// Does this within the runtime's context.
+    /// Runs this within the runtime's context.
     fn within(&self, work: &mut dyn FnMut());
 }
 
@@ -60,12 +60,12 @@ pub(crate) trait AsyncProbe: Send + Sync {
 pub(super) enum Way {
     /// On threads of the poker.
     Threads(Probe),
-    /// By futures, each for so many at once, at most.
+    /// By futures, each for at most this many targets.
     Futures(Arc<dyn AsyncProbe>, usize),
 }
 
 impl Way {
-    /// How many calls are made at once, unless the host says otherwise. Threads limit themselves.
+    /// Returns how many calls run at once, unless the host sets another limit. Threads limit themselves.
     pub(super) fn usual_at_once(&self) -> usize {
         match self {
             Self::Threads(_) => usize::MAX,
@@ -76,7 +76,7 @@ impl Way {
 
 #[cfg(feature = "tokio")]
 impl super::Poker {
-    /// Sets the poke of this kind, which makes these futures for at most `at_most` targets in one.
+    /// Sets the poke of this kind, which creates such futures for at most `at_most` targets each.
     pub(crate) fn kind_of_futures(
         self,
         kind: &SensorKind,

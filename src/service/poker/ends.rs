@@ -1,4 +1,4 @@
-//! What answers, and the time that has passed, do to sensors.
+//! What outcomes, and the passing of time, do to sensors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::time;
 /// The most ends in one transaction.
 const ENDS: usize = 10_000;
 
-/// One more end does not go into a transaction whose texts are longer than this together.
+/// A transaction takes no further end once its texts exceed this in total.
 const END_BYTES: usize = 64 << 20;
 
 impl Poker {
-    /// Takes up what the threads gave back.
+    /// Processes what the threads returned.
     pub(super) fn take_up(&mut self, haul: &mut Haul, now: DateTime<Utc>, report: &mut PokeReport) {
         for Answer { group, knew, outcome, took, .. } in haul.answers.drain(..) {
             report.poked += 1;
@@ -58,14 +58,14 @@ impl Poker {
         }
     }
 
-    /// A group is due whose last poke still hangs.
+    /// Handles an overdue group whose last poke still hangs.
     pub(super) fn still_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
         let poked = PokeOutcome::Unreachable("its last poke has not returned".into());
         self.answer(group, &poked, u64::MAX, now, report);
         self.groups.rest(group, now, self.rules());
     }
 
-    /// A group is due, and too many calls of its kind hang.
+    /// Handles an overdue group with too many hung calls of its kind.
     pub(super) fn kind_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
         report.held_back += 1;
         let poked = PokeOutcome::Unreachable("too many pokes of its kind have not returned".into());
@@ -73,15 +73,15 @@ impl Poker {
         self.groups.rest(group, now, self.rules());
     }
 
-    /// A group is due that this worker cannot poke.
+    /// Handles an overdue group that this worker cannot poke.
     pub(super) fn not_known(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
         report.unknown_kind += self.groups.get(group).map_or(0, |found| found.members as usize);
         self.end_members(group, &PokeOutcome::NotYet, u64::MAX, now);
         self.groups.rest(group, now, self.rules());
     }
 
-    /// What one answer does. It says something to the members that were known when its poke began: `knew` is
-    /// the last tick that had read the store by then.
+    /// Applies one outcome. It concerns only the members that were known when its poke began: `knew` is the
+    /// last tick that had read the store by then.
     fn answer(
         &mut self,
         group: GroupRef,
@@ -98,11 +98,11 @@ impl Poker {
         self.end_members(group, poked, knew, now);
     }
 
-    /// Returns how often the log panicked.
+    /// Logs one outcome for each member. Returns how often the log panicked.
     fn log_answer(&self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: DateTime<Utc>) -> usize {
         let (Some(log), Some(found)) = (&self.log, self.groups.get(group)) else { return 0 };
         let reached = self.groups.members(found).filter(|member| member.since <= knew);
-        // What a log does wrong must not hold up the sensors.
+        // A faulty log must not delay the sensors.
         let panics = |sensor: &&SensorRecord| {
             catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked))).is_err()
         };
@@ -126,7 +126,7 @@ impl Poker {
                 ending = give_up(&member.terms, outage, message, window, now);
             }
             let Some(ending) = ending else { continue };
-            // Those that end alike share the text.
+            // Sensors that end alike share the text.
             let shared = match last.take() {
                 Some(before) if *before == ending => before,
                 _ => Arc::new(ending),
@@ -136,9 +136,9 @@ impl Poker {
         }
     }
 
-    /// Ends the sensors that have timed out and whose last look has not come in the usual time: no thread was
-    /// free for it, or the poke takes longer than they can wait. The poke goes on for the other sensors of
-    /// its group.
+    /// Ends the sensors that have timed out and whose last look has not come in the usual time. Either no
+    /// thread was free for it, or the poke takes longer than they can wait. The poke continues for the other
+    /// sensors of its group.
     pub(super) fn end_overdue(&mut self, now: DateTime<Utc>) {
         let before = time::sub(now, self.options.poke_timeout);
         for group in self.groups.timed_out(before).filter(|group| group.asked_by(before)) {
@@ -150,8 +150,8 @@ impl Poker {
         }
     }
 
-    /// Ends in the store what ended, if it is still this worker's. What the store does not take is tried
-    /// again by the next tick.
+    /// Records the ends in the store, where the sensor still belongs to this worker. The next tick retries
+    /// what the store does not accept.
     pub(super) fn store_ends(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
         self.endings.retain(|lease, _| self.groups.knows(*lease));
         while !self.endings.is_empty() {

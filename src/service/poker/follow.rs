@@ -13,11 +13,12 @@ use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time;
 
 impl Poker {
-    /// Reads what changed in its shards, and all waiting sensors of those it just gained; of all, if a sensor
-    /// was deleted that changed since it last looked. Answers how many sensors it read.
+    /// Reads what changed in its shards, and all waiting sensors of the shards it just gained. Reads those of
+    /// all its shards if a sensor was deleted that had changed since it last looked. Returns how many sensors
+    /// it read.
     ///
-    /// Each page is a transaction of its own. What changes meanwhile lies after the cursor, which was read
-    /// first, and is read again by the next tick.
+    /// Each page is a separate transaction. Later changes lie after the cursor, which was read first, so the
+    /// next tick reads them again.
     pub(super) fn follow(&mut self, now: DateTime<Utc>, gained: &Gained) -> Result<usize> {
         let kept = self.shards.keys().copied().filter(|shard| !gained.contains_key(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
@@ -39,7 +40,7 @@ impl Poker {
         Ok(loaded)
     }
 
-    /// Reads page after page, and keeps what a poker needs of it.
+    /// Reads page after page, and keeps what a poker needs.
     fn load(
         &mut self,
         after: u64,
@@ -77,9 +78,9 @@ impl Poker {
         }
     }
 
-    /// When the target of a sensor that was taken over counts as looked at: when its shard was given up,
-    /// unless the sensor is so young that its first look may be missing. So a restart does not poke all
-    /// targets at once, and a due time that came while nobody held the shard is not passed over.
+    /// Returns when the target of a sensor that was taken over counts as looked at. That is when its shard
+    /// was given up, unless the sensor is so young that its first look may be missing. So a restart does not
+    /// poke all targets at once, and a due time that came while no one held the shard is not skipped.
     fn looked_at_before(
         &self,
         sensor: &SensorRecord,

@@ -10,14 +10,14 @@ use crate::fingerprint::Fingerprint;
 use crate::sensor::{Outage, Terms};
 use crate::time;
 
-/// A group: its place, and which of those that had the place it is.
+/// A group: its index, and which of the groups that used the index it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct GroupRef {
     pub(super) at: u32,
     pub(super) incarnation: u64,
 }
 
-/// Where a group stands with its poke.
+/// The state of a group's poke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// It waits for its due time.
@@ -34,7 +34,7 @@ pub(super) struct Group {
     pub(super) kind: u32,
     pub(super) context: PokeContext,
     pub(super) phase: Phase,
-    /// How many sensors share it. None while it only waits for a poke to return.
+    /// How many sensors share it. 0 while it only waits for a poke to return.
     pub(super) members: u32,
     pub(super) outage: Option<Outage>,
     /// At or before the earliest timeout of its members, in microseconds.
@@ -43,28 +43,28 @@ pub(super) struct Group {
     pub(super) last_timeout: i64,
     /// The smallest of its members.
     pub(super) poke_timeout: Option<Duration>,
-    /// When it is due, in microseconds. While it is asked: when it is due again because somebody joined.
+    /// When it is due, in microseconds. While it is asked: when it is due again because a sensor joined.
     pub(super) due: i64,
     /// The smallest of its members, when they registered.
     pub(super) interval: Duration,
     /// A member's interval grows.
     pub(super) grows: bool,
-    /// A member has gone that may have been the earliest, the smallest or the only one that grows.
+    /// A member has left that may have been the earliest, the smallest or the only one that grows.
     pub(super) stale: bool,
-    /// Somebody registered since it was last asked, and waits for a first look.
+    /// A sensor registered since it was last asked, and waits for a first look.
     pub(super) joined: bool,
     pub(super) first: u32,
-    /// Another group of the same fingerprint.
+    /// Another group with the same fingerprint.
     pub(super) twin: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) incarnation: u64,
-    /// When it was last asked, as far as its present members know of it.
+    /// When it was last asked, as far as it concerns its present members.
     pub(super) looked_at: Option<DateTime<Utc>>,
     /// When it was last asked.
     pub(super) asked_at: Option<DateTime<Utc>>,
 }
 
-/// By which rules due times are set.
+/// The rules by which due times are set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) min_interval: Duration,
@@ -73,7 +73,7 @@ pub(super) struct Rules {
 }
 
 impl Group {
-    /// A group without members.
+    /// Creates a group without members.
     pub(super) fn new(
         fingerprint: Fingerprint,
         kind: u32,
@@ -104,7 +104,7 @@ impl Group {
         }
     }
 
-    /// True if it was asked at that instant or earlier and has not answered yet.
+    /// Returns true if it was asked at that instant or earlier and has not answered yet.
     pub(super) fn asked_by(&self, at: DateTime<Utc>) -> bool {
         self.phase == Phase::Asked && self.asked_at.is_some_and(|asked| asked <= at)
     }

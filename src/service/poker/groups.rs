@@ -13,15 +13,15 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
 use crate::time;
 
-/// A sensor to be put in.
+/// A sensor to add.
 pub(super) struct Arrival {
     pub(super) sensor: SensorRecord,
     pub(super) kind: u32,
-    /// When its target is known to have been looked at last by another worker, if it is.
+    /// When another worker last looked at its target, if that is known.
     pub(super) looked_at: Option<DateTime<Utc>>,
-    /// The tick that learned of it.
+    /// The tick that read it.
     pub(super) tick: u64,
-    /// Whether a log wants the whole sensor.
+    /// Whether a log needs the whole sensor.
     pub(super) whole: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Groups {
     due: BTreeSet<(i64, u32)>,
     timeouts: BTreeSet<(i64, u32)>,
     incarnations: u64,
-    /// Groups whose target could not be looked at last time.
+    /// Groups whose target was unreachable last time.
     outages: usize,
     /// Groups that are kept only until their poke returns.
     deserted: usize,
@@ -49,7 +49,7 @@ impl Groups {
         self.slab.len() - self.deserted
     }
 
-    /// Groups without members, whose poke is still to return or to be made.
+    /// Returns the number of groups without members, whose poke has not returned or not begun.
     pub(super) fn deserted(&self) -> usize {
         self.deserted
     }
@@ -66,7 +66,7 @@ impl Groups {
         self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
     }
 
-    /// The numbers of the kinds that its groups are of.
+    /// Returns the numbers of the kinds of its groups.
     pub(super) fn kinds(&self) -> HashSet<u32> {
         self.slab.iter().map(|(_, group)| group.kind).collect()
     }
@@ -75,21 +75,21 @@ impl Groups {
         self.members.list(group.first)
     }
 
-    /// True if this registration is in memory.
+    /// Returns true if this registration is in memory.
     pub(super) fn knows(&self, lease: LeaseRef) -> bool {
         self.members.get(lease.id).is_some_and(|member| member.lease == lease)
     }
 
-    /// Takes a sensor as the store has it now: puts it in, replaces it, or takes it out.
+    /// Applies a sensor's state in the store: adds, replaces or removes it.
     ///
     /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
-    /// sensor was taken over, or the target could not be looked at last time, it waits for the next grid
+    /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
     /// point.
     pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
         let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
         let lease = sensor.lease_ref();
-        // A registration may be read twice, as a change and with its shard. It keeps the tick that learned of
-        // it first: a poke that began since then answers it too.
+        // A registration may be read twice, as a change and with its shard. It keeps the tick that first read
+        // it, because a poke that began since then answers it too.
         if sensor.state == SensorState::Waiting && self.knows(lease) {
             return;
         }
@@ -102,12 +102,12 @@ impl Groups {
         let mut member = Member::new(lease, terms, tick, at);
         let Some(group) = self.slab.get_mut(at) else { return };
         if whole {
-            // One text for all that share it.
+            // All members share one copy of the text.
             member.record = Some(Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
         }
         let Some(first) = self.members.push(member, group.first) else { return };
         group.first = first;
-        // Without members it counted as deserted, whether it was founded just now or waits for its poke.
+        // Without members it counted as deserted, whether it was just created or waits for its poke.
         if group.members == 0 {
             self.deserted -= 1;
         }
@@ -116,12 +116,12 @@ impl Groups {
         let interval =
             interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.min_interval);
         // When the newcomer wants the target looked at:
-        // - A target that nobody has looked at: now.
+        // - A target that no one has looked at: now.
         // - An outage keeps its pause, or each registration would poke a service that is down. But the pause
         //   does not outlast what the sensor tolerates.
         // - A sensor that was taken over was looked at by its former worker. It waits for the grid, or each
         //   takeover would poke everything at once.
-        // - Any other newcomer has a look of its own, which all that join within `min_interval` share.
+        // - Any other newcomer gets its own look, which all that join within `min_interval` share.
         let poke = match (group.looked_at, group.outage) {
             (None, _) => now,
             (Some(looked), Some(outage)) => {
@@ -158,7 +158,7 @@ impl Groups {
         }
     }
 
-    /// Founds a group, without members yet.
+    /// Creates a group, without members yet.
     fn found(&mut self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
         self.incarnations += 1;
         let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
@@ -193,7 +193,7 @@ impl Groups {
         }
     }
 
-    /// Takes a group that has no members out of all orders; forgets it, unless its poke is still to return.
+    /// Removes a group without members from all orders. Forgets it, unless its poke has not returned.
     fn desert(&mut self, at: u32) {
         self.set_outage(at, None);
         let Some(group) = self.slab.get_mut(at) else { return };
@@ -231,7 +231,7 @@ impl Groups {
         }
     }
 
-    /// Forgets the sensors whose fingerprint is not the worker's any more.
+    /// Forgets the sensors whose fingerprint no longer belongs to the worker.
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
         let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint));
         let lost: Vec<TaskId> =
@@ -241,7 +241,7 @@ impl Groups {
         }
     }
 
-    /// Forgets all sensors. Groups whose poke is still to return are kept for that.
+    /// Forgets all sensors. Groups whose poke has not returned are kept until it does.
     pub(super) fn clear(&mut self) {
         self.members.clear();
         let all: Vec<(u32, u32)> = self.slab.iter().map(|(at, group)| (at, group.members)).collect();
@@ -254,14 +254,14 @@ impl Groups {
         }
     }
 
-    /// The next group that is due. Unless it hangs, it is asked from now on; either way [`Self::rest`] is to
-    /// give it a new due time. Groups whose due time has moved back are passed over.
+    /// Returns the next overdue group. Unless it hangs, it counts as asked from now on. Either way
+    /// [`Self::rest`] must give it a new due time. Groups whose due time has moved back are skipped.
     pub(super) fn next_due(&mut self, now: DateTime<Utc>, rules: Rules) -> Option<GroupRef> {
         let limit = time::micros(now);
-        // When a member goes, its group's due time is left as it is and the group marked stale. So removing a
+        // When a member leaves, its group's due time stays and the group is marked stale. So removing a
         // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
-        // computed again when it comes first. It may then be due later: it is put back, and the loop looks at
-        // the next.
+        // recomputed when it comes first. If it is then due later, it is put back, and the loop looks at the
+        // next.
         loop {
             let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
             let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
@@ -273,8 +273,8 @@ impl Groups {
                 let next = self.slab.get(at).map_or(i64::MAX, |group| {
                     let since = group.looked_at.unwrap_or(now);
                     let grid = next_poke(group.fingerprint, self.interval(group, now, rules), since);
-                    // It was due for a member that has gone, or for a grid that was finer. A first look that
-                    // somebody still waits for stays due.
+                    // It was due for a member that has left, or on a finer grid. A first look that a member
+                    // still waits for stays due.
                     if group.looked_at.is_none() || group.joined {
                         due
                     } else {
@@ -298,7 +298,7 @@ impl Groups {
         }
     }
 
-    /// Computes anew what its members have in common.
+    /// Recomputes what its members have in common.
     fn refresh(&mut self, at: u32) {
         let Some(group) = self.slab.get_mut(at) else { return };
         let before = group.timeout;
@@ -322,14 +322,14 @@ impl Groups {
         group.outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules.max_pause))
     }
 
-    /// A group's poke was answered, or will not be made: it waits for its next due time.
+    /// Gives a group its next due time, after its poke was answered or will not be made.
     pub(super) fn rest(&mut self, group: GroupRef, now: DateTime<Utc>, rules: Rules) {
         let Some(found) = self.get_mut(group) else { return };
         let asked = found.phase == Phase::Asked;
         if asked {
             found.phase = Phase::Resting;
         }
-        // All members went while it was asked. It was kept until the answer came, so that a newcomer of the
+        // All members left while it was asked. It was kept until the answer came, so that a newcomer of the
         // same target found it, and the target was not poked a second time meanwhile.
         if found.members == 0 {
             if asked {
@@ -337,7 +337,8 @@ impl Groups {
             }
             return;
         }
-        // Of a timeout that has passed, the members may have ended already: the earliest is another one then.
+        // If its timeout has passed, the members with that timeout may have ended already. Then another is
+        // the earliest.
         if found.stale || found.timeout <= time::micros(now) {
             self.refresh(group.at);
         }
@@ -348,16 +349,16 @@ impl Groups {
             self.members(found).map(borne).min()
         });
         // It is due on its grid, and before that when the first member times out or has tolerated the outage
-        // for long enough: nothing else would end that member in time. An end that has passed is one that the
-        // store has not taken yet. It is tried again no sooner than `min_interval`, or the group would be due
-        // in each tick for as long as the store fails.
+        // for long enough: nothing else would end that member in time. An end in the past is one that the
+        // store has not accepted yet. It is retried no sooner than `min_interval`, or the group would be due
+        // in every tick while the store fails.
         let soonest = time::micros(time::add(now, rules.min_interval));
         for end in ends.map(time::micros).into_iter().chain([found.timeout]) {
             due = due.min(if end > time::micros(now) { end } else { soonest });
         }
         if asked {
-            // Newcomers joined while it was asked, too late for that poke: they wait for no grid point,
-            // unless the target cannot be looked at.
+            // Newcomers joined while it was asked, too late for that poke. They do not wait for a grid point,
+            // unless the target is unreachable.
             due = if found.outage.is_none() { due.min(found.due) } else { due };
             if let Some(found) = self.get_mut(group) {
                 found.due = i64::MAX;
@@ -366,7 +367,7 @@ impl Groups {
         self.set_due(group.at, due);
     }
 
-    /// Its poke passed its deadline: until that returns it is not poked again.
+    /// Marks a group whose poke passed its deadline. It is not poked again until that poke returns.
     pub(super) fn hangs(&mut self, group: GroupRef, now: DateTime<Utc>, rules: Rules) {
         if self.get(group).is_some_and(|found| found.members > 0) {
             self.rest(group, now, rules);
@@ -376,7 +377,7 @@ impl Groups {
         }
     }
 
-    /// A poke that hung has returned.
+    /// Marks a group whose hung poke has returned.
     pub(super) fn returned(&mut self, group: GroupRef) {
         let Some(found) = self.get_mut(group).filter(|found| found.phase == Phase::Hung) else { return };
         found.phase = Phase::Resting;
@@ -385,7 +386,7 @@ impl Groups {
         }
     }
 
-    /// Notes what an answer says of the target.
+    /// Records what an outcome says about the target.
     pub(super) fn note(&mut self, group: GroupRef, outage: Option<Outage>) {
         if self.get(group).is_some_and(|found| found.members > 0) {
             self.set_outage(group.at, outage);
@@ -399,20 +400,20 @@ impl Groups {
         self.outages += usize::from(outage.is_some());
     }
 
-    /// The groups with members that may have timed out at that instant or earlier.
+    /// Returns the groups with members that may have timed out at that instant or earlier.
     pub(super) fn timed_out(&self, at: DateTime<Utc>) -> impl Iterator<Item = &Group> {
         let limit = time::micros(at);
         let passed = self.timeouts.iter().take_while(move |(timeout, _)| *timeout <= limit);
         passed.filter_map(|(_, at)| self.slab.get(*at))
     }
 
-    /// The first timeout after this instant, at which a group with members may have timed out.
+    /// Returns the first timeout after this instant of a group with members.
     pub(super) fn next_timeout(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let mut later = self.timeouts.range((time::micros(after).saturating_add(1), 0)..);
         later.next().map(|(timeout, _)| time::from_micros(*timeout))
     }
 
-    /// The earliest due time.
+    /// Returns the earliest due time.
     pub(super) fn earliest(&self) -> Option<DateTime<Utc>> {
         self.due.first().map(|(due, _)| time::from_micros(*due))
     }

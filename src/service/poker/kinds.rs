@@ -1,4 +1,4 @@
-//! The kinds of sensors that a poker has met, by small numbers.
+//! The kinds of sensors that a poker has seen, by small numbers.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ const FEW: usize = 64;
 pub(super) struct Kinds {
     numbers: HashMap<SensorKind, u32>,
     kinds: Slab<Kind>,
-    /// With this many kinds it looks which are still used.
+    /// At this many kinds it checks which are still used.
     sweep_at: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for Kinds {
 }
 
 impl Kinds {
-    /// The number of a kind, met before or not.
+    /// Returns the number of a kind, seen before or not.
     pub(super) fn number(&mut self, name: &SensorKind) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -44,7 +44,7 @@ impl Kinds {
         number
     }
 
-    /// Forgets kinds that the host said nothing of and that no sensor has any more, now and then.
+    /// Forgets, from time to time, kinds that the host did not register and that no sensor has any more.
     pub(super) fn sweep(&mut self, used: impl FnOnce() -> HashSet<u32>) {
         if self.numbers.len() < self.sweep_at {
             return;
@@ -66,7 +66,7 @@ impl Kinds {
         self.kinds.get_mut(number)
     }
 
-    /// The name of the kind of this number.
+    /// Returns the name of the kind with this number.
     pub(super) fn name(&self, number: u32) -> Option<&SensorKind> {
         self.kinds.get(number).map(|kind| &kind.name)
     }
@@ -75,7 +75,7 @@ impl Kinds {
         self.kinds.get(number).is_some_and(|kind| kind.way.is_some())
     }
 
-    /// The kinds that this worker can poke, with their numbers.
+    /// Returns the kinds that this worker can poke, with their numbers.
     pub(super) fn known(&self) -> impl Iterator<Item = (u32, &SensorKind, &Kind)> {
         let all = self.kinds.iter().map(|(number, kind)| (number, &kind.name, kind));
         all.filter(|(_, _, kind)| kind.way.is_some())

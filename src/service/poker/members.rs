@@ -14,13 +14,13 @@ pub(super) const NOBODY: u32 = u32::MAX;
 pub(super) struct Member {
     pub(super) lease: LeaseRef,
     pub(super) terms: Terms,
-    /// The tick that learned of it. Pokes that began before tell it nothing.
+    /// The tick that read it. Outcomes of pokes that began earlier do not concern it.
     pub(super) since: u64,
     pub(super) group: u32,
-    /// The whole sensor, if a log wants to know.
+    /// The whole sensor, if a log needs it.
     pub(super) record: Option<Box<SensorRecord>>,
     next: u32,
-    /// The first knows the last.
+    /// In the first member: the last.
     previous: u32,
 }
 
@@ -46,8 +46,8 @@ impl Members {
         self.slab.get(*self.by_no.get(&id)?)
     }
 
-    /// Puts a member at the end of the list that begins with `first`. Answers where the list begins now; none
-    /// if there is no place.
+    /// Appends a member to the list that begins with `first`. Returns where the list begins now, or `None` if
+    /// there is no place.
     pub(super) fn push(&mut self, member: Member, first: u32) -> Option<u32> {
         let id = member.lease.id;
         let at = self.slab.insert(member)?;
@@ -62,12 +62,12 @@ impl Members {
         Some(first)
     }
 
-    /// The group of a member.
+    /// Returns the group of a member.
     pub(super) fn group(&self, id: TaskId) -> Option<u32> {
         self.get(id).map(|member| member.group)
     }
 
-    /// Takes a member out of the list that begins with `first`. Answers where it begins now.
+    /// Removes a member from the list that begins with `first`. Returns where the list begins now.
     pub(super) fn remove(&mut self, id: TaskId, first: u32) -> u32 {
         let Some(at) = self.by_no.remove(&id) else { return first };
         shrink(&mut self.by_no);
@@ -80,7 +80,7 @@ impl Members {
             }
             first
         };
-        // The one after it; or, if it was the last, the first, which knows the last.
+        // The one after it; if it was the last, the first, which links to the last.
         let after = if member.next == NOBODY { first } else { member.next };
         if let Some(after) = self.slab.get_mut(after) {
             after.previous = member.previous;
@@ -88,7 +88,7 @@ impl Members {
         first
     }
 
-    /// The list that begins with this member.
+    /// Returns the list that begins with this member.
     pub(super) fn list(&self, first: u32) -> impl Iterator<Item = &Member> {
         std::iter::successors(self.slab.get(first), |member| self.slab.get(member.next))
     }

@@ -1,4 +1,4 @@
-//! The poker: polls what sensors wait for. Its protocol stands with [`Poker`].
+//! The poker: polls what sensors wait for. [`Poker`] documents its protocol.
 
 mod counts;
 mod crew;

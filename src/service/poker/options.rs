@@ -10,9 +10,9 @@ use crate::shard::DEFAULT_CODES;
 /// How a [`super::Poker`] works. All workers of a store use the same `shard_codes` and `shards`.
 ///
 /// Defaults: 10,000 codes in 16 shards, leases of 30 seconds, no poke interval below one second, 16 threads,
-/// 10,000 sensors to a read; a tick waits half a second for answers; a poke may take ten seconds, or as long
-/// as its sensors ask for, up to ten minutes; 64 threads may hang; a target that cannot be looked at is tried
-/// every ten minutes at least, and its sensors bear that for 130 minutes.
+/// 10,000 sensors per read. A tick waits half a second for outcomes. A poke may take ten seconds, or as long
+/// as its sensors ask for, up to ten minutes. 64 threads may hang. An unreachable target is tried at least
+/// every ten minutes, and its sensors tolerate that for 130 minutes.
 ///
 /// # Examples
 ///
@@ -27,52 +27,52 @@ use crate::shard::DEFAULT_CODES;
 pub struct PokerOptions {
     /// The number of shard codes (Airflow: `shard_code_upper_limit`).
     pub shard_codes: NonZeroU32,
-    /// Into how many shards the codes are split (Airflow: `shards`). At most so many workers share the work.
+    /// Into how many shards the codes are split (Airflow: `shards`). At most this many workers share the
+    /// work.
     pub shards: NonZeroU32,
-    /// The most shards that a worker holds; what nobody may hold is not poked
+    /// The most shards that a worker holds. Shards that no worker may hold are not poked
     /// ([`super::PokeReport::unclaimed`]).
     ///
-    /// Without it a worker that is alone takes them all, and reads all their sensors into its memory: after
-    /// the others died, and at the first start of a fleet until the others have started. Choose it so that
-    /// the workers that are left when some fail can still hold all shards. Default: no limit.
+    /// Without it, a worker that is alone takes all shards and reads all their sensors into memory. That
+    /// happens after the others died, and at the first start of a fleet until the others have started. Choose
+    /// it so that the workers that remain when some fail can still hold all shards. Default: no limit.
     pub most_shards: NonZeroU32,
-    /// How long a worker counts as alive and holds its shards without renewing. A third of it must be enough
-    /// for workers to come back after the store could not be reached: then what is still missing counts as
-    /// dead.
+    /// How long a worker counts as alive and holds its shards without renewing. When the store was
+    /// unreachable, workers must come back within a third of it. Workers still missing then count as dead.
     pub lease: Duration,
     /// No group is poked more often than this.
     pub min_interval: Duration,
-    /// How many pokes are made at once, at most; 0 counts as 1. The threads are the poker's own, made when
-    /// they are needed. Async pokes (feature `tokio`) need none, and do not count.
+    /// The most pokes that run at once; 0 counts as 1. The threads are the poker's own, created when needed.
+    /// Async pokes (feature `tokio`) need none, and do not count.
     pub threads: usize,
     /// How many sensors are read at once.
     pub page_size: usize,
-    /// How long at most until a tick looks for new registrations.
+    /// The longest time until a tick looks for new registrations.
     pub refresh_every: Duration,
-    /// How long a tick waits for the answers to the pokes it began. It ends as soon as all are there; what
-    /// comes later is taken up by a later tick.
+    /// How long a tick waits for the outcomes of the pokes it began. It ends as soon as all have arrived. A
+    /// later tick processes the rest.
     pub wait_for_answers: Duration,
-    /// How long a poke may take where the sensors do not say ([`crate::sensor::Settings::poke_timeout`];
-    /// Airflow: `smart_sensor` `poke_timeout`). Then it counts as [`crate::sensor::PokeOutcome::Unreachable`], and
-    /// its thread as hung.
+    /// How long a poke may take if its sensors do not set it ([`crate::sensor::Settings::poke_timeout`];
+    /// Airflow: `smart_sensor` `poke_timeout`). After that it counts as
+    /// [`crate::sensor::PokeOutcome::Unreachable`], and its thread as hung.
     ///
-    /// A sensor that times out waits this long, and no longer, for a poke that is under way.
+    /// A sensor that times out waits at most this long for a poke in progress.
     pub poke_timeout: Duration,
-    /// The longest [`poke_timeout`](crate::sensor::Settings::poke_timeout) that a sensor may ask for; one
-    /// that asks for more gets this.
+    /// The longest [`poke_timeout`](crate::sensor::Settings::poke_timeout) that a sensor may ask for. A
+    /// sensor that asks for more gets this.
     pub max_poke_timeout: Duration,
-    /// How many hung threads are replaced. Each one above this makes the poker work with a thread less until
-    /// it returns.
+    /// How many hung threads are replaced. For each one above this, the poker works with one thread less
+    /// until it returns.
     ///
-    /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them returns,
-    /// and when this many hang, no kind that has a hung call is: its targets count as
-    /// [`crate::sensor::PokeOutcome::Unreachable`], and the threads are left to others.
+    /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them returns.
+    /// When this many calls hang in all, no kind that has a hung call is poked. Its targets count as
+    /// [`crate::sensor::PokeOutcome::Unreachable`], and the threads are left to other kinds.
     pub max_hung: usize,
-    /// How long sensors bear a target that cannot be looked at, from the first such answer on (Airflow: 130
+    /// How long sensors tolerate an unreachable target, from the first such outcome on (Airflow: 130
     /// minutes).
     pub retry_window: Duration,
-    /// A target that cannot be looked at is tried after longer and longer pauses, at most this long: each
-    /// failure after the first doubles them. Zero: at its interval, as before.
+    /// The longest pause between pokes of an unreachable target. Each failure after the first doubles the
+    /// pause. With zero it is poked at its interval, as before.
     pub max_pause: Duration,
 }
 
@@ -107,33 +107,33 @@ impl PokerOptions {
         most_shards: NonZeroU32;
         /// Sets how long a worker holds its shards without renewing.
         lease: Duration;
-        /// Sets the smallest poke interval of all.
+        /// Sets the smallest interval between pokes of a group.
         min_interval: Duration;
-        /// Sets how many pokes are made at once.
+        /// Sets the most pokes that run at once.
         threads: usize;
         /// Sets how many sensors are read at once.
         page_size: usize;
-        /// Sets how long at most until a tick looks for new registrations.
+        /// Sets the longest time until a tick looks for new registrations.
         refresh_every: Duration;
-        /// Sets how long a tick waits for the answers to the pokes it began.
+        /// Sets how long a tick waits for the outcomes of the pokes it began.
         wait_for_answers: Duration;
-        /// Sets how long a poke may take where the sensors do not say.
+        /// Sets how long a poke may take if its sensors do not set it.
         poke_timeout: Duration;
         /// Sets the longest poke timeout that a sensor may ask for.
         max_poke_timeout: Duration;
         /// Sets how many hung threads are replaced.
         max_hung: usize;
-        /// Sets how long sensors bear a target that cannot be looked at.
+        /// Sets how long sensors tolerate an unreachable target.
         retry_window: Duration;
-        /// Sets the longest pause between pokes of a target that cannot be looked at.
+        /// Sets the longest pause between pokes of an unreachable target.
         max_pause: Duration;
     }
 }
 
 /// The default options with the shard codes and shards of these settings.
 ///
-/// Whether sensors are switched on is asked when they register, not here: those that wait already are poked
-/// on.
+/// Whether sensors are enabled is checked when they register, not here. Sensors that already wait continue to
+/// be poked.
 ///
 /// # Examples
 ///

@@ -12,14 +12,14 @@ use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::sensor::{PokeOutcome, SensorRecord};
 
-/// The longest message of a poke that is kept, in characters.
+/// The longest message of a poke that is stored, in characters.
 const MAX_MESSAGE_CHARS: usize = 16 * 1024;
 
-/// Looks whether what a kind of sensor waits for has come. The host writes one per kind.
+/// Checks whether what a kind of sensor waits for has come. The host writes one per kind.
 ///
-/// A poke runs on a thread of the poker. Give what it calls a timeout of its own: a poke that passes its
-/// deadline counts as [`PokeOutcome::Unreachable`], and its thread is lost until it returns. A panic is caught and
-/// counts as `Unreachable`, too.
+/// A poke runs on a thread of the poker. Give the calls that it makes their own timeouts. A poke that passes
+/// its deadline counts as [`PokeOutcome::Unreachable`], and its thread is lost until it returns. A panic is
+/// caught and counts as `Unreachable`, too.
 ///
 /// # Examples
 ///
@@ -73,8 +73,8 @@ impl<F: Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync> Poke for F {
 /// }
 /// ```
 pub trait PokeMany: Send + Sync {
-    /// Looks once for each request, and answers in their order. A wrong number of answers, or a panic, counts
-    /// as [`PokeOutcome::Unreachable`] for all of them.
+    /// Looks once for each request, and returns the outcomes in their order. A wrong number of outcomes, or a
+    /// panic, counts as [`PokeOutcome::Unreachable`] for all of them.
     fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome>;
 }
 
@@ -84,23 +84,24 @@ impl<F: Fn(&[PokeRequest<'_>]) -> Vec<PokeOutcome> + Send + Sync> PokeMany for F
     }
 }
 
-/// What a poke is asked to look at.
+/// What a poke is to look at.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct PokeRequest<'a> {
     /// The kind.
     pub kind: &'a SensorKind,
-    /// What to look at, as the sensors said it.
+    /// What to look at, as the sensors describe it.
     pub context: &'a PokeContext,
-    /// How many sensors share the answer.
+    /// How many sensors share the outcome.
     pub sensors: usize,
     /// The instant of the tick that asked for it.
     pub now: DateTime<Utc>,
 }
 
 impl<'a> PokeRequest<'a> {
-    /// Asks for one sensor, at this instant: for hosts that call a [`Poke`] themselves, for instance because
-    /// a task may not register ([`Registered::host_pokes`](crate::ops::Registered::host_pokes)).
+    /// Creates a request for one sensor, at this instant. For hosts that call a [`Poke`] themselves, for
+    /// example because a task may not register
+    /// ([`Registered::host_pokes`](crate::ops::Registered::host_pokes)).
     ///
     /// # Examples
     ///
@@ -125,22 +126,22 @@ impl<'a> PokeRequest<'a> {
         Self { kind, context, sensors: 1, now }
     }
 
-    /// Hashes kind and context: what shards are assigned by and pokes are spread by.
+    /// Hashes kind and context. Shards are assigned, and pokes spread over time, by this hash.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::new(self.kind, self.context)
     }
 
     setters! {
-        /// Sets how many sensors share the answer.
+        /// Sets how many sensors share the outcome.
         sensors: usize;
     }
 }
 
-/// Hears of every answer, once per sensor that shares it: for a log at the place where that task's log
-/// belongs. A panic of it is caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)).
-/// It is called by the tick, so what it does should be quick.
+/// Receives every outcome, once per sensor that shares it, so that each task's log can record it. A panic is
+/// caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)). The tick calls it, so it
+/// should be quick.
 pub trait PokeLog: Send + Sync {
-    /// The sensor's target was poked, and the tick of this instant took up the answer.
+    /// Records that the sensor's target was poked. The tick of this instant processed the outcome.
     fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &PokeOutcome);
 }
 
@@ -148,7 +149,7 @@ pub trait PokeLog: Send + Sync {
 #[derive(Clone)]
 pub(super) enum Probe {
     One(Arc<dyn Poke>),
-    /// So many at once, at most.
+    /// At most this many targets per call.
     Many(Arc<dyn PokeMany>, usize),
 }
 
@@ -170,7 +171,7 @@ fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest<'_>]) -> Vec<PokeOutco
     checked(catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))), requests.len())
 }
 
-/// The answers to so many requests, as the store takes them.
+/// Returns the outcomes of this many requests, in a form that the store accepts.
 pub(super) fn checked(answers: std::thread::Result<Vec<PokeOutcome>>, requests: usize) -> Vec<PokeOutcome> {
     let wrong = match answers {
         Ok(answers) if answers.len() == requests => return answers.into_iter().map(bounded).collect(),
@@ -189,7 +190,7 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> PokeOutcome {
     bounded(PokeOutcome::Unreachable(format!("the poke panicked: {}", text.unwrap_or("no message"))))
 }
 
-/// The answer with texts that the store takes.
+/// Returns the outcome with texts that the store accepts.
 fn bounded(answer: PokeOutcome) -> PokeOutcome {
     match answer {
         PokeOutcome::Landed(Some(value)) if value.len() > MAX_TEXT_BYTES => {

@@ -1,4 +1,4 @@
-//! What a poke cycle tells.
+//! The report of a poke cycle.
 
 use std::time::Duration;
 
@@ -17,63 +17,63 @@ use crate::service::observer::{Emitter, Reported};
 pub struct PokeReport {
     /// Shards that this worker holds.
     pub shards: u32,
-    /// Shards that nobody held when it last renewed: workers may still come back for them, or all have as
-    /// many as they may ([`most_shards`](super::PokerOptions::most_shards)). Their sensors are not poked.
+    /// Shards that no one held when it last renewed. Workers may still come back for them, or every worker
+    /// holds as many as it may ([`most_shards`](super::PokerOptions::most_shards)). Their sensors are not
+    /// poked.
     pub unclaimed: u32,
-    /// Until when another poker of its name counts as alive. While it does, this one holds nothing; it is due
-    /// at this instant, and takes over then unless the other has renewed. `None` if the name is its own.
+    /// Until when another poker with its name counts as alive. Until then this one holds nothing. It is due
+    /// at this instant, and then takes over unless the other has renewed. `None` if the name is its own.
     pub name_taken_until: Option<DateTime<Utc>>,
-    /// Sensors that it holds in memory.
+    /// Sensors in its memory.
     pub sensors: usize,
-    /// Poke groups, that is distinct targets, that it holds in memory.
+    /// Poke groups, that is distinct targets, in its memory.
     pub groups: usize,
-    /// Shards that it took in this tick: at its start, or from a worker that left or died.
+    /// Shards that it took over in this tick: at its start, or from a worker that left or died.
     pub gained: usize,
     /// Sensors read from the store: registered, changed or ended since the last tick, or taken over.
     pub loaded: usize,
-    /// Groups that came due in this tick.
+    /// Groups that became due in this tick.
     pub due: usize,
-    /// Pokes whose answers were taken up, those that passed their deadline among them.
+    /// Pokes whose outcomes were processed, including those that passed their deadline.
     pub poked: usize,
-    /// Pokes that were not needed, because sensors share them.
+    /// Pokes that were saved because sensors share them.
     pub saved: usize,
-    /// How often a target could not be looked at: panics, pokes past their deadline, due times at which its
-    /// last poke still hung, and those [held back](Self::held_back) are among them.
+    /// How often a target was unreachable. Includes panics, pokes past their deadline, due times at which the
+    /// last poke still hung, and those [held back](Self::held_back).
     pub unreachable: usize,
     /// Due times at which a target was not poked because too many pokes of its kind hang
     /// ([`max_hung`](super::PokerOptions::max_hung)).
     pub held_back: usize,
     /// Pokes that passed their deadline in this tick.
     pub overran: usize,
-    /// Outcomes that came after their deadline. They change nothing.
+    /// Outcomes that arrived after their deadline. They change nothing.
     pub late: usize,
     /// Sensors that landed.
     pub landed: usize,
-    /// Sensors whose poke said that they never will land.
+    /// Sensors whose poke said that they will never land.
     pub failed: usize,
     /// Sensors that timed out.
     pub timed_out: usize,
-    /// Sensors whose target could not be looked at for longer than they bear
+    /// Sensors whose target was unreachable for longer than they tolerate
     /// ([`retry_window`](super::PokerOptions::retry_window)).
     pub gave_up: usize,
     /// Sensors of kinds that this worker has no poke for. They time out, but are not poked.
     pub unknown_kind: usize,
-    /// Groups whose target could not be looked at last time: they are poked after longer pauses.
+    /// Groups whose target was unreachable last time. They are poked after longer pauses.
     pub backed_off: usize,
     /// How often the log panicked ([`PokeLog`](super::PokeLog)).
     pub log_panics: usize,
-    /// Groups that are due and wait for a thread, or for a place among the calls of their kind, now that the
-    /// tick is over.
+    /// Groups that are due at the end of the tick and wait for a thread, or for a place among the calls of
+    /// their kind.
     pub waiting: usize,
-    /// Groups whose poke was begun and has neither answered nor passed its deadline, now that the tick is
-    /// over.
+    /// Groups whose poke had begun by the end of the tick and had neither returned nor passed its deadline.
     pub in_flight: usize,
-    /// Calls that passed their deadline and have not returned: each holds a thread; of async pokes, only
-    /// those that block their runtime.
+    /// Calls that passed their deadline and have not returned. Each holds a thread. Of async pokes, only
+    /// those that block their runtime count.
     pub hung: usize,
     /// Threads that may poke: [`PokerOptions::threads`](super::PokerOptions::threads), less those hung beyond
-    /// [`max_hung`](super::PokerOptions::max_hung). At 0 only async kinds are poked; sensors of the others
-    /// time out only.
+    /// [`max_hung`](super::PokerOptions::max_hung). At 0 only async kinds are poked. Sensors of other kinds
+    /// can then only time out.
     pub threads: usize,
     /// How long the tick took.
     #[serde(rename = "duration_s", with = "crate::seconds")]
@@ -89,7 +89,7 @@ impl Report for PokeReport {
 }
 
 impl PokeReport {
-    /// Emits how things stand after a tick that did not fail.
+    /// Emits the gauges after a tick that did not fail.
     pub(super) fn emit_gauges(&self, to: &Emitter) {
         let gauges = [
             (&SHARDS, self.shards as usize),
@@ -110,7 +110,7 @@ impl PokeReport {
 }
 
 impl Reported for PokeReport {
-    /// Emits what was done, which counts even if the tick failed later on.
+    /// Emits what was done, which counts even if the tick failed later.
     fn emit(&self, to: &Emitter) {
         let counters = [
             (&POKES_SAVED, self.saved),

@@ -13,18 +13,18 @@ use crate::sensor::{Claim, Comeback, ShardLease, Worker};
 use crate::shard::{ShardRange, code, range};
 use crate::time;
 
-/// How long workers that expired can still be seen in the store.
+/// How long expired workers stay visible in the store.
 const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// The most workers that one renewal forgets.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// Shards that a worker took, each with the instant from which on nobody looked after it.
+/// Shards that a worker took, each with the instant since which no one has looked after it.
 pub(super) type Gained = BTreeMap<u32, DateTime<Utc>>;
 
 /// How a renewal ended.
 enum Renewed {
-    /// Another poker of this name counts as alive until then.
+    /// Another poker with this name counts as alive until then.
     NameTaken(DateTime<Utc>),
     Holding(Holding),
 }
@@ -32,23 +32,23 @@ enum Renewed {
 /// What a worker holds after a renewal.
 struct Holding {
     shards: Gained,
-    /// When the next lease of another worker's ends.
+    /// When the next lease of another worker ends.
     freed: Option<DateTime<Utc>>,
     unclaimed: u32,
 }
 
 impl Poker {
-    /// Renews its life and its shards if it is time to, and forgets the sensors of shards it lost. Returns
-    /// the shards whose sensors it does not have in memory yet, each with the instant from which on nobody
+    /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost.
+    /// Returns the shards whose sensors are not in memory yet, each with the instant since which no one has
     /// looked after it.
     pub(super) fn hold_shards(&mut self, now: DateTime<Utc>) -> Result<Gained> {
         let held_before = self.shards.len();
         self.shards.retain(|_, until| now < *until);
         if self.shards.len() < held_before {
-            // Others may have them now, whether or not the store takes the renewal.
+            // Others may hold them now, whether or not the store accepts the renewal.
             self.keep_only_held();
         } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
-            // One whose name is taken asks each time: its predecessor may have left.
+            // A worker whose name is taken asks each time, because its predecessor may have left.
             return Ok(Gained::new());
         }
         let lease = self.options.lease;
@@ -63,7 +63,7 @@ impl Poker {
             }
             Renewed::Holding(holding) => holding,
         };
-        // Counted from the renewal that the store took: one that it refused brought nobody back.
+        // Counted from the renewal that the store accepted. A refused one brought no worker back.
         self.comeback = comeback;
         let expires_at = time::add(now, lease);
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
@@ -75,13 +75,13 @@ impl Poker {
         let before = std::mem::take(&mut self.shards);
         self.shards = held.keys().map(|shard| (*shard, expires_at)).collect();
         let gained = held.into_iter().filter(|(shard, _)| !before.contains_key(shard)).collect();
-        // What a dead worker held is claimed the instant its lease ends.
+        // Shards of a dead worker are claimed the instant its lease ends.
         let renew_at = time::add(now, lease / 3);
         self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
         Ok(gained)
     }
 
-    /// Writes down that it lives, and which shards it holds.
+    /// Records its heartbeat, and which shards it holds.
     fn renew(&self, now: DateTime<Utc>, comeback: Option<Comeback>) -> Result<Renewed> {
         let (name, options) = (&self.name, &self.options);
         let expires_at = time::add(now, options.lease);
@@ -121,7 +121,7 @@ impl Poker {
         })
     }
 
-    /// Forgets the sensors of shards that are not held.
+    /// Forgets the sensors of shards that it does not hold.
     pub(super) fn keep_only_held(&mut self) {
         let (codes, kept) = (self.options.shard_codes, self.ranges(self.shards.keys().copied()));
         self.groups.retain(|print| kept.iter().any(|range| range.contains(code(print, codes))));
@@ -133,9 +133,10 @@ impl Poker {
     }
 }
 
-/// Since when nobody has looked after a shard that is taken now: since it was released, or the lease of its
-/// dead holder ended. A shard that was left alone for longer than workers need to hand it on is taken up as
-/// if it had been looked after until now: after a pause of all workers not everything is poked at once.
+/// Returns since when no one has looked after a shard that is taken now: since it was released, or since the
+/// lease of its dead holder ended. A shard may have been left alone for longer than workers need to hand it
+/// on. It then counts as looked after until now, so that after a pause of all workers not everything is poked
+/// at once.
 fn left_alone_since(lease: &ShardLease, length: Duration, now: DateTime<Utc>) -> DateTime<Utc> {
     let handed_on = time::since(now, lease.expires_at) <= length / 2;
     if handed_on { lease.expires_at.min(now) } else { now }

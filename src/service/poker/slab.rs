@@ -1,4 +1,4 @@
-//! Values at small numbers.
+//! Values by small numbers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,13 +6,13 @@ use std::hash::Hash;
 /// Memory for this many values is not worth giving back.
 const FEW: usize = 1_024;
 
-/// Values kept at numbers that are given again once they are free. What a peak took is given back later: see
+/// Values at numbers that are reused once they are free. Memory that a peak took is released later: see
 /// [`Self::trim`].
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
-    /// How many values were removed since it last looked whether there are free places at the end.
+    /// How many values were removed since it last looked for free places at the end.
     removed: usize,
 }
 
@@ -23,7 +23,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Keeps a value and returns its number; `None` if all numbers are taken.
+    /// Stores a value and returns its number; `None` if all numbers are taken.
     pub(super) fn insert(&mut self, value: T) -> Option<u32> {
         if let Some(at) = self.free.pop() {
             *self.places.get_mut(at as usize)? = Some(value);
@@ -52,9 +52,9 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops the free places at the end, and from now on gives the lowest ones first, so that the end becomes
-    /// free with time: a value cannot move, because others know it by its number. It looks at all places,
-    /// once in as many removals as a quarter of them: so a removal costs little on average.
+    /// Drops the free places at the end. From then on assigns the lowest ones first, so that the end becomes
+    /// free over time. Values cannot move, because others refer to them by number. It looks at all places
+    /// once in as many removals as a quarter of them, so a removal costs little on average.
     fn trim(&mut self) {
         while self.places.pop_if(|place| place.is_none()).is_some() {}
         let end = self.places.len();
@@ -76,8 +76,8 @@ impl<T> Slab<T> {
     }
 }
 
-/// Gives back what a map that was larger once does not need any more. Called after each removal, it costs
-/// little on average.
+/// Releases memory that a once larger map no longer needs. Called after each removal, it costs little on
+/// average.
 pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 4 * map.len().max(FEW) {
         map.shrink_to(2 * map.len());
@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl<T> Slab<T> {
-        /// Room for this many values is reserved.
+        /// Returns for how many values memory is reserved.
         pub(in super::super) fn capacity(&self) -> usize {
             self.places.capacity()
         }

@@ -31,60 +31,61 @@ use crate::store::Store;
 ///
 /// # One tick
 ///
-/// 1. *Shards.* At a third of the lease's length, and when the lease of another worker's shard ends, the
-///    worker renews its life and its shards, gives up what exceeds its quota and takes what is free.
-///    A worker that begins, or that did not renew in time, leaves to other workers for a third of a lease
-///    what they held: perhaps the store kept all of them from renewing, and they come back.
+/// 1. *Shards.* The worker renews its heartbeat and its shards, releases what exceeds its quota and takes
+///    what is free. It does so at a third of the lease's length, and when the lease on another worker's shard
+///    ends. A worker that starts, or that did not renew in time, leaves the other workers' shards alone for a
+///    third of a lease. Perhaps the store kept all of them from renewing, and they come back.
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
-///    shards it just took. When nothing changed it reads nothing else.
-/// 3. *Poke.* Each group that is due is handed to the poker's threads once. The tick waits for the answers,
-///    at most [`wait_for_answers`](PokerOptions::wait_for_answers); what comes later is taken up by a later
-///    tick, and no other group waits for it.
-/// 4. *Settle.* What landed, failed, timed out or was given up is ended in one transaction (of 10,000 at
-///    most), with an event per sensor. When nothing ended, nothing is written. A sensor that times out is
-///    looked at once more first.
+///    shards it just took. If nothing changed, it reads nothing else.
+/// 3. *Poke.* Each overdue group is assigned to the poker's threads once. The tick waits for the outcomes, at
+///    most [`wait_for_answers`](PokerOptions::wait_for_answers). A later tick processes those that come
+///    later, and no other group waits for them.
+/// 4. *Settle.* Sensors that landed, failed, timed out or were given up are ended in one transaction (of
+///    10,000 at most), with an event per sensor. If none ended, nothing is written. A sensor that times out
+///    first gets one more look.
 ///
 /// # Pokes
 ///
-/// A group is poked when a sensor of it registers (at most once per
-/// [`min_interval`](PokerOptions::min_interval), and not while its target cannot be looked at), then on a
-/// grid of the smallest interval of its members (not below that minimum) that is computed from fingerprint and interval alone, and when a
-/// member times out. So a restart needs no stored counter and pokes no more than usual.
+/// A group is poked when one of its sensors registers, at most once per
+/// [`min_interval`](PokerOptions::min_interval), and not while its target is unreachable. After that it is
+/// poked on a grid of the smallest interval of its members (not below that minimum), and when a member times
+/// out. The grid is computed from fingerprint and interval alone. So a restart needs no stored counter and
+/// pokes no more than usual.
 ///
-/// * *Threads* are the poker's own, made when there is work for them, at most
-///   [`threads`](PokerOptions::threads) that do not hang. Kinds take turns; a kind may have a limit of calls
-///   at once ([`Self::at_once`]), and does not hold up the others.
+/// * *Threads* are the poker's own, created when there is work for them. At most
+///   [`threads`](PokerOptions::threads) of them do not hang. Kinds take turns. A kind may have a limit of
+///   concurrent calls ([`Self::at_once`]), and does not delay the others.
 /// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the
-///   same deadlines, fences and limits by kind; past its deadline a future is dropped, so that nothing hangs,
+///   same deadlines, fences and limits by kind. Past its deadline a future is dropped, so nothing hangs
 ///   unless it blocks its runtime.
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its
-///   members, but no more than [`max_poke_timeout`](PokerOptions::max_poke_timeout); if none has one, that of
-///   the options. It is also given up when all its sensors have timed out. Then it counts as
-///   [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), its thread as hung, and another takes its
-///   place, up to [`max_hung`](PokerOptions::max_hung); beyond, the poker works with fewer. While a poke
-///   hangs, its group is not poked again; each due time counts as unreachable. A hung call does not count
-///   against [`Self::at_once`], but a kind with too many of them is not poked until one returns
-///   ([`max_hung`](PokerOptions::max_hung)). Its late answer changes nothing.
+///   members, but no more than [`max_poke_timeout`](PokerOptions::max_poke_timeout). If no member sets one,
+///   the options' timeout applies. A poke is also given up when all its sensors have timed out. Then it
+///   counts as [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), its thread counts as
+///   hung, and another takes its place, up to [`max_hung`](PokerOptions::max_hung). Beyond that the poker
+///   works with fewer. While a poke hangs, its group is not poked again, and each due time counts as
+///   unreachable. A hung call does not count against [`Self::at_once`], but a kind with too many of them is
+///   not poked until one returns ([`max_hung`](PokerOptions::max_hung)). Its late answer changes nothing.
 /// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
-/// * *Leases.* No poke begins when the leases are about to end: the rest stays due.
-/// * *A target that cannot be looked at* is poked after longer and longer pauses, until it can be. A sensor
-///   bears that for [`retry_window`](PokerOptions::retry_window), then its attempt fails. This is kept in
-///   memory: after a takeover the time begins anew.
+/// * *Leases.* No poke begins when the leases are about to end. The rest stays due.
+/// * *An unreachable target* is poked after longer and longer pauses, until it is reachable. A sensor
+///   tolerates that for [`retry_window`](PokerOptions::retry_window), then its attempt fails. This is kept in
+///   memory, so after a takeover the time starts again.
 ///
 /// # What holds
 ///
-/// While its leases hold, a worker alone pokes the groups of its shards. A poke whose sensor was cancelled,
-/// registered again or ended by another worker meanwhile changes nothing: every end is conditional on the
-/// registration's epoch and on the task still sensing. Sensors time out only while some worker ticks. A last
-/// look may take as long as the [`poke_timeout`](PokerOptions::poke_timeout) of the options; if it has not
-/// come by then, the sensor times out without it. When the store fails to take ends, the next tick tries
+/// While its leases last, only this worker pokes the groups of its shards. A poke changes nothing if its
+/// sensor was meanwhile cancelled, registered again or ended by another worker. Every end is conditional on
+/// the registration's epoch and on the task still sensing. Sensors time out only while some worker ticks. A
+/// last look may take as long as the [`poke_timeout`](PokerOptions::poke_timeout) of the options. If it has
+/// not come by then, the sensor times out without it. If the store fails to record ends, the next tick tries
 /// again.
 ///
-/// When the clock is set back, the worker begins anew, as after a restart.
+/// When the clock is set back, the worker starts again, as after a restart.
 ///
-/// [`Self::leave`] and dropping the poker wait for pokes that run on threads, each until its deadline at
-/// most, and drop async ones.
+/// [`Self::leave`] and dropping the poker wait for pokes on threads, each until its deadline at most, and
+/// drop async ones.
 ///
 /// # Examples
 ///
@@ -135,29 +136,29 @@ pub struct Poker {
     /// Shards held whose sensors are in memory, with the instant until which they may be poked.
     pub(super) shards: BTreeMap<u32, DateTime<Utc>>,
     pub(super) renew_at: Option<DateTime<Utc>>,
-    /// Tells it from others of its name.
+    /// Distinguishes it from others with its name.
     pub(super) incarnation: u64,
-    /// Until when another poker of its name counts as alive, if it was refused for that.
+    /// Until when another poker with its name counts as alive, if it was refused for that.
     pub(super) name_taken_until: Option<DateTime<Utc>>,
     /// Until when it counts as alive by its last renewal.
     pub(super) alive_until: Option<DateTime<Utc>>,
     pub(super) comeback: Option<Comeback>,
-    /// Shards that nobody held after its last renewal.
+    /// Shards that no one held after its last renewal.
     pub(super) unclaimed: u32,
     /// Counts the ticks.
     pub(super) ticks: u64,
-    /// What ended, until the store knows.
+    /// Ends that the store has not recorded yet.
     pub(super) endings: BTreeMap<LeaseRef, Arc<Ending>>,
     /// The instant of the last tick.
     pub(super) last: Option<DateTime<Utc>>,
     pub(super) crew: Option<Crew>,
-    /// Threads of crews before it that hang.
+    /// Hung threads of earlier crews.
     pub(super) former: Former,
     pub(super) handle: Option<LoopHandle>,
     /// Due groups that wait for a place in the crew's queue, by kind.
     pub(super) pending: Vec<Pending>,
     pub(super) emitter: Emitter,
-    /// Outcomes that were not reported to the observer yet.
+    /// Outcomes not yet reported to the observer.
     pub(super) counts: PokeCounts,
 }
 
@@ -180,9 +181,9 @@ impl fmt::Debug for Poker {
 }
 
 impl Poker {
-    /// Creates a worker of this name. Of two live ones of a name the second holds nothing, and says so in its
-    /// reports ([`PokeReport::name_taken_until`]). One that replaces another of its name takes over when the
-    /// other has left ([`Self::leave`]), otherwise when its lease ends.
+    /// Creates a worker with this name. Of two live workers with one name, the second holds nothing, and says
+    /// so in its reports ([`PokeReport::name_taken_until`]). A worker that replaces another with its name
+    /// takes over when the other has left ([`Self::leave`]), otherwise when the other's lease ends.
     ///
     /// # Errors
     ///
@@ -219,14 +220,14 @@ impl Poker {
     }
 
     setters! {
-        /// Tells this observer what it counts and measures.
+        /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
     /// Sets the poke of this kind.
     ///
-    /// All workers of a store should know the same kinds: sensors of a kind that the worker of their shard
-    /// does not know are not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
+    /// All workers of a store should know the same kinds. If the worker of their shard does not know the
+    /// kind, sensors are not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
         self.way(&kind, Way::Threads(Probe::One(Arc::new(poke))))
@@ -234,7 +235,8 @@ impl Poker {
 
     /// Sets the poke of this kind, which is given at most `at_most` targets in one call.
     ///
-    /// A call takes what is due when a thread is free for it. Its deadline is the smallest of its groups.
+    /// A call takes what is due when a thread becomes free for it. Its deadline is the smallest of its
+    /// groups.
     ///
     /// # Examples
     ///
@@ -266,8 +268,9 @@ impl Poker {
         self
     }
 
-    /// Pokes this kind with at most so many calls at once. A call that passed its deadline does not count.
-    /// Without it, blocking pokes are limited by their threads alone, and async ones to 1,000 of a kind.
+    /// Limits this kind to this many calls at once. A call that passed its deadline does not count. Without
+    /// this limit, only the number of threads limits blocking pokes, and async ones are limited to 1,000 of a
+    /// kind.
     #[must_use]
     pub fn at_once(mut self, kind: SensorKind, calls: NonZeroUsize) -> Self {
         self.begin_anew();
@@ -277,7 +280,7 @@ impl Poker {
         self
     }
 
-    /// Tells this log of every answer. The poker then keeps the whole sensors in memory.
+    /// Passes every outcome to this log. The poker then keeps whole sensors in memory.
     #[must_use]
     pub fn log(mut self, log: impl PokeLog + 'static) -> Self {
         self.begin_anew();
@@ -285,20 +288,20 @@ impl Poker {
         self
     }
 
-    /// Waits for the pokes that run on threads, each until its deadline at most, drops async ones, and
-    /// releases the shards, so that other workers take them over at once. What the pokes answered counts.
-    /// Threads that hang stay until their pokes return; if the poker ticks again, they count against
+    /// Releases the shards, so that other workers take them over at once. First waits for the pokes on
+    /// threads, each until its deadline at most, and drops async ones. Outcomes of those pokes count. Hung
+    /// threads stay until their pokes return. If the poker ticks again, they count against
     /// [`max_hung`](PokerOptions::max_hung) as before.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails; the shards then come free when their leases expire.
+    /// [`crate::Error::Store`] if the store fails. The shards then become free when their leases expire.
     pub fn leave(&mut self) -> Result<()> {
         let settled = self.dismiss();
         self.begin_anew();
         let (name, incarnation) = (&self.name, self.incarnation);
         self.store.write(|tx| {
-            // Alive or not: what is held under the name is its last incarnation's.
+            // Alive or not: what is held under the name belongs to its last incarnation.
             let known = tx.raw().live_workers(DateTime::<Utc>::MIN_UTC)?;
             match known.iter().find(|worker| worker.name == *name) {
                 Some(worker) if worker.incarnation != incarnation => Ok(()),
@@ -308,7 +311,7 @@ impl Poker {
         settled
     }
 
-    /// Ends the threads, and settles what their pokes answered.
+    /// Ends the threads, and applies the outcomes of their pokes.
     fn dismiss(&mut self) -> Result<()> {
         let (Some(crew), Some(now)) = (self.crew.take(), self.last) else { return Ok(()) };
         let (mut haul, mut report) = (Haul::default(), PokeReport::default());
@@ -320,7 +323,7 @@ impl Poker {
         settled
     }
 
-    /// Forgets all that it holds, and its threads.
+    /// Forgets everything that it holds, and its threads.
     fn begin_anew(&mut self) {
         if let Some(crew) = self.crew.take() {
             self.former = crew.disband(&mut Haul::default());
@@ -330,7 +333,7 @@ impl Poker {
         self.groups = Groups::default();
     }
 
-    /// Begins anew, as after a restart, with the threads as they are.
+    /// Starts again, as after a restart, with the threads as they are.
     pub(super) fn forget_all(&mut self) {
         self.shards.clear();
         self.groups.clear();

@@ -1,30 +1,30 @@
-//! What a backend implements. Hosts never need this module: they use [`Tx`](super::Tx).
+//! What a backend implements. Hosts never need this module; they use [`Tx`](super::Tx).
 //!
 //! A store keeps, finds and changes rows. It decides nothing: the pure modules decide what is admitted,
-//! retried or poked, and the store commits that by conditional writes. The name of such a method says what it
-//! is conditional on; its result says what really changed.
+//! retried or poked. The store commits their decisions by conditional writes. The name of such a method
+//! states its condition. Its result reports what actually changed.
 //!
 //! # Writing a store
 //!
 //! Implement the four traits [`TaskTx`], [`PoolTx`], [`SensorTx`] and [`RunTx`] on a transaction type, and
 //! [`Store`](super::Store) on a handle. [`Store::transact`](super::Store::transact) begins a transaction,
 //! runs the body on it with [`Tx::run`](super::Tx::run), and commits. The contract is the conformance suite,
-//! `stationmaster::conformance` (feature `testing`): a store that passes it behaves as the crate's own do. In
+//! `stationmaster::conformance` (feature `testing`): a store that passes it behaves like the crate's own. In
 //! short:
 //!
-//! * A transaction is all or nothing, isolated from others as if they ran one after another, and sees its own
-//!   writes.
+//! * A transaction is atomic and serializable, and sees its own writes.
 //! * Every method takes many and returns one result per item, in the order of its arguments unless it says
-//!   otherwise. An empty argument gives an empty result. If a call names a row twice, the first changes it
-//!   and the second finds it changed already; of two full replacements (`put_…`) the last counts.
-//! * A method that returns an error has changed nothing, so a body may go on after it. A read transaction
+//!   otherwise. An empty argument gives an empty result. If a call names a row twice, the first item changes
+//!   it and the second finds it already changed. Of two full replacements (`put_…`) the last wins.
+//! * A method that returns an error has changed nothing, so a body may continue after it. A read transaction
 //!   refuses every method that writes (kind `ReadOnly`).
 //! * Instants are truncated to the microsecond. The first number given to anything is 1.
-//! * Names come back byte for byte and sort by their bytes.
-//! * No method but [`TaskTx::audit`] may cost as much as there are tasks.
+//! * Names are returned byte for byte and sort by their bytes.
+//! * Only the cost of [`TaskTx::audit`] may grow with the number of tasks.
 //!
-//! These methods are parts of operations. Called alone, some of them break what the operations promise: a
-//! sensor without a sensing task, a pool above its size. That is why [`Tx`](super::Tx) does not hand them out.
+//! These methods are parts of operations. Called alone, some of them break what the operations promise: they
+//! can leave a sensor without a sensing task, or a pool above its size. That is why [`Tx`](super::Tx) does
+//! not expose them.
 
 mod pool;
 mod run;
@@ -39,7 +39,7 @@ pub use sensor::{EventNote, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub use task::{Discrepancy, Inserted, Move, Started, StateSet, TaskTx};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 
-// What the pure core and a store exchange, and hosts have no use for.
+// Types that the pure core and a store exchange. Hosts have no use for them.
 pub use crate::core::admission::lane::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;

@@ -9,12 +9,12 @@ use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 
-/// What became of a task that was to be inserted.
+/// The outcome of inserting a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inserted {
-    /// It was inserted under this number.
+    /// It was inserted with this number.
     New(TaskId),
-    /// A task of this key was there already, under this number; nothing was changed.
+    /// A task with this key already existed, with this number. Nothing was changed.
     Exists(TaskId),
 }
 
@@ -32,17 +32,17 @@ pub enum Inserted {
 pub struct StateSet(u16);
 
 impl StateSet {
-    /// The set of these states.
+    /// Returns the set of these states.
     pub fn of(states: &[TaskState]) -> Self {
         Self(states.iter().fold(0, |set, state| set | 1 << *state as u16))
     }
 
-    /// True if the state is in the set.
+    /// Returns true if the state is in the set.
     pub fn contains(self, state: TaskState) -> bool {
         self.0 >> state as u16 & 1 == 1
     }
 
-    /// The states in the set.
+    /// Returns the states in the set.
     pub fn iter(self) -> impl Iterator<Item = TaskState> {
         TaskState::ALL.into_iter().filter(move |state| self.contains(*state))
     }
@@ -61,29 +61,29 @@ pub struct Move {
     pub from: StateSet,
     /// Its new state. Not `Queued` or `Running`: those take a grant and a start.
     pub to: TaskState,
-    /// Its new due instant. None in state `Scheduled` makes it ready.
+    /// Its new due instant. `None` in state `Scheduled` makes it ready.
     pub due: Option<DateTime<Utc>>,
-    /// True if it keeps the slots that it holds, as a sensing task of some pools does. Otherwise they go
-    /// back to its pool.
+    /// True if it keeps the slots that it holds, as sensing tasks do in some pools. Otherwise its slots
+    /// return to its pool.
     pub keeps_slots: bool,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
     /// Replaces its count of lost leases, unless `None`.
     pub lost: Option<u32>,
-    /// Replaces `ended_at`, unless none.
+    /// Replaces `ended_at`, unless `None`.
     pub ended_at: Option<DateTime<Utc>>,
-    /// Replaces `message`, also when none.
+    /// Replaces `message`, even when `None`.
     pub message: Option<String>,
-    /// Replaces `value`, also when none.
+    /// Replaces `value`, even when `None`.
     pub value: Option<String>,
-    /// True if it is the holder's own word on its attempt. [`TaskRecord::finished`] then becomes `to`, and
-    /// `None` otherwise.
+    /// True if the holder itself reports the outcome of its attempt. [`TaskRecord::finished`] then becomes
+    /// `to`, and `None` otherwise.
     pub finished: bool,
 }
 
 impl Move {
-    /// Moves the task to this state; it then waits for nothing, holds nothing and has neither message nor
-    /// value.
+    /// Creates a move to this state. The task then waits for nothing, holds nothing, and has neither message
+    /// nor value.
     pub fn new(task: LeaseRef, from: StateSet, to: TaskState) -> Self {
         Self {
             task,
@@ -105,19 +105,20 @@ impl Move {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Started {
-    /// Whether its attempts are recorded as runs ([`TaskRecord::attempt_runs`]), so that its caller need not
-    /// read the task to find out.
+    /// Whether its attempts are recorded as runs ([`TaskRecord::attempt_runs`]). Saves the caller reading the
+    /// task.
     pub records_run: bool,
 }
 
 impl Started {
-    /// Describes a task that was started, whose attempts are recorded as runs or not.
+    /// Creates it; `records_run` says whether the task's attempts are recorded as runs.
     pub fn new(records_run: bool) -> Self {
         Self { records_run }
     }
 }
 
-/// A counter that is not the sum it stands for. A store never has one; [`TaskTx::audit`] looks for them.
+/// A counter that differs from what it counts. A correct store never has one; [`TaskTx::audit`] looks for
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discrepancy {
@@ -177,73 +178,75 @@ pub enum Discrepancy {
 
 /// Tasks, their lanes and their leases.
 pub trait TaskTx {
-    /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`; numbers rise with it. Makes
-    /// the lanes and the limit keys they carry known, without a maximum. Numbers of lanes rise, too, and are
-    /// never given again.
+    /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`. Their numbers rise in the
+    /// same order. Makes their lanes known, and their limit keys, without a maximum. Numbers of lanes rise,
+    /// too, and are never reused.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
 
-    /// The tasks of these keys.
+    /// Returns the tasks with these keys.
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
-    /// The tasks of these numbers.
+    /// Returns the tasks with these numbers.
     fn tasks_by_id(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>>;
 
-    /// What an admission tick plans with, after overdue tasks were made ready. One call, whatever the number
-    /// of pools, lanes and tasks: a store across a network answers it in one round trip. Like that of
-    /// [`Self::candidates`] and [`Self::grant_if_open`] its cost does not depend on how many tasks wait.
+    /// Makes overdue tasks ready, and returns what an admission tick plans with. It is one call for any
+    /// number of pools, lanes and tasks, so a store across a network needs one round trip. Its cost does not
+    /// depend on how many tasks wait. The same holds for [`Self::candidates`] and [`Self::grant_if_open`].
     ///
     /// It writes only if [`SurveyQuery::promote`] is set.
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
 
-    /// Ready tasks: those of each page in the order of [`crate::admission::OrderKey`], the pages one after
-    /// another. [`Candidate::ready_at`] is known where the page asks for it, and none otherwise.
+    /// Returns ready tasks: those of each page in the order of [`crate::admission::OrderKey`], page after
+    /// page. [`Candidate::ready_at`] is set if the page asks for it, and `None` otherwise.
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
 
     /// Commits the plan of a tick:
     ///
-    /// 1. Grants those of the tasks that are ready: state `Queued`, epoch and attempt one more, a lease,
-    ///    `held_slots` as its lane says, and `queued_at` as [`TaskRecord::recorded_at`] has it.
-    /// 2. Takes their slots from their pools and counts them against their limit keys, whether or not there
-    ///    is room, and returns whether there was ([`Granted::had_room`]).
+    /// 1. Grants the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, `held_slots`
+    ///    from its lane, and `queued_at` from [`TaskRecord::recorded_at`].
+    /// 2. Takes their slots from their pools and counts them against their limit keys, even without room.
+    ///    Returns whether there was room ([`Granted::had_room`]).
     /// 3. Notes what was granted under the name of the tick, in place of the tick it replaces, so that
     ///    [`Self::survey`] can return it.
     /// 4. Forgets old ticks, earliest first.
     ///
-    /// How a store accounts for capacity is its own affair: by counters, by rows, or by changes that it adds
-    /// up when it is asked. What [`PoolTx`](super::PoolTx) and [`Self::survey`] return as used is exact in
-    /// every transaction. An unknown pool has no count: a grant in it has no room, and is rolled back.
+    /// A store may account for capacity as it likes: by counters, by rows, or by changes that it adds up on
+    /// demand. What [`PoolTx`](super::PoolTx) and [`Self::survey`] return as used is exact in every
+    /// transaction. An unknown pool has no count, so a grant in it has no room and is rolled back.
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
-    /// Starts those that are `Queued` under this epoch: state `Running`, `started_at` as
-    /// [`TaskRecord::recorded_at`] has it, and the same for `first_started_at` if that is `None`. Returns
-    /// `None` for the others.
+    /// Starts the tasks that are `Queued` under this epoch: state `Running`, `started_at` from
+    /// [`TaskRecord::recorded_at`], and the same for `first_started_at` if that is `None`. Returns `None` for
+    /// the others.
     fn start_if_queued(
         &mut self,
         leases: &[LeaseRef],
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<Option<Started>>>;
 
-    /// Sets the expiry of those that have a lease of this epoch, expired or not. Named twice, a lease answers
-    /// `true` twice.
+    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. A lease that is named
+    /// twice returns `true` twice.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>>;
 
-    /// Moves tasks, each under its own condition; a task that was moved by this call is not moved again by
-    /// it. The slots that a moved task held go back to its pool, unless it keeps them, and a task that held a
-    /// lease no longer counts against its limit keys. A move to `Queued` or `Running` is a caller's error:
-    /// the whole call is refused (kind `Backend`).
+    /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
+    /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against
+    /// its limit keys. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
+    /// `Backend`).
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
 
-    /// At most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by number.
+    /// Returns at most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by
+    /// number.
     fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>>;
 
-    /// The earliest expiry of all leases.
+    /// Returns the earliest expiry of all leases.
     fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
 
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their
-    /// sensors, earliest first, and returns how many. Tasks that were sensors stay unless they ended before
-    /// `sensors_before`, too; tasks with events that are not acknowledged stay in any case. Those that stay
-    /// do not count. Their numbers are not given again. With the last task of a lane goes the lane, and with
-    /// the last lane that names it a limit key that has no maximum, unless something counts against it.
+    /// sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
+    /// `sensors_before`, too. Tasks with unacknowledged events stay in any case. Tasks that stay do not count
+    /// towards the limit. Numbers of deleted tasks are never reused. A lane is deleted with its last task. A
+    /// limit key without a maximum is deleted with the last lane that names it, unless something counts
+    /// against it.
     fn forget_ended(
         &mut self,
         before: DateTime<Utc>,

@@ -9,22 +9,22 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
 use crate::task::TaskRecord;
 
-/// What [`crate::store::contract::TaskTx::survey`] is to find out. By itself it only reads.
+/// What [`crate::store::contract::TaskTx::survey`] is to find out. By default it only reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SurveyQuery {
-    /// The name of the tick. If a tick of this name granted tasks before and is remembered, the survey tells
-    /// which, promotes nothing, and tells nothing else but [`Survey::next_due`].
+    /// The name of the tick. If a tick with this name granted tasks before and is remembered, the survey
+    /// returns those tasks and [`Survey::next_due`]. It then returns nothing else and promotes nothing.
     pub request: Option<RequestId>,
-    /// The overdue tasks to make ready before it looks. `None` makes none ready: then the survey writes
-    /// nothing, and a transaction that reads may ask for it.
+    /// The overdue tasks to make ready before it looks. With `None` the survey makes no task ready and writes
+    /// nothing, so a read transaction may call it.
     pub promote: Option<Promote>,
-    /// The pools to tell of.
+    /// The pools to return.
     pub pools: WhichPools,
 }
 
 impl SurveyQuery {
-    /// Asks for the ready lanes, and for the pools and limits they name.
+    /// Creates a query for the ready lanes, and for the pools and limits they name.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,14 +36,14 @@ impl SurveyQuery {
         self
     }
 
-    /// Makes at most `limit` tasks ready that are due at this instant.
+    /// Makes ready at most `limit` tasks that are due at this instant.
     #[must_use]
     pub fn promote(mut self, now: DateTime<Utc>, limit: usize) -> Self {
         self.promote = Some(Promote { now, limit });
         self
     }
 
-    /// Sets which pools to tell of.
+    /// Sets which pools to return.
     #[must_use]
     pub fn pools(mut self, which: WhichPools) -> Self {
         self.pools = which;
@@ -55,29 +55,29 @@ impl SurveyQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Promote {
-    /// Those due at this instant or earlier, earliest first; of those due at one instant the first in
+    /// Tasks due at this instant or earlier, earliest first. Tasks due at the same instant follow
     /// [`crate::admission::OrderKey`].
     pub now: DateTime<Utc>,
     /// At most this many. The rest stay as they are, for the next survey.
     pub limit: usize,
 }
 
-/// Which pools a survey tells of.
+/// Which pools a survey returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum WhichPools {
-    /// Those that ready lanes name.
+    /// The pools that ready lanes name.
     #[default]
     Named,
-    /// All there are.
+    /// All pools.
     All,
 }
 
-/// What a tick plans with: the answer of [`crate::store::contract::TaskTx::survey`].
+/// What a tick plans with: the result of [`crate::store::contract::TaskTx::survey`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survey {
-    /// What a tick of the asked name granted before, in order of admission. `None` if there was none, if it
-    /// granted nothing, or if it is not remembered any more.
+    /// What the tick with the requested name granted before, in order of admission. `None` if there was no
+    /// such tick, if it granted nothing, or if it is no longer remembered.
     pub granted: Option<Vec<LeaseRef>>,
     /// How many tasks were made ready.
     pub promoted: usize,
@@ -86,36 +86,37 @@ pub struct Survey {
     pub next_due: Option<DateTime<Utc>>,
     /// The lanes that have ready tasks, by number.
     pub lanes: Vec<Lane>,
-    /// The pools asked for, by name; one that is named and does not exist is left out.
+    /// The requested pools, by name. Pools that do not exist are left out.
     pub pools: Vec<PoolRecord>,
     /// The limit keys that those lanes carry, by key.
     pub limits: Vec<LimitRecord>,
 }
 
-/// Grants ready tasks to one holder, with all that goes with it.
+/// A grant of ready tasks to one holder, with what is recorded along with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrantBatch<'a> {
     /// The tasks, in order of admission.
     pub tasks: &'a [TaskId],
-    /// Who gets the leases.
+    /// The holder of the leases.
     pub holder: &'a Holder,
-    /// When.
+    /// When they are granted.
     pub now: DateTime<Utc>,
     /// When the leases expire.
     pub expires_at: DateTime<Utc>,
-    /// The name under which to note at `now` what was granted. A tick noted under this name before is
-    /// replaced. Nothing is noted or replaced if nothing was granted.
+    /// The name under which to record, at `now`, what was granted. Replaces a tick recorded under this name
+    /// before. If nothing was granted, nothing is recorded or replaced.
     pub request: Option<&'a RequestId>,
-    /// The name of one more tick that the note replaces: the caller's last one, whose answer it has had.
-    /// Without a note nothing is replaced.
+    /// The name of one more tick that the record replaces: the caller's last one, whose result the caller has
+    /// received. If nothing is recorded, nothing is replaced.
     pub replaces: Option<&'a RequestId>,
-    /// Ticks to forget, after this one was noted.
+    /// Ticks to forget, after this one was recorded.
     pub forget: Option<Forget>,
 }
 
 impl<'a> GrantBatch<'a> {
-    /// Grants these tasks to this holder at `now` until `expires_at`. Notes and forgets no tick.
+    /// Creates a grant of these tasks to this holder, from `now` until `expires_at`. Records and forgets no
+    /// tick.
     pub fn new(
         tasks: &'a [TaskId],
         holder: &'a Holder,
@@ -125,14 +126,14 @@ impl<'a> GrantBatch<'a> {
         Self { tasks, holder, now, expires_at, request: None, replaces: None, forget: None }
     }
 
-    /// Sets the name under which to note what was granted.
+    /// Sets the name under which to record what was granted.
     #[must_use]
     pub fn request(mut self, request: &'a RequestId) -> Self {
         self.request = Some(request);
         self
     }
 
-    /// Sets the tick that the note replaces.
+    /// Sets the tick that the record replaces.
     #[must_use]
     pub fn replaces(mut self, request: &'a RequestId) -> Self {
         self.replaces = Some(request);
@@ -147,25 +148,26 @@ impl<'a> GrantBatch<'a> {
     }
 }
 
-/// Which ticks to forget: the earliest, by the instants at which they were noted, then by name.
+/// Which ticks to forget: the earliest, by the instants at which they were recorded, then by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Forget {
-    /// Those noted before this instant (`at < before`).
+    /// Ticks recorded before this instant (`at < before`).
     pub before: DateTime<Utc>,
-    /// Those that are not among this many latest. `None` forgets none for their number, and counts none.
+    /// Ticks that are not among this many latest ones. With `None` their number does not matter, and they are
+    /// not counted.
     pub most: Option<usize>,
     /// At most this many, the earliest first.
     pub limit: usize,
 }
 
 impl Forget {
-    /// Forgets at most `limit` ticks noted before this instant, however many others there are.
+    /// Forgets at most `limit` ticks recorded before this instant, however many others there are.
     pub fn before(before: DateTime<Utc>, limit: usize) -> Self {
         Self { before, most: None, limit }
     }
 
-    /// Also forgets those that are not among this many latest.
+    /// Also forgets ticks that are not among this many latest ones.
     #[must_use]
     pub fn most(mut self, ticks: usize) -> Self {
         self.most = Some(ticks);
@@ -182,7 +184,7 @@ pub struct Granted {
     /// True if each pool of the granted tasks is known and had their slots open, and each of their limit
     /// keys had room.
     pub had_room: bool,
-    /// How many ticks were forgotten. One that the note replaced does not count.
+    /// How many ticks were forgotten. A replaced tick does not count.
     pub forgotten: usize,
 }
 

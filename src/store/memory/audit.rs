@@ -76,7 +76,7 @@ impl State {
     }
 }
 
-/// Where a counter is not its sum; one that is missing on either side is 0.
+/// Returns where a counter differs from its sum. One that is missing on either side counts as 0.
 fn differing<K: Ord + Clone>(
     counters: impl Iterator<Item = (K, i64)>,
     sums: BTreeMap<K, i64>,

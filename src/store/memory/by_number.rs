@@ -1,5 +1,5 @@
-//! Maps by task number. Numbers are given by the store, so nobody can choose ones that collide, and hashing
-//! need not guard against it.
+//! Maps by task number. The store assigns the numbers, so no one can choose colliding ones, and hashing need
+//! not guard against that.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

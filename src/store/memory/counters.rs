@@ -1,4 +1,4 @@
-//! How many slots and leases the tasks of each lane take and give back.
+//! How many slots and leases the tasks of each lane take and return.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,8 @@ pub(super) struct Use {
     pub(super) leases: i64,
 }
 
-/// Changes, summed by lane: the tasks of a lane have one pool and one set of limit keys, so that a call costs
-/// a write per lane and not one per task.
+/// Changes, summed by lane. The tasks of a lane have one pool and one set of limit keys, so a call costs one
+/// write per lane instead of one per task.
 #[derive(Debug, Default)]
 pub(super) struct Uses(HashMap<LaneId, Use>);
 
@@ -31,7 +31,7 @@ impl Uses {
 }
 
 impl Transaction<'_> {
-    /// Counts the changes, and returns whether every pool is known, and no pool or limit was raised above its
+    /// Applies the changes, and returns whether every pool is known and no pool or limit was raised above its
     /// size.
     pub(super) fn count(&mut self, uses: Uses) -> bool {
         let mut had_room = true;

@@ -1,11 +1,11 @@
-//! The part of a task's row that changes on its way. The rest, which is larger, is written once.
+//! The part of a task's row that changes over its life. The rest, which is larger, is written once.
 
 use chrono::{DateTime, Utc};
 
 use crate::lease::Lease;
 use crate::task::{TaskRecord, TaskState};
 
-/// Where a task is on its way, and what it left behind.
+/// A task's progress, and its results so far.
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     state: TaskState,

@@ -12,7 +12,7 @@ use crate::admission::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
 pub(super) struct Lanes {
     rows: BTreeMap<LaneId, LaneRow>,
     by_key: HashMap<LaneKey, LaneId>,
-    /// The lanes that have ready tasks: those that are known may be many more.
+    /// The lanes that have ready tasks. There may be many more known lanes.
     ready: BTreeSet<LaneId>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Lanes {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct LaneRow {
     key: LaneKey,
-    /// How many tasks are in it, whatever their state.
+    /// How many tasks are in it, in any state.
     tasks: u64,
     ready: BTreeSet<OrderKey>,
 }
@@ -54,7 +54,7 @@ impl Lanes {
         self.rows.get(&id).map(|row| &row.key)
     }
 
-    /// The key of a lane that no task is in.
+    /// Returns the key of a lane if no task is in it.
     pub(super) fn deserted(&self, id: LaneId) -> Option<&LaneKey> {
         self.rows.get(&id).filter(|row| row.tasks == 0).map(|row| &row.key)
     }
@@ -79,18 +79,18 @@ impl Lanes {
         self.by_key.get(key).copied()
     }
 
-    /// The lanes that have ready tasks, by number.
+    /// Returns the lanes that have ready tasks, by number.
     pub(super) fn ready(&self) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
         let rows = self.ready.iter().filter_map(|id| Some((*id, self.rows.get(id)?)));
         rows.map(|(id, row)| (id, &row.key, row.ready.len() as u64))
     }
 
-    /// Every lane, with the numbers of its tasks and of its ready ones.
+    /// Returns every lane, with its numbers of tasks and of ready ones.
     pub(super) fn all(&self) -> impl Iterator<Item = (LaneId, &LaneKey, [u64; 2])> {
         self.rows.iter().map(|(id, row)| (*id, &row.key, [row.tasks, row.ready.len() as u64]))
     }
 
-    /// The answer to one page.
+    /// Returns the candidates of one page.
     pub(super) fn page(&self, page: LanePage) -> impl Iterator<Item = Candidate> {
         let after = page.after.map_or(Bound::Unbounded, Bound::Excluded);
         let orders = self.rows.get(&page.lane).map(|row| row.ready.range((after, Bound::Unbounded)));
@@ -99,7 +99,7 @@ impl Lanes {
 }
 
 impl Transaction<'_> {
-    /// The number of the lane of this key, which is made known if it is not.
+    /// Returns the number of the lane with this key, creating the lane if necessary.
     pub(super) fn lane_number(&mut self, key: &LaneKey) -> LaneId {
         if let Some(id) = self.state.lanes.number(key) {
             return id;
@@ -110,7 +110,7 @@ impl Transaction<'_> {
         id
     }
 
-    /// Forgets a lane that no task is in any more, and those of its limit keys that nothing keeps then.
+    /// Forgets a lane without tasks, and those of its limit keys that nothing else keeps.
     pub(super) fn leave_lane(&mut self, id: LaneId) {
         let Some(key) = self.state.lanes.deserted(id).cloned() else { return };
         self.write(Write::Lane(id, None));

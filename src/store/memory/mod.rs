@@ -2,10 +2,10 @@
 //! durability.
 //!
 //! All rows live in one `State` behind one lock, which a transaction holds from its first to its last line.
-//! Every write is a *swap* of one row: it puts a row in place and answers with the write that undoes it, and
-//! the indexes and counters that follow from rows are kept by the swap itself. A transaction keeps these
-//! inverses and, if it does not commit, applies them from the last to the first. It therefore costs what it
-//! changes, never what is stored.
+//! Every write is a *swap* of one row: it replaces a row and returns the write that undoes it. The swap
+//! itself also maintains the indexes and counters that follow from rows. A transaction keeps these inverses
+//! and, if it does not commit, applies them from the last to the first. So its cost depends on what it
+//! changes, never on what is stored.
 
 mod audit;
 mod by_number;
@@ -35,8 +35,8 @@ use crate::error::Result;
 
 /// Keeps everything in memory, and loses it with the process.
 ///
-/// Transactions run one after another, those that only read too. A transaction that is begun inside another
-/// one of the same store, on its thread, is refused.
+/// Transactions run one after another, including those that only read. A transaction begun inside another one
+/// of the same store, on its thread, is refused.
 ///
 /// # Examples
 ///
@@ -48,18 +48,18 @@ use crate::error::Result;
 /// ```
 #[derive(Default)]
 pub struct MemoryStore {
-    /// Borrowed for as long as a transaction is open: a thread that comes again then finds it so.
+    /// Borrowed while a transaction is open, so that a nested one on the same thread is detected.
     state: ReentrantMutex<RefCell<State>>,
 }
 
 impl MemoryStore {
-    /// A store with the default pool and nothing else.
+    /// Creates a store with the default pool and nothing else.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
-/// Tells how many rows there are, not what is in them.
+/// Shows how many rows there are, not their contents.
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut output = f.debug_struct("MemoryStore");

@@ -19,7 +19,7 @@ pub(super) struct Pools {
     pub(super) rows: BTreeMap<PoolName, Box<PoolRecord>>,
 }
 
-/// The pools that a store is born with.
+/// The pools of a new store.
 impl Default for Pools {
     fn default() -> Self {
         let name = PoolName::default_pool();
@@ -32,7 +32,7 @@ impl Default for Pools {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LimitRow {
-    /// None if tasks carry the key but no limit is defined for it.
+    /// `None` if tasks carry the key but no limit is defined for it.
     pub(super) max: Option<u32>,
     pub(super) used: i64,
 }
@@ -41,9 +41,9 @@ pub(super) struct LimitRow {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Limits {
     rows: BTreeMap<LimitKey, LimitRow>,
-    /// The keys with a maximum: those that tasks only carry may be many more.
+    /// The keys with a maximum. There may be many more that tasks only carry.
     defined: BTreeSet<LimitKey>,
-    /// How many lanes name a key, for those that any does.
+    /// How many lanes name a key, for keys that at least one names.
     lanes: HashMap<LimitKey, u64>,
 }
 
@@ -57,7 +57,7 @@ impl Limits {
         replace(&mut self.rows, key, row)
     }
 
-    /// Every known key, with the number of lanes that name it.
+    /// Returns every known key, with the number of lanes that name it.
     pub(super) fn all(&self) -> impl Iterator<Item = (&LimitKey, &LimitRow, u64)> {
         self.rows.iter().map(|(key, row)| (key, row, self.lanes.get(key).copied().unwrap_or(0)))
     }
@@ -78,7 +78,7 @@ impl Limits {
         }
     }
 
-    /// True for a known key without a maximum that no lane names and nothing counts against.
+    /// Returns true for a known key without a maximum that no lane names and nothing counts against.
     fn is_unused(&self, key: &LimitKey) -> bool {
         self.rows.get(key) == Some(&LimitRow::default()) && !self.lanes.contains_key(key)
     }
@@ -92,7 +92,7 @@ impl Limits {
     }
 }
 
-/// Slots of one pool by what their tasks do.
+/// Slots of one pool, by what their tasks are doing.
 #[derive(Default)]
 struct Sums {
     running: i64,
@@ -115,7 +115,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Reads leases, sensing tasks and lanes.
+    /// Sums slots by pool. Reads leases, sensing tasks and lanes.
     fn slot_sums(&self) -> HashMap<&PoolName, Sums> {
         let mut sums: HashMap<&PoolName, Sums> = HashMap::new();
         for task in self.state.tasks.leased_and_sensing() {
@@ -139,14 +139,14 @@ impl Transaction<'_> {
 
 /// What a tick reads.
 impl Transaction<'_> {
-    /// The pools that these lanes name, by name.
+    /// Returns the pools that these lanes name, by name.
     pub(super) fn pools_of(&self, lanes: &[Lane]) -> Vec<PoolRecord> {
         let names: BTreeSet<&PoolName> = lanes.iter().map(|lane| &lane.key.pool).collect();
         let pools = &self.state.pools.rows;
         names.into_iter().filter_map(|name| pools.get(name).map(|pool| (**pool).clone())).collect()
     }
 
-    /// The limits that these lanes carry, by key.
+    /// Returns the limits that these lanes carry, by key.
     pub(super) fn limits_of(&self, lanes: &[Lane]) -> Vec<LimitRecord> {
         let keys: BTreeSet<&LimitKey> = lanes.iter().flat_map(|lane| &lane.key.limits).collect();
         keys.into_iter().filter_map(|key| self.state.limits.record(key)).collect()

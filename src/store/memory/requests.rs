@@ -1,4 +1,4 @@
-//! What each tick granted, so that a tick whose commit had an unknown end can be asked for again.
+//! What each tick granted, so that a tick whose commit had an unknown outcome can be looked up.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -47,7 +47,7 @@ impl Requests {
         self.rows.get(id)
     }
 
-    /// The ids of the ticks to forget, earliest first.
+    /// Returns the ids of the ticks to forget, earliest first.
     pub(super) fn old(&self, forget: Forget) -> impl Iterator<Item = &RequestId> {
         let before = truncate(forget.before);
         let surplus = forget.most.map_or(0, |most| self.rows.len().saturating_sub(most));

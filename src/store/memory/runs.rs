@@ -1,6 +1,6 @@
 //! Runs, and the fork-node index that tells which were active in a window.
 //!
-//! Each namespace has an index of its own; see [`crate::run::index`] for why the ranges read here hold every
+//! Each namespace has its own index; see [`crate::run::index`] for why the ranges read here contain every
 //! hit.
 
 use std::cmp::Reverse;
@@ -43,7 +43,7 @@ impl NamespaceRuns {
         old
     }
 
-    /// The runs that started before the window and are active in it, in no order.
+    /// Returns the runs that started before the window and are active in it, in no order.
     fn surrounding(&self, begin: Point) -> impl Iterator<Item = &RunRecord> {
         if read_counter::is_on() {
             read_counter::seeks(self.index.seeks(begin));
@@ -51,7 +51,7 @@ impl NamespaceRuns {
         self.index.surrounding(begin).inspect(|_| read_counter::rows(1)).filter_map(|id| self.row(id))
     }
 
-    /// The runs that start in the window after a place, by start and id.
+    /// Returns the runs that start in the window after a place, by start and id.
     fn started<'a>(
         &'a self,
         query: &'a ActiveQuery,
@@ -105,7 +105,7 @@ impl Runs {
         self.namespaces.get(&key.namespace)?.row(&key.id)
     }
 
-    /// The answer to a query whose instants are truncated.
+    /// Returns the result of a query whose instants are truncated.
     pub(super) fn active<'a>(&'a self, query: &'a ActiveQuery) -> Vec<&'a RunRecord> {
         let limit = query.limit.unwrap_or(usize::MAX);
         if query.is_empty() || limit == 0 {
@@ -129,7 +129,7 @@ impl Runs {
         found
     }
 
-    /// Adds what starts in the window, in order, up to the limit.
+    /// Adds the runs that start in the window, in order, up to the limit.
     fn merge<'a>(
         &'a self,
         query: &'a ActiveQuery,
@@ -177,7 +177,7 @@ impl Runs {
     }
 }
 
-/// What the window's ranges do not tell.
+/// Checks what the window's ranges do not decide.
 fn wanted(query: &ActiveQuery, run: &RunRecord) -> bool {
     query.asks_for_any() || query.asks_for(run.status, run.workflow.as_ref().map(AsRef::as_ref))
 }

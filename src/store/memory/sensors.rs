@@ -1,4 +1,4 @@
-//! Sensors in the order of their last change, and events in the order of their notes.
+//! Sensors in the order of their last change, and events in the order in which they were recorded.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use crate::lease::TaskId;
 use crate::sensor::{SensorEvent, SensorRecord, SensorState};
 use crate::store::contract::{SensorQuery, WhichSensors};
 
-/// Events that are not acknowledged, by their place.
+/// Unacknowledged events, by their place.
 pub(super) type Events = BTreeMap<u64, Box<SensorEvent>>;
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Sensors {
         self.rows.get(&id).map(Box::as_ref)
     }
 
-    /// The sensors that a query asks for, in the order of their last change; its limit is not looked at.
+    /// Returns the sensors that a query asks for, in the order of their last change. Ignores its limit.
     pub(super) fn changed(&self, query: &SensorQuery) -> impl Iterator<Item = &SensorRecord> {
         let changes = self.by_change.range((Bound::Excluded(query.after), Bound::Unbounded));
         changes.filter_map(|(_, id)| self.get(*id)).filter(|sensor| is_asked_for(sensor, query))
@@ -64,8 +64,7 @@ fn is_asked_for(sensor: &SensorRecord, query: &SensorQuery) -> bool {
 }
 
 impl Transaction<'_> {
-    /// The number of a change that is being made. No two rows have the same, so that a page can end at any
-    /// row.
+    /// Returns the number for a new change. No two rows share a number, so a page can end at any row.
     pub(super) fn next_sensor_change(&mut self) -> u64 {
         self.state.last.sensor_change += 1;
         self.state.last.sensor_change

@@ -1,4 +1,4 @@
-//! All rows of the store, and the one way in which they change.
+//! All rows of the store, and the only way to change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) last: Numbers,
 }
 
-/// The numbers given out last. Deleting a row does not free its number.
+/// The numbers assigned last. Deleting a row does not free its number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Numbers {
     pub(super) task: i64,
@@ -45,7 +45,7 @@ pub(super) struct Numbers {
     pub(super) event: u64,
 }
 
-/// Puts a row in place of the one that is there; none deletes it.
+/// Replaces a row; `None` deletes it.
 #[derive(Debug)]
 pub(super) enum Write {
     Task(TaskId, Option<Box<TaskRow>>),
@@ -62,7 +62,7 @@ pub(super) enum Write {
 }
 
 impl State {
-    /// Does one write, and answers with the one that undoes it.
+    /// Does one write, and returns the one that undoes it.
     pub(super) fn swap(&mut self, write: Write) -> Write {
         match write {
             Write::Task(id, row) => {
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// Puts a row in place, or removes it, and answers with the one that was there.
+/// Replaces a row, or removes it, and returns the previous one.
 pub(super) fn replace<K: Ord + Clone, V>(rows: &mut BTreeMap<K, V>, key: &K, row: Option<V>) -> Option<V> {
     match row {
         Some(row) => rows.insert(key.clone(), row),
@@ -147,7 +147,7 @@ impl Filing {
 
 #[cfg(test)]
 impl State {
-    /// The same rows, with every index and derived counter made anew from them.
+    /// Returns the same rows, with every index and derived counter rebuilt from them.
     pub(super) fn rebuilt(&self) -> Self {
         let mut state = Self { pools: self.pools.clone(), last: self.last, ..Self::default() };
         for write in self.lanes.writes().chain(self.tasks.writes()).chain(self.limits.writes()) {

@@ -16,7 +16,7 @@ use crate::lease::TaskId;
 use crate::task::{TaskRecord, TaskState};
 use crate::time::{from_micros, micros};
 
-/// A task as it is kept.
+/// A stored task.
 #[derive(Debug, Clone)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct TaskRow {
@@ -33,23 +33,23 @@ pub(super) struct Tasks {
     index: Index,
 }
 
-/// What follows from the rows, but for what waits in lanes.
+/// Indexes over the rows, except for what waits in lanes.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct Index {
-    /// Tasks with a due instant, by it, then in the order of admission.
+    /// Tasks with a due instant, by that instant, then in the order of admission.
     due: BTreeSet<(i64, OrderKey)>,
     /// Tasks with a lease, by its expiry.
     leases: Timeline,
     /// Tasks in state `Sensing`.
     sensing: BTreeSet<TaskId>,
-    /// Tasks that ended, by when; those with events that are not acknowledged are left out.
+    /// Tasks that ended, by when they did. Excludes tasks with unacknowledged events.
     ended: Timeline,
     /// How many events of a task are not acknowledged.
     unacknowledged: ByNumber<usize>,
 }
 
-/// Tasks in the order of an instant of theirs, in microseconds, then by number.
+/// Tasks by one of their instants, in microseconds, then by number.
 type Timeline = BTreeSet<(i64, TaskId)>;
 
 impl Index {
@@ -105,15 +105,15 @@ impl Tasks {
         }
     }
 
-    /// Puts the course of a task in place of the one that it has.
+    /// Replaces the course of a task, and returns the previous one.
     pub(super) fn swap_course(&mut self, id: TaskId, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
         let old = self.get(id).map_or_else(|| course.clone(), |task| Box::new(Course::of(task)));
         self.alter(id, |task| course.put_into(task), lanes);
         old
     }
 
-    /// Reads a little of these rows, none depending on another, so that the processor fetches many from
-    /// memory at a time. What is done with them one after another then finds them in its caches.
+    /// Reads a little of each of these rows. The reads are independent, so the processor fetches many rows
+    /// from memory at a time. Later work on the rows then finds them in the caches.
     pub(super) fn fetch(&self, ids: &[TaskId]) {
         let rows = ids.iter().filter_map(|id| self.rows.get(id));
         let some_of_each = rows.fold(0, |sum: usize, row| {
@@ -135,7 +135,7 @@ impl Tasks {
         self.index.file(row, lanes, Filing::In);
     }
 
-    /// Keeps a task from being forgotten until one more event of it is acknowledged.
+    /// Keeps a task from being forgotten until one more of its events is acknowledged.
     pub(super) fn hold_for_event(&mut self, id: TaskId) {
         if let Some(at) = self.get(id).and_then(ended_at) {
             self.index.ended.remove(&(micros(at), id));
@@ -163,7 +163,7 @@ impl Tasks {
         self.rows.get(&id).map(|row| &row.record)
     }
 
-    /// The lane that a task is in.
+    /// Returns the lane that a task is in.
     pub(super) fn lane(&self, id: TaskId) -> Option<LaneId> {
         self.rows.get(&id).map(|row| row.lane)
     }
@@ -172,12 +172,12 @@ impl Tasks {
         self.by_key.get(key).copied()
     }
 
-    /// Every task, in no order.
+    /// Returns every task, in no order.
     pub(super) fn all(&self) -> impl Iterator<Item = &TaskRow> {
         self.rows.values().map(Box::as_ref)
     }
 
-    /// Tasks due at `now` or earlier, earliest first; those due at one instant in the order of admission.
+    /// Returns tasks due at `now` or earlier, earliest first; ties in the order of admission.
     pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskId> {
         self.index.due.iter().take_while(move |(due, _)| *due <= micros(now)).map(|(_, order)| order.id)
     }
@@ -186,7 +186,7 @@ impl Tasks {
         self.index.due.first().map(|(due, _)| from_micros(*due))
     }
 
-    /// Tasks whose leases expired at `now` or earlier, earliest first.
+    /// Returns tasks whose leases expired at `now` or earlier, earliest first.
     pub(super) fn expired(&self, now: DateTime<Utc>) -> impl Iterator<Item = &TaskRecord> {
         let expired = self.index.leases.iter().take_while(move |(expires_at, _)| *expires_at <= micros(now));
         expired.filter_map(|(_, id)| self.get(*id))
@@ -196,13 +196,13 @@ impl Tasks {
         self.index.leases.first().map(|(expires_at, _)| from_micros(*expires_at))
     }
 
-    /// Tasks with a lease, and tasks that wait as sensors.
+    /// Returns tasks with a lease, and tasks that wait as sensors.
     pub(super) fn leased_and_sensing(&self) -> impl Iterator<Item = &TaskRecord> {
         let leased = self.index.leases.iter().map(|(_, id)| id);
         leased.chain(&self.index.sensing).filter_map(|id| self.get(*id))
     }
 
-    /// Tasks that ended before this instant and have no event that is not acknowledged, earliest first, each
+    /// Returns tasks that ended before this instant and have no unacknowledged event, earliest first, each
     /// with the instant at which it ended.
     pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = (DateTime<Utc>, TaskId)> {
         let ended = self.index.ended.iter().take_while(move |(at, _)| *at < micros(before));
@@ -215,7 +215,7 @@ fn ended_at(record: &TaskRecord) -> Option<DateTime<Utc>> {
 }
 
 impl Transaction<'_> {
-    /// Changes the course of a task that is there and meets the condition, and answers with it as it is now.
+    /// Changes the course of a task that exists and meets the condition, and returns it as it is now.
     pub(super) fn change_task_if(
         &mut self,
         id: TaskId,

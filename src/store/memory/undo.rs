@@ -4,8 +4,8 @@ use super::state::{Numbers, State, Write};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::TxMode;
 
-/// Writes through to the state, and undoes it all when it is dropped without a commit: after an error, and
-/// while a panic of its body unwinds.
+/// Writes through to the state. Undoes everything when dropped without a commit: after an error, and while a
+/// panic of its body unwinds.
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
     pub(super) state: &'a mut State,
@@ -20,8 +20,7 @@ impl<'a> Transaction<'a> {
         Self { state, mode, undo: Vec::new(), began }
     }
 
-    /// Keeps what was written, and answers with the rows that were replaced, to be dropped where no one
-    /// waits.
+    /// Keeps what was written, and returns the replaced rows, to be dropped where no one waits.
     pub(super) fn commit(mut self) -> Vec<Write> {
         self.began = self.state.last;
         std::mem::take(&mut self.undo)
@@ -43,7 +42,7 @@ impl<'a> Transaction<'a> {
         self.note(undo);
     }
 
-    /// Remembers what undoes a change that was made.
+    /// Records what undoes a change.
     pub(super) fn note(&mut self, undo: Write) {
         self.undo.push(undo);
     }
@@ -58,7 +57,7 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// The error of a call that is a mistake of its caller; it changed nothing.
+/// Returns the error of a call that is its caller's mistake. It changed nothing.
 pub(super) fn misuse(what: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Backend, what)
 }

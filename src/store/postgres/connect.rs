@@ -1,4 +1,4 @@
-//! Making connections: the host's business, or plain.
+//! Makes connections: by the host's closure, or without TLS.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -23,7 +23,7 @@ pub(super) type Cause = Box<dyn StdError + Send + Sync>;
 /// A client, and what drives its connection.
 pub(super) type Made = Result<(Client, Boxed<()>), Cause>;
 
-/// Makes connections, whenever one is needed.
+/// Makes connections whenever one is needed.
 ///
 /// # Examples
 ///
@@ -57,9 +57,9 @@ type Make = dyn Fn(Option<Arc<Inbox>>) -> Boxed<Made> + Send + Sync;
 
 impl Connector {
     /// Connects with this closure. Its futures run on the store's own thread, in a tokio runtime with I/O and
-    /// time; so does the connection that it returns beside the client.
+    /// time. So does the connection that it returns beside the client.
     ///
-    /// Set TCP keepalives, as the example does. Without them the store still gives up a connection on which a
+    /// Set TCP keepalives, as the example does. Without them the store still drops a connection on which a
     /// call gets no answer (see
     /// [`PostgresOptions::statement_timeout`](super::PostgresOptions::statement_timeout)), but each
     /// connection costs one call that wait.
@@ -82,8 +82,8 @@ impl Connector {
         Self { make: Arc::new(make), inbox: None }
     }
 
-    /// Connects without TLS to what a URL or a list of `key=value` names. Unless it says otherwise, a
-    /// connection is given up when the server's machine does not answer for half a minute.
+    /// Connects without TLS to the server that a URL or a list of `key=value` names. By default a connection
+    /// is dropped when the server's machine does not answer for half a minute.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Connector {
         }))
     }
 
-    /// The same, with connections whose notifications are delivered to this inbox.
+    /// Returns a connector whose connections deliver notifications to this inbox.
     pub(super) fn delivering_to(&self, inbox: &Arc<Inbox>) -> Self {
         Self { make: Arc::clone(&self.make), inbox: Some(Arc::clone(inbox)) }
     }

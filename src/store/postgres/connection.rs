@@ -60,7 +60,7 @@ pub(super) struct Begin<'t> {
     pub(super) stale: Option<&'t Timekeeper>,
 }
 
-/// What is sent when it is polled first.
+/// A request that is sent when first polled.
 type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
 
 impl Connection {
@@ -81,7 +81,7 @@ impl Connection {
         driving.ended().await;
     }
 
-    /// Whether it was lost, as far as the driver knows.
+    /// Returns true if it was lost, as far as the driver knows.
     pub(super) fn is_lost(&self) -> bool {
         self.client.is_closed()
     }

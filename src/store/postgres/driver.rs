@@ -18,7 +18,7 @@ use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::TxMode;
 
-/// How long connections are given to say good-bye.
+/// How long connections may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The thread. It ends when this is dropped; every [`SessionHandle`] must be dropped before.
@@ -58,11 +58,11 @@ impl Driver {
         let handle = runtime.handle().clone();
         let talk = async {
             let sessions: Vec<_> = serving.into_iter().map(tokio::spawn).collect();
-            // It ends in an error: nobody sends, the sender is dropped.
+            // It ends in an error: nothing is sent, the sender is dropped.
             let _ = stopped.await;
             let ended = async {
                 for session in sessions {
-                    // One that panicked serves no more calls.
+                    // A session that panicked serves no more calls.
                     let _ = session.await;
                 }
             };
@@ -72,7 +72,7 @@ impl Driver {
             .name("stationmaster-postgres".into())
             .spawn(move || {
                 runtime.block_on(talk);
-                // Not for what blocks, such as asking for the address of a server's name.
+                // Does not wait for blocking work, such as resolving a server's name.
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
@@ -81,7 +81,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Where more can be run on it. What goes on there when this is dropped is dropped, too.
+    /// Returns a handle to run more on it. What still runs there when this is dropped is dropped, too.
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
     }

@@ -11,7 +11,7 @@ use crate::id::IdError;
 use crate::store::sql::codes::UnknownCode;
 use crate::store::sql::row::Damaged;
 
-/// Why statements were not answered.
+/// Why statements failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The server refused one. The transaction is lost, the connection is not.
@@ -27,7 +27,7 @@ impl Failure {
         Self::Lost(StoreError::new(StoreErrorKind::Io, message))
     }
 
-    /// Nothing was heard for this long.
+    /// Creates the failure of a server that was silent for this long.
     pub(super) fn silent(patience: Duration) -> Self {
         let text =
             format!("the server did not answer in {patience:?}: the connection was given up, call again");
@@ -57,7 +57,7 @@ impl Failure {
         Self::Refused(StoreError::new(StoreErrorKind::Busy, text).with_source(error))
     }
 
-    /// What the driver says of a statement.
+    /// Converts the driver's error for a statement.
     pub(super) fn of(error: PgError) -> Self {
         match is_fatal(&error) {
             true => Self::Lost(store_error(error)),
@@ -78,7 +78,7 @@ impl From<Failure> for StoreError {
 pub(in crate::store) enum Fault {
     /// The server did not do it; the transaction is lost.
     Server(StoreError),
-    /// A row holds what the store never wrote.
+    /// A row holds a value that the store never wrote.
     Damaged(String),
     /// The arguments were refused before anything was done.
     Refused(StoreError),
@@ -93,7 +93,7 @@ impl From<Failure> for Fault {
     }
 }
 
-/// Only reading a row answers with the driver's own error.
+/// Only reading a row returns the driver's own error.
 impl From<PgError> for Fault {
     fn from(error: PgError) -> Self {
         Self::Damaged(text(&error))
@@ -136,7 +136,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// The error with what is behind it: the driver's own text leaves that out.
+/// Returns an error's text with its sources, which the driver's own text leaves out.
 fn text(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -147,7 +147,7 @@ fn text(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// The error of a statement, or of connecting.
+/// Converts an error of a statement, or of connecting.
 pub(super) fn store_error(error: PgError) -> StoreError {
     let (kind, what) = classify(&error);
     StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
@@ -170,24 +170,25 @@ pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Indeterminate, text)
 }
 
-/// True if nothing more can be asked on the connection.
+/// Returns true if the connection is no longer usable.
 fn is_fatal(error: &PgError) -> bool {
     match error.as_db_error() {
         Some(answer) => match answer.parsed_severity() {
             Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
-            // Servers tell it in every language's words and in English. Poolers, which answer in a server's place once they lost
-            // it, tell less, and older ones of them call it no more than an error.
+            // Servers tell it in every language's words and in English. Poolers, which answer in a server's
+            // place once they lost it, tell less, and older ones of them call it no more than an error.
             None => {
                 matches!(answer.severity(), "FATAL" | "PANIC")
                     || ["08", "57P"].iter().any(|class| answer.code().code().starts_with(class))
             }
         },
-        // What the client itself refused to send is no fault of the connection's; it cannot happen to the crate's statements.
+        // What the client itself refused to send is no fault of the connection's; it cannot happen to the
+        // crate's statements.
         None => error.is_closed() || error.source().is_none_or(|source| source.is::<std::io::Error>()),
     }
 }
 
-/// True if a server may answer otherwise soon: it starts, or stops, or has too many clients.
+/// Returns true if the error may pass soon: the server starts, or stops, or has too many clients.
 pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
     let Some(error) = error.downcast_ref::<PgError>() else {
         return error.downcast_ref::<StoreError>().and_then(StdError::source).is_some_and(is_passing);

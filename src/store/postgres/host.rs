@@ -51,26 +51,26 @@ impl Wire for Bridge {
     }
 }
 
-/// Works in a transaction that the host began and will commit or roll back: its rows and the store's become
-/// visible together.
+/// Works in a transaction that the host began and will commit or roll back. The host's rows and the store's
+/// become visible together.
 ///
 /// `client` is a [`tokio_postgres::Transaction`], or a client on which the host sent `BEGIN`. The tables must
-/// be there: see [`super::migrate`]. `body` runs on a thread of its own, and what it asks is sent by the
-/// future; it may block that thread, and cannot block the host's. Nothing is set on the host's connection.
+/// exist: see [`super::migrate`]. `body` runs on its own thread, and the future sends its statements. `body`
+/// may block that thread, and cannot block the host's. Nothing is set on the host's connection.
 ///
-/// Those who listen are told when the host commits, by a `NOTIFY` in the transaction. The server refuses to
+/// Listeners are notified when the host commits, by a `NOTIFY` in the transaction. The server refuses to
 /// prepare such a transaction for a two-phase commit: see [`attach`] and [`PostgresTx::without_notify`].
 ///
-/// It takes the writers' turn first, so that until the host's transaction ends no other one writes: commit
-/// soon.
+/// It first waits for the writer lock. No other transaction writes until the host's transaction ends, so
+/// commit soon.
 ///
 /// # Errors
 ///
-/// What `body` answered, or the store's own failure. **The host rolls back after any error**: the server
+/// What `body` returned, or the store's own failure. **The host rolls back after any error**: the server
 /// refuses everything else in the transaction anyway. An error that
-/// [`is_retryable`](crate::Error::is_retryable) says that another writer was first: begin the transaction
-/// again. At `REPEATABLE READ` and above that is so whenever the transaction had read anything before another
-/// writer committed; call this first, right after `BEGIN`, and it does not happen. If the future is dropped,
+/// [`is_retryable`](crate::Error::is_retryable) means that another writer was first, so begin the transaction
+/// again. At `REPEATABLE READ` and above that happens whenever the transaction had read anything before
+/// another writer committed. Call this first, right after `BEGIN`, to avoid it. If the future is dropped,
 /// `body` ends with an error, and the host rolls back.
 ///
 /// # Panics
@@ -110,7 +110,7 @@ where
         });
         let answer = catch_unwind(run);
         drop(inside);
-        // Nobody listens if the future was dropped.
+        // No one receives it if the future was dropped.
         let _ = end.send(answer);
     };
     std::thread::Builder::new().name("stationmaster-tx".into()).spawn(work).map_err(|error| {
@@ -128,11 +128,11 @@ where
     }
 }
 
-/// As [`tx()`], for a host that has a thread of its own for the body: answers a transaction to be used there,
-/// and a future to be awaited meanwhile, which talks to the server. The future ends when the transaction is
-/// dropped.
+/// Attaches like [`tx()`], for a host that has its own thread for the body. Returns a transaction to use on
+/// that thread, and a future to await meanwhile, which talks to the server. The future ends when the
+/// transaction is dropped.
 ///
-/// The writers' turn is taken with the first thing that is asked.
+/// The first statement waits for the writer lock.
 ///
 /// # Examples
 ///
@@ -161,14 +161,14 @@ pub fn attach<'c, C: GenericClient + Sync + ?Sized>(
             Ok(()) => run(client, schema, &batch).await,
             Err(failure) => Err(failure),
         };
-        // The asker waits for it, or has ended in a panic.
+        // The caller waits for it, or has panicked.
         let _ = reply.send(done);
         serve(client, schema, questions).await;
     };
     (PostgresTx { inside }, serving)
 }
 
-/// A transaction of the host's that is served by a future: see [`attach`]. It may be sent to another thread.
+/// The host's transaction, served by a future: see [`attach`]. It may be sent to another thread.
 #[derive(Debug)]
 pub struct PostgresTx {
     inside: PostgresBackend<'static>,
@@ -181,7 +181,7 @@ impl PostgresTx {
     }
 
     /// Sends no `NOTIFY`, so that the host can prepare the transaction for a two-phase commit, which the
-    /// server refuses to one that notifies. Those who listen learn of it at their next tick.
+    /// server refuses if it notifies. Listeners learn of the change at their next tick.
     #[must_use]
     pub fn without_notify(self) -> Self {
         Self { inside: self.inside.without_notify() }
@@ -197,7 +197,7 @@ fn bridge(schema: &Schema) -> (PostgresBackend<'static>, UnboundedReceiver<Quest
     )
 }
 
-/// Asks the server what is asked, until nobody can ask any more.
+/// Sends statements to the server until no caller is left.
 async fn serve<C: GenericClient + Sync + ?Sized>(
     client: &C,
     schema: &Schema,
@@ -230,7 +230,7 @@ async fn take_turn<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema
     join_all(turn).await.into_iter().collect::<Result<(), _>>().map_err(outside)
 }
 
-/// The error of taking the turn.
+/// Converts an error of taking the writer lock.
 fn outside(error: PgError) -> StoreError {
     use tokio_postgres::error::SqlState;
     if error.code() == Some(&SqlState::NO_ACTIVE_SQL_TRANSACTION) {

@@ -1,4 +1,4 @@
-//! Hearing that another process committed: a wake-up, never the truth.
+//! Notifications that another process committed: a wake-up, never the truth.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::TxMode;
 
-/// One thing that is told when a transaction commits.
+/// One kind of change that is announced when a transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
     Tasks,
@@ -67,22 +67,23 @@ impl NewsSet {
     }
 }
 
-/// What may have changed, so that it is worth looking: see [`super::PostgresStore::on_change`].
+/// What may have changed, so that it is worth looking. See [`super::PostgresStore::on_change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change(NewsSet);
 
 impl Change {
-    /// Tasks became ready, or slots or limits came back or were changed: what an admitter waits for.
+    /// Returns true if tasks became ready, or slots or limits were returned or changed: what an admitter
+    /// waits for.
     pub fn tasks(self) -> bool {
         self.0.has(News::Tasks)
     }
 
-    /// Sensors were registered or ended: what a poker follows.
+    /// Returns true if sensors were registered or ended: what a poker follows.
     pub fn sensors(self) -> bool {
         self.0.has(News::Sensors)
     }
 
-    /// Events were noted: what a host that delivers them waits for.
+    /// Returns true if events were recorded: what a host that delivers them waits for.
     pub fn events(self) -> bool {
         self.0.has(News::Events)
     }
@@ -137,10 +138,10 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Keeps a callback called: see [`super::PostgresStore::on_change`].
+/// Keeps a callback registered: see [`super::PostgresStore::on_change`].
 ///
-/// It ends when this is dropped, or the store. Dropping it waits for a call that goes on, unless it is
-/// dropped by that call.
+/// It ends when this, or the store, is dropped. Dropping it waits for a running call, unless that call drops
+/// it.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening {
     inbox: Arc<Inbox>,
@@ -188,7 +189,7 @@ pub(super) fn listen(
     })??;
     let call = move || {
         while let Some(change) = inbox.next() {
-            // A panic of the host's is its own, and the hook has told of it.
+            // The host's panic is its own concern, and the panic hook has reported it.
             let _ = catch_unwind(AssertUnwindSafe(|| callback(change)));
         }
     };

@@ -1,4 +1,4 @@
-//! The connection on which the server tells of notifications.
+//! The connection on which the server sends notifications.
 
 use tokio::time::timeout;
 
@@ -37,8 +37,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Waits until the connection is lost. Nothing is sent on one that listens, so one that died in silence
-    /// would never be noticed: now and then the server is asked for nothing.
+    /// Waits until the connection is lost. Nothing is sent on a listening connection, so a silent death would
+    /// go unnoticed. So an empty query is sent from time to time.
     pub(super) async fn lost(&mut self) {
         let Some(Connection { client, mut driving, .. }) = self.connection.take() else { return };
         while timeout(self.dialer.options.quiet(), driving.ended()).await.is_err() {

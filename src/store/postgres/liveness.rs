@@ -1,4 +1,4 @@
-//! Giving up a server that has fallen silent.
+//! Gives up a server that has fallen silent.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,13 +17,13 @@ impl Liveness {
         Self(Mutex::new(Instant::now()))
     }
 
-    /// Notes that the server was heard now.
+    /// Records that the server was heard now.
     pub(super) fn heard(&self) {
         *self.0.lock() = Instant::now();
     }
 
-    /// Runs `work`, and gives up after `patience` without a sign of the server. Work of many parts may last
-    /// longer, as long as one part after the other is answered.
+    /// Runs `work`, and gives up after `patience` without hearing from the server. Work of many parts may
+    /// last longer, while one part after the other is answered.
     pub(super) async fn limit<T>(
         &self,
         patience: Option<Duration>,

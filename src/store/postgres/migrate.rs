@@ -68,7 +68,7 @@ enum Found {
     Current,
 }
 
-/// Looks what a database holds. Reads only.
+/// Finds out what a database holds. Only reads.
 async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<Found> {
     let name = schema.as_str();
     let look = format!(
@@ -145,13 +145,13 @@ pub(super) async fn check<C: GenericClient + Sync>(client: &C, schema: &Schema) 
     }
 }
 
-/// Creates or brings up to date the store's schema and tables, in a transaction of its own. Whoever does the
-/// same at the same time waits.
+/// Creates or updates the store's schema and tables, in its own transaction. Concurrent calls wait for each
+/// other.
 ///
 /// # Errors
 ///
-/// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema) if the tables were written by a newer version of the crate or by something
-/// else, and whatever the server answers. Nothing was changed.
+/// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema) if the tables were written by a newer
+/// version of the crate or by something else, and any error from the server. Nothing was changed.
 ///
 /// # Examples
 ///
@@ -190,13 +190,13 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
     transaction.commit().await.map_err(store_error)
 }
 
-/// The number of the advisory lock for migrations of this schema.
+/// Returns the number of the advisory lock for migrations of this schema.
 fn lock_number(schema: &Schema) -> i64 {
     let digest = Sha1::digest(format!("stationmaster migration of {schema}"));
     digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations
+/// Returns the SQL of the whole schema, including its record of migrations, for hosts that apply migrations
 /// themselves.
 ///
 /// Apply it in one transaction, once. Later versions of the crate bring older tables up to date with

@@ -4,28 +4,28 @@
 //!
 //! * [`PostgresStore`] keeps its own connections: one that writes, a few that read. It sets timeouts and the
 //!   like on those only.
-//! * [`tx()`] does the same work inside a transaction that the host owns, so that rows of the host and of the
-//!   store commit together or not at all. It begins nothing, commits nothing and sets nothing.
+//! * [`tx()`] does the same work inside a transaction that the host owns, so that the host's rows and the
+//!   store's commit together or not at all. It begins nothing, commits nothing and sets nothing.
 //!
 //! How to get a server, options, grants, isolation, poolers and clocks: `docs/postgresql.md` in the
 //! repository.
 //!
 //! # What is promised
 //!
-//! * Writers of one schema take turns, in the order in which they ask; a transaction that writes sees what
-//!   the one before it committed, at every isolation level. Readers see one state and wait for nobody.
-//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on
-//!   working; a connection that was lost is made anew by the next call.
+//! * Writers of one schema wait for the writer lock, in the order of their requests. A write transaction sees
+//!   what the previous one committed, at every isolation level. Readers see one state and wait for no one.
+//! * After any error, and after a panic in the body, the transaction is rolled back and the store keeps
+//!   working. The next call replaces a lost connection.
 //! * A commit whose answer was lost is
 //!   [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other error has
 //!   changed nothing. Serialization failures and deadlocks are
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
-//! * Each call of the store but [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever
-//!   the number of tasks (an enqueue takes one for each 10,000); a transaction begins with its first call,
-//!   and what writes has one more to commit.
-//! * The cost of a call does not depend on how many tasks wait: every statement but those of
+//! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever
+//!   the number of tasks (an enqueue takes one per 10,000). A transaction begins with its first call. A write
+//!   transaction has one more round trip to commit.
+//! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
-//! * Tables of a newer version of the crate or of somebody else's are refused and left untouched.
+//! * Tables of a newer version of the crate, and foreign tables, are refused and left untouched.
 //! * A transaction begun inside another one of its mode on the same thread is refused at once.
 //!
 //! # Examples
@@ -73,7 +73,7 @@ pub use listen::{Change, Listening};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
 pub use options::{Isolation, PostgresOptions};
-/// The driver, in the version the crate was built with: for hosts that connect, or hand in their own
+/// The driver, in the version that the crate was built with. For hosts that connect, or pass in their own
 /// transactions.
 pub use tokio_postgres;
 
@@ -89,10 +89,10 @@ pub(super) use tx::PostgresBackend;
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
 ///
-/// Loops that are to learn at once of what other machines did are woken by [`Self::on_change`].
+/// [`Self::on_change`] wakes loops that should learn at once what other machines did.
 ///
-/// It may be made, used and dropped inside and outside of tokio runtimes; dropping it takes as long as the
-/// server takes to say good-bye, and at most a second.
+/// It may be created, used and dropped inside and outside tokio runtimes. Dropping it waits for the server to
+/// close the connections, at most a second.
 #[derive(Debug)]
 pub struct PostgresStore {
     writer: Sessions,
@@ -100,16 +100,15 @@ pub struct PostgresStore {
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
     connector: Connector,
-    /// Where commits are told of.
+    /// The channel on which commits are announced.
     channel: Option<Arc<str>>,
     /// After the sessions, so that it finds them closed when it is dropped.
     driver: Driver,
 }
 
 impl PostgresStore {
-    /// Connects without TLS to what a URL or a list of `key=value` names, and creates the tables or brings
-    /// them up to date, if need be. The options of `libpq` are understood, as far as
-    /// [`tokio_postgres::Config`] does.
+    /// Connects without TLS to the server that a URL or a list of `key=value` names. Creates or updates the
+    /// tables if necessary. It understands those options of `libpq` that [`tokio_postgres::Config`] does.
     ///
     /// # Errors
     ///
@@ -129,7 +128,7 @@ impl PostgresStore {
         Self::open(Connector::plain(url)?, options)
     }
 
-    /// As [`Self::connect`], with connections that the host makes: see [`Connector`].
+    /// Opens a store like [`Self::connect`], with connections that the host makes: see [`Connector`].
     ///
     /// # Errors
     ///
@@ -152,35 +151,37 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Returns the database's clock. Hosts of many machines give it to their services, so that leases are
-    /// decided by one clock.
+    /// Returns the database's clock. Hosts on many machines pass it to their services, so that one clock
+    /// decides leases.
     ///
     /// It is read when the store connects and then, at most every ten seconds, along with a transaction. Each
-    /// reading is off by at most half the time that its answer took. Between readings the machine's monotonic
-    /// clock counts on. It does not go back, unless the database's clock was set back by more than a second.
+    /// reading is off by at most half the time that its answer took. Between readings it advances by the
+    /// machine's monotonic clock. It does not go back, unless the database's clock was set back by more than
+    /// a second.
     ///
-    /// When the machine's monotonic and wall clocks move apart by more than a second, the machine was suspended
-    /// or its wall clock was set. The next transaction then reads the database's clock again, and until then the
-    /// longer of both times counts. So the clock is right at once after a suspension; after the machine's wall
-    /// clock was set forward by more than a second it is ahead by as much until that transaction.
+    /// When the machine's monotonic and wall clocks move apart by more than a second, the machine was
+    /// suspended or its wall clock was set. The next transaction then reads the database's clock again. Until
+    /// then the longer of both times counts. So the clock is right at once after a suspension. If the
+    /// machine's wall clock was set forward by more than a second, the clock is ahead by as much until that
+    /// transaction.
     pub fn clock(&self) -> impl Clock + Clone + use<> {
         PostgresClock(Arc::clone(&self.time))
     }
 
-    /// Calls `callback` whenever a transaction committed, here or on another machine, that may have brought
-    /// work: tasks became ready, slots came back, sensors were registered or ended, events were noted. It is
-    /// a wake-up, never the truth: look at the store to see what is so, and go on looking from time to time
-    /// without it, as a loop does after its `longest`.
+    /// Calls `callback` after each commit that may have brought work, here or on another machine: tasks
+    /// became ready, slots were returned, sensors were registered or ended, events were recorded. It is a
+    /// wake-up, never the truth. Read the store to see what changed. Keep polling without it from time to
+    /// time, as a loop does after its `longest`.
     ///
-    /// Returns when the server listens; what commits from then on is told. It takes a connection of its own,
-    /// which is made anew when it was lost; since changes may have been missed, the callback is then called
-    /// once with everything. Changes that come while the callback runs are told by one call after it. A call
-    /// may be in vain. Renewals, heartbeats, polls and ticks that only grant cause none, nor do stores that
-    /// are opened with `notify(false)`.
+    /// Returns once the server listens. Commits from then on are reported. It uses its own connection, which
+    /// is replaced when it was lost. Since changes may have been missed, the callback is then called once
+    /// with everything. Changes that arrive while the callback runs are reported by one call after it. A call
+    /// may be spurious. Renewals, heartbeats, polls and ticks that only grant cause none, nor do stores
+    /// opened with `notify(false)`.
     ///
-    /// The callback is called on a thread of its own, one call at a time. It should be short, since nothing
-    /// is told meanwhile; it holds up nothing else. After a panic in it, the next change is told as if there
-    /// had been none.
+    /// The callback runs on its own thread, one call at a time. It should be short, since nothing is reported
+    /// meanwhile. It delays nothing else. After a panic in it, the next change is reported as if there had
+    /// been none.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 use crate::error::Invalid;
 use crate::store::sql::renamed::Renamed;
 
-/// The schema that the SQL of the crate is written with.
+/// The schema in the crate's own SQL.
 const WRITTEN: &str = "sm.";
 
 /// What channels for notifications begin with.
@@ -17,8 +17,8 @@ const CHANNEL: &str = "stationmaster_";
 /// The name of the schema that the store's tables are in.
 ///
 /// Default: `stationmaster`. It is quoted wherever it is used, and every name of a table is qualified with
-/// it; `search_path` means nothing to the store. Cheap to clone; make it once and keep it, since it remembers
-/// the statements it was put into.
+/// it; `search_path` means nothing to the store. Cheap to clone. Create it once and keep it, since it caches
+/// the statements that use it.
 ///
 /// # Examples
 ///
@@ -43,7 +43,8 @@ impl TryFrom<&str> for Schema {
 }
 
 impl Schema {
-    /// Checks and takes a name: 1 to 63 of `a-z`, `0-9` and `_`, beginning with a letter, not with `pg_`.
+    /// Creates a schema name, checking it: 1 to 63 of `a-z`, `0-9` and `_`, beginning with a letter, not with
+    /// `pg_`.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl Schema {
         Ok(Self { text: text.into(), renamed: Renamed::default() })
     }
 
-    /// The text, as it was given.
+    /// Returns the text, as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -7,8 +7,8 @@ use super::route::Route;
 use crate::base::setters;
 use crate::store::{Durability, TxMode};
 
-/// The isolation level of transactions that write. The store answers the same at each of them: its writers
-/// take turns.
+/// The isolation level of transactions that write. The store behaves the same at each of them, because its
+/// writers exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Isolation {
@@ -17,7 +17,7 @@ pub enum Isolation {
     ReadCommitted,
     /// `REPEATABLE READ`.
     RepeatableRead,
-    /// `SERIALIZABLE`: for hosts whose own transactions on the same tables are.
+    /// `SERIALIZABLE`: for hosts whose own transactions on the same tables use it.
     Serializable,
 }
 
@@ -31,12 +31,12 @@ impl Isolation {
     }
 }
 
-/// How a [`super::PostgresStore`] is opened. Durations of zero switch a limit off.
+/// How a [`super::PostgresStore`] is opened. A duration of zero switches a limit off.
 ///
-/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`Durability::Power`], tables
-/// are created and notifications sent, 2 readers, 10 s to connect and to wait for another writer, 30 s for a
-/// statement, 60 s for an idle transaction. All of it is set on the store's own connections only, and behind
-/// a pooler in its own transactions only.
+/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`Durability::Power`], tables are created
+/// and notifications sent, 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement,
+/// 60 s for an idle transaction. They are set only on the store's own connections, and behind a pooler only
+/// in its own transactions.
 ///
 /// # Examples
 ///
@@ -58,35 +58,35 @@ pub struct PostgresOptions {
     ///
     /// * `Power`: what the server's `synchronous_commit` is set to, and `on` if that is `off`.
     /// * `Process` (or `None`): `off`. When the server crashes, the last commits may be lost, and a task that
-    ///   was admitted by them runs twice. Many times faster for small transactions.
+    ///   they admitted then runs twice. Many times faster for small transactions.
     pub durability: Durability,
-    /// Whether opening creates the tables, or brings them up to date. Otherwise tables that are missing or
-    /// older are refused (kind `Schema`): the host applies [`super::migrations_sql`] or calls
-    /// [`super::migrate`] with a role that may.
+    /// Whether opening creates or updates the tables. Otherwise missing or older tables are refused (kind
+    /// `Schema`). The host then applies [`super::migrations_sql`], or calls [`super::migrate`] with a role
+    /// that may.
     pub apply_migrations: bool,
-    /// Whether commits wake those who listen ([`super::PostgresStore::on_change`]): a transaction that may
-    /// bring work to another process sends a `NOTIFY`, and the server serialises such commits over all its
-    /// databases. Otherwise others see at their next tick what changed.
+    /// Whether commits wake listeners ([`super::PostgresStore::on_change`]). A transaction that may bring
+    /// work to another process then sends a `NOTIFY`, and the server serialises such commits over all its
+    /// databases. Otherwise other processes see at their next tick what changed.
     pub notify: bool,
-    /// How many transactions of this store may read at a time, each on a connection of its own; at least 1.
-    /// One more connection writes.
+    /// How many transactions of this store may read at a time, each on its own connection; at least 1. One
+    /// more connection writes.
     pub readers: u32,
-    /// How long a call tries to connect before it answers an error of kind `Io`.
+    /// How long a call tries to connect before it returns an error of kind `Io`.
     pub connect_timeout: Duration,
-    /// How long a call waits for a connection of the store that is free, and then again for another writer,
-    /// before it returns [`crate::error::StoreErrorKind::Busy`].
+    /// How long a call waits for one of the store's connections, and then again for another writer, before it
+    /// returns [`crate::error::StoreErrorKind::Busy`].
     pub lock_timeout: Duration,
-    /// How long the server works on a statement before it gives up. When the client has heard nothing for
-    /// this long, the lock timeout and 5 s more, it gives the connection up: the server is gone, or something
+    /// How long the server works on a statement before it gives up. The client drops the connection when it
+    /// has heard nothing for this long plus the lock timeout plus 5 s. Then the server is gone, or something
     /// in between has forgotten the connection. With zero it waits for ever.
     pub statement_timeout: Duration,
-    /// How long a transaction may be open without asking anything before the server ends it: what bounds how
-    /// long a host that is stopped in the middle of one holds up all others.
+    /// How long a transaction may be idle before the server ends it. This bounds how long a host that stops
+    /// in the middle of one blocks all others.
     pub idle_in_transaction_timeout: Duration,
 }
 
 impl PostgresOptions {
-    /// The defaults above.
+    /// Returns the defaults above.
     pub fn new() -> Self {
         Self {
             schema: Schema::default(),
@@ -111,7 +111,7 @@ impl PostgresOptions {
         durability: Durability;
         /// Sets whether opening may change tables.
         apply_migrations: bool;
-        /// Sets whether commits wake those who listen.
+        /// Sets whether commits wake listeners.
         notify: bool;
         /// Sets how many transactions may read at a time.
         readers: u32;
@@ -121,11 +121,11 @@ impl PostgresOptions {
         lock_timeout: Duration;
         /// Sets how long the server works on a statement.
         statement_timeout: Duration;
-        /// Sets how long a transaction may be open without asking anything.
+        /// Sets how long a transaction may be idle.
         idle_in_transaction_timeout: Duration;
     }
 
-    /// What a commit survives: a server keeps it beyond the host's process in any case.
+    /// Returns what a commit survives. A server keeps it beyond the host's process in any case.
     pub(super) fn kept(&self) -> Durability {
         self.durability.max(Durability::Process)
     }
@@ -134,8 +134,9 @@ impl PostgresOptions {
         self.durability == Durability::Power
     }
 
-    /// Returns what begins a transaction. One that writes takes its turn before it looks: the lock is asked
-    /// for before any snapshot is taken, so at every level it sees what the writer before it committed.
+    /// Returns what begins a transaction. A write transaction waits for the writer lock before it reads. The
+    /// lock is requested before any snapshot is taken, so at every level it sees what the previous writer
+    /// committed.
     ///
     /// Behind a pooler the settings are made here, and end with the transaction.
     pub(super) fn begin(&self, mode: TxMode, route: Route) -> String {
@@ -147,7 +148,7 @@ impl PostgresOptions {
             TxMode::Read => format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}"),
             TxMode::Write => {
                 let (level, turn) = (self.isolation.sql(), super::turn::LOCK);
-                // To ask for a setting takes a snapshot, so it comes after the turn.
+                // Reading a setting takes a snapshot, so it comes after the lock.
                 let durable = match route {
                     Route::Direct => String::new(),
                     Route::Pooled => self.durable("true"),
@@ -194,7 +195,7 @@ impl PostgresOptions {
         )
     }
 
-    /// How long the client waits for the next answer before it gives the connection up.
+    /// Returns how long the client waits for the next answer before it drops the connection.
     pub(super) fn patience(&self) -> Option<Duration> {
         if self.statement_timeout.is_zero() {
             return None;
@@ -202,7 +203,7 @@ impl PostgresOptions {
         Some(self.lock_timeout.saturating_add(self.statement_timeout).saturating_add(GRACE))
     }
 
-    /// How long a connection that only listens may be quiet before the server is asked whether it is there.
+    /// Returns how long a listening connection may be quiet before the server is probed.
     pub(super) fn quiet(&self) -> Duration {
         match self.statement_timeout {
             Duration::ZERO => MOST_QUIET,

@@ -42,7 +42,7 @@ impl fmt::Debug for SessionHandle {
 }
 
 impl SessionHandle {
-    /// A handle, and where its requests arrive.
+    /// Creates a handle, and the receiver of its requests.
     pub(super) fn new() -> (Self, UnboundedReceiver<Call>) {
         let (sender, calls) = unbounded_channel();
         (Self(sender), calls)
@@ -56,7 +56,7 @@ impl SessionHandle {
         answer.recv().map_err(|_| ended())?
     }
 
-    /// Sends a request, and does not wait.
+    /// Sends a request without waiting.
     pub(super) fn send(&self, request: Request) {
         let (reply, _) = sync_channel(1);
         // A thread that has ended has closed its connections, and nothing is left to be done.

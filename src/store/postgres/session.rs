@@ -37,7 +37,7 @@ impl Session {
             if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
                 self.connection = None;
             }
-            // A caller that does not wait wants no answer.
+            // A caller that does not wait needs no reply.
             let _ = reply.try_send(done);
         }
         if let Some(connection) = self.connection.take() {
@@ -71,9 +71,9 @@ impl Session {
         Ok(())
     }
 
-    /// A connection that was lost while nobody used it is made again: nothing of the transaction can have
-    /// been done. So is one that would write to a server which can only be read. One that fell silent has
-    /// cost the caller as long as a call may take.
+    /// Begins a transaction with a batch. A connection that was lost while idle is replaced, because nothing
+    /// of the transaction can have been done. So is one that would write to a read-only server. One that fell
+    /// silent is not: it has already taken as long as a call may take.
     async fn begin(&mut self, batch: &[Statement], touch: Touch) -> Reply {
         let role = match self.mode {
             TxMode::Read => Role::Any,
@@ -103,7 +103,8 @@ impl Session {
             connection.begin(options, &self.liveness, stale, batch, touch).await
         };
         self.liveness.limit(options.patience(), begin).await.map_err(|failure| match failure {
-            // The next transaction would fail there, too: it must look where the address leads to by now.
+            // The next transaction would fail there, too, so it must connect again to where the address leads
+            // by now.
             Failure::Refused(error) if self.mode == TxMode::Write && is_of_standby(&error) => {
                 Failure::Lost(error)
             }

@@ -15,8 +15,7 @@ use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::{TxMode, nested};
 
-/// One session, borrowed for as long as a transaction is open. So a thread that begins another transaction
-/// inside it is noticed.
+/// One session, borrowed while a transaction is open, so that a nested one on the same thread is detected.
 type Shared = ReentrantMutex<RefCell<SessionHandle>>;
 
 /// All sessions that may be used for one mode.
@@ -74,7 +73,7 @@ impl Sessions {
         Ok(transaction.commit().map_err(StoreError::from)?)
     }
 
-    /// Waits for the session that is free first. Callers are served in the order in which they came.
+    /// Waits for the first free session. Callers are served in the order in which they came.
     fn borrow_next(&self, options: &PostgresOptions) -> StoreResult<Borrowed<'_>> {
         if self.sessions.iter().any(ReentrantMutex::is_owned_by_current_thread) {
             return Err(nested());
@@ -119,7 +118,7 @@ enum Stage {
     Over,
 }
 
-/// A transaction on a connection of the store's own; rolled back when it is dropped before it was committed.
+/// A transaction on one of the store's own connections. Dropping it before the commit rolls it back.
 struct Transaction<'l> {
     session: &'l SessionHandle,
     schema: &'l Schema,

@@ -1,11 +1,11 @@
-//! Texts of the host's. PostgreSQL takes every character but NUL; these come back as they were.
+//! The host's texts. PostgreSQL accepts every character except NUL; escaping preserves those, too.
 
 use std::borrow::Cow;
 
 /// Stands before what replaces a character. Hardly any text has it.
 const MARK: char = '\u{1a}';
 
-/// The text as it is stored.
+/// Returns the text as it is stored.
 pub(super) fn escape(text: &str) -> Cow<'_, str> {
     match text.contains(['\0', MARK]) {
         true => text.replace(MARK, "\u{1a}1").replace('\0', "\u{1a}0").into(),
@@ -13,7 +13,7 @@ pub(super) fn escape(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text as it was given.
+/// Returns the text as it was given.
 pub(super) fn unescape(stored: String) -> String {
     match stored.contains(MARK) {
         true => stored.replace("\u{1a}0", "\0").replace("\u{1a}1", "\u{1a}"),

@@ -1,4 +1,4 @@
-//! The time of the database, told without asking for it each time.
+//! The database's time, without asking for it each time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ pub(super) struct Timekeeper(Mutex<Kept>);
 #[derive(Debug)]
 struct Kept {
     reading: Option<Reading>,
-    /// What was told last.
+    /// The last time that was returned.
     last: i64,
 }
 

@@ -6,7 +6,7 @@ use super::name::Schema;
 use super::options::PLANNER;
 use super::wire::Statement;
 
-/// What a store of the crate's sent to PostgreSQL together, and waited for.
+/// What one of the crate's stores sent to PostgreSQL together, and waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RoundTrip {
@@ -25,8 +25,8 @@ pub struct SentStatement {
     pub types: Vec<String>,
 }
 
-/// What a store sets on its connections so that the server plans its statements as it should, as `SET` takes
-/// it.
+/// Returns what a store sets on its connections so that the server plans its statements well, in the form
+/// that `SET` takes.
 pub fn planner_settings() -> &'static [&'static str] {
     &PLANNER
 }
@@ -35,9 +35,9 @@ thread_local! {
     static SENT: RefCell<Option<Vec<RoundTrip>>> = const { RefCell::new(None) };
 }
 
-/// Runs the body, and answers what stores of the crate's that it used on this thread sent to PostgreSQL on
-/// connections of their own. Left out is what happens once per connection (connecting, preparing statements)
-/// and roll-backs, which nobody waits for.
+/// Runs the body, and returns what the crate's stores sent to PostgreSQL from this thread on their own
+/// connections. Excludes what happens once per connection (connecting, preparing statements), and roll-backs,
+/// which no one waits for.
 pub fn watch_round_trips<T>(body: impl FnOnce() -> T) -> (T, Vec<RoundTrip>) {
     SENT.set(Some(Vec::new()));
     let answer = body();

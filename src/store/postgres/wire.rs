@@ -10,7 +10,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// message, and ends the connection of who sends more.
 const MOST_BYTES: usize = (1 << 30) - (1 << 16);
 
-/// A value for a statement, with the type that the statement takes it as.
+/// A value for a statement, with its parameter type.
 #[derive(Debug)]
 pub(super) struct Param {
     pub(super) value: Box<dyn ToSql + Send + Sync>,
@@ -75,7 +75,7 @@ impl From<&str> for Param {
     }
 }
 
-/// A statement of the crate's, with the schema written as `sm`, and its values.
+/// One of the crate's statements, with the schema written as `sm`, and its values.
 #[derive(Debug)]
 pub(super) struct Statement {
     pub(super) sql: &'static str,
@@ -93,7 +93,7 @@ macro_rules! ask {
 }
 pub(super) use ask;
 
-/// Refuses, before anything is sent, what the server would not take.
+/// Refuses, before anything is sent, what the server would not accept.
 pub(super) fn fits(batch: &[Statement]) -> Result<(), Failure> {
     let bytes = |statement: &Statement| {
         statement.params.iter().fold(0, |sum: usize, param| sum.saturating_add(param.bytes))
@@ -110,7 +110,7 @@ pub(super) fn fits(batch: &[Statement]) -> Result<(), Failure> {
     }
 }
 
-/// What a statement answered. How many rows it changed it must be asked to say.
+/// The rows that a statement returned. A count of changed rows must be asked for.
 pub(super) type Answer = Vec<Row>;
 
 /// Whether a batch changes anything.
@@ -122,8 +122,8 @@ pub(super) enum Touch {
 
 /// Takes statements to the server, inside the transaction that it stands for.
 pub(super) trait Wire: Send {
-    /// Runs the statements in one round trip, one after another, and answers each. After an error the
-    /// transaction is lost.
+    /// Runs the statements in one round trip, one after another, and returns each one's rows. After an error
+    /// the transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
 }
 

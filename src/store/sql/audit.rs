@@ -26,7 +26,7 @@ impl Pair {
     }
 }
 
-/// What is said of a lane, and what is found of it.
+/// What a lane's row says, and what the audit found.
 #[derive(Debug)]
 struct LaneCounts {
     key: LaneKey,
@@ -44,7 +44,7 @@ pub(in crate::store) struct Counters {
 }
 
 impl Counters {
-    /// Notes a lane with the numbers of tasks that it says are ready, and in it. Lanes come before tasks.
+    /// Records a lane, with its own counts of ready tasks and of tasks. Lanes come before tasks.
     pub(in crate::store) fn lane(&mut self, id: i64, key: LaneKey, ready: i64, tasks: i64) {
         for limit in &key.limits {
             self.limit_lanes.entry(limit.clone()).or_default().hold(1);
@@ -66,13 +66,13 @@ impl Counters {
         Ok(())
     }
 
-    /// Notes the used slots of a pool: its name and their number.
+    /// Records the used slots of a pool: its name and their number.
     pub(in crate::store) fn pool<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
         self.pools.entry(name(row, 0)?).or_default().counted = row.integer(1)?;
         Ok(())
     }
 
-    /// Notes what counts against a limit: its key, the number of tasks, and that of lanes.
+    /// Records what counts against a limit: its key, the number of tasks, and that of lanes.
     pub(in crate::store) fn limit<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
         self.limits.entry(name(row, 0)?).or_default().counted = row.integer(1)?;
         self.limit_lanes.entry(name(row, 0)?).or_default().counted = row.integer(2)?;
@@ -118,7 +118,7 @@ pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R>
     Ok(Discrepancy::Task { task: TaskId(row.integer(0)?), problem })
 }
 
-/// Describes a task that does not count the events that it has.
+/// Describes a task whose count of events is wrong.
 pub(in crate::store) fn events_differ(task: i64, counted: i64, kept: i64) -> Discrepancy {
     let problem = format!("it counts {counted} events and has {kept}");
     Discrepancy::Task { task: TaskId(task), problem }

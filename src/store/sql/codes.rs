@@ -25,7 +25,7 @@ macro_rules! codes {
     )+};
 }
 
-/// A number in a table that stands for nothing.
+/// A number in a table that has no meaning.
 #[derive(Debug, thiserror::Error)]
 #[error("{code} is no {of}")]
 pub(in crate::store) struct UnknownCode {
@@ -70,11 +70,11 @@ impl Code for bool {
     }
 }
 
-/// Scheduled, and waiting for an instant. A number of its own makes the index of ready tasks tell by the
-/// state alone.
+/// Scheduled, and waiting for an instant. It has its own number so that the index of ready tasks can tell by
+/// the state alone.
 const LATER: i64 = 5;
 
-/// The number for a task in this state, with this due instant or none.
+/// Returns the number for a task in this state, with or without a due instant.
 pub(in crate::store) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
     match (state, due) {
         (TaskState::Scheduled, Some(_)) => LATER,
@@ -82,18 +82,18 @@ pub(in crate::store) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
     }
 }
 
-/// The state of a task with this number.
+/// Returns the state of a task with this number.
 pub(in crate::store) fn from_task_state(code: i64) -> Result<TaskState, UnknownCode> {
     if code == LATER { Ok(TaskState::Scheduled) } else { TaskState::from_code(code) }
 }
 
-/// The states as bits, the lowest for code 0.
+/// Returns the states as bits, the lowest for code 0.
 pub(in crate::store) fn mask(states: StateSet) -> i64 {
     let later = if states.contains(TaskState::Scheduled) { 1 << LATER } else { 0 };
     states.iter().fold(later, |mask, state| mask | 1 << state.code())
 }
 
-/// None is to fail; a number, how often to requeue.
+/// Returns how often to requeue, or `None` to fail.
 pub(in crate::store) fn lease_loss(loss: LeaseLoss) -> Option<i64> {
     match loss {
         LeaseLoss::Fail => None,

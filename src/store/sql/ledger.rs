@@ -1,13 +1,12 @@
 //! The record of migrations that a database keeps.
 //!
-//! A migration that was released is never changed: its checksum is in the ledger of every database it was
-//! applied to.
+//! A released migration is never changed: its checksum is in the ledger of every database it was applied to.
 
 use sha1::{Digest, Sha1};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// One step of the schema, in SQL with the names that the crate's own text has.
+/// One step of the schema, in SQL with the crate's default names.
 #[derive(Debug)]
 pub(in crate::store) struct Migration {
     pub(in crate::store) name: &'static str,
@@ -20,7 +19,7 @@ impl Migration {
     }
 }
 
-/// Compares what a database has noted with the migrations of this version of the crate.
+/// Compares a database's ledger with the migrations of this version of the crate.
 #[derive(Debug)]
 pub(in crate::store) struct Ledger {
     known: &'static [Migration],
@@ -32,11 +31,11 @@ impl Ledger {
         Self { known, applied: 0 }
     }
 
-    /// Checks the next note, in the order of versions.
+    /// Checks the next entry, in the order of versions.
     ///
     /// # Errors
     ///
-    /// Kind `Schema` if the note is of a newer version of the crate, or not of this crate.
+    /// Kind `Schema` if the entry is from a newer version of the crate, or not from this crate.
     pub(in crate::store) fn check(
         &mut self,
         version: i64,
@@ -65,7 +64,7 @@ impl Ledger {
     }
 }
 
-/// Refuses a database that is not the crate's, or not of this version.
+/// Returns the error for a database that is not the crate's, or not of this version.
 pub(in crate::store) fn untouched(what: String) -> StoreError {
     StoreError::new(StoreErrorKind::Schema, format!("the database was left untouched: {what}"))
 }

@@ -85,7 +85,7 @@ pub(in crate::store) fn sensor<R: ReadRow>(
     names: &mut Names,
 ) -> Read<SensorRecord, R> {
     let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row, 1)?);
-    // It was canonical when it was stored, so its fingerprint says whether it still is what it was.
+    // It was canonical when it was stored, so its fingerprint shows whether it is unchanged.
     let vouched = |context: &PokeContext| Fingerprint::new(&kind, context) == fingerprint;
     let context = PokeContext::vouched(row.text(14)?, vouched)
         .ok_or_else(|| Damaged(format!("the poke context of task {task} and its fingerprint differ")))?;

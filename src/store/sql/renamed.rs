@@ -1,11 +1,11 @@
-//! Statements with the names of a host's tables put in.
+//! Statements with a host's table names substituted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Identifies a statement of the crate: these are constants, so the address and length of the text do.
+/// Identifies one of the crate's statements by the address and length of its text, which is a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::store) struct Identity(usize, usize);
 
@@ -15,7 +15,7 @@ impl Identity {
     }
 }
 
-/// Remembers each statement with the names put in, so that it is made once.
+/// Caches each statement with the names substituted, so that it is built once.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store) struct Renamed(Arc<Mutex<HashMap<Identity, Arc<str>>>>);
 

@@ -1,4 +1,4 @@
-//! Reading the columns of a row, whichever database it came from.
+//! Reads the columns of a row from either database.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::codes::{Code, UnknownCode};
 use crate::id::{Holder, IdError, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::time;
 
-/// A column holds what the store never wrote.
+/// A column holds a value that the store never wrote.
 #[derive(Debug)]
 pub(in crate::store) struct Damaged(pub(in crate::store) String);
 
@@ -17,7 +17,7 @@ pub(in crate::store) fn out_of_range(value: i64) -> Damaged {
     Damaged(format!("{value} is out of range"))
 }
 
-/// A row of a driver. Columns are named by their position, from 0.
+/// A driver's row. Columns are identified by their position, from 0.
 pub(in crate::store) trait ReadRow {
     type Fault: From<Damaged> + From<IdError> + From<UnknownCode> + From<serde_json::Error>;
 
@@ -27,12 +27,12 @@ pub(in crate::store) trait ReadRow {
 
     fn flag(&self, at: usize) -> Read<bool, Self>;
 
-    /// A text that the store wrote.
+    /// Reads a text that the store wrote.
     fn text(&self, at: usize) -> Read<&str, Self>;
 
     fn maybe_text(&self, at: usize) -> Read<Option<&str>, Self>;
 
-    /// A text that the host gave, as it was given.
+    /// Reads a text that the host passed, unchanged.
     fn host_text(&self, at: usize) -> Read<String, Self>;
 
     fn maybe_host_text(&self, at: usize) -> Read<Option<String>, Self>;
@@ -79,7 +79,7 @@ pub(in crate::store) fn code<T: Code, R: ReadRow>(row: &R, at: usize) -> Read<T,
     Ok(T::from_code(row.integer(at)?)?)
 }
 
-/// A task that is not mapped has -1, so that it sorts before its mapped ones.
+/// Reads a map index. A task that is not mapped has -1, so that it sorts before its mapped ones.
 pub(in crate::store) fn map_index<R: ReadRow>(row: &R, at: usize) -> Read<Option<u32>, R> {
     match row.integer(at)? {
         -1 => Ok(None),
@@ -91,7 +91,7 @@ pub(in crate::store) fn map_index_value(index: Option<u32>) -> i64 {
     index.map_or(-1, i64::from)
 }
 
-/// The names that the row read last had. The next row often has the same, and then shares them.
+/// The names in the previous row. The next row often has the same ones, and then shares them.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Names {
     namespace: Option<Namespace>,
@@ -102,7 +102,7 @@ pub(in crate::store) struct Names {
 }
 
 impl Names {
-    /// Reads a task's key from five columns, from this one on.
+    /// Reads a task's key from five columns, starting at this one.
     pub(in crate::store) fn key<R: ReadRow>(&mut self, row: &R, at: usize) -> Read<TaskKey, R> {
         Ok(TaskKey::from_parts(
             share(&mut self.namespace, row.text(at)?)?,

@@ -1,4 +1,4 @@
-//! How stores in SQL file runs: the numbers of [`crate::run::index`] as signed ones, in the same order.
+//! How SQL stores index runs: the numbers of [`crate::run::index`] as signed ones, in the same order.
 
 use chrono::{DateTime, Utc};
 
@@ -6,32 +6,32 @@ use crate::run::Suspension;
 use crate::run::index::{self, Point};
 use crate::time::{from_micros, micros};
 
-/// A point in the order of its unsigned number, as a signed one: the microseconds of its instant.
+/// Returns a point as a signed number, in the same order: the microseconds of its instant.
 fn signed(point: Point) -> i64 {
     (point ^ (1 << 63)).cast_signed()
 }
 
-/// Where a run is filed; none while it is open.
+/// Returns the node under which a run is filed, or `None` while it is open.
 pub(in crate::store) fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
     stop.map(|stop| signed(index::node(index::point(start), index::point(stop))))
 }
 
-/// The lowest set bit of a node; none for 0, the instant of 1970.
+/// Returns the lowest set bit of a node; no bit for 0, the start of 1970.
 pub(in crate::store) fn level(node: i64) -> i64 {
     node & node.wrapping_neg()
 }
 
-/// The bits above a level's; none if the level has none.
+/// Returns the bits above a level's bit; no bits if the level has none.
 pub(in crate::store) fn bits_above(bit: i64) -> i64 {
     if bit == 0 { 0 } else { !(bit | bit.wrapping_sub(1)) }
 }
 
-/// Where closed runs are filed that both started and stopped before an instant.
+/// The places of closed runs that both started and stopped before an instant.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Before {
-    /// Under nodes between these, both included: all of them.
+    /// All runs under nodes between these, both included.
     pub(in crate::store) spans: Vec<(i64, i64)>,
-    /// Under these nodes: those that stopped before the instant.
+    /// Under these nodes, the runs that stopped before the instant.
     pub(in crate::store) nodes: Vec<i64>,
 }
 
@@ -48,7 +48,8 @@ impl Before {
     }
 }
 
-/// The suspensions of a run as one text: a JSON array of [from, to or null]. None if there are none.
+/// Returns the suspensions of a run as one text: a JSON array of [from, to or null]. `None` if there are
+/// none.
 pub(in crate::store) fn suspensions(spans: &[Suspension]) -> serde_json::Result<Option<String>> {
     if spans.is_empty() {
         return Ok(None);

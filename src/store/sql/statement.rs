@@ -1,10 +1,10 @@
-//! Statements that stand in files of their own.
+//! Statements in separate files.
 
 /// Returns the statement in a `.sql` file beside the caller, as a `&'static str` without comments and line
 /// breaks.
 ///
-/// A file is pasted into a shell as it is. The store sends it as one line: SQLite finds a prepared statement
-/// by hashing its text, and behind a pooler PostgreSQL is sent the text with every call.
+/// A file can be pasted into a shell unchanged. The store sends it as one line: SQLite finds a prepared
+/// statement by hashing its text, and behind a pooler PostgreSQL is sent the text with every call.
 macro_rules! statement {
     ($file:literal) => {{
         const FILE: &str = include_str!($file);
@@ -30,7 +30,7 @@ pub(in crate::store) const fn length_as_one_line(file: &str) -> usize {
         }
         at = next;
     }
-    // A space between each two lines.
+    // One space between any two lines.
     if lines == 0 { 0 } else { length + lines - 1 }
 }
 

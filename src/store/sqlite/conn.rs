@@ -1,4 +1,4 @@
-//! One connection, kept sound: opened with its pragmas, healed after every error, opened anew if that fails.
+//! One connection: opened with its pragmas, rolled back after every error, reopened if that fails.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::tx::Access;
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
 use crate::store::nested;
 
-/// More than the store has different statements.
+/// More than the number of the store's statements.
 const STATEMENTS: usize = 128;
 
-/// Pages in memory, in KiB (negative, as SQLite wants it).
+/// The page cache, in KiB (negative, as SQLite expects).
 const CACHE_KIB: i64 = -(32 << 10);
 
 /// Where the database is.
@@ -39,25 +39,25 @@ pub(super) enum Role {
     Reader,
 }
 
-/// A connection that is there when it is asked for.
+/// A connection that is opened on demand.
 #[derive(Debug)]
 pub(super) struct Session {
     place: Place,
     role: Role,
     options: SqliteOptions,
-    /// Borrowed for as long as a transaction is open: a thread that comes again then finds it so.
+    /// Borrowed while a transaction is open, so that a nested one on the same thread is detected.
     conn: ReentrantMutex<RefCell<Option<Connection>>>,
     /// `None` for what does not write to a file.
     log: Option<Mutex<Log>>,
 }
 
 impl Session {
-    /// A session that connects at its first use.
+    /// Creates a session that connects at its first use.
     pub(super) fn lazy(place: Place, role: Role, options: SqliteOptions) -> Self {
         Self { place, role, options, conn: ReentrantMutex::default(), log: None }
     }
 
-    /// A session on a database that is created or brought up to date, if need be.
+    /// Opens a session on a database, which is created or migrated if necessary.
     pub(super) fn create(place: Place, options: SqliteOptions) -> StoreResult<Self> {
         check_library(rusqlite::version_number())?;
         let conn = match &place {
@@ -68,7 +68,7 @@ impl Session {
             Place::Memory => Connection::open_in_memory().map_err(store_error)?,
         };
         tune(&conn, &options)?;
-        // What is refused must be left as it is, so this comes before the journal mode is touched.
+        // A refused database must be left unchanged, so this comes before the journal mode is touched.
         let found = schema::inspect(&conn, &options.prefix)?;
         let log = match &place {
             Place::File(path) => {
@@ -84,8 +84,8 @@ impl Session {
         Ok(Self { place, role: Role::Writer, options, conn, log })
     }
 
-    /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection that is
-    /// not in a transaction.
+    /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection outside a
+    /// transaction.
     pub(super) fn transact(
         &self,
         access: Access,
@@ -140,14 +140,14 @@ impl Session {
         Ok(conn)
     }
 
-    /// For tests: what the connection says of itself, and what makes it fail.
+    /// For tests: gives access to the connection, to inspect it or make it fail.
     #[cfg(test)]
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut Option<Connection>) -> T) -> T {
         look(&mut self.conn.lock().borrow_mut())
     }
 }
 
-/// Rolls back what is open when it goes out of scope, also in a panic.
+/// Rolls back an open transaction when it goes out of scope, also in a panic.
 struct Healer<'a> {
     slot: &'a mut Option<Connection>,
     place: &'a Place,
@@ -157,7 +157,7 @@ impl Drop for Healer<'_> {
     fn drop(&mut self) {
         let Some(conn) = self.slot else { return };
         let healed = conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() || conn.is_autocommit();
-        // A second try is all that can be done for what only lives in this connection.
+        // A second try is all that can be done for a database that lives only in this connection.
         if !healed && (*self.place != Place::Memory || conn.execute_batch("ROLLBACK").is_err()) {
             *self.slot = None;
         }
@@ -175,10 +175,10 @@ fn connect(path: &Path, create: OpenFlags, options: &SqliteOptions) -> StoreResu
     Ok(conn)
 }
 
-/// The oldest SQLite whose SQL is that of the statements: 3.38.0.
+/// The oldest SQLite that supports the statements' SQL: 3.38.0.
 const OLDEST: i32 = 3_038_000;
 
-/// Refuses a library that is too old. Only one that was linked from the system can be.
+/// Refuses a library that is too old. Only one linked from the system can be.
 fn check_library(version: i32) -> StoreResult<()> {
     if version >= OLDEST {
         return Ok(());
@@ -189,11 +189,11 @@ fn check_library(version: i32) -> StoreResult<()> {
     Err(StoreError::new(StoreErrorKind::Backend, text))
 }
 
-/// Sets what touches the connection, not the file.
+/// Sets pragmas of the connection, not of the file.
 fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Where SQLite keeps samples of values, it plans a statement anew each time other values are bound to it: a fifth of
-    // a tick. Each of the statements here has one good plan, whatever is bound.
+    // Where SQLite keeps samples of values, it plans a statement again each time other values are bound,
+    // which costs a fifth of a tick. Each statement here has one good plan, whatever is bound.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(store_error)?;
     let set = |name, value: i64| conn.pragma_update(None, name, value).map_err(store_error);
     set("cache_size", CACHE_KIB)?;
@@ -201,7 +201,7 @@ fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
     conn.pragma_update(None, "synchronous", options.pragma()).map_err(store_error)
 }
 
-/// Turns write-ahead logging on. SQLite does not wait for others there, so this does.
+/// Turns write-ahead logging on. SQLite does not wait for other connections there, so this does.
 fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
     let deadline = Instant::now().checked_add(timeout);
     loop {
@@ -231,15 +231,15 @@ fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
     }
 }
 
-/// Creates or brings up to date the store's tables in a connection of the host's.
+/// Creates or updates the store's tables on one of the host's connections.
 ///
-/// Opens and commits a transaction of its own; inside one of the host's, it takes part in that. Touches no
+/// Opens and commits its own transaction. Inside one of the host's, it takes part in that one. Touches no
 /// pragma.
 ///
 /// # Errors
 ///
 /// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something
-/// else, and whatever SQLite answers. Nothing was changed.
+/// else, and any error from SQLite. Nothing was changed.
 ///
 /// # Examples
 ///
@@ -268,7 +268,7 @@ pub fn migrate(conn: &Connection, prefix: &super::Prefix) -> StoreResult<()> {
         Ok(conn.execute_batch(commit)?)
     })();
     if done.is_err() && (was_open || !conn.is_autocommit()) {
-        // The first error is the one to be told; a failing undo leaves the host's transaction to the host.
+        // The first error is the one to report. A failing undo leaves the host's transaction to the host.
         let _ = conn.execute_batch(undo);
     }
     done.map_err(|fault: super::error::Fault| fault.into())

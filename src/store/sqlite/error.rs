@@ -14,7 +14,7 @@ use crate::store::sql::row::Damaged;
 pub(in crate::store) enum Fault {
     /// SQLite refused a statement; part of the operation may have been done.
     Sqlite(rusqlite::Error),
-    /// A row holds what the store never wrote.
+    /// A row holds a value that the store never wrote.
     Damaged(String),
     /// The arguments were refused before anything was done.
     Refused(StoreError),
@@ -72,7 +72,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// What an error of the driver means: for hosts that run statements of their own beside the store's.
+/// Converts a driver error. For hosts that run their own statements beside the store's.
 ///
 /// # Examples
 ///
@@ -90,10 +90,10 @@ pub fn store_error(error: rusqlite::Error) -> StoreError {
     StoreError::new(kind, format!("{what} ({error})")).with_source(error)
 }
 
-/// What an error of COMMIT means, for hosts whose transactions the store took part in.
+/// Converts an error of COMMIT. For hosts whose transactions the store took part in.
 ///
-/// A full medium is known to have stopped the commit before its last frame, and other connections before its
-/// first. Of any other error it is not known whether it came before or after the commit took effect:
+/// A full disk is known to have stopped the commit before its last frame, and other connections before its
+/// first. For any other error it is unknown whether it came before or after the commit took effect:
 /// [`StoreErrorKind::Indeterminate`].
 pub fn commit_error(error: rusqlite::Error) -> StoreError {
     if matches!(classify(&error).0, StoreErrorKind::Full | StoreErrorKind::Busy) {
@@ -104,7 +104,8 @@ pub fn commit_error(error: rusqlite::Error) -> StoreError {
     StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error)
 }
 
-/// SQLite's result code, also of an error in the text of a statement, which older drivers keep apart.
+/// Returns SQLite's result code, also for an error in a statement's text, which older drivers report
+/// separately.
 pub(super) fn code(error: &rusqlite::Error) -> Option<ffi::Error> {
     let behind = || std::error::Error::source(error)?.downcast_ref::<ffi::Error>();
     error.sqlite_error().or_else(behind).copied()

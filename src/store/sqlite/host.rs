@@ -7,33 +7,32 @@ use super::tx::{Access, SqliteBackend};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::Tx;
 
-/// Makes a [`Tx`] over a transaction that the host owns.
+/// Creates a [`Tx`] over a transaction that the host owns.
 #[derive(Debug, Clone, Copy)]
 pub enum SqliteTx {}
 
 impl SqliteTx {
-    /// Works in a transaction that the host began and will commit or roll back: its rows and the store's
-    /// become visible together. The tables must be there: see [`super::migrate`].
+    /// Works in a transaction that the host began and will commit or roll back. The host's rows and the
+    /// store's become visible together. The tables must exist: see [`super::migrate`].
     ///
     /// * **Begin it with [`Immediate`](rusqlite::TransactionBehavior::Immediate) if it writes.** A deferred
-    ///   one that read before its first write is refused when another writer came between, whatever the busy
-    ///   timeout: [`StoreErrorKind::Busy`], which [is retryable](StoreError::is_retryable). Roll back, and
-    ///   begin the whole transaction again.
-    /// * **If an operation answers an error, roll back**: the store does not do it for you, and part of the
+    ///   transaction that read before its first write is refused if another writer came between, whatever the
+    ///   busy timeout. The error is [`StoreErrorKind::Busy`], which [is retryable](StoreError::is_retryable).
+    ///   Roll back, and begin the whole transaction again.
+    /// * **If an operation returns an error, roll back.** The store does not do it for you, and part of the
     ///   work may be done.
-    /// * **A stale lease is an answer, not an error**, unless you ask with
-    ///   [`fenced`](crate::ops::Fenced::fenced): then `?` leaves your function, and the dropped transaction
-    ///   rolls your rows back.
-    /// * Keep one handle per transaction. After a rollback to a savepoint, attach again: the handle remembers
-    ///   lanes.
-    /// * If you ignore an error, ask [`Tx::check_whole`] before you commit.
+    /// * **A stale lease is a result, not an error**, unless you call [`fenced`](crate::ops::Fenced::fenced).
+    ///   Then `?` leaves your function, and the dropped transaction rolls your rows back.
+    /// * Keep one handle per transaction. After a rollback to a savepoint, attach again, because the handle
+    ///   caches lanes.
+    /// * If you ignore an error, call [`Tx::check_whole`] before you commit.
     ///
-    /// The connection stays the host's. No pragma, no handler and no limit of it is touched. What is used of
-    /// it: its cache of prepared statements, whose capacity stays what it is (rusqlite's default is 16;
-    /// operations use about a dozen each, so a host that calls often gains by
+    /// The connection stays the host's. Its pragmas, handlers and limits are not touched. The store uses
+    /// three things of it. First, its cache of prepared statements, whose capacity stays unchanged
+    /// (rusqlite's default is 16; operations use about a dozen each, so a host that calls often gains by
     /// [`set_prepared_statement_cache_capacity(128)`](Connection::set_prepared_statement_cache_capacity), and
-    /// with 0 each is prepared anew); `last_insert_rowid` and `changes`, so read yours before you call; and
-    /// its hooks and authorizer, which see the statements.
+    /// with 0 each is prepared again). Second, `last_insert_rowid` and `changes`, so read yours before you
+    /// call. Third, its hooks and authorizer, which see the statements.
     ///
     /// # Errors
     ///

@@ -1,11 +1,10 @@
 //! Keeps the write-ahead log bounded.
 //!
-//! SQLite starts the log over when a writer finds nobody reading from it. Under readers that overlap that
-//! never happens, and each commit makes the log longer. A checkpoint of the kind TRUNCATE brings such a
-//! moment about: it keeps writers out, moves the rest of the log into the database, and waits for those who
-//! still read from the log. Whoever begins to read meanwhile reads from the database alone. It also empties
-//! the file: otherwise a connection of the host's that writes next would leave it as long as it was, and each
-//! look would find it too long.
+//! SQLite restarts the log when a writer finds no reader in it. With overlapping readers that never happens,
+//! and each commit makes the log longer. A TRUNCATE checkpoint forces such a moment. It keeps writers out,
+//! moves the rest of the log into the database, and waits for readers that still use the log. New readers
+//! read from the database only. It also empties the file. Otherwise a host's connection that writes next
+//! would leave the file as long as it was, and each check would find it too long.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -15,25 +14,25 @@ use rusqlite::Connection;
 
 use super::probe::bytes_beside;
 
-/// The most bytes that the log keeps on disk once it was started over.
+/// The most bytes that the log keeps on disk after a restart.
 pub(super) const KEPT: i64 = 64 << 20;
 
-/// A log longer than this is started over.
+/// A log longer than this is restarted.
 const MOST: u64 = 128 << 20;
 
-/// How many commits pass between two looks at the length of the log, each of which is a system call.
+/// How many commits pass between two checks of the log's length. Each check is a system call.
 const STRIDE: u32 = 32;
 
-/// How long an attempt keeps writers out, beside the time it takes to write.
+/// How long an attempt keeps writers out, not counting the time it takes to write.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long to leave writers alone after an attempt that readers outlasted.
+/// How long to leave writers alone after readers outlasted an attempt.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What the connection that writes remembers of the log.
+/// What the writing connection remembers about the log.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// The database itself, not a link to it: the log lies beside it.
+    /// The database itself, not a link to it, because the log lies beside it.
     path: PathBuf,
     most: u64,
     commits: u32,
@@ -41,15 +40,15 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log of the database in this file, which is there.
+    /// Returns the log of the database in this file, which must exist.
     pub(super) fn of(path: &Path) -> Self {
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         Self { path, most: MOST, commits: 0, not_before: None }
     }
 
-    /// Counts a commit, and starts the log over if it has become too long.
+    /// Counts a commit, and restarts the log if it has become too long.
     ///
-    /// Fails silently: the commit took effect whatever happens here, and the log can wait.
+    /// Fails silently, because the commit took effect in any case, and the log can wait.
     pub(super) fn committed(&mut self, conn: &mut Connection, busy_timeout: Duration) {
         self.commits += 1;
         if self.commits < STRIDE {
@@ -61,8 +60,8 @@ impl Log {
             match attempt {
                 Attempt::Done => self.not_before = None,
                 Attempt::Outlasted => self.not_before = Instant::now().checked_add(PAUSE),
-                // Whoever was in the way may be at a checkpoint of the ordinary kind, which leaves the log as long as it is.
-                // It ends soon, so the next commit looks again.
+                // The other connection may be at an ordinary checkpoint, which leaves the log as long as it
+                // is. It ends soon, so the next commit checks again.
                 Attempt::Collided => (self.not_before, self.commits) = (None, STRIDE - 1),
             }
             let _ = conn.busy_timeout(busy_timeout);
@@ -75,10 +74,10 @@ impl Log {
 
     /// Asks for the checkpoint again and again, each time with twice the patience of the time before.
     ///
-    /// One long wait would not do. SQLite reads once which place in the shared index is held by readers of an
-    /// old state, and then waits for that place; meanwhile new readers may have taken it for the newest
-    /// state, and as long as they overlap it never becomes free. The next attempt sees that nobody reads an
-    /// old state any more.
+    /// One long wait is not enough. SQLite reads once which slot in the shared index readers of an old state
+    /// hold, and then waits for that slot. Meanwhile new readers may have taken it for the newest state.
+    /// While they overlap it never becomes free. The next attempt sees that no one reads an old state any
+    /// more.
     fn start_over(&self, conn: &mut Connection, patience: Duration) -> rusqlite::Result<Attempt> {
         conn.busy_handler(Some(is_patient as fn(i32) -> bool))?;
         let (mut round, mut spent) = (patience / 16, Duration::ZERO);
@@ -89,7 +88,7 @@ impl Log {
             if !is_busy {
                 return Ok(Attempt::Done);
             }
-            // Another connection is at a checkpoint, which SQLite does not wait for, and of which it counts no pages.
+            // Another connection is at a checkpoint. SQLite does not wait for it, and counts no pages for it.
             let has_collided = pages < 0;
             if has_collided {
                 std::thread::sleep(NAP);
@@ -109,22 +108,22 @@ impl Log {
     }
 }
 
-/// How an attempt to start the log over ended.
+/// How an attempt to restart the log ended.
 enum Attempt {
     Done,
-    /// Somebody read from the log, or wrote to it, for longer than the patience.
+    /// Another connection read from the log, or wrote to it, for longer than the patience.
     Outlasted,
-    /// Other connections were at checkpoints all the while.
+    /// Other connections were at checkpoints the whole time.
     Collided,
 }
 
 /// SQLite's own busy handler sleeps for longer and longer. Beside a busy writer it would hardly ever find the
-/// moment between two transactions.
+/// gap between two transactions.
 const NAP: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// How a busy handler, which is a plain function, learns when to give up. Only what is spent waiting
-    /// counts: what the checkpoint writes between two waits may take long on a slow disk.
+    /// Tells a busy handler, which is a plain function, when to give up. Only time spent waiting counts,
+    /// because the checkpoint's writes between two waits may take long on a slow disk.
     static PATIENCE_LEFT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

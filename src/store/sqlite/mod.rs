@@ -4,47 +4,45 @@
 //!
 //! * [`SqliteStore`] opens a file and keeps its own connections: one that writes, one that reads. It sets
 //!   pragmas on those only: write-ahead logging, `synchronous`, a busy timeout.
-//! * [`SqliteTx::attach`] does the same work inside a transaction that the host owns, so that rows of the
-//!   host and of the store commit together or not at all. It begins nothing, commits nothing and touches no
-//!   pragma.
+//! * [`SqliteTx::attach`] does the same work inside a transaction that the host owns, so that the host's rows
+//!   and the store's commit together or not at all. It begins nothing, commits nothing and touches no pragma.
 //!
 //! A host whose driver is not `rusqlite` inserts into views: `docs/sql.md`.
 //!
-//! Both work beside the host's tables: every table and index begins with the [`Prefix`], and the record of
+//! Both work beside the host's tables. Every table and index begins with the [`Prefix`]. The record of
 //! migrations is a table like the others; `user_version` stays the host's.
 //!
 //! # What is promised
 //!
-//! * A write transaction begins with `BEGIN IMMEDIATE`: it never reads what another writer then changes, and
-//!   waits up to the busy timeout for its turn. A long read stops no writer, but makes the log grow:
+//! * A write transaction begins with `BEGIN IMMEDIATE`: it never reads what another writer then changes. It
+//!   waits up to the busy timeout for the writer lock. A long read stops no writer, but makes the log grow:
 //!   `docs/sql.md`.
-//! * Under reads that overlap the log stays near 128 MiB, if each of them is short. Starting it over keeps
-//!   writers out for at most half a second or the busy timeout, beside the time it takes to write to the
-//!   disk. After an attempt that a read outlasted, the next one of this store comes a minute later.
-//! * After any error, and after a panic in the body, the transaction is rolled back and the store goes on
-//!   working; a connection that cannot be rolled back is closed and opened anew.
-//! * A commit that fails although it may have taken effect is answered with
-//!   [`StoreErrorKind::Indeterminate`], any other with its cause.
-//! * A file that is no SQLite database, was written by a newer version of the crate, or has tables of the
-//!   same prefix from somewhere else is refused and left untouched, byte for byte. A database of somebody
-//!   else's without such tables is fine: the store's are added beside them, and write-ahead logging is turned
-//!   on.
+//! * With overlapping reads the log stays near 128 MiB, if each read is short. Restarting it keeps writers
+//!   out for at most half a second or the busy timeout, plus the time it takes to write to the disk. After an
+//!   attempt that a read outlasted, this store waits a minute before the next one.
+//! * After any error, and after a panic in the body, the transaction is rolled back and the store keeps
+//!   working. A connection that cannot be rolled back is closed and opened again.
+//! * A commit that fails although it may have taken effect returns [`StoreErrorKind::Indeterminate`]. Any
+//!   other returns its cause.
+//! * A file is refused if it is not a SQLite database, was written by a newer version of the crate, or has
+//!   foreign tables with the same prefix. It is left untouched, byte for byte. Any other existing database is
+//!   fine: the store's tables are added to it, and write-ahead logging is turned on.
 //! * Opening a store leaves the file locks of the process's other connections in place, even if it is
-//!   refused. A host that opens the file in any other way than through SQLite drops those locks and loses
-//!   commits: `docs/sql.md`.
-//! * A transaction begun inside another one on the same thread is refused at once, unless one of them reads
-//!   and the other writes and the database is a file: those have connections of their own.
-//! * The cost of a call does not depend on how many tasks wait: every statement but those of
+//!   refused. A host that opens the file other than through SQLite drops those locks and loses commits:
+//!   `docs/sql.md`.
+//! * A transaction begun inside another one on the same thread is refused at once. The exception is a reader
+//!   and a writer on a file, which have separate connections.
+//! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts nothing. (Where a host
 //!   keeps statistics by `ANALYZE`, SQLite 3.46, which comes with rusqlite 0.32, sorts the ready tasks of a
 //!   lane; 3.49 and later do not.)
 //!
 //! # Versions of SQLite and of its driver
 //!
-//! Any `rusqlite` from 0.32 to 0.41: cargo takes the one that the rest of the graph allows, since only one
-//! crate may link SQLite. Beside sqlx 0.8 that is 0.32, beside sqlx 0.9 0.39, beside diesel 2.3 0.40. Without
-//! the feature `bundled` SQLite is what another crate brings or the system has, 3.38 or newer; the newer
-//! drivers ask for newer ones (0.41 does not link with 3.40).
+//! Any `rusqlite` from 0.32 to 0.41 works. Cargo picks the one that the rest of the graph allows, since only
+//! one crate may link SQLite. Beside sqlx 0.8 that is 0.32, beside sqlx 0.9 0.39, beside diesel 2.3 0.40.
+//! Without the feature `bundled`, SQLite comes from another crate or from the system, and must be 3.38 or
+//! newer. Newer drivers require newer versions (0.41 does not link with 3.40).
 //!
 //! # Examples
 //!
@@ -82,7 +80,7 @@ pub use error::{commit_error, store_error};
 pub use host::SqliteTx;
 pub use options::SqliteOptions;
 pub use prefix::Prefix;
-/// The driver, in the version the crate was built with: for hosts that hand in their own transactions.
+/// The driver, in the version that the crate was built with. For hosts that pass in their own transactions.
 pub use rusqlite;
 pub use schema::{migrations_sql, migrations_sql_from};
 pub(super) use tx::SqliteBackend;
@@ -95,21 +93,21 @@ use tx::Access;
 /// Keeps everything in a SQLite database. See the [module](self).
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// None in memory, where the writer reads too. Before the writer, so that it is closed first and the last
-    /// to close can empty the log.
+    /// `None` in memory, where the writer also reads. Declared before the writer, so that it is closed first
+    /// and the last to close can empty the log.
     reader: Option<Session>,
     writer: Session,
     options: SqliteOptions,
 }
 
 impl SqliteStore {
-    /// Opens a database file; creates it, or adds the store's tables to it, if need be.
+    /// Opens a database file. Creates it, or adds the store's tables to it, if necessary.
     ///
     /// # Errors
     ///
-    /// By kind: `Schema` for a newer or foreign schema, `Corrupt` for what is no SQLite database (both left
-    /// untouched), `Io` if the folder is not there, `ReadOnly` if tables would have to be written and cannot,
-    /// `Busy` if another process held the file for longer than the busy timeout.
+    /// By kind: `Schema` for a newer or foreign schema, `Corrupt` for a file that is not a SQLite database
+    /// (both left untouched), `Io` if the directory does not exist, `ReadOnly` if tables must be written and
+    /// cannot be, `Busy` if another process held the file for longer than the busy timeout.
     ///
     /// # Examples
     ///
@@ -135,7 +133,7 @@ impl SqliteStore {
         Ok(Self { reader: Some(reader), writer, options })
     }
 
-    /// A new database in memory, gone when the store is dropped.
+    /// Creates a database in memory, which is gone when the store is dropped.
     ///
     /// # Errors
     ///

@@ -26,21 +26,21 @@ use crate::store::Durability;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SqliteOptions {
-    /// What the names of all tables and indexes begin with.
+    /// The prefix of all table and index names.
     pub prefix: Prefix,
-    /// How long a call waits for another writer before it answers [`crate::error::StoreErrorKind::Busy`]. At
+    /// How long a call waits for another writer before it returns [`crate::error::StoreErrorKind::Busy`]. At
     /// most 24 days.
     pub busy_timeout: Duration,
     /// What a commit survives once its call has returned.
     ///
     /// * `Power`: the pragma `synchronous = FULL`.
-    /// * `Process` (or `None`): `NORMAL`. With the power, the commits since the last checkpoint may be lost,
-    ///   and a task that was admitted by them runs twice. Many times faster for small transactions.
+    /// * `Process` (or `None`): `NORMAL`. A power failure may lose the commits since the last checkpoint, and
+    ///   a task that they admitted then runs twice. Many times faster for small transactions.
     pub durability: Durability,
 }
 
 impl SqliteOptions {
-    /// The defaults above.
+    /// Returns the defaults above.
     pub fn new() -> Self {
         Self {
             prefix: Prefix::default(),
@@ -67,7 +67,7 @@ impl SqliteOptions {
         if self.durability == Durability::Power { "FULL" } else { "NORMAL" }
     }
 
-    /// The timeout within what SQLite takes, also if the field was set directly.
+    /// Returns the timeout, limited to what SQLite accepts, even if the field was set directly.
     pub(super) fn timeout(&self) -> Duration {
         self.busy_timeout.min(Duration::from_millis(i32::MAX as u64))
     }

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use crate::error::Invalid;
 use crate::store::sql::renamed::Renamed;
 
-/// The prefix that the SQL of the crate is written with.
+/// The prefix in the crate's own SQL.
 const WRITTEN: &str = "sm_";
 
-/// What the names of the store's tables and indexes begin with, so that they can live in a database beside
-/// others.
+/// The prefix of the store's table and index names, so that they can share a database with other tables.
 ///
-/// Default: `sm_`. Cheap to clone; make it once and keep it, since it remembers the statements it was put
-/// into.
+/// Default: `sm_`. Cheap to clone. Create it once and keep it, since it caches the statements that use it.
 ///
 /// # Examples
 ///
@@ -30,7 +28,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Checks and takes a prefix: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with
+    /// Creates a prefix, checking it: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with
     /// `sqlite_`.
     ///
     /// # Errors
@@ -46,17 +44,17 @@ impl Prefix {
         Ok(Self { text: text.into(), renamed: Renamed::default() })
     }
 
-    /// The text, as it was given.
+    /// Returns the text, as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The name of one of the store's tables.
+    /// Returns the name of one of the store's tables.
     pub(super) fn table(&self, name: &str) -> String {
         format!("{}{name}", self.text)
     }
 
-    /// A text that is used once, with this prefix.
+    /// Returns a text that is used once, with this prefix.
     pub(super) fn apply(&self, sql: &str) -> String {
         sql.replace(WRITTEN, &self.text)
     }

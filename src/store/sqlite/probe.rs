@@ -1,13 +1,13 @@
-//! A look at a file before it is opened for writing: what is not ours stays as it is, byte for byte.
+//! Inspects a file before it is opened for writing. A foreign file stays unchanged, byte for byte.
 //!
 //! Only SQLite may open the file. Closing any descriptor of a file drops every lock that the process holds on
-//! it, those of its other connections included. SQLite puts off such a close while one of them needs its
+//! it, those of its other connections included. SQLite postpones such a close while one of them needs its
 //! locks; `File` does not.
 //!
 //! Even a read-only connection leaves files beside a database in WAL mode. So the file is first read as
-//! immutable, which takes no lock and makes no file. That read can collide with a writer. It is believed only
-//! if the file stayed the same meanwhile and has no log and no journal; otherwise the file is read again,
-//! with locks. Either way the connection that stays looks again.
+//! immutable, which takes no lock and creates no file. That read can collide with a writer. It counts only if
+//! the file did not change meanwhile and has no log and no journal. Otherwise the file is read again, with
+//! locks. Either way the connection that stays checks again.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ use super::prefix::Prefix;
 use super::schema::{self, Found};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
-/// Refuses a file that is no SQLite database, or that holds a newer or foreign schema under the prefix.
+/// Refuses a file that is not a SQLite database, or that holds a newer or foreign schema under the prefix.
 pub(super) fn look(path: &Path, prefix: &Prefix) -> StoreResult<()> {
     // SQLite follows links, and keeps log and journal beside the file they lead to.
     let real = match std::fs::canonicalize(path) {
@@ -61,7 +61,7 @@ fn look_with(path: &Path, query: &str, prefix: &Prefix) -> Outcome<Found> {
     schema::inspect(&conn, prefix)
 }
 
-/// What can be known of a database without opening it.
+/// What is known about a database without opening it.
 #[derive(Debug, PartialEq, Eq)]
 struct Trace {
     bytes: u64,
@@ -85,13 +85,13 @@ impl Trace {
         })
     }
 
-    /// Everything that was committed is in the file itself, and no writer has begun.
+    /// Returns true if all commits are in the file itself, and no writer has begun.
     fn is_quiet(&self) -> bool {
         self.log == 0 && self.journal == 0
     }
 }
 
-/// The length of a file that SQLite keeps beside a database; 0 if it is not there.
+/// Returns the length of a file that SQLite keeps beside a database; 0 if it does not exist.
 pub(super) fn bytes_beside(path: &Path, suffix: &str) -> u64 {
     let mut name = OsString::from(path);
     name.push(suffix);
@@ -103,7 +103,7 @@ fn io_error(path: &Path, error: std::io::Error) -> StoreError {
     StoreError::new(StoreErrorKind::Io, text).with_source(error)
 }
 
-/// The path as a URI of SQLite's, every byte that could mean something escaped.
+/// Returns the path as a SQLite URI, with every special byte escaped.
 fn uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     if cfg!(windows) {

@@ -1,6 +1,6 @@
 //! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
 //!
-//! The ledger is a table of the store's own; `user_version` belongs to the host.
+//! The ledger is one of the store's tables. `user_version` belongs to the host.
 
 use std::collections::BTreeSet;
 
@@ -61,9 +61,10 @@ pub(super) enum Found {
     Current,
 }
 
-/// Looks what a database holds. Reads only.
+/// Finds out what a database holds. Only reads.
 ///
-/// A schema that is newer, incomplete or somebody else's is refused: [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema).
+/// A schema that is newer, incomplete or foreign is refused:
+/// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema).
 pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
     let ours = objects_of(conn, prefix)?;
     if !ours.contains(&prefix.table("migration")) {
@@ -99,7 +100,7 @@ pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
     }
 }
 
-/// The names that begin with the prefix, without those of a store whose own prefix begins with it.
+/// Returns the names that begin with the prefix, without those of a store whose longer prefix begins with it.
 fn objects_of(conn: &Connection, prefix: &Prefix) -> Outcome<BTreeSet<String>> {
     let mut statement =
         conn.prepare("SELECT lower(name) FROM sqlite_schema WHERE lower(substr(name, 1, length(?1))) = ?1")?;
@@ -119,7 +120,7 @@ fn refuse<T>(what: String) -> Outcome<T> {
     Err(Fault::Refused(untouched(what)))
 }
 
-/// Brings the schema to this version. Call it inside a transaction that writes; looks again what is there.
+/// Brings the schema to this version. Call it inside a write transaction. Inspects the database again.
 pub(super) fn migrate_inside(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
     let applied = match inspect(conn, prefix)? {
         Found::Current => return Ok(()),
@@ -136,11 +137,11 @@ pub(super) fn migrate_inside(conn: &Connection, prefix: &Prefix) -> Outcome<()> 
     Ok(())
 }
 
-/// The SQL of the whole schema, its record of migrations included, for hosts that apply migrations
+/// Returns the SQL of the whole schema, including its record of migrations, for hosts that apply migrations
 /// themselves.
 ///
-/// Apply it in one transaction, once. What later versions of the crate add is [`migrations_sql_from`], or
-/// done by [`super::migrate`].
+/// Apply it in one transaction, once. For what later versions of the crate add, use [`migrations_sql_from`]
+/// or [`super::migrate`].
 ///
 /// # Examples
 ///
@@ -154,11 +155,11 @@ pub fn migrations_sql(prefix: &Prefix) -> String {
     migrations_sql_from(prefix, 0)
 }
 
-/// The SQL that brings a schema of this version up to date; version 0 is none. Empty if there is nothing to
-/// do.
+/// Returns the SQL that brings a schema of this version up to date. Version 0 means no schema. Empty if there
+/// is nothing to do.
 ///
 /// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that this version of the crate
-/// needs: a host keeps one file per step, and makes the next one when that number rises.
+/// needs. A host keeps one file per step, and creates the next one when that number rises.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! What the threads of a poker share: queues by kind, and how many there are of them.
+//! What the threads of a poker share: queues by kind, and counts of threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::service::poker::distant::{AsyncProbe, Way};
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::Probe;
 
-/// A thread takes so much quick work at once that it lasts this long.
+/// A thread takes about this much quick work at once.
 const STINT: Duration = Duration::from_millis(1);
 
 /// The most pokes of a quick kind that a thread takes at once.
 const LONGEST_STINT: u64 = 256;
 
-/// What poker and threads share.
+/// What the poker and its threads share.
 pub(super) struct Shared {
     pub(super) board: Mutex<Board>,
     /// Threads wait for work.
@@ -39,7 +39,7 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Board {
     pub(super) kinds: Vec<KindQueue>,
-    /// The kind whose turn it is.
+    /// The kind whose turn is next.
     turn: usize,
     /// Threads that wait for work.
     pub(super) idle: usize,
@@ -55,11 +55,11 @@ pub(super) struct Board {
     pub(super) air: Air,
     /// Groups whose hung poke has returned.
     pub(super) returned: Vec<GroupRef>,
-    /// Counts what threads told of.
+    /// Counts the notifications from threads.
     pub(super) told: u64,
-    /// The tick waits.
+    /// True while the tick waits.
     pub(super) awaited: bool,
-    /// Woken when answers are there and no tick waits.
+    /// Woken when answers have arrived and no tick waits.
     pub(super) handle: Option<LoopHandle>,
     pub(super) woken: bool,
 }
@@ -74,11 +74,11 @@ pub(super) struct KindQueue {
     /// Calls that hang.
     pub(super) hung: usize,
     pub(super) at_once: usize,
-    /// About how long a poke takes, in nanoseconds; none if not known.
+    /// About how long a poke takes, in nanoseconds. `None` if not known.
     pub(super) pace: Option<u64>,
 }
 
-/// How many threads hang, of how many that are replaced.
+/// How many threads hang, and how many hung ones are replaced.
 #[derive(Debug, Clone, Copy)]
 struct Hanging {
     hung: usize,
@@ -109,12 +109,12 @@ impl Shared {
         u64::try_from(at.saturating_duration_since(self.base).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// True as long as pokes may begin.
+    /// Returns true while pokes may begin.
     pub(super) fn may_begin(&self, now: Instant) -> bool {
         self.nanos(now) < self.begin_until.load(Ordering::Relaxed)
     }
 
-    /// Lets pokes begin until this instant; none at all, for none.
+    /// Lets pokes begin until this instant. With `None`, no poke may begin.
     pub(super) fn begin_until(&self, until: Option<Instant>) {
         let until = until.map_or(0, |until| self.nanos(until));
         let before = self.begin_until.swap(until, Ordering::Relaxed);
@@ -126,7 +126,8 @@ impl Shared {
 
     /// Tells the tick that there are answers, or wakes its loop.
     ///
-    /// The board is let go of meanwhile: who waits for the handle by a future is woken by code of the host's.
+    /// The board's lock is released meanwhile, because waking a future that waits on the handle runs the
+    /// host's code.
     pub(super) fn tell(&self, board: &mut MutexGuard<'_, Board>) {
         board.told += 1;
         if board.awaited {
@@ -153,7 +154,7 @@ impl Board {
         Hanging { hung: self.hung_in_all(), max_hung: self.max_hung }
     }
 
-    /// The futures of this kind, and the jobs of one of them, if it may have one more.
+    /// Returns the futures of this kind and the jobs of one of them, if the kind may have one more call.
     pub(super) fn take_futures(&mut self, kind: usize) -> Option<(Arc<dyn AsyncProbe>, Vec<Job>)> {
         let hanging = self.hanging();
         let kind = self.kinds.get_mut(kind).filter(|kind| kind.has_work(hanging))?;
@@ -164,12 +165,12 @@ impl Board {
         Some((probe, kind.jobs.drain(..length).collect()))
     }
 
-    /// True if so many calls of this kind hang that none more is begun.
+    /// Returns true if too many calls of this kind hang to begin another.
     pub(super) fn is_held_back(&self, kind: usize) -> bool {
         self.kinds.get(kind).is_some_and(|kind| kind.is_held_back(self.hanging()))
     }
 
-    /// Work for one thread: of the kinds in turn, except those at their limit.
+    /// Returns work for one thread. Kinds take turns, except those at their limit.
     pub(super) fn take(&mut self) -> Option<Stint> {
         let (kinds, active, hanging) = (self.kinds.len(), self.active.max(1), self.hanging());
         for step in 0..kinds {
@@ -192,7 +193,7 @@ impl Board {
         None
     }
 
-    /// How many threads the queued work is for.
+    /// Returns how many threads the queued work needs.
     pub(super) fn wanted(&self) -> usize {
         let hanging = self.hanging();
         let of = |kind: &KindQueue| match kind.is_held_back(hanging) || !kind.needs_threads() {
@@ -216,13 +217,13 @@ impl KindQueue {
         !self.jobs.is_empty() && self.running < self.at_once && !self.is_held_back(hanging)
     }
 
-    /// A kind has its share of the hung threads that are replaced; when none more is replaced, the threads
-    /// that are left are for kinds that do not hang.
+    /// Returns true if a kind has used its share of the hung threads that are replaced. Once no more are
+    /// replaced, the remaining threads are for kinds that do not hang.
     fn is_held_back(&self, Hanging { hung, max_hung }: Hanging) -> bool {
         self.hung > 0 && (self.hung >= (max_hung / 2).max(1) || hung >= max_hung)
     }
 
-    /// How many jobs a thread takes at once.
+    /// Returns how many jobs a thread takes at once.
     fn stint(&self) -> usize {
         match (&self.way, self.pace) {
             (Way::Threads(Probe::Many(_, most)) | Way::Futures(_, most), _) => *most,
@@ -234,7 +235,7 @@ impl KindQueue {
         }
     }
 
-    /// So many pokes took this long.
+    /// Records that this many pokes took this long.
     pub(super) fn took(&mut self, pokes: usize, length: Duration) {
         let Some(pokes) = u64::try_from(pokes).ok().filter(|pokes| *pokes > 0) else { return };
         let pace = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX) / pokes;

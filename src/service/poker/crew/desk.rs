@@ -1,4 +1,4 @@
-//! What one thread of a poker does now: it can be looked at, and taken over, by the tick.
+//! The current work of one of a poker's threads. The tick can inspect it and take it over.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -14,20 +14,20 @@ use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
 use crate::time;
 
-/// A thread's place.
+/// The work assigned to a thread.
 #[derive(Default)]
 pub(super) struct Desk(pub(super) Mutex<Work>);
 
-/// What lies there.
+/// The jobs and the running call of a thread.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) kind: usize,
-    /// To be done, one after another.
+    /// Jobs to do, one after another.
     pub(super) todo: VecDeque<Job>,
     /// The call that runs.
     pub(super) call: Option<Call>,
     pub(super) done: Vec<Answer>,
-    /// The call passed its deadline: the thread does not belong here any more.
+    /// True once the call passed its deadline: the thread no longer owns this work.
     pub(super) taken: bool,
 }
 
@@ -49,14 +49,15 @@ struct Asked {
 }
 
 impl Call {
-    /// None for no jobs.
+    /// Creates a call for these jobs. Returns `None` for no jobs.
     pub(super) fn new<'a>(
         began: Instant,
         knew: u64,
         jobs: impl Iterator<Item = &'a Job> + Clone,
     ) -> Option<Self> {
         let timeout = jobs.clone().map(|job| job.timeout).min()?;
-        // Of several groups the last counts: the end of one must not cut short the poke of the others.
+        // Of several groups the latest counts, since the end of one must not cut short the poke of the
+        // others.
         let until = jobs.clone().map(|job| job.of_use_until).max()?;
         let left = until.saturating_sub(time::micros(jobs.clone().next()?.now));
         let timeout = timeout.min(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
@@ -69,12 +70,12 @@ impl Call {
         self.asked().map(|asked| asked.group)
     }
 
-    /// What it was answered.
+    /// Returns the answers for the outcomes of the call.
     pub(super) fn answered(&self, answers: Vec<PokeOutcome>) -> impl Iterator<Item = Answer> {
         self.answers(self.began.elapsed(), answers.into_iter().map(Outcome::Answered))
     }
 
-    /// One answer for each group; the first says how long the call took.
+    /// Returns one answer for each group. The first says how long the call took.
     fn answers(
         &self,
         took: Duration,
@@ -107,23 +108,23 @@ impl Call {
         std::iter::once(self.first).chain(self.more.iter().copied())
     }
 
-    /// What to say of it when it has passed its deadline, and, if it does not hang, has ended for that.
+    /// Returns the answers for a call that passed its deadline. `hangs` says whether it still runs.
     pub(super) fn overran(&self, hangs: bool) -> impl Iterator<Item = Answer> {
         let outcome = move |_| Outcome::Overran { timeout: self.timeout, hangs };
         self.answers(self.timeout, self.asked().map(outcome))
     }
 }
 
-/// Whether the thread still has its place.
+/// Whether the thread still owns its work.
 pub(super) enum Stay {
-    /// It has; so many pokes were made.
+    /// It does; this many pokes were made.
     Here(usize),
     /// The poke of these groups passed its deadline, and has returned.
     Taken(Vec<GroupRef>),
 }
 
 impl Desk {
-    /// Does the work of one stint. What may not begin any more stays on the desk.
+    /// Does one batch of work. Jobs that may no longer begin stay assigned.
     pub(super) fn work(&self, shared: &Shared, stint: Stint) -> Stay {
         let Stint { kind, name, probe, jobs } = stint;
         {
@@ -161,8 +162,8 @@ impl Desk {
         }
     }
 
-    /// Lays down the answers to the last call, and takes up the jobs of the next. False if there is none, or
-    /// if the place was taken: then the answers stay in `answers`.
+    /// Records the answers to the last call, and starts the jobs of the next. Returns false if there is none,
+    /// or if the tick took over the work. In that case the answers stay in `answers`.
     fn next(
         &self,
         shared: &Shared,

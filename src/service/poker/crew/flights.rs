@@ -1,12 +1,12 @@
-//! Pokes that are futures.
+//! Async pokes.
 //!
-//! Each call is a task of the host's runtime, in a list on the board. When it is ready it lays its answers
-//! down there, tells the tick, and launches what is queued, as a thread would take its next work. The tick
-//! takes calls past their deadline from the list, answers for them and drops their futures. One that is being
-//! polled at that instant is dropped by its task after that; until then it counts as hung. So a future
-//! answers once: by itself, by the tick, or, when its runtime dropped the task, by the task's end.
+//! Each call is a task of the host's runtime, in a list on the board. When it is ready, it records its
+//! answers there, notifies the tick, and starts what is queued, as a thread would take its next work. The
+//! tick takes calls past their deadline from the list, answers for them and drops their futures. A future
+//! that is being polled at that instant is dropped by its task afterwards. Until then it counts as hung. So a
+//! future is answered once: by its own result, by the tick, or by the end of a task that its runtime dropped.
 //!
-//! No code of the host's runs under the board's lock.
+//! None of the host's code runs under the board's lock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,20 +26,20 @@ use crate::service::poker::distant::{AsyncProbe, BoxFuture, OwnedPokeRequest};
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::checked;
 
-/// The calls that fly, by number.
+/// The calls in flight, by number.
 #[derive(Default)]
 pub(super) struct Air {
     calls: HashMap<u64, Airborne>,
     deadlines: BTreeSet<(Instant, u64)>,
-    /// Calls past their deadline whose future is not dropped yet: their kinds and groups.
+    /// The kinds and groups of calls past their deadline whose future is not dropped yet.
     hung: BTreeMap<u64, (usize, Vec<GroupRef>)>,
     launched: u64,
     pokes: usize,
-    /// What the tick has not collected.
+    /// Answers that the tick has not collected yet.
     pub(super) answers: Vec<Answer>,
 }
 
-/// A call that flies.
+/// A call in flight.
 struct Airborne {
     kind: usize,
     call: Call,
@@ -52,17 +52,17 @@ pub(super) struct Overdue {
     airborne: Airborne,
 }
 
-/// A future, to be polled by its task and to be dropped by either side.
+/// A future that its task polls and that either side may drop.
 struct Flight {
     probe: Arc<dyn AsyncProbe>,
     future: Mutex<Option<BoxFuture<Vec<PokeOutcome>>>>,
     waker: Mutex<Option<Waker>>,
-    /// The tick has given it up.
+    /// Set once the tick has given it up.
     given_up: AtomicBool,
 }
 
 impl Air {
-    /// How many groups are being poked.
+    /// Returns how many groups are being poked.
     pub(super) fn pokes(&self) -> usize {
         self.pokes
     }
@@ -71,7 +71,7 @@ impl Air {
         self.hung.len()
     }
 
-    /// The earliest of all calls.
+    /// Returns the earliest deadline of all calls.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -123,7 +123,7 @@ impl Board {
         taken
     }
 
-    /// The future of a call that was taken is dropped: answers its groups, unless they were told of before.
+    /// Returns the groups of a taken call whose future was dropped, unless they were returned before.
     fn has_returned(&mut self, number: u64) -> Option<Vec<GroupRef>> {
         let (kind, groups) = self.air.hung.remove(&number)?;
         if let Some(kind) = self.kinds.get_mut(kind) {
@@ -132,7 +132,7 @@ impl Board {
         Some(groups)
     }
 
-    /// Takes the jobs of one call of this kind and lists it.
+    /// Takes the jobs of one call of this kind, and lists the call.
     fn take_off(&mut self, kind: usize, now: Instant, knew: u64) -> Option<(u64, Arc<Flight>)> {
         let (probe, jobs) = self.take_futures(kind)?;
         let call = Call::new(now, knew, jobs.iter())?;
@@ -157,13 +157,13 @@ impl Board {
 }
 
 impl Shared {
-    /// Launches what may begin, of all kinds.
+    /// Starts what may begin, of all kinds.
     pub(super) fn launch_all(self: &Arc<Self>) {
         let kinds = self.board.lock().kinds.len();
         (0..kinds).for_each(|kind| self.launch(kind));
     }
 
-    /// Launches queued calls of this kind, as many as may fly.
+    /// Starts queued calls of this kind, as many as may be in flight.
     pub(super) fn launch(self: &Arc<Self>, kind: usize) {
         loop {
             let now = Instant::now();
@@ -188,7 +188,7 @@ impl Shared {
         answers.into_iter()
     }
 
-    /// A call has answered, or its task ended without.
+    /// Records the answers of a call, or that its task ended without any.
     fn landed(&self, number: u64, answers: impl FnOnce(usize) -> Vec<PokeOutcome>) -> Option<usize> {
         let mut board = self.board.lock();
         let kind = match board.air.remove(number) {
@@ -212,13 +212,14 @@ impl Shared {
 }
 
 impl Flight {
-    /// Drops the future, and says so, unless it is being polled or was ready; its task then does the rest.
+    /// Drops the future and returns true, unless it is being polled or was ready. Its task then does the
+    /// rest.
     fn ground(&self) -> bool {
         // The future is either idle, and dropped here, or being polled at this instant. The tick cannot wait
-        // for the poll, which may never return, so it only leaves a note. The order makes one of the two see
-        // the other: the note is set before the lock is tried, and the task reads it after it has released
-        // the lock. If the lock was free, this drops the future; if not, the task finds the note after its
-        // poll and ends, which drops the future there.
+        // for the poll, which may never return, so it only leaves a note. The order ensures that one of the
+        // two sees the other. The note is set before the lock is tried, and the task reads it after it has
+        // released the lock. If the lock was free, this drops the future; if not, the task finds the note
+        // after its poll and ends, which drops the future there.
         self.given_up.store(true, Ordering::SeqCst);
         let future = self.future.try_lock().and_then(|mut place| place.take());
         let was_there = future.is_some();
@@ -228,7 +229,7 @@ impl Flight {
         was_there
     }
 
-    /// Has the task look once more.
+    /// Makes the task poll once more.
     fn wake(&self) {
         let waker = self.waker.lock().take();
         if let Some(waker) = waker {
@@ -237,7 +238,7 @@ impl Flight {
     }
 
     fn discard(&self, mut future: Option<BoxFuture<Vec<PokeOutcome>>>) {
-        // A destructor of the host's may panic; nobody is left to be told.
+        // The host's destructor may panic, and no one is left to receive the panic.
         let _ = catch_unwind(AssertUnwindSafe(|| self.probe.within(&mut || drop(future.take()))));
     }
 }
@@ -250,7 +251,7 @@ struct Task {
 }
 
 impl Task {
-    /// The answers, or what the future panicked with; none if it is gone.
+    /// Polls the future. Returns its outcomes or its panic, or `None` if the future is gone.
     fn look(&self, context: &mut Context<'_>) -> Poll<Option<std::thread::Result<Vec<PokeOutcome>>>> {
         *self.flight.waker.lock() = Some(context.waker().clone());
         let mut place = self.flight.future.lock();
@@ -273,7 +274,7 @@ impl Future for Task {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Poll::Ready(answers) = self.look(context) else {
-            // If the tick found the future at work when it gave it up, it is dropped with this task.
+            // If the tick gave up the future while it was being polled, it is dropped with this task.
             return if self.flight.given_up.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending };
         };
         let landed = answers

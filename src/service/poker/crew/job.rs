@@ -1,4 +1,4 @@
-//! What the threads of a poker are given, and give back.
+//! What the threads of a poker receive, and return.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::canonical::PokeContext;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::group::GroupRef;
 
-/// A group to be poked.
+/// A group to poke.
 #[derive(Debug)]
 pub(in crate::service::poker) struct Job {
     pub(in crate::service::poker) group: GroupRef,
@@ -18,14 +18,14 @@ pub(in crate::service::poker) struct Job {
     pub(in crate::service::poker) now: DateTime<Utc>,
     /// How long the poke may take.
     pub(in crate::service::poker) timeout: Duration,
-    /// Until when its answer is of use, in microseconds: until the last of its sensors has timed out, and had
-    /// the usual time for its last look.
+    /// Until when its answer is useful, in microseconds: until the last of its sensors has timed out and has
+    /// had the usual time for its last look.
     pub(in crate::service::poker) of_use_until: i64,
     /// The number of the tick that asks.
     pub(in crate::service::poker) tick: u64,
 }
 
-/// What became of a poke.
+/// The outcome of a poke.
 #[derive(Debug)]
 pub(in crate::service::poker) struct Answer {
     pub(in crate::service::poker) group: GroupRef,
@@ -34,7 +34,7 @@ pub(in crate::service::poker) struct Answer {
     /// The last tick that had read the store when the poke began.
     pub(in crate::service::poker) knew: u64,
     pub(in crate::service::poker) outcome: Outcome,
-    /// How long its call took, or its deadline if that passed. The first of the answers to a call says so.
+    /// How long its call took, or its deadline if that passed. Only the first of a call's answers has it.
     pub(in crate::service::poker) took: Option<Duration>,
 }
 
@@ -44,7 +44,7 @@ pub(in crate::service::poker) enum Outcome {
     Answered(PokeOutcome),
     /// It passed its deadline.
     Overran {
-        /// How long it might have taken.
+        /// How long it was allowed to take.
         timeout: Duration,
         /// It has not returned.
         hangs: bool,

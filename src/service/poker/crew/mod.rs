@@ -1,10 +1,10 @@
-//! The threads that poke, and the pokes that need none.
+//! The threads that poke, and the async pokes that need none.
 //!
-//! The poker hands out jobs; threads take them from queues by kind, a few at once where pokes are quick, and
-//! lay their answers on a desk each. The tick collects from the desks. A call that passes its deadline loses
-//! its desk to the tick: its jobs are answered for it, what else lay there goes back to the queue, and
-//! another thread takes its place. What the call answers when it returns after all is dropped, and the thread
-//! ends. Pokes that are futures fly instead: see [`flights`].
+//! The poker queues jobs by kind. Threads take them, about a millisecond's worth of quick pokes at a time.
+//! Each thread records its answers on its own `Desk`, from which the tick collects them. If a
+//! call passes its deadline, the tick takes over its desk. It answers the call's jobs, returns the remaining
+//! ones to the queue, and lets another thread take its place. If the call returns after all, its answers are
+//! dropped and its thread ends. Async pokes are tasks of a runtime instead: see [`flights`].
 
 mod board;
 mod desk;
@@ -30,7 +30,7 @@ use crate::service::driver::LoopHandle;
 /// The most jobs of a kind that wait in a queue.
 const QUEUE: usize = 4096;
 
-/// What lies on a desk behind a call that takes longer than this goes to other threads.
+/// Jobs behind a call that takes longer than this are reassigned to other threads.
 const STUCK: Duration = Duration::from_millis(20);
 
 /// The threads of a poker, as its ticks see them.
@@ -40,16 +40,16 @@ pub(super) struct Crew {
     size: usize,
     max_hung: usize,
     former: Former,
-    /// How often threads had told of news when the desks were last looked at.
+    /// The number of notifications from threads when the desks were last inspected.
     heard: u64,
 }
 
-/// Crews that were closed while threads of theirs hung.
+/// Crews that were closed while some of their threads hung.
 #[derive(Default)]
 pub(super) struct Former(Vec<Arc<Shared>>);
 
 impl Former {
-    /// How many of their threads still hang.
+    /// Returns how many of their threads still hang.
     fn hung(&mut self) -> usize {
         let mut hung = 0;
         self.0.retain(|shared| {
@@ -65,11 +65,11 @@ impl Former {
 #[derive(Default)]
 pub(super) struct Haul {
     pub(super) answers: Vec<Answer>,
-    /// Groups whose poke hung, and has returned.
+    /// Groups whose hung poke has returned.
     pub(super) returned: Vec<GroupRef>,
 }
 
-/// How the threads stand.
+/// The state of the threads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Standing {
     /// Jobs that no thread has begun.
@@ -79,7 +79,7 @@ pub(super) struct Standing {
     pub(super) hung: usize,
     /// The earliest deadline of a call that runs.
     pub(super) deadline: Option<Instant>,
-    /// Jobs lie behind a call.
+    /// True if jobs wait behind a call.
     pub(super) stuck: bool,
 }
 
@@ -90,7 +90,7 @@ impl Crew {
         Self { shared, threads: Vec::new(), size: size.max(1), max_hung, former, heard: 0 }
     }
 
-    /// Makes a kind known, as the next number.
+    /// Adds a kind, with the next number.
     pub(super) fn add_kind(&mut self, name: SensorKind, way: Way, at_once: Option<NonZeroUsize>) {
         let at_once = at_once.map_or_else(|| way.usual_at_once(), NonZeroUsize::get);
         self.shared.board.lock().kinds.push(KindQueue::new(name, way, at_once));
@@ -110,7 +110,7 @@ impl Crew {
         self.shared.may_begin(Instant::now())
     }
 
-    /// The tick of this number has read the store.
+    /// Records that the tick with this number has read the store.
     pub(super) fn followed(&mut self, tick: u64) {
         self.shared.followed.store(tick, Ordering::Release);
         let former = self.former.hung();
@@ -118,7 +118,7 @@ impl Crew {
         (board.woken, board.former) = (false, former);
     }
 
-    /// How many more jobs of this kind find a place.
+    /// Returns how many more jobs of this kind the queue takes.
     pub(super) fn places(&self, kind: usize) -> usize {
         let board = self.shared.board.lock();
         board.kinds.get(kind).map_or(0, |kind| QUEUE.saturating_sub(kind.jobs.len()))
@@ -135,7 +135,7 @@ impl Crew {
         self.shared.launch(kind);
     }
 
-    /// Wakes or makes as many threads as the queued work is for.
+    /// Wakes or creates as many threads as the queued work needs.
     fn staff(&mut self) {
         let mut board = self.shared.board.lock();
         let wanted = board.wanted();
@@ -156,18 +156,18 @@ impl Crew {
         }
     }
 
-    /// How many threads may poke.
+    /// Returns how many threads may poke.
     pub(super) fn usable(&self) -> usize {
         let hung = self.shared.board.lock().hung_in_all();
         self.size.saturating_sub(hung.saturating_sub(self.max_hung))
     }
 
-    /// Collects all answers that are there, and takes the desks of calls that have passed their deadline.
+    /// Collects all available answers, and takes over the desks of calls that have passed their deadline.
     ///
     /// Locks are taken in one order: the board, then a desk.
     pub(super) fn collect(&mut self, haul: &mut Haul) {
-        // The board is held until all desks were looked at. A thread whose desk is taken waits for it before
-        // it counts itself as returned, and by then it has been counted as hung.
+        // The board stays locked until all desks were inspected. A thread whose desk is taken waits for the
+        // board before it counts itself as returned. By then it has been counted as hung.
         let mut board = self.shared.board.lock();
         self.heard = board.told;
         let now = Instant::now();
@@ -180,10 +180,10 @@ impl Crew {
             if overran {
                 haul.answers.extend(call.overran(true));
             }
-            // A thread takes a batch of jobs that should be quick together. When its first call is slow after
-            // all, the rest goes back to the front of the queue, where another thread finds it. A slow call
-            // alone costs nothing more: the thread keeps its desk. Only past its deadline it loses it, and
-            // with it the right to answer.
+            // A thread takes a batch of jobs that should be quick together. If its first call turns out slow,
+            // the rest goes back to the front of the queue, where another thread finds it. Nothing else
+            // happens, and the thread keeps its desk. Only past the call's deadline does it lose the desk,
+            // and with it the right to answer.
             let stuck = now.saturating_duration_since(call.began()) >= STUCK;
             let kind = work.kind;
             let left = match overran || stuck {
@@ -212,7 +212,7 @@ impl Crew {
         let overdue = board.take_overdue(now);
         haul.answers.append(&mut board.air.answers);
         haul.returned.append(&mut board.returned);
-        // Without the lock: dropping a future runs code of the host.
+        // Without the lock, because dropping a future runs the host's code.
         drop(board);
         haul.answers.extend(self.shared.ground(overdue));
         self.shared.launch_all();
@@ -249,7 +249,7 @@ impl Crew {
         standing
     }
 
-    /// Takes back the jobs that no thread has begun and that are not wanted any more.
+    /// Takes back the jobs that no thread has begun and that are no longer wanted.
     pub(super) fn withdraw(&mut self, wanted: impl Fn(&Job) -> bool) -> Vec<GroupRef> {
         let mut withdrawn = Vec::new();
         for kind in &mut self.shared.board.lock().kinds {
@@ -264,8 +264,8 @@ impl Crew {
         withdrawn
     }
 
-    /// Takes back the jobs of a kind that no thread has begun, if so many of its calls hang that none more is
-    /// begun; none if it is not held back.
+    /// Takes back the jobs of a kind that no thread has begun, if too many of its calls hang to begin
+    /// another. Returns `None` if the kind is not held back.
     pub(super) fn hold_back(&mut self, kind: usize) -> Option<Vec<Job>> {
         let mut board = self.shared.board.lock();
         let held_back = board.is_held_back(kind);
@@ -273,7 +273,7 @@ impl Crew {
         Some(queue.jobs.drain(..).collect())
     }
 
-    /// Closes, and answers which threads of it and of those before it still hang.
+    /// Closes the crew, and returns which of its threads, and of earlier crews' threads, still hang.
     pub(super) fn disband(mut self, haul: &mut Haul) -> Former {
         self.close(haul);
         let mut former = std::mem::take(&mut self.former);
@@ -281,8 +281,8 @@ impl Crew {
         former
     }
 
-    /// Begins no more pokes, drops those that are futures, and waits for those on threads, each until its
-    /// deadline at most.
+    /// Begins no more pokes, drops async ones, and waits for those on threads, each until its deadline at
+    /// most.
     fn close(&mut self, haul: &mut Haul) {
         self.begin_until(None);
         {
@@ -292,7 +292,7 @@ impl Crew {
             self.shared.work.notify_all();
             let flying = board.take_flying();
             drop(board);
-            // Nobody waits for them, so nobody hears of them.
+            // No one waits for their answers, so they are dropped.
             self.shared.ground(flying).for_each(drop);
         }
         loop {
@@ -305,7 +305,7 @@ impl Crew {
             self.wait(self.standing().deadline.map_or(soon, |at| at.min(soon)));
         }
         for (_, handle) in self.threads.drain(..) {
-            // It is about to end; what it panicked with, if it did, was printed.
+            // It is about to end. If it panicked, the panic was already printed.
             let _ = handle.join();
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::board::Shared;
 use super::desk::{Desk, Stay};
 
-/// Works until the crew closes, or until its place was taken because a poke passed its deadline.
+/// Works until the crew closes, or until the tick took over its work because a poke passed its deadline.
 pub(super) fn run(shared: &Arc<Shared>, desk: &Desk) {
     let mut board = shared.board.lock();
     loop {

@@ -1,4 +1,4 @@
-//! What becomes of a task once it was granted.
+//! What happens to a task once it was granted.
 
 use std::collections::{HashMap, HashSet};
 

@@ -118,7 +118,7 @@ struct Lanes<'k> {
 }
 
 impl<'k> Lanes<'k> {
-    /// The place of a lane, the first being 1.
+    /// Returns the place of a lane, counted from 1.
     fn place(&mut self, key: &'k LaneKey) -> Outcome<i64> {
         if let Some(place) = self.places.get(key) {
             return Ok(*place);
@@ -194,7 +194,7 @@ fn insert<'t>(tasks: impl Iterator<Item = &'t TaskInsert>) -> Outcome<Statement>
     ))
 }
 
-/// The tasks in pieces of at most [`PIECE`] and about [`PIECE_BYTES`].
+/// Returns the tasks in pieces of at most [`PIECE`] and about [`PIECE_BYTES`].
 fn pieces(mut tasks: &[TaskInsert]) -> impl Iterator<Item = &[TaskInsert]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;

@@ -58,7 +58,7 @@ struct Db<'w> {
     touch: Touch,
     ticket: Ticket,
     telling: Telling,
-    /// Lanes never change once they are there, and no number is given to a second one.
+    /// Lanes never change once they exist, and their numbers are never reused.
     lanes: HashMap<i64, LaneKey>,
     names: row::Names,
 }
@@ -127,7 +127,7 @@ impl<'w> PostgresBackend<'w> {
         self
     }
 
-    /// Refuses to go on once the transaction is lost.
+    /// Refuses to continue once the transaction is lost.
     pub(in crate::store) fn check_whole(&self) -> StoreResult<()> {
         if self.whole == Whole::Yes {
             return Ok(());
@@ -207,7 +207,7 @@ impl Db<'_> {
         answers
     }
 
-    /// Runs a statement that answers one number.
+    /// Runs a statement that returns one number.
     fn number(&mut self, statement: Statement) -> Outcome<usize> {
         let rows = self.one(statement)?;
         row::whole(first(&rows)?, 0)
@@ -218,7 +218,7 @@ fn first(rows: &[Row]) -> Outcome<&Row> {
     rows.first().ok_or_else(|| Fault::Damaged("a statement that always answers did not".into()))
 }
 
-/// A count or position as PostgreSQL takes it; more than it can hold is the most it can.
+/// Converts a count or position for PostgreSQL, saturating at the largest value.
 fn clamp(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }

@@ -34,7 +34,7 @@ macro_rules! recorded_at {
 }
 pub(super) use recorded_at;
 
-/// Where a statement's own columns begin that stand behind [`task_columns`].
+/// Where a statement's own columns begin, after [`task_columns`].
 pub(super) const AFTER_TASK: usize = 35;
 
 /// Where the columns of the lane begin in [`task_columns`].
@@ -94,7 +94,7 @@ pub(super) fn lane_key(row: &Row, at: usize) -> Outcome<LaneKey> {
     Ok(LaneKey { pool: name(row, at)?, slots: count(row, at + 1)?, limits })
 }
 
-/// The task in [`task_columns`].
+/// Reads the task in [`task_columns`].
 pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
     let lane = db.lane(row, 6, LANE)?;
     records::task(row, lane, &mut db.names)

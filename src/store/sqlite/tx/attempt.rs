@@ -1,4 +1,4 @@
-//! What becomes of a task once it was granted.
+//! What happens to a task once it was granted.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?2, due = ?3, held_slo
      ready_at = coalesce(max(?3, ?6), ?3, ?6, ready_at), \
      forgiven = min(forgiven + ?5, 4294967295), lost = coalesce(?9, lost), ended_at = coalesce(?6, ended_at), \
      message = ?7, value = ?8, finished = ?10, holder = NULL, expires_at = NULL WHERE no = ?1";
-/// What moves of these tasks depend on, and give back.
+/// What moves of these tasks depend on, and return.
 pub(super) const STANDINGS: &str = "SELECT no, epoch, state, lane, held_slots FROM sm_task \
      WHERE no IN (SELECT value FROM json_each(?1))";
 pub(super) const EXPIRED: &str = concat!(
@@ -39,12 +39,12 @@ pub(super) const EXPIRED: &str = concat!(
 pub(super) const NEXT_EXPIRY: &str =
     "SELECT expires_at FROM sm_task WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
 
-/// How the table writes that a task is ready.
+/// The table's state for a ready task.
 const READY: i64 = 0;
-/// How the table writes that a task is under a lease: queued, running.
+/// The table's states for a leased task: queued, running.
 const LEASED: [i64; 2] = [1, 2];
 
-/// True if a stored state is one of these. What no state is written as is none of them.
+/// Returns true if a stored state is one of these. An unknown number is none of them.
 fn is_in(states: StateSet, stored: i64) -> bool {
     u32::try_from(stored)
         .ok()
@@ -52,7 +52,7 @@ fn is_in(states: StateSet, stored: i64) -> bool {
         .is_some_and(|bits| bits & 1 == 1)
 }
 
-/// Of a task, what a move depends on and gives back.
+/// What a move depends on in a task, and returns.
 struct Standing {
     epoch: i64,
     state: i64,
@@ -105,7 +105,7 @@ impl Db<'_> {
                 answers.push(false);
                 continue;
             }
-            // It leaves the map: of several moves of a task the first counts.
+            // It leaves the map, because only the first of several moves of a task counts.
             let Some(was) = standings.remove(&id) else { continue };
             let kept = if change.keeps_slots { was.held_slots } else { 0 };
             statement.execute(params![
@@ -133,7 +133,7 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    /// What the tasks of these moves are now, by number.
+    /// Returns the current state of the tasks of these moves, by number.
     fn standings(&self, moves: &[Move]) -> Outcome<HashMap<i64, Standing>> {
         if moves.is_empty() {
             return Ok(HashMap::new());

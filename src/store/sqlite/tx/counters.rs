@@ -9,13 +9,14 @@ use super::Db;
 use crate::id::{LimitKey, PoolName};
 
 pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3 WHERE no = ?1";
-/// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column holds.
+/// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column
+/// holds.
 pub(super) const COUNT_SLOTS: &str =
     "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 RETURNING coalesce(used <= slots, 1)";
 pub(super) const COUNT_LEASES: &str =
     "UPDATE sm_task_limit SET used = used + ?2 WHERE key = ?1 RETURNING coalesce(used <= max, 1)";
 
-/// What the tasks of each lane became, took and gave back.
+/// Changes by lane: of tasks, and of what they took and returned.
 #[derive(Debug, Default)]
 pub(super) struct LaneChanges(HashMap<i64, Change>);
 
@@ -28,24 +29,24 @@ struct Change {
 }
 
 impl LaneChanges {
-    /// This many more tasks of the lane are ready.
+    /// Adds ready tasks to the lane.
     pub(super) fn ready(&mut self, lane: i64, more: i64) {
         self.0.entry(lane).or_default().ready += more;
     }
 
-    /// This many more tasks are in the lane.
+    /// Adds tasks to the lane.
     pub(super) fn tasks(&mut self, lane: i64, more: i64) {
         self.0.entry(lane).or_default().tasks += more;
     }
 
-    /// Tasks of the lane hold this many more slots of its pool, and leases that count against its limits.
+    /// Adds slots of its pool that the lane's tasks hold, and leases that count against its limits.
     pub(super) fn capacity(&mut self, lane: i64, slots: i64, leases: i64) {
         let change = self.0.entry(lane).or_default();
         change.slots = change.slots.saturating_add(slots);
         change.leases += leases;
     }
 
-    /// Writes the counters, and deletes the lanes that no task is in any more. Returns whether every pool is
+    /// Writes the counters, and deletes the lanes that no longer have tasks. Returns whether every pool is
     /// known and no pool or limit was raised above its size.
     pub(super) fn write(self, db: &mut Db<'_>) -> Outcome<bool> {
         let had_room = self.write_capacity(db)?;
@@ -74,13 +75,13 @@ impl LaneChanges {
         }
         let pools = slots.iter().filter(|(_, more)| **more != 0).map(|(name, more)| (name.as_str(), *more));
         let limits = leases.iter().map(|(key, more)| (key.as_str(), *more));
-        // Both, whatever the first returns.
+        // Both must run, whatever the first returns.
         let (slots, leases) = (count(db, COUNT_SLOTS, pools)?, count(db, COUNT_LEASES, limits)?);
         Ok(slots && leases)
     }
 }
 
-/// Raises counters, and returns whether each row is there and not above its size.
+/// Raises counters, and returns whether each row exists and is not above its size.
 fn count<'k>(db: &Db<'_>, sql: &'static str, changes: impl Iterator<Item = (&'k str, i64)>) -> Outcome<bool> {
     let mut statement = db.prepare(sql)?;
     let mut had_room = true;

@@ -83,7 +83,7 @@ impl Db<'_> {
         Ok(kept.len())
     }
 
-    /// The numbers in the first column of those rows whose second one is true.
+    /// Returns the first column of the rows whose second column is true.
     fn flagged(&mut self, sql: &'static str, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<i64>> {
         let mut statement = self.prepare(sql)?;
         let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?));

@@ -1,4 +1,4 @@
-//! Granting.
+//! Grants ready tasks.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ impl Db<'_> {
         Ok(Granted::new(tasks, had_room, forgotten.unwrap_or(0)))
     }
 
-    /// The granted tasks, and whether there was room for all of them.
+    /// Returns the granted tasks, and whether there was room for all of them.
     fn grant_if_ready(&mut self, batch: &GrantBatch<'_>) -> Outcome<(Vec<TaskRecord>, bool)> {
         if batch.tasks.is_empty() {
             return Ok((Vec::new(), true));

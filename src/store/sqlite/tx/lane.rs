@@ -28,7 +28,7 @@ fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
 }
 
 impl Db<'_> {
-    /// What the tasks of this lane need.
+    /// Returns what the tasks of this lane need.
     pub(super) fn lane(&mut self, id: i64) -> Outcome<LaneKey> {
         if let Some(key) = self.lanes.get(&id) {
             return Ok(key.clone());
@@ -43,7 +43,7 @@ impl Db<'_> {
         Ok(key)
     }
 
-    /// The number of the lane, if there is one.
+    /// Returns the number of the lane, if it exists.
     pub(super) fn lane_no(&self, key: &LaneKey) -> Outcome<Option<i64>> {
         let limits = serde_json::to_string(&key.limits)?;
         let mut statement = self.prepare(LANE_NO)?;
@@ -64,7 +64,7 @@ impl Db<'_> {
         Ok(id)
     }
 
-    /// Deletes a lane that no task is in any more, and those of its limit keys that nothing keeps then.
+    /// Deletes a lane without tasks, and those of its limit keys that nothing else keeps.
     pub(super) fn leave_lane(&self, id: i64) -> Outcome<()> {
         let mut statement = self.prepare(DELETE_DESERTED)?;
         let limits: Option<String> = statement.query_row([id], |row| row.get(0)).optional()?;
@@ -90,7 +90,7 @@ impl Db<'_> {
         Ok(lanes)
     }
 
-    /// Every lane, by number, with how many tasks it says are in it. For audits.
+    /// Returns every lane, by number, with its own count of tasks. For audits.
     pub(super) fn all_lanes(&self) -> Outcome<BTreeMap<i64, (Lane, i64)>> {
         let mut statement =
             self.prepare("SELECT no, pool, slots, limits, ready, tasks FROM sm_lane ORDER BY no")?;

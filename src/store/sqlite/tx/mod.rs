@@ -34,7 +34,8 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// A transaction that may write takes the lock first: one that read before could not wait for it.
+    /// Returns the statement that begins it. A transaction that may write takes the lock first, because one
+    /// that has read could not wait for it.
     pub(super) fn begin(self) -> &'static str {
         match self {
             Self::Read => "BEGIN",
@@ -45,8 +46,8 @@ impl Access {
 
 /// The store's operations inside a transaction.
 ///
-/// After an operation failed in a way that may have left half of it done, every further one is refused: roll
-/// the transaction back.
+/// After a failure that may have left an operation half done, every further one is refused: roll the
+/// transaction back.
 #[derive(Debug)]
 pub(in crate::store) struct SqliteBackend<'c> {
     db: Db<'c>,
@@ -66,7 +67,7 @@ enum Whole {
 pub(super) struct Db<'c> {
     conn: &'c Connection,
     prefix: Prefix,
-    /// Lanes never change once they are there, and no number is given to a second one.
+    /// Lanes never change once they exist, and their numbers are never reused.
     lanes: HashMap<i64, LaneKey>,
     names: row::Names,
 }
@@ -77,7 +78,7 @@ impl<'c> SqliteBackend<'c> {
         Self { db, access, whole: Whole::Yes }
     }
 
-    /// Refuses to go on once an operation may have done half of its work, or SQLite has rolled back.
+    /// Refuses to continue once an operation may have done half of its work, or SQLite has rolled back.
     pub(in crate::store) fn check_whole(&self) -> StoreResult<()> {
         if self.whole == Whole::Yes && !self.db.conn.is_autocommit() {
             return Ok(());
@@ -125,13 +126,13 @@ impl<'c> Db<'c> {
     }
 }
 
-/// No counter comes this far; adding to one that did not cannot overflow.
+/// No counter gets this far, and adding to a smaller one cannot overflow.
 const MOST: i64 = i64::MAX >> 1;
 
 const READ_COUNTER: &str = "SELECT value FROM sm_counter WHERE name = ?1";
 const WRITE_COUNTER: &str = "UPDATE sm_counter SET value = ?2 WHERE name = ?1";
 
-/// A count or position as SQLite takes it; more than it can hold is the most it can.
+/// Converts a count or position for SQLite, saturating at the largest value.
 fn clamp(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }

@@ -14,13 +14,13 @@ use crate::time::micros;
 
 const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \
      ON CONFLICT (id) DO UPDATE SET at = excluded.at, grants = excluded.grants";
-/// Makes the row of one tick that of another, which had none or had one, too.
+/// Renames the row of one tick to another, replacing that tick's own row if it has one.
 pub(super) const REPLACE_REQUEST: &str =
     "UPDATE OR REPLACE sm_request SET id = ?1, at = ?2, grants = ?3 WHERE id = ?4";
 pub(super) const REQUEST: &str = "SELECT grants FROM sm_request WHERE id = ?1";
 pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE at < ?1 ORDER BY at, id LIMIT ?2)";
-/// The latest tick that is not among so many latest.
+/// The latest tick that is not among this many latest.
 pub(super) const LATEST_BEYOND: &str =
     "SELECT at, id FROM sm_request ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?1";
 pub(super) const FORGET_REQUESTS_UP_TO: &str = "DELETE FROM sm_request WHERE no IN \
@@ -62,7 +62,7 @@ impl Db<'_> {
     pub(super) fn forget_requests(&mut self, forget: Forget) -> Outcome<usize> {
         let old = self.prepare(FORGET_REQUESTS)?.execute((micros(forget.before), clamp(forget.limit)))?;
         let Some(most) = forget.most else { return Ok(old) };
-        // What was before the instant is gone, so what is beyond the number comes next.
+        // Ticks before the instant are gone, so ticks beyond the number come next.
         let beyond: Option<(i64, String)> = self
             .prepare(LATEST_BEYOND)?
             .query_row([clamp(most)], |row| Ok((row.get(0)?, row.get(1)?)))

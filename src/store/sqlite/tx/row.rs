@@ -34,7 +34,7 @@ macro_rules! recorded_at {
 }
 pub(super) use recorded_at;
 
-/// Where a statement's own columns begin that stand behind [`task_columns`].
+/// Where a statement's own columns begin, after [`task_columns`].
 pub(super) const AFTER_TASK: usize = 32;
 
 impl ReadRow for Row<'_> {
@@ -69,7 +69,7 @@ impl ReadRow for Row<'_> {
     }
 }
 
-/// The task in [`task_columns`].
+/// Reads the task in [`task_columns`].
 pub(super) fn task(db: &mut Db<'_>, row: &Row<'_>) -> Outcome<TaskRecord> {
     let lane = db.lane(row.integer(6)?)?;
     records::task(row, lane, &mut db.names)

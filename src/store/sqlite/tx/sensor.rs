@@ -28,13 +28,13 @@ pub(super) const CHANGED_WAITING: &str = statement!("sensor/changed_waiting_sens
 pub(super) const IF_WAITING: &str = statement!("sensor/waiting_sensor.sql");
 pub(super) const END: &str = "UPDATE sm_sensor SET state = 1, changed = ?2 WHERE no = ?1";
 
-/// The key and the attempt of a task. `tasks` is [`TASK`].
+/// Returns the key and the attempt of a task. `tasks` is [`TASK`].
 fn task_of(tasks: &mut Statement<'_>, id: i64, names: &mut Names) -> Outcome<Option<(TaskKey, u32)>> {
     let mut rows = tasks.query([id])?;
     rows.next()?.map(|row| Ok((names.key(row, 0)?, row::count(row, 5)?))).transpose()
 }
 
-/// A sensor with its task. `tasks` is [`TASK`].
+/// Reads a sensor with its task. `tasks` is [`TASK`].
 fn with_task(row: &Row<'_>, tasks: &mut Statement<'_>, names: &mut Names) -> Outcome<SensorRecord> {
     let id = row.get(0)?;
     match task_of(tasks, id, names)? {

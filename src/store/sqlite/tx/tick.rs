@@ -87,8 +87,8 @@ impl Db<'_> {
         Ok(found)
     }
 
-    /// A page that continues is read in two parts, because SQLite does not seek to a rowid within a row
-    /// value: what equals the place but for the number, and what lies behind it.
+    /// Reads a page of a lane. A continued page is read in two parts, because SQLite does not seek to a rowid
+    /// within a row value: rows that equal the place except for the number, and rows after it.
     fn page_of_lane(&mut self, page: &LanePage, found: &mut Vec<Candidate>) -> Outcome<()> {
         let (lane, limit) = (page.lane, clamp(page.limit));
         let Some(after) = page.after else {

@@ -15,7 +15,7 @@ use crate::store::sql::codes::Code;
 use crate::store::sql::records;
 use crate::time::micros;
 
-/// What a query answers for each run.
+/// What a query returns for each run.
 pub(super) trait Answer: Sized {
     const ALL: Both;
     const PAGE: Both;
@@ -75,7 +75,7 @@ fn question(query: &ActiveQuery, statements: &Both) -> Statement {
 }
 
 impl Db<'_> {
-    /// The whole answer, or a page of it.
+    /// Returns the whole result, or a page of it.
     pub(super) fn active<A: Answer>(&mut self, query: &ActiveQuery) -> Outcome<Vec<A>> {
         let query = &query.truncated();
         if query.is_empty() || query.limit == Some(0) {
@@ -106,7 +106,7 @@ impl Db<'_> {
         Ok(found)
     }
 
-    /// How many runs the answer has.
+    /// Returns how many runs the result has.
     pub(super) fn count_active(&mut self, query: &ActiveQuery) -> Outcome<u64> {
         let query = &query.truncated();
         if query.is_empty() || query.limit.is_some() {

@@ -1,4 +1,4 @@
-//! The statements on runs, each whole in a file of its own. Each answers for all asked namespaces at once.
+//! The statements on runs, each in its own file. Each covers all requested namespaces at once.
 
 use crate::store::sql::statement::statement;
 

@@ -14,15 +14,15 @@ use crate::store::sql::records;
 use crate::store::sql::row::code;
 use crate::time::micros;
 
-/// The fewest runs that a page with filters looks at in one statement.
+/// The fewest runs that a page with filters reads in one statement.
 const LEAST: usize = 256;
 
-/// What a query answers for each run.
+/// What a query returns for each run.
 pub(super) trait Answer: Sized {
     const ACTIVE: Both;
     const PAGE: Both;
 
-    /// The place is in the columns 1 and 2.
+    /// Reads a run from a row. The place is in columns 1 and 2.
     fn read(row: &Row<'_>, namespace: Namespace) -> Outcome<Self>;
 
     fn sort(found: &mut [Self]);
@@ -65,7 +65,7 @@ impl Answer for RunPlace {
     }
 }
 
-/// A query as its statements want it.
+/// A query in the form that its statements need.
 struct Question<'q> {
     query: &'q ActiveQuery,
     names: Option<String>,
@@ -86,8 +86,8 @@ impl<'q> Question<'q> {
         if self.names.is_some() { statements.named } else { statements.all }
     }
 
-    /// Whether the query wants the run in this row. Only what starts in the window can fail the rule, and
-    /// only if it stops before it starts.
+    /// Returns true if the query wants the run in this row. Only a run that starts in the window can fail the
+    /// rule, and only if it stops before it starts.
     fn wants(&self, row: &Row<'_>) -> Outcome<bool> {
         if row.get::<_, Option<i64>>(3)?.is_some_and(|stop| stop < self.begin) {
             return Ok(false);
@@ -99,7 +99,7 @@ impl<'q> Question<'q> {
     }
 }
 
-/// Hands rows to `take` with the namespace's name read once for rows of one namespace that follow each other.
+/// Passes rows to `take`. Reads the namespace's name once for consecutive rows of one namespace.
 fn each(
     rows: &mut rusqlite::Rows<'_>,
     question: &Question<'_>,
@@ -125,7 +125,7 @@ fn each(
 }
 
 impl Db<'_> {
-    /// The whole answer, or a page of it.
+    /// Returns the whole result, or a page of it.
     pub(super) fn active<A: Answer>(&mut self, query: &ActiveQuery) -> Outcome<Vec<A>> {
         let query = &query.truncated();
         if query.is_empty() || query.limit == Some(0) {
@@ -176,8 +176,8 @@ impl Db<'_> {
         Ok(found)
     }
 
-    /// What started before the window and stands after the query's place: the places first, then as many
-    /// records as there is room for.
+    /// Returns runs that started before the window and come after the query's place. Reads the places first,
+    /// then as many records as there is room for.
     fn surrounding<A: Answer>(&mut self, question: &Question<'_>, limit: usize) -> Outcome<Vec<A>> {
         self.count_seeks(question)?;
         let any = question.query.asks_for_any();
@@ -200,8 +200,8 @@ impl Db<'_> {
         A::at(self, places)
     }
 
-    /// Adds up to `want` runs that start in the window after a place, less those that are not asked for;
-    /// answers where to go on, if there may be more.
+    /// Adds up to `want` runs that start in the window after a place, without those that the query excludes.
+    /// Returns where to continue, if there may be more.
     fn started<A: Answer>(
         &mut self,
         question: &Question<'_>,
@@ -233,7 +233,7 @@ impl Db<'_> {
         Ok(last)
     }
 
-    /// How many runs the answer has.
+    /// Returns how many runs the result has.
     pub(super) fn count_active(&mut self, query: &ActiveQuery) -> Outcome<u64> {
         let query = &query.truncated();
         if query.is_empty() || query.limit.is_some() || query.after.is_some() {

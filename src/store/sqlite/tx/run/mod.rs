@@ -69,7 +69,7 @@ impl<'k> Namespaces<'k> {
         Ok(id)
     }
 
-    /// A run is filed under this node, if it is closed.
+    /// Records that a run is filed under this node, if it is closed.
     fn note(&mut self, ns: i64, start: i64, node: Option<i64>, stop: Option<i64>) {
         let (Some(node), Some(stop)) = (node, stop) else { return };
         let reach = self.reaches.entry((ns, level(node))).or_default();
@@ -77,7 +77,7 @@ impl<'k> Namespaces<'k> {
         reach.1 = reach.1.max(stop.saturating_sub(node));
     }
 
-    /// Stores what reaches farther than all before.
+    /// Stores what reaches farther than before.
     fn keep(self, db: &Db<'_>) -> Outcome<()> {
         let mut statement = db.prepare(LEVEL)?;
         for ((ns, bit), (before, after)) in self.reaches {

@@ -1,5 +1,4 @@
-//! The statements that find runs, each whole in a file of its own. Each answers for all asked namespaces at
-//! once.
+//! The statements that find runs, each in its own file. Each covers all requested namespaces at once.
 
 use crate::store::sql::statement::statement;
 
