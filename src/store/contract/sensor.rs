@@ -103,8 +103,8 @@ pub trait SensorTx {
     /// Returns the sensors of these tasks.
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
-    /// Returns sensors in the order of their last change. A writer's changes become visible when it commits,
-    /// and never before a change in this order that was already visible.
+    /// Returns sensors in the order of their last change. Changes become visible in this order: no writer
+    /// commits a change that stands before one that was already visible.
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>>;
 
     /// Returns the numbers of the latest changes of sensors.

@@ -35,7 +35,7 @@ pub(super) struct Air {
     hung: BTreeMap<u64, (usize, Vec<GroupRef>)>,
     launched: u64,
     pokes: usize,
-    /// Answers that the tick has not collected yet.
+    /// Outcomes that the tick has not collected yet.
     pub(super) answers: Vec<Answer>,
 }
 
