@@ -1,4 +1,4 @@
-//! A store of a host's own, by wrapping one of the crate's: it keeps a journal of the transactions that write,
+//! A custom store that wraps one of the crate's own. It keeps a journal of the transactions that write,
 //! with how long each of them took. The conformance suite proves that it is a store like the crate's.
 //!
 //! All that a store does goes through `Store::transact`, so a wrapper has one place for what a host wants

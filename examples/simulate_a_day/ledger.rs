@@ -89,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// A tick begins anew to tell who waits.
+    /// Starts a new count of who waits, as a tick begins.
     pub(crate) fn all_are_admitted(&mut self) {
         for deferred in self.accounts.values_mut().flat_map(|account| account.deferred.values_mut()) {
             deferred.now = 0;

@@ -76,7 +76,7 @@ impl TcpAccepts {
 /// True if somebody listens there, an error if that cannot be told.
 fn accepts(address: &SocketAddr, limit: Duration) -> io::Result<bool> {
     match TcpStream::connect_timeout(address, limit) {
-        // Where nobody listens on a port of the range that outgoing connections are given, the system may
+        // If no one listens on a port of the range that outgoing connections are given, the system may
         // give this one that very port, and TCP connects it to itself.
         Ok(stream) => Ok(stream.local_addr()? != stream.peer_addr()?),
         Err(error) => match error.kind() {

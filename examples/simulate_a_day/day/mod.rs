@@ -322,7 +322,7 @@ impl<'a> Day<'a> {
 fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
     let options =
         PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
-    // Registrations are told to it; nobody else pokes, so there is nothing to share.
+    // It hears of registrations, and no one else pokes, so there is nothing to share.
     let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
     let poker = Poker::new(store.clone(), "poker".try_into()?, options)?;
     Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest<'_>| landings.poke(request)))
