@@ -10,15 +10,13 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use criterion::{BenchmarkId, Criterion};
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::ops::{Finish, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 
 const SIZES: [usize; 3] = [1_000, 100_000, 1_000_000];
 const BUDGET: usize = 512;
@@ -29,8 +27,8 @@ const ADMISSIBLE: u32 = 99;
 /// Every sample of this run, in seconds, by the name of what was measured.
 static SAMPLES: Mutex<BTreeMap<String, Vec<f64>>> = Mutex::new(BTreeMap::new());
 
-fn now() -> DateTime<Utc> {
-    from_micros(1_767_225_600_000_000)
+fn now() -> Timestamp {
+    Timestamp::from_micros(1_767_225_600_000_000)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

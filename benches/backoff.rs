@@ -7,14 +7,13 @@ use std::time::Duration;
 use backon::BackoffBuilder as _;
 use chrono::DateTime;
 use criterion::{Criterion, criterion_group, criterion_main};
-use stationmaster::TaskKey;
 use stationmaster::backoff::{
     AirflowVersion, History, Jitter, RetryKey, RetryPolicy, RetryPolicyBuilder, decide, delay,
 };
 use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
-use stationmaster::time::from_micros;
+use stationmaster::{TaskKey, Timestamp};
 
 const BASE: Duration = Duration::from_secs(30);
 
@@ -67,7 +66,7 @@ fn delays(criterion: &mut Criterion) {
     if let Ok(policy) =
         RetryPolicy::exponential(BASE).max_attempts(9).budget(Duration::from_secs(86_400)).build()
     {
-        let history = History::new(5, from_micros(0), from_micros(60_000_000)).hint(BASE);
+        let history = History::new(5, Timestamp::UNIX_EPOCH, Timestamp::from_micros(60_000_000)).hint(BASE);
         criterion.bench_function("decide, hashed", |b| {
             b.iter(|| decide(black_box(&policy), black_box(&key), black_box(&history)));
         });

@@ -8,18 +8,18 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
 use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::SqliteTx;
-use stationmaster::{LeaseRef, NewTask, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Takes an order, and asks for its shipment. Whatever fails, the caller's transaction is dropped, and nothing was done.
-fn take_order(tx: &Transaction<'_>, now: DateTime<Utc>, id: i64, goods: &str) -> Result<()> {
+fn take_order(tx: &Transaction<'_>, now: Timestamp, id: i64, goods: &str) -> Result<()> {
     let task = NewTask::new(TaskKey::new("shop", "orders", id.to_string(), "ship")?).payload(goods);
     // The task goes first, to show that the order takes it along.
     SqliteTx::attach(tx, &Default::default())?.enqueue(now, &[task])?;
@@ -28,7 +28,7 @@ fn take_order(tx: &Transaction<'_>, now: DateTime<Utc>, id: i64, goods: &str) ->
 }
 
 /// Notes that an order was shipped, and ends the task: only if the lease still holds.
-fn shipped(db: &mut Connection, now: DateTime<Utc>, id: i64, lease: LeaseRef) -> Result<()> {
+fn shipped(db: &mut Connection, now: Timestamp, id: i64, lease: LeaseRef) -> Result<()> {
     let tx = db.transaction_with_behavior(Immediate)?;
     tx.execute("UPDATE orders SET state = 'shipped', parcels = parcels + 1 WHERE id = ?1", [id])?;
     SqliteTx::attach(&tx, &Default::default())?.finish(now, &[Finish::success(lease)])?.fenced()?;

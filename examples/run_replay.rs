@@ -31,12 +31,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::ExitCode;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use serde::{Deserialize, Serialize};
-use stationmaster::Result;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{MemoryStore, Store};
+use stationmaster::{Result, Timestamp};
 
 /// The most changes that are written in one transaction.
 const BATCH: usize = 10_000;
@@ -82,8 +82,8 @@ struct Replay<W> {
     out: W,
 }
 
-fn instant(seconds: i64) -> DateTime<Utc> {
-    let last = if seconds < 0 { DateTime::<Utc>::MIN_UTC } else { DateTime::<Utc>::MAX_UTC };
+fn instant(seconds: i64) -> Timestamp {
+    let last = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
     DateTime::from_timestamp(seconds, 0).unwrap_or(last)
 }
 

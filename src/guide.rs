@@ -44,7 +44,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::pool::{PoolSpec, Slots};
@@ -67,7 +67,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::admission::limits;
@@ -92,7 +92,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use std::time::Duration;
 //! use stationmaster::admission::Policy;
@@ -112,7 +112,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //!
 //! let load = task("load").pool("databsae".try_into()?);
@@ -133,7 +133,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use std::time::Duration;
@@ -164,7 +164,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::service::{Reaper, ReaperOptions};
@@ -192,7 +192,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("in.csv").to_str().unwrap().to_owned();
@@ -225,7 +225,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use stationmaster::service::Delivery;
 //!
@@ -249,7 +249,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 //! use stationmaster::ops::StopBeforeStart;
@@ -280,7 +280,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("shop.db");
@@ -309,7 +309,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?;
 //! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?;
@@ -333,7 +333,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use std::ops::ControlFlow;
@@ -366,7 +366,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -396,7 +396,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! let tomorrow = now + std::time::Duration::from_secs(24 * 3600);
@@ -418,7 +418,7 @@
 //! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = chrono::DateTime::UNIX_EPOCH;
+//! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
 //! use stationmaster::service::{Observer, metrics};

@@ -144,6 +144,8 @@ pub use id::TaskKey;
 pub use lease::{LeaseRef, TaskId};
 #[doc(no_inline)]
 pub use task::{NewTask, TaskRecord, TaskState};
+#[doc(no_inline)]
+pub use time::Timestamp;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

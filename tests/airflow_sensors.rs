@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
@@ -21,14 +20,13 @@ use stationmaster::store::contract::SensorState;
 use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
+use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 
 #[cfg(feature = "postgres")]
 mod scratch;
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn secs(seconds: u64) -> Duration {

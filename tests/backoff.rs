@@ -3,14 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use proptest::prelude::*;
-use stationmaster::TaskKey;
 use stationmaster::backoff::{
     AirflowVersion, DEFAULT_CAP, Decision, GiveUp, History, Jitter, RetryKey, RetryPolicy, decide, delay,
     preview,
 };
-use stationmaster::time::{add, from_micros, micros, since};
+use stationmaster::{TaskKey, Timestamp};
 
 const BASE: Duration = Duration::from_secs(30);
 const JITTERS: [Jitter; 5] =
@@ -95,8 +93,11 @@ fn policies() -> impl Strategy<Value = RetryPolicy> {
     prop_oneof![4 => own_policies(), 1 => airflow]
 }
 
-fn instants() -> impl Strategy<Value = DateTime<Utc>> {
-    prop_oneof![any::<i64>().prop_map(from_micros), (0i64..1 << 52).prop_map(from_micros)]
+fn instants() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![
+        any::<i64>().prop_map(Timestamp::from_micros),
+        (0i64..1 << 52).prop_map(Timestamp::from_micros)
+    ]
 }
 
 fn maximum(policy: &RetryPolicy) -> Duration {
@@ -111,7 +112,7 @@ proptest! {
         policy in policies(), task in tasks(), attempt in attempts(), date in any::<Option<i64>>(),
     ) {
         let mut key = RetryKey::new(&task);
-        key.logical_date = date.map(from_micros);
+        key.logical_date = date.map(Timestamp::from_micros);
         let wait = delay(&policy, &key, attempt);
         let fixed_by_airflow = policy.airflow_version().is_some() && policy.multiplier() == 1.0;
         prop_assert!(wait <= maximum(&policy) || fixed_by_airflow);
@@ -188,10 +189,10 @@ proptest! {
         match decide(&policy, &key, &history) {
             Decision::RetryAt(at) => {
                 prop_assert!(policy.max_attempts().is_none_or(|most| attempt < most));
-                prop_assert!(policy.budget().is_none_or(|budget| since(at, start) <= budget));
+                prop_assert!(policy.budget().is_none_or(|budget| at.saturating_duration_since(start) <= budget));
                 let floor = hint.unwrap_or_default().min(policy.cap());
                 let floor = override_delay.unwrap_or(floor.max(delay(&policy, &key, attempt)));
-                prop_assert_eq!(at, add(failed, floor));
+                prop_assert_eq!(at, failed + floor);
             }
             Decision::GiveUp(GiveUp::RetryLimit { attempt: failed, max_attempts }) => {
                 prop_assert!(failed == attempt && attempt >= max_attempts);
@@ -211,7 +212,7 @@ proptest! {
     #[test]
     fn the_preview_is_what_is_decided(policy in policies(), task in tasks(), n in 0u32..20) {
         let key = RetryKey::new(&task);
-        let start = from_micros(0);
+        let start = Timestamp::UNIX_EPOCH;
         let mut decided = Vec::new();
         let mut now = start;
         for attempt in 1..=n {
@@ -221,7 +222,7 @@ proptest! {
         }
         let retries = preview(&policy, &key, n);
         prop_assume!(retries.clone().all(|retry| retry.total < Duration::from_secs(1 << 40)));
-        let previewed: Vec<_> = retries.map(|retry| add(start, retry.total)).collect();
+        let previewed: Vec<_> = retries.map(|retry| start + retry.total).collect();
         prop_assert_eq!(previewed, decided);
     }
 }
@@ -316,10 +317,10 @@ fn a_hint_exceeds_the_maximum_but_not_the_cap() {
     let key = RetryKey::new(&task);
     let policy = RetryPolicy::fixed(BASE).max_delay(BASE).build().unwrap();
     let decided = |history: History| match decide(&policy, &key, &history) {
-        Decision::RetryAt(at) => micros(at) / 1_000_000,
+        Decision::RetryAt(at) => at.as_micros() / 1_000_000,
         other => unreachable!("{other:?}"),
     };
-    let failure = || History::new(1, from_micros(0), from_micros(0));
+    let failure = || History::new(1, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
     assert_eq!(decided(failure()), 30);
     assert_eq!(decided(failure().hint(Duration::from_secs(5))), 30);
     assert_eq!(decided(failure().hint(Duration::from_secs(45))), 45);
@@ -334,9 +335,13 @@ fn the_budget_ends_with_its_last_instant() {
     let key = RetryKey::new(&task);
     let policy = RetryPolicy::fixed(BASE).budget(Duration::from_secs(100)).build().unwrap();
     let fails_at = |seconds: i64| {
-        decide(&policy, &key, &History::new(1, from_micros(0), from_micros(seconds * 1_000_000)))
+        decide(
+            &policy,
+            &key,
+            &History::new(1, Timestamp::UNIX_EPOCH, Timestamp::from_micros(seconds * 1_000_000)),
+        )
     };
-    assert_eq!(fails_at(70), Decision::RetryAt(from_micros(100_000_000)));
+    assert_eq!(fails_at(70), Decision::RetryAt(Timestamp::from_micros(100_000_000)));
     let spent = GiveUp::Budget { budget: Duration::from_secs(100), needed: Duration::from_secs(101) };
     assert_eq!(fails_at(71), Decision::GiveUp(spent));
     assert_eq!(
@@ -352,7 +357,8 @@ fn the_budget_ends_with_its_last_instant() {
 fn no_retries_means_none() {
     let task = TaskKey::new("n", "w", "r", "t").unwrap();
     let key = RetryKey::new(&task);
-    let history = History::new(1, from_micros(0), from_micros(1)).override_delay(Duration::ZERO);
+    let history =
+        History::new(1, Timestamp::UNIX_EPOCH, Timestamp::from_micros(1)).override_delay(Duration::ZERO);
     let given_up = Decision::GiveUp(GiveUp::RetryLimit { attempt: 1, max_attempts: 1 });
     assert_eq!(decide(&RetryPolicy::none(), &key, &history), given_up);
     assert_eq!(preview(&RetryPolicy::none(), &key, u32::MAX).count(), 0);

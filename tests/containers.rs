@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::SqliteStore;
-use stationmaster::time::from_micros;
-use stationmaster::{NewTask, TaskKey};
+use stationmaster::{NewTask, TaskKey, Timestamp};
 
 const PATH: &str = "STATIONMASTER_TEST_CONTAINER";
 
@@ -26,7 +25,7 @@ fn container() {
     let Some(path) = std::env::var_os(PATH) else { return };
     let options = AdmitterOptions::default().budget(1);
     let mut admitter = Admitter::new(open(Path::new(&path)), "w".try_into().unwrap(), options).unwrap();
-    let granted = admitter.tick(from_micros(0)).unwrap().granted;
+    let granted = admitter.tick(Timestamp::UNIX_EPOCH).unwrap().granted;
     let numbers: Vec<i64> = granted.iter().map(|task| task.id.0).collect();
     respawn::say(&format!("process {} was granted {numbers:?}", std::process::id()));
 }
@@ -49,7 +48,7 @@ fn two_admitters_of_one_name_in_two_containers_never_get_the_same_lease() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");
     let tasks = ["a", "b"].map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap()));
-    open(&path).write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
+    open(&path).write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
     let Some(first) = in_a_container(&path) else {
         eprintln!("SKIPPED, NOT PASSED: no process namespace can be made here (unshare --pid)");
         return;

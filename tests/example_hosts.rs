@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::{Fault, FaultStore, When};
-use stationmaster::{Error, NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{Error, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
 #[path = "../examples/threads_host.rs"]
 #[allow(dead_code)]
@@ -28,7 +28,7 @@ fn state(store: &dyn Store) -> TaskState {
 }
 
 /// A task that was granted at this instant. Every fourth is a sensor in these examples; it is none of these.
-fn granted(store: &Arc<dyn Store>, now: DateTime<Utc>) -> TaskRecord {
+fn granted(store: &Arc<dyn Store>, now: Timestamp) -> TaskRecord {
     store.write(|tx| tx.enqueue(now, &[NewTask::new(key())])).unwrap();
     let options = AdmitterOptions::default();
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
@@ -73,7 +73,7 @@ fn a_busy_store_ends_no_attempt_of_a_thread() {
 #[test]
 fn a_thread_whose_lease_was_lost_stops() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let task = granted(&store, DateTime::UNIX_EPOCH);
+    let task = granted(&store, Timestamp::UNIX_EPOCH);
     let held = threads_host::Held::default();
     held.lock().insert(task.lease_ref());
     threads_host::heartbeat(&*store, &held).unwrap();

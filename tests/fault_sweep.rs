@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Error, Result, StoreErrorKind};
@@ -18,11 +17,10 @@ use stationmaster::service::{
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sweep_faults};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn key(task: &str) -> TaskKey {

@@ -4,16 +4,14 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, FileLog, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, Timestamp};
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 /// Sensors of one group, one for each index.

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::store::sqlite::rusqlite::types::Value;
@@ -16,11 +15,10 @@ use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate};
 use stationmaster::store::{SqliteStore, Tx};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::life;
-use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, Timestamp};
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn key(task: &str) -> TaskKey {

@@ -7,7 +7,6 @@ mod stores;
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{AdmitRequest, Finish, Mark};
@@ -16,12 +15,11 @@ use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::store::contract::Ending;
 use stationmaster::store::{ReadTx, Tx};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 use stores::stores;
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -118,7 +116,7 @@ fn a_sensor_does_not_end_before_it_registered() {
 }
 
 /// What is recorded of a task and has come: while it waits, the instant it waits for has not.
-fn recorded(task: &TaskRecord) -> Vec<Option<DateTime<Utc>>> {
+fn recorded(task: &TaskRecord) -> Vec<Option<Timestamp>> {
     let ready_at = Some(task.ready_at).filter(|_| task.due.is_none());
     let TaskRecord { enqueued_at, queued_at, started_at, ended_at, .. } = *task;
     vec![Some(enqueued_at), ready_at, queued_at, started_at, ended_at]

@@ -14,26 +14,25 @@ use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::{Condition, FileExists, RunEnded, TaskEnded, TimeReached, builtin};
 use stationmaster::store::Store;
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey, TaskState, time};
+use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey, TaskState, Timestamp};
 
 use crate::poked::{at, memory, secs, unreachable};
 
 /// What the first poke of a sensor of this kind answers, in a tick of this instant.
-fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTime<Utc>) -> PokeOutcome {
+fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: Timestamp) -> PokeOutcome {
     poked::answer(store, kind, context, now, |poker| builtin(poker, store.clone()).unwrap())
 }
 
-fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: DateTime<Utc>) -> PokeOutcome {
+fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: Timestamp) -> PokeOutcome {
     answer(store, C::KIND, condition.context().unwrap(), now)
 }
 
 #[test]
 fn an_instant_is_reached_to_the_microsecond() {
     let store = memory();
-    let wanted = TimeReached::new(from_micros(5_000_001));
+    let wanted = TimeReached::new(Timestamp::from_micros(5_000_001));
     assert_eq!(asked(&store, &wanted, at(5)), PokeOutcome::NotYet);
-    assert_eq!(asked(&store, &wanted, from_micros(5_000_001)), PokeOutcome::Landed(None));
+    assert_eq!(asked(&store, &wanted, Timestamp::from_micros(5_000_001)), PokeOutcome::Landed(None));
 }
 
 #[test]
@@ -49,8 +48,8 @@ fn a_file_is_found_by_path_when_it_is_old_enough() {
 
     let written = DateTime::from(fs::metadata(&path).unwrap().modified().unwrap());
     let settled = FileExists::at(&path).min_age(secs(60));
-    assert_eq!(asked(&store, &settled, time::add(written, secs(59))), PokeOutcome::NotYet);
-    assert_eq!(asked(&store, &settled, time::add(written, secs(61))), landed);
+    assert_eq!(asked(&store, &settled, written + secs(59)), PokeOutcome::NotYet);
+    assert_eq!(asked(&store, &settled, written + secs(61)), landed);
 
     // Below a file there is nothing, and nothing can come: that is for a person to see.
     let below = asked(&store, &FileExists::at(path.join("below")), now);
@@ -78,7 +77,7 @@ fn a_file_is_found_by_pattern_the_first_that_is_old_enough() {
     young.set_modified(std::time::SystemTime::now() + secs(3600)).unwrap();
     let landed = |answer: &PokeOutcome, name: &str| matches!(answer, PokeOutcome::Landed(Some(value)) if value.contains(name));
     assert!(landed(&asked(&store, &glob, now), "part-1.csv"));
-    let old = asked(&store, &glob.clone().min_age(secs(60)), time::add(now, secs(120)));
+    let old = asked(&store, &glob.clone().min_age(secs(60)), now + secs(120));
     assert!(landed(&old, "part-2.csv"), "{old:?}");
     let deep = asked(&store, &FileExists::matching(format!("{place}/**/part-2.csv")), now);
     assert!(landed(&deep, "part-2.csv"), "{deep:?}");

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::admission::Reason;
 use stationmaster::admission::limits::{self, LimitSpec};
@@ -24,8 +23,7 @@ use stationmaster::service::{
 use stationmaster::store::{Inserted, MemoryStore, Store};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 
 type Shared = Arc<dyn Store>;
 
@@ -39,8 +37,8 @@ fn on_every_store(scenario: impl Fn(Shared)) {
     }
 }
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -606,7 +604,7 @@ fn workers_share_the_shards_and_take_over_from_the_dead() {
 struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl PokeLog for Lines {
-    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &PokeOutcome) {
+    fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome) {
         self.0.lock().push(format!("{} {} {} {answer:?}", now.timestamp(), sensor.task.task, sensor.attempt));
     }
 }
@@ -699,7 +697,8 @@ fn workers_that_died_long_ago_are_forgotten_by_the_living() {
             Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap().tick(at(now)).unwrap();
         };
         let known = || -> Vec<String> {
-            let workers = store.read(|tx| Ok(raw(tx).live_workers(from_micros(i64::MIN))?)).unwrap();
+            let workers =
+                store.read(|tx| Ok(raw(tx).live_workers(Timestamp::from_micros(i64::MIN))?)).unwrap();
             assert!(workers.iter().all(|worker| worker.shards.get() == 3));
             workers.iter().map(|worker| worker.name.to_string()).collect()
         };

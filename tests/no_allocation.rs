@@ -13,8 +13,7 @@ use stationmaster::id::SensorKind;
 use stationmaster::service::{Admitter, AdmitterOptions, Observer, Reaper, ReaperOptions, Service};
 use stationmaster::shard::{DEFAULT_CODES, code, range};
 use stationmaster::store::MemoryStore;
-use stationmaster::time::from_micros;
-use stationmaster::{NewTask, TaskKey};
+use stationmaster::{NewTask, TaskKey, Timestamp};
 
 fn allocations(work: impl FnOnce()) -> u64 {
     allocation_counter::measure(work).count_total
@@ -28,7 +27,7 @@ fn the_counter_counts() {
 #[test]
 fn delays_and_decisions_allocate_nothing() {
     let task = TaskKey::new("prod", "nightly", "r".repeat(500), "日次").unwrap().mapped(7);
-    let key = RetryKey::new(&task).logical_date(from_micros(1_700_000_000_123_456));
+    let key = RetryKey::new(&task).logical_date(Timestamp::from_micros(1_700_000_000_123_456));
     let exponential =
         |jitter| RetryPolicy::exponential(Duration::from_secs(30)).multiplier(1.7).jitter(jitter);
     let airflow = |version| RetryPolicy::airflow(version, Duration::from_secs(30));
@@ -49,8 +48,8 @@ fn delays_and_decisions_allocate_nothing() {
         let count = allocations(|| {
             for attempt in [0, 1, 2, 5, 12, 300, u32::MAX] {
                 black_box(delay(&policy, &key, attempt));
-                let history =
-                    History::new(attempt, from_micros(0), from_micros(1)).hint(Duration::from_secs(3));
+                let history = History::new(attempt, Timestamp::UNIX_EPOCH, Timestamp::from_micros(1))
+                    .hint(Duration::from_secs(3));
                 black_box(decide(&policy, &key, &history));
             }
             black_box(preview(&policy, &key, 20).count());
@@ -84,7 +83,7 @@ fn observers_and_spans_allocate_nothing() {
         let tasks: Vec<NewTask> = (0..200)
             .map(|n| NewTask::new(TaskKey::new("ns", "w", "r", format!("t{n:03}")).unwrap()))
             .collect();
-        store.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
+        store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
         let options = AdmitterOptions::default();
         let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
         let mut reaper = Reaper::new(store, ReaperOptions::default().grace(Duration::ZERO)).unwrap();
@@ -92,8 +91,9 @@ fn observers_and_spans_allocate_nothing() {
             admitter = admitter.observed_by(Arc::new(Idle));
             reaper = reaper.observed_by(Arc::new(Idle));
         }
-        let admission = allocations(|| assert_eq!(admitter.tick(from_micros(0)).unwrap().granted.len(), 128));
-        let expired = from_micros(1_000_000_000);
+        let admission =
+            allocations(|| assert_eq!(admitter.tick(Timestamp::UNIX_EPOCH).unwrap().granted.len(), 128));
+        let expired = Timestamp::from_micros(1_000_000_000);
         (admission, allocations(|| assert_eq!(reaper.tick(expired).unwrap().reaped.len(), 128)))
     };
     let (admission, reaping) = count(false);

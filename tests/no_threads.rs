@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings};
@@ -14,8 +13,7 @@ use stationmaster::service::{
     Service, WakingStore, drive,
 };
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 
 #[cfg(feature = "postgres")]
 mod scratch;
@@ -33,8 +31,8 @@ fn threads() -> usize {
     fewest
 }
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn stores(folder: &std::path::Path) -> Vec<Arc<dyn Store>> {

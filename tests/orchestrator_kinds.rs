@@ -12,22 +12,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
 use stationmaster::store::Store;
-use stationmaster::{LeaseRef, TaskId};
+use stationmaster::{LeaseRef, TaskId, Timestamp};
 
 use crate::kinds::{CommandSucceeds, TcpAccepts, teach};
 use crate::poked::{at, memory, secs, unreachable};
 
 /// What the first poke of a sensor of this kind answers, in a tick of this instant.
-fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: DateTime<Utc>) -> PokeOutcome {
+fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: Timestamp) -> PokeOutcome {
     poked::answer(store, kind, context, now, |poker| teach(poker).unwrap())
 }
 
-fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: DateTime<Utc>) -> PokeOutcome {
+fn asked<C: Condition>(store: &Arc<dyn Store>, condition: &C, now: Timestamp) -> PokeOutcome {
     answer(store, C::KIND, condition.context().unwrap(), now)
 }
 

@@ -8,17 +8,15 @@ mod stores;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::ops::AdmitRequest;
 use stationmaster::service::{Reaper, ReaperOptions, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 use stores::stores;
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -203,9 +201,9 @@ fn one_poisoned_row_stops_neither_reaper_nor_admission_on_postgres() {
 #[cfg(feature = "postgres")]
 #[test]
 fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
+    use stationmaster::Timestamp;
     use stationmaster::clock::{Clock, SystemClock};
     use stationmaster::service::{LoopHandle, drive};
-    use stationmaster::time;
     use std::ops::ControlFlow;
 
     let scratch = scratch::Scratch::new();
@@ -213,7 +211,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
     let reapers: Arc<dyn Store> = Arc::new(scratch.open(|options| options));
     let mut reaper = Reaper::new(reapers, ReaperOptions::default()).unwrap();
     let begin = SystemClock.now();
-    reaper.tick(time::sub(begin, secs(20))).unwrap();
+    reaper.tick(begin - secs(20)).unwrap();
     reaper.tick(begin).unwrap();
 
     let tasks = ["a", "b", "c", "d"].map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap()));

@@ -8,7 +8,6 @@ mod stores;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{AdmitRequest, Fenced, Finish, Finished, Mark};
@@ -17,12 +16,11 @@ use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::store::Store;
 use stationmaster::store::contract::Ending;
 use stationmaster::task::LeaseLoss;
-use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 use stores::stores;
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn key(name: &str) -> TaskKey {

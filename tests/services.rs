@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::bounds::MAX_TEXT_BYTES;
@@ -24,11 +23,10 @@ use stationmaster::store::contract::{Ending, SurveyQuery};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::attempt_run_id;
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -177,7 +175,10 @@ fn requests_that_nobody_names_as_answered_are_bounded_in_number() {
     for tick in 0..ticks {
         let mut order = order("h", &tick.to_string());
         order.budget = 1;
-        assert_eq!(store.write(|tx| tx.admit(from_micros(tick), &order)).unwrap().granted.len(), 1);
+        assert_eq!(
+            store.write(|tx| tx.admit(Timestamp::from_micros(tick), &order)).unwrap().granted.len(),
+            1
+        );
     }
     let is_known = |tick: &i64| {
         let query = SurveyQuery::new().request(tick.to_string().as_str().try_into().unwrap());
@@ -380,7 +381,7 @@ fn a_manual_clock_loses_no_advance() {
             scope.spawn(|| (0..10_000).for_each(|_| clock.advance(Duration::from_micros(1))));
         }
     });
-    assert_eq!(clock.now(), from_micros(40_000));
+    assert_eq!(clock.now(), Timestamp::from_micros(40_000));
 }
 
 /// Wakes its own loop in its first tick, and then has nothing to do.
@@ -393,7 +394,7 @@ struct WakesItself {
 struct Quiet;
 
 impl Report for Quiet {
-    fn next_due(&self) -> Option<DateTime<Utc>> {
+    fn next_due(&self) -> Option<Timestamp> {
         None
     }
 }
@@ -401,7 +402,7 @@ impl Report for Quiet {
 impl Service for WakesItself {
     type Report = Quiet;
 
-    fn tick(&mut self, _: DateTime<Utc>) -> Result<Quiet> {
+    fn tick(&mut self, _: Timestamp) -> Result<Quiet> {
         match self.ticks.fetch_add(1, Ordering::SeqCst) {
             0 => self.handle.wake(),
             1 => self.handle.stop(),
@@ -448,7 +449,7 @@ fn a_loop_goes_on_soon_after_an_error() {
     struct Fails(usize);
     impl Service for Fails {
         type Report = Quiet;
-        fn tick(&mut self, _: DateTime<Utc>) -> Result<Quiet> {
+        fn tick(&mut self, _: Timestamp) -> Result<Quiet> {
             self.0 += 1;
             Err(Error::Store(StoreError::new(StoreErrorKind::Busy, "on purpose")))
         }

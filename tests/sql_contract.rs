@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use contract::{statement, statements};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
 use stationmaster::ops::{AdmitRequest, Finish, Finished};
@@ -21,13 +20,12 @@ use stationmaster::store::sqlite::rusqlite::{self, Connection, Params, params};
 use stationmaster::store::sqlite::{SqliteOptions, migrate};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{Snapshot, Watch};
-use stationmaster::time::{from_micros, micros};
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, Timestamp};
 
 const NOW: i64 = 1_000_000;
 
-fn now() -> DateTime<Utc> {
-    from_micros(NOW)
+fn now() -> Timestamp {
+    Timestamp::from_micros(NOW)
 }
 
 fn key(task: &str) -> TaskKey {
@@ -92,8 +90,8 @@ impl World {
             limits,
             task.priority,
             rank,
-            task.logical_date.map(micros),
-            task.not_before.map(micros),
+            task.logical_date.map(Timestamp::as_micros),
+            task.not_before.map(Timestamp::as_micros),
             retry,
             losses,
             task.payload,
@@ -108,7 +106,7 @@ impl World {
             99,
             Duration::from_secs(9),
         );
-        self.store.write(|tx| tx.admit(from_micros(at), &order)).unwrap().granted
+        self.store.write(|tx| tx.admit(Timestamp::from_micros(at), &order)).unwrap().granted
     }
 
     fn start(&self, lease: LeaseRef, at: i64) -> rusqlite::Result<usize> {
@@ -161,10 +159,10 @@ fn many_kinds_of_tasks() -> Vec<NewTask> {
         limit(new("limited too"), &["a", "b", "tenant"]),
         limit(new("odd key"), &["\"é\\"]),
         new("urgent").priority(i32::MAX).payload("{\"order\": 7}"),
-        new("idle").priority(i32::MIN).logical_date(from_micros(-5)),
-        new("later").not_before(from_micros(NOW + 500)),
-        new("due already").not_before(from_micros(NOW)),
-        new("due before").not_before(from_micros(NOW - 9)),
+        new("idle").priority(i32::MIN).logical_date(Timestamp::from_micros(-5)),
+        new("later").not_before(Timestamp::from_micros(NOW + 500)),
+        new("due already").not_before(Timestamp::from_micros(NOW)),
+        new("due before").not_before(Timestamp::from_micros(NOW - 9)),
         new("wide").pool("db".try_into().unwrap()).pool_slots(1_000_000),
         new("nowhere").pool("no such pool".try_into().unwrap()),
         new("tried again").retry(retry()).lease_loss(LeaseLoss::Requeue { at_most: 2 }),
@@ -194,7 +192,7 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
             // Some callers' clocks are behind: what they record must not run backwards.
             let (started, ended) = (round - 700_000 * (at as i64 % 4), round - 800_000 * (at as i64 % 5));
             if at % 2 == 0 {
-                ours.store.write(|tx| tx.start(from_micros(started), &[lease])).unwrap();
+                ours.store.write(|tx| tx.start(Timestamp::from_micros(started), &[lease])).unwrap();
                 sql.start(lease, started).unwrap();
             }
             let (mut name, mut text, mut retry_at) = ("failed", None, None);
@@ -217,7 +215,9 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
                     Finish::skipped(lease, "not needed")
                 }
             };
-            ours.store.write(|tx| tx.finish(from_micros(ended), std::slice::from_ref(&end))).unwrap();
+            ours.store
+                .write(|tx| tx.finish(Timestamp::from_micros(ended), std::slice::from_ref(&end)))
+                .unwrap();
             sql.finish(lease, ended, name, text.as_deref(), retry_at).unwrap();
             seen.insert((name, retry_at.is_some()));
             assert_eq!(sql.state(&keys), ours.state(&keys), "{} of {round}", task.key);
@@ -241,10 +241,10 @@ fn decided(world: &World, lease: LeaseRef, key: &TaskKey, at: i64) -> (String, O
     let found = world.host.query_row(statement("status_by_id"), [lease.id.0], row).unwrap();
     let (attempt, policy, first, date) = found;
     let policy = policy.map_or(RetryPolicy::none(), |json| serde_json::from_str(&json).unwrap());
-    let history = History::new(attempt, from_micros(first.unwrap()), from_micros(at));
-    let key = RetryKey::new(key).logical_date(from_micros(date));
+    let history = History::new(attempt, Timestamp::from_micros(first.unwrap()), Timestamp::from_micros(at));
+    let key = RetryKey::new(key).logical_date(Timestamp::from_micros(date));
     match decide(&policy, &key, &history) {
-        Decision::RetryAt(at) => ("no route".into(), Some(micros(at))),
+        Decision::RetryAt(at) => ("no route".into(), Some(at.as_micros())),
         Decision::GiveUp(why) => (format!("no route ({why})"), None),
         other => panic!("{other:?}"),
     }
@@ -254,9 +254,9 @@ fn decided(world: &World, lease: LeaseRef, key: &TaskKey, at: i64) -> (String, O
 fn a_rank_that_ages_is_the_hosts_to_give() {
     let (ours, sql) = (World::new(), World::new());
     let ageing = stationmaster::admission::Ageing::Linear { period: Duration::from_secs(60) };
-    let task = NewTask::new(key("t")).priority(3).not_before(from_micros(NOW + 9));
+    let task = NewTask::new(key("t")).priority(3).not_before(Timestamp::from_micros(NOW + 9));
     ours.store.write(|tx| tx.enqueue_ageing(now(), ageing, std::slice::from_ref(&task))).unwrap();
-    sql.enqueue(&task, Some(ageing.rank(3, from_micros(NOW + 9))));
+    sql.enqueue(&task, Some(ageing.rank(3, Timestamp::from_micros(NOW + 9))));
     assert_eq!(sql.state(&[key("t")]), ours.state(&[key("t")]));
 }
 
@@ -270,7 +270,7 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
     world.start(stale, NOW + 1).unwrap();
     assert_eq!(world.state(&[key("t")]), started, "a second start changes nothing");
     let later = NOW + 60_000_000;
-    assert_eq!(world.store.write(|tx| tx.reap(from_micros(later), 9)).unwrap().len(), 1);
+    assert_eq!(world.store.write(|tx| tx.reap(Timestamp::from_micros(later), 9)).unwrap().len(), 1);
     let lease = world.admit(later)[0].lease_ref();
     let before = world.state(&[key("t")]);
 
@@ -335,7 +335,7 @@ fn a_repeated_finish_is_told_apart_from_a_stale_one() {
         assert_eq!(world.state(std::slice::from_ref(&task.key)), before);
         // The crate reads what the statement wrote, and the other way round.
         let ends = [Finish::given_back(task.lease_ref())];
-        let already = world.store.write(|tx| tx.finish(from_micros(NOW + 2), &ends)).unwrap();
+        let already = world.store.write(|tx| tx.finish(Timestamp::from_micros(NOW + 2), &ends)).unwrap();
         assert_eq!(matches!(already[..], [Finished::Already(_)]), outcome == "given_back");
     }
 }
@@ -418,8 +418,8 @@ fn what_the_crate_would_refuse_is_refused_whatever_the_conflict_clause() {
     bad.extend([Null, Integer(1 << 31), text("x")].map(|value| (9, value)));
     bad.extend((10..=12).map(|at| (at, text("soon"))));
     bad.extend([text("{"), Integer(1)].map(|value| (13, value)));
-    let first = micros(DateTime::<Utc>::MIN_UTC);
-    let last = micros(DateTime::<Utc>::MAX_UTC);
+    let first = Timestamp::MIN.as_micros();
+    let last = Timestamp::MAX.as_micros();
     for at in [0, 11, 12] {
         bad.extend([first - 1, last + 1, i64::MIN, i64::MAX].map(|value| (at, Integer(value))));
     }
@@ -471,10 +471,10 @@ fn what_the_crate_would_refuse_is_refused_whatever_the_conflict_clause() {
 #[test]
 fn instants_are_taken_as_far_as_the_crate_reads_them() {
     let world = World::new();
-    for (at, logical_date) in [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC].into_iter().enumerate() {
+    for (at, logical_date) in [Timestamp::MIN, Timestamp::MAX].into_iter().enumerate() {
         let mut values = good();
         values[4] = Value::Text(format!("t{at}"));
-        values[11] = Value::Integer(micros(logical_date));
+        values[11] = Value::Integer(logical_date.as_micros());
         world.run("enqueue", values).unwrap();
     }
     let lease = world.admit(NOW)[0].lease_ref();

@@ -14,8 +14,7 @@ use stationmaster::store::sqlite::rusqlite::{Connection, config::DbConfig};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions};
 use stationmaster::store::{Durability, SqliteStore, Store};
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey};
+use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, Timestamp};
 
 /// Every file of a folder with its bytes.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -215,8 +214,11 @@ fn everything_is_there_after_opening_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");
     let key = TaskKey::new("n'\"s", "w\u{202E}", "r\n", "😀 ").unwrap().mapped(u32::MAX);
-    let task =
-        NewTask::new(key.clone()).priority(i32::MIN).payload("p").check(from_micros(i64::MIN)).unwrap();
+    let task = NewTask::new(key.clone())
+        .priority(i32::MIN)
+        .payload("p")
+        .check(Timestamp::from_micros(i64::MIN))
+        .unwrap();
     let store = open(&path).unwrap();
     store.write(|tx| Ok(raw(tx).insert_tasks_if_absent(std::slice::from_ref(&task))?)).unwrap();
     let before = store.read(|tx| tx.tasks(std::slice::from_ref(&key))).unwrap();
@@ -232,7 +234,7 @@ fn a_sensor_whose_context_was_changed_behind_the_store_is_not_poked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");
     let store = open(&path).unwrap();
-    let (now, key) = (from_micros(0), TaskKey::new("n", "w", "r", "t").unwrap());
+    let (now, key) = (Timestamp::UNIX_EPOCH, TaskKey::new("n", "w", "r", "t").unwrap());
     let context = PokeContext::from_json(r#"{"path":"/data/a"}"#).unwrap();
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
     let sensor = NewSensor::new(LeaseRef::new(TaskId(1), 0), "file".try_into().unwrap(), context, settings);

@@ -17,8 +17,7 @@ use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate, mig
 use stationmaster::store::{Discrepancy, Inserted, SqliteStore, Store, TxMode};
 use stationmaster::testing::RawStoreExt;
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, TaskState};
+use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, TaskState, Timestamp};
 
 fn kind(error: Error) -> StoreErrorKind {
     match error {
@@ -62,7 +61,7 @@ fn handles_that_contend_wait_for_each_other() {
         .collect();
     let stores: Vec<SqliteStore> = (0..handles).map(|_| fast(&path)).collect();
     stores[0].write(|tx| tx.put_pools(&[pool("p", 1_000_000)])).unwrap();
-    stores[0].write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
+    stores[0].write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
     let holder = Holder::new("h").unwrap();
     std::thread::scope(|scope| {
         for (handle, store) in stores.iter().enumerate() {
@@ -70,7 +69,7 @@ fn handles_that_contend_wait_for_each_other() {
             scope.spawn(move || {
                 for round in 0..rounds {
                     let id = [TaskId(handle as i64 * rounds + round + 1)];
-                    let batch = GrantBatch::new(&id, holder, from_micros(0), from_micros(0));
+                    let batch = GrantBatch::new(&id, holder, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
                     // Reads before it writes: begun deferred, this would be refused as busy.
                     store
                         .write(|tx| {
@@ -149,7 +148,7 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
     let mut conn = Connection::open(&path).unwrap();
     conn.execute_batch("CREATE TABLE app (x)").unwrap();
     migrate(&conn, &prefix).unwrap();
-    let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(from_micros(0)).unwrap();
+    let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(Timestamp::UNIX_EPOCH).unwrap();
 
     for commit in [false, true] {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
@@ -209,14 +208,14 @@ fn runs_that_are_forgotten_leave_no_rows() {
         let task = NewTask::new(TaskKey::new("n", "w", format!("r{run}"), "t").unwrap())
             .limit(LimitKey::new(format!("run/{run}")).unwrap())
             .limit(LimitKey::new("all").unwrap());
-        let insert = task.check(from_micros(run)).unwrap();
+        let insert = task.check(Timestamp::from_micros(run)).unwrap();
         store
             .write(|tx| {
                 let answers = raw(tx).insert_tasks_if_absent(std::slice::from_ref(&insert))?;
                 let Inserted::New(id) = answers[0] else { panic!("{answers:?}") };
                 let from = StateSet::of(&[TaskState::Scheduled]);
                 let mut end = Move::new(LeaseRef::new(id, 0), from, TaskState::Success);
-                end.ended_at = Some(from_micros(run));
+                end.ended_at = Some(Timestamp::from_micros(run));
                 Ok(raw(tx).move_if(&[end])?)
             })
             .unwrap();
@@ -227,11 +226,26 @@ fn runs_that_are_forgotten_leave_no_rows() {
     };
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_task_limit")), (20, 20, 21));
     assert_eq!(
-        store.write(|tx| Ok(raw(tx).forget_ended(from_micros(15), from_micros(15), 99)?)).unwrap(),
+        store
+            .write(|tx| Ok(raw(tx).forget_ended(
+                Timestamp::from_micros(15),
+                Timestamp::from_micros(15),
+                99
+            )?))
+            .unwrap(),
         15
     );
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_task_limit")), (5, 5, 6));
-    assert_eq!(store.write(|tx| Ok(raw(tx).forget_ended(from_micros(99), from_micros(99), 99)?)).unwrap(), 5);
+    assert_eq!(
+        store
+            .write(|tx| Ok(raw(tx).forget_ended(
+                Timestamp::from_micros(99),
+                Timestamp::from_micros(99),
+                99
+            )?))
+            .unwrap(),
+        5
+    );
     assert_eq!((rows("sm_task"), rows("sm_lane"), rows("sm_task_limit")), (0, 0, 0));
 }
 
@@ -242,7 +256,7 @@ fn the_audit_compares_what_decides_whether_a_row_stays() {
     let store = fast(&path);
     let key = LimitKey::new("k").unwrap();
     let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).limit(key.clone());
-    let insert = task.check(from_micros(0)).unwrap();
+    let insert = task.check(Timestamp::UNIX_EPOCH).unwrap();
     store.write(|tx| Ok(raw(tx).insert_tasks_if_absent(std::slice::from_ref(&insert))?)).unwrap();
     let db = Connection::open(&path).unwrap();
     db.execute_batch(
@@ -267,10 +281,10 @@ fn the_audit_compares_slots_leases_and_ready_tasks_with_their_counters() {
     let task = |name: &str| {
         NewTask::new(TaskKey::new("n", "w", "r", name).unwrap()).pool_slots(3).limit(key.clone())
     };
-    store.write(|tx| tx.enqueue(from_micros(0), &[task("granted"), task("ready")])).unwrap();
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("granted"), task("ready")])).unwrap();
     let holder = Holder::new("h").unwrap();
     let ids = [TaskId(1)];
-    let batch = GrantBatch::new(&ids, &holder, from_micros(1), from_micros(2));
+    let batch = GrantBatch::new(&ids, &holder, Timestamp::from_micros(1), Timestamp::from_micros(2));
     assert!(store.write(|tx| Ok(raw(tx).grant_if_open(&batch)?.is_whole(&batch))).unwrap());
     assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
     let db = Connection::open(&path).unwrap();

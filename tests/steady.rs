@@ -14,15 +14,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::Durability;
 use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 
 /// What one round enqueues, admits, starts and ends: the default budget of a tick.
 const ROUND: usize = 512;
@@ -54,13 +52,13 @@ fn new_task(n: usize) -> NewTask {
     NewTask::new(key.unwrap()).pool("wide".try_into().unwrap())
 }
 
-fn enqueue_next(store: &dyn Store, now: DateTime<Utc>, numbers: std::ops::Range<usize>) {
+fn enqueue_next(store: &dyn Store, now: Timestamp, numbers: std::ops::Range<usize>) {
     let tasks: Vec<NewTask> = numbers.map(new_task).collect();
     store.write(|tx| tx.enqueue(now, &tasks)).unwrap();
 }
 
 /// Each task that was admitted is started, and ends well.
-fn run(store: &dyn Store, now: DateTime<Utc>, leases: &[LeaseRef]) {
+fn run(store: &dyn Store, now: Timestamp, leases: &[LeaseRef]) {
     let started = store.write(|tx| tx.start(now, leases)).unwrap();
     assert!(started.iter().all(|moved| *moved));
     let ends: Vec<Finish> = leases.iter().map(|lease| Finish::success(*lease)).collect();
@@ -129,7 +127,7 @@ fn a_steady_load_does_not_grow_its_file() {
         Reaper::new(store.clone(), ReaperOptions::default().retain_ended_for(load.keep)).unwrap();
 
     let began = Instant::now();
-    let mut now = from_micros(1_767_225_600_000_000);
+    let mut now = Timestamp::from_micros(1_767_225_600_000_000);
     enqueue_next(&*store, now, 0..load.backlog);
     let (mut enqueued, mut ended) = (load.backlog, 0);
     let mut first_tenth: Option<Size> = None;

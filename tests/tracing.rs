@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
@@ -17,8 +16,7 @@ use stationmaster::service::{
 use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::subscriber::with_default;
@@ -109,8 +107,8 @@ fn noted(work: impl FnOnce()) -> Notes {
     notes
 }
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn task(name: &str) -> NewTask {

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use chrono::{DateTime, Utc};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{Durability, PostgresStore, Store};
-use stationmaster::time::from_micros;
-use stationmaster::{NewTask, TaskKey};
+use stationmaster::{NewTask, TaskKey, Timestamp};
 
 use crate::bare::Client;
 
@@ -16,8 +14,8 @@ pub(crate) const POOLS: usize = 10;
 /// At most so many tasks to a transaction.
 const BULK: usize = 10_000;
 
-pub(crate) fn now() -> DateTime<Utc> {
-    from_micros(1_767_225_600_000_000)
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from_micros(1_767_225_600_000_000)
 }
 
 /// A schema; it is dropped with this.

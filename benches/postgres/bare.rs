@@ -90,7 +90,7 @@ impl Client {
     pub(crate) fn tick(&self, budget: usize) -> Vec<(i64, i64)> {
         let ready = self.ready.as_ref().expect("tables");
         let (each, most) = (budget.div_ceil(POOLS) as i64, budget as i64);
-        let at = now().timestamp_micros();
+        let at = now().as_micros();
         let begin = self.begin();
         let client = &self.client;
         self.runtime.block_on(async {
@@ -112,7 +112,7 @@ impl Client {
     pub(crate) fn end(&self, granted: &[(i64, i64)]) {
         let ready = self.ready.as_ref().expect("tables");
         let ids: Vec<i64> = granted.iter().map(|(id, _)| *id).collect();
-        let at = now().timestamp_micros();
+        let at = now().as_micros();
         let begin = self.begin();
         let client = &self.client;
         self.runtime.block_on(async {

@@ -1,7 +1,7 @@
 //! Sets of runs with the same numbers everywhere: the recipes of docs/active-runs.md. Times are whole seconds.
 
+use stationmaster::Timestamp;
 use stationmaster::run::{RunKey, RunRecord, RunStatus, StartMethod};
-use stationmaster::time::from_micros;
 
 pub(crate) const DAY: i64 = 86_400;
 pub(crate) const BASE: i64 = 1_000_000;
@@ -50,8 +50,8 @@ pub(crate) fn id(rank: usize) -> String {
     format!("r{rank:07}")
 }
 
-pub(crate) fn instant(seconds: i64) -> chrono::DateTime<chrono::Utc> {
-    from_micros(seconds * 1_000_000)
+pub(crate) fn instant(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 /// Splitmix64 (Steele, Lea, Flood, OOPSLA 2014).

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use stationmaster::Timestamp;
 use stationmaster::run::{RunKey, RunRecord, RunStatus, StartMethod};
 use stationmaster::store::sqlite::rusqlite::{Connection, Row, params};
-use stationmaster::time::{from_micros, micros};
 
 use crate::data::{NOW, Span, instant, namespace};
 use crate::race::Query;
@@ -33,12 +33,12 @@ fn read(row: &Row<'_>, names: &[String]) -> RunRecord {
     let text = |at: usize| row.get_ref(at).expect("a column").as_str().expect("a text");
     let ns: i64 = row.get(0).expect("a number");
     let key = RunKey::new(&names[ns as usize], text(1)).expect("a name");
-    let mut run = RunRecord::open(key, from_micros(row.get(2).expect("an instant")))
+    let mut run = RunRecord::open(key, Timestamp::from_micros(row.get(2).expect("an instant")))
         .method(StartMethod::Scheduled)
         .workflow(text(5).try_into().expect("a name"))
         .user(text(6))
         .attributes(text(7));
-    run.stop = row.get::<_, Option<i64>>(3).expect("an instant").map(from_micros);
+    run.stop = row.get::<_, Option<i64>>(3).expect("an instant").map(Timestamp::from_micros);
     run.status =
         if row.get::<_, i64>(4).expect("a number") == 2 { RunStatus::Running } else { RunStatus::Completed };
     run
@@ -71,7 +71,7 @@ impl Rivals {
                     let (id, ns) = (*rank as i64, spans[*rank].ns as i64);
                     let workflow = run.workflow.as_ref().map(|name| name.as_str());
                     let done = if *opens {
-                        let start = micros(run.start);
+                        let start = run.start.as_micros();
                         put.execute(params![
                             id,
                             ns,
@@ -82,7 +82,7 @@ impl Rivals {
                             run.attributes
                         ])
                     } else {
-                        close.execute((id, run.stop.map(micros)))
+                        close.execute((id, run.stop.map(Timestamp::as_micros)))
                     };
                     assert_eq!(done.expect("written"), 1);
                 }
@@ -128,7 +128,7 @@ impl Rivals {
         rows.sort_unstable();
         for ((ns, hour), start) in rows {
             let mut put = tx.prepare_cached("INSERT INTO earliest VALUES (?1, ?2, ?3)").expect("a statement");
-            put.execute((ns as i64, hour, micros(instant(start)))).expect("a row");
+            put.execute((ns as i64, hour, instant(start).as_micros())).expect("a row");
         }
         tx.commit().expect("committed");
         self.note("earliest starts, besides", before);
@@ -165,7 +165,7 @@ impl Rivals {
     }
 
     fn window(query: &Query) -> (i64, i64) {
-        (micros(instant(query.begin)), micros(instant(query.end)))
+        (instant(query.begin).as_micros(), instant(query.end).as_micros())
     }
 
     fn namespaces(&self, query: &Query) -> BTreeSet<i64> {

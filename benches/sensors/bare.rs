@@ -40,7 +40,7 @@ pub(crate) fn register(path: &Path, sensors: &[NewSensor]) -> Duration {
             ", ?7".repeat(columns.len())
         );
         let mut sensor = conn.prepare(&sql).expect("a statement");
-        let now = now().timestamp_micros();
+        let now = now().as_micros();
         for (change, new) in (1_i64..).zip(sensors) {
             let insert = new.insert(crate::fleet::now());
             task.execute(params![new.lease.id.0, new.lease.epoch]).expect("written");

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::Store;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 use std::sync::Arc;
 
 /// At most so many tasks to a transaction.
@@ -17,8 +15,8 @@ const BULK: usize = 20_000;
 
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
 
-pub(crate) fn now() -> DateTime<Utc> {
-    from_micros(1_767_225_600_000_000)
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from_micros(1_767_225_600_000_000)
 }
 
 /// Tasks that run.

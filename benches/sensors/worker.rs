@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::Durability;
@@ -47,7 +47,7 @@ pub(crate) fn poker(store: &Arc<dyn Store>, name: &str, lease: Duration) -> Poke
 }
 
 /// Ticks until all these targets were poked once more.
-pub(crate) fn cycle(poker: &mut Poker, at: DateTime<Utc>, poked: &AtomicUsize, targets: usize) {
+pub(crate) fn cycle(poker: &mut Poker, at: Timestamp, poked: &AtomicUsize, targets: usize) {
     let before = poked.load(Ordering::Relaxed);
     for tick in 0.. {
         let report = poker.tick(at).expect("a tick");

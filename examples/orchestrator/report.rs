@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord};
 use stationmaster::store::Store;
-use stationmaster::{Result, TaskRecord, TaskState};
+use stationmaster::{Result, TaskRecord, TaskState, Timestamp};
 
 use crate::run::{NAMESPACE, Run, is_ours, short};
 use crate::screen::say;
@@ -17,7 +16,7 @@ use crate::session::Tally;
 const LISTED_RUNS: usize = 5;
 
 /// Prints the report; answers whether the run went well.
-pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<Utc>) -> Result<bool> {
+pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: Timestamp) -> Result<bool> {
     let hour = ActiveQuery::new(now - Duration::from_secs(3600), now + Duration::from_micros(1))
         .namespace(NAMESPACE.try_into()?);
     let (tasks, attempts, pools, active, whole) = store.read(|tx| {
@@ -54,7 +53,7 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: DateTime<U
     Ok(failed == 0)
 }
 
-fn between(start: DateTime<Utc>, stop: DateTime<Utc>) -> Duration {
+fn between(start: Timestamp, stop: Timestamp) -> Duration {
     (stop - start).to_std().unwrap_or_default()
 }
 

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use chrono::{DateTime, Utc};
 use stationmaster::admission::limits;
 use stationmaster::ops::{Mark, StopBeforeStart};
 use stationmaster::pool::PoolSpec;
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{Store, Tx};
 use stationmaster::task::LeaseLoss;
-use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use crate::cli::Places;
 use crate::graph::{Graph, Step};
@@ -22,7 +21,7 @@ pub(crate) const NAMESPACE: &str = "orchestrator";
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) key: RunKey,
-    pub(crate) started: DateTime<Utc>,
+    pub(crate) started: Timestamp,
     pub(crate) resumed: bool,
     pub(crate) workflow: Workflow,
     pub(crate) workflow_dir: PathBuf,
@@ -40,7 +39,7 @@ impl Run {
         source: Source,
         graph: Graph,
         places: Places,
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> Result<Self, Trouble> {
         let Source { workflow, dir, definition } = source;
         let opened = store.write(|tx| {
@@ -96,7 +95,7 @@ impl Run {
     ///
     /// Called in the transaction that ends a task, so that no crash comes in between. It depends on the database alone:
     /// once more does no harm.
-    pub(crate) fn advance(&self, tx: &mut Tx<'_>, now: DateTime<Utc>) -> Result<()> {
+    pub(crate) fn advance(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<()> {
         let tasks = tx.tasks(&self.keys)?;
         let mut states: Vec<Option<TaskState>> =
             tasks.iter().map(|task| task.as_ref().map(|task| task.state)).collect();
@@ -188,11 +187,11 @@ pub(crate) fn short(key: &TaskKey) -> String {
 /// The run to be resumed, if there is one. A refusal is not an error of the transaction: nothing was written.
 fn open_run(
     tx: &mut Tx<'_>,
-    now: DateTime<Utc>,
+    now: Timestamp,
     workflow: &str,
     definition: &str,
 ) -> Result<Result<Option<RunRecord>, Trouble>> {
-    let query = ActiveQuery::new(now, DateTime::<Utc>::MAX_UTC).namespace(NAMESPACE.try_into()?);
+    let query = ActiveQuery::new(now, Timestamp::MAX).namespace(NAMESPACE.try_into()?);
     let open = tx.active_runs(&query)?;
     let Some(run) = open.into_iter().find(|run| run.stop.is_none() && is_ours(run)) else {
         return Ok(Ok(None));

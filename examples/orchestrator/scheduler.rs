@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use stationmaster::id::PoolName;
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Service};
 use stationmaster::store::Store;
-use stationmaster::{Result, TaskRecord};
+use stationmaster::{Result, TaskRecord, Timestamp};
 
 use crate::held::{Cut, Held};
 use crate::run::{Progress, Run, short};
@@ -35,18 +34,18 @@ pub(crate) struct Scheduler<'a> {
     /// Wakes the poker.
     pub(crate) poker: LoopHandle,
     pub(crate) peaks: &'a Peaks,
-    pub(crate) renew_at: Option<DateTime<Utc>>,
-    pub(crate) reap_at: Option<DateTime<Utc>>,
+    pub(crate) renew_at: Option<Timestamp>,
+    pub(crate) reap_at: Option<Timestamp>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) over: bool,
-    pub(crate) next_due: Option<DateTime<Utc>>,
+    pub(crate) next_due: Option<Timestamp>,
 }
 
 impl Scheduler<'_> {
-    pub(crate) fn step(&mut self, now: DateTime<Utc>) -> Result<Step> {
+    pub(crate) fn step(&mut self, now: Timestamp) -> Result<Step> {
         let progress = self.look(now)?;
         if progress.closed {
             return Ok(Step { over: true, next_due: None });
@@ -61,7 +60,7 @@ impl Scheduler<'_> {
     }
 
     /// Sees where the run stands, and carries it on after sensors ended, or after a crash.
-    fn look(&self, now: DateTime<Utc>) -> Result<Progress> {
+    fn look(&self, now: Timestamp) -> Result<Progress> {
         let key = std::slice::from_ref(&self.run.key);
         let (events, run, tasks) =
             self.store.read(|tx| Ok((tx.events(0, EVENTS)?, tx.runs(key)?, tx.tasks(&self.run.keys)?)))?;
@@ -94,7 +93,7 @@ impl Scheduler<'_> {
     }
 
     /// The heartbeat. It comes before the reaper, so that after a long pause we keep what nobody took.
-    fn renew(&mut self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>> {
+    fn renew(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
         if self.renew_at.is_none_or(|at| at <= now) {
             let leases = self.held.leases();
             if !leases.is_empty() {
@@ -108,7 +107,7 @@ impl Scheduler<'_> {
         Ok(self.renew_at)
     }
 
-    fn reap(&mut self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>> {
+    fn reap(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
         if self.reap_at.is_none_or(|at| at <= now) {
             let report = self.reaper.tick(now)?;
             for reaped in &report.reaped {
@@ -123,7 +122,7 @@ impl Scheduler<'_> {
 
     /// Fills the free workers; what is a sensor is handed over to the poker instead. Returns when to come again,
     /// and why the others wait.
-    fn admit(&mut self, now: DateTime<Utc>) -> Result<(Option<DateTime<Utc>>, String)> {
+    fn admit(&mut self, now: Timestamp) -> Result<(Option<Timestamp>, String)> {
         let free = self.workers.saturating_sub(self.busy.load(Ordering::SeqCst));
         if free == 0 {
             return Ok((None, String::new()));
@@ -153,7 +152,7 @@ impl Scheduler<'_> {
     }
 
     /// Starts sensors and registers them. Their slots are free again in the same transaction. They need no worker.
-    fn hand_over(&self, now: DateTime<Utc>, tasks: &[TaskRecord]) -> Result<()> {
+    fn hand_over(&self, now: Timestamp, tasks: &[TaskRecord]) -> Result<()> {
         let mut sensors = Vec::with_capacity(tasks.len());
         for task in tasks {
             if let Some(spec) = self.run.spec(&task.key)

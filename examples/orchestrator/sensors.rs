@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use stationmaster::sensor::{NewSensor, OnMissed, Settings};
 use stationmaster::service::kinds::{Condition, FileExists, TimeReached};
-use stationmaster::{Error, LeaseRef, Result};
+use stationmaster::{Error, LeaseRef, Result, Timestamp};
 
 use crate::kinds::{CommandSucceeds, TcpAccepts};
 use crate::run::Run;
@@ -40,7 +40,7 @@ pub(crate) fn sensor_of(run: &Run, task: &Task, wait_for: &WaitFor, lease: Lease
         WaitFor::AfterS(length) => {
             let at =
                 TimeDelta::from_std(*length).ok().and_then(|length| run.started.checked_add_signed(length));
-            TimeReached::new(at.unwrap_or(DateTime::<Utc>::MAX_UTC)).sensor(lease, settings)
+            TimeReached::new(at.unwrap_or(Timestamp::MAX)).sensor(lease, settings)
         }
     }
 }

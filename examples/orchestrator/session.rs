@@ -160,7 +160,7 @@ fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &
 
 /// Unique among all processes that ever worked on the database.
 fn name() -> String {
-    format!("orchestrator-{}-{}", std::process::id(), chrono::Utc::now().timestamp_micros())
+    format!("orchestrator-{}-{}", std::process::id(), chrono::Utc::now().as_micros())
 }
 
 /// The first Ctrl-C or SIGTERM stops in order, the second at once.

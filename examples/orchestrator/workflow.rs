@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::Deserialize;
+use stationmaster::Timestamp;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::id::PoolName;
 use stationmaster::pool::Slots;
@@ -93,7 +93,7 @@ pub(crate) enum WaitFor {
     /// A port accepts a connection: `host:port`.
     Tcp(String),
     /// An instant has come.
-    Time(DateTime<Utc>),
+    Time(Timestamp),
     /// The run began this long ago.
     AfterS(#[serde(with = "seconds")] Duration),
 }

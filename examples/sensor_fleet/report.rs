@@ -58,7 +58,7 @@ impl<'a> Findings<'a> {
     pub(crate) fn new(options: &'a Options) -> Self {
         Self {
             options,
-            from: (SystemClock.now() + options.interval).timestamp_micros(),
+            from: (SystemClock.now() + options.interval).as_micros(),
             last: vec![None; options.targets()],
             killed: None,
             states: vec![State::default(); options.workers + 1],
@@ -73,7 +73,7 @@ impl<'a> Findings<'a> {
     }
 
     pub(crate) fn hear(&mut self, worker: usize, line: Line) {
-        let measured = SystemClock.now().timestamp_micros() >= self.from;
+        let measured = SystemClock.now().as_micros() >= self.from;
         match line {
             Line::Poke { target, at, late } => self.poke(worker, target, at, late),
             Line::Tick { took, poked, saved, loaded, writes } => {
@@ -122,7 +122,7 @@ impl<'a> Findings<'a> {
     pub(crate) fn killed(&mut self, worker: usize) {
         let its = |last: &Option<Last>| last.is_some_and(|last| last.worker == worker);
         let left: Vec<usize> = (0..self.last.len()).filter(|target| its(&self.last[*target])).collect();
-        let at = SystemClock.now().timestamp_micros();
+        let at = SystemClock.now().as_micros();
         println!("killed a worker that had {} targets", left.len());
         self.killed = Some(Killed { at, left, reached: at });
     }

@@ -76,11 +76,11 @@ fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> PokeOutc
     // A target is due on a grid of the interval that is shifted by its fingerprint.
     let interval = options.interval.as_micros() as i64;
     let shift = (request.fingerprint().0 % interval.unsigned_abs()) as i64;
-    let late = (at.timestamp_micros() - shift).rem_euclid(interval);
+    let late = (at.as_micros() - shift).rem_euclid(interval);
     std::thread::sleep(options.poke);
     match Target::read(request.context) {
         Ok(Target { n }) => {
-            let line = Line::Poke { target: n, at: at.timestamp_micros(), late };
+            let line = Line::Poke { target: n, at: at.as_micros(), late };
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             PokeOutcome::NotYet
         }
@@ -125,7 +125,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
         if report.loaded > 0 || stated.elapsed() > Duration::from_secs(1) {
             stated = Instant::now();
             said.push(Line::State {
-                at: SystemClock.now().timestamp_micros(),
+                at: SystemClock.now().as_micros(),
                 sensors: report.sensors,
                 cpu: system::cpu(),
                 resident: system::resident(),

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use stationmaster::Timestamp;
 
 /// The instant this long after another one, in whole microseconds. A workload may have any length, so it is at most the last
 /// instant there is.
-pub(crate) fn later(at: DateTime<Utc>, length: Duration) -> DateTime<Utc> {
+pub(crate) fn later(at: Timestamp, length: Duration) -> Timestamp {
     let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
-    let micros = at.timestamp_micros().saturating_add(micros);
-    DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    let micros = at.as_micros().saturating_add(micros);
+    Timestamp::from_micros(micros).unwrap_or(Timestamp::MAX)
 }
 
 /// How long after `earlier` it is at `at`, in seconds.
-pub(crate) fn seconds_since(earlier: DateTime<Utc>, at: DateTime<Utc>) -> f64 {
+pub(crate) fn seconds_since(earlier: Timestamp, at: Timestamp) -> f64 {
     (at - earlier).to_std().unwrap_or_default().as_secs_f64()
 }
 
 #[derive(Debug)]
 pub(crate) struct Calendar<E> {
-    entries: BTreeMap<(DateTime<Utc>, u64), E>,
+    entries: BTreeMap<(Timestamp, u64), E>,
     count: u64,
 }
 
@@ -31,17 +31,17 @@ impl<E> Default for Calendar<E> {
 }
 
 impl<E> Calendar<E> {
-    pub(crate) fn put(&mut self, at: DateTime<Utc>, event: E) {
+    pub(crate) fn put(&mut self, at: Timestamp, event: E) {
         self.count += 1;
         self.entries.insert((at, self.count), event);
     }
 
-    pub(crate) fn next(&self) -> Option<DateTime<Utc>> {
+    pub(crate) fn next(&self) -> Option<Timestamp> {
         self.entries.keys().next().map(|(at, _)| *at)
     }
 
     /// The next event that is due.
-    pub(crate) fn take(&mut self, now: DateTime<Utc>) -> Option<E> {
+    pub(crate) fn take(&mut self, now: Timestamp) -> Option<E> {
         let (key, _) = self.entries.first_key_value().filter(|((at, _), _)| *at <= now)?;
         let key = *key;
         self.entries.remove(&key)

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
 use stationmaster::admission::limits;
 use stationmaster::run::{RunKey, RunRecord};
-use stationmaster::{NewTask, Result, TaskKey, TaskState};
+use stationmaster::{NewTask, Result, TaskKey, TaskState, Timestamp};
 
 use crate::workload::{Task, Workload};
 
@@ -23,7 +22,7 @@ pub(crate) struct Place {
 pub(crate) struct Run {
     workflow: usize,
     /// The instant it was scheduled for, which is also that of its start.
-    pub(crate) date: DateTime<Utc>,
+    pub(crate) date: Timestamp,
     pub(crate) key: RunKey,
     tasks: Vec<Progress>,
 }
@@ -48,7 +47,7 @@ impl<'a> Runs<'a> {
         Self { workload, runs: Vec::new(), places: HashMap::new() }
     }
 
-    pub(crate) fn begin(&mut self, workflow: usize, date: DateTime<Utc>) -> Result<(usize, RunRecord)> {
+    pub(crate) fn begin(&mut self, workflow: usize, date: Timestamp) -> Result<(usize, RunRecord)> {
         let spec = &self.workload.workflows[workflow];
         let key = RunKey::new(NAMESPACE, format!("{}/{}", spec.name, id(date)))?;
         let tasks = vec![Progress::Waits; spec.tasks.len()];
@@ -120,11 +119,11 @@ impl<'a> Runs<'a> {
     }
 }
 
-fn id(date: DateTime<Utc>) -> String {
+fn id(date: Timestamp) -> String {
     date.format("%Y-%m-%dT%H:%M:%S%.f").to_string()
 }
 
-fn new_task(key: TaskKey, spec: &Task, is_limited: bool, date: DateTime<Utc>) -> Result<NewTask> {
+fn new_task(key: TaskKey, spec: &Task, is_limited: bool, date: Timestamp) -> Result<NewTask> {
     let mut task = NewTask::new(key)
         .pool(spec.pool.clone())
         .pool_slots(spec.pool_slots)

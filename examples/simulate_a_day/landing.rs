@@ -1,7 +1,7 @@
 //! What sensors wait for: when an instance of a target lands, and the poke that looks whether it has.
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::PokeRequest;
 use stationmaster::service::kinds::Condition;
@@ -15,7 +15,7 @@ use crate::workload::Target;
 pub(crate) struct Instance {
     pub(crate) target: String,
     /// The beginning of its period.
-    pub(crate) period: DateTime<Utc>,
+    pub(crate) period: Timestamp,
 }
 
 impl Condition for Instance {
@@ -36,17 +36,17 @@ impl Landings {
     }
 
     /// The instance for a run of this date.
-    pub(crate) fn instance(&self, target: &str, date: DateTime<Utc>) -> Option<Instance> {
+    pub(crate) fn instance(&self, target: &str, date: Timestamp) -> Option<Instance> {
         let every = i64::try_from(self.find(target)?.every_s.as_micros()).unwrap_or(i64::MAX);
-        let date = date.timestamp_micros();
-        let period = DateTime::from_timestamp_micros(date.saturating_sub(date.rem_euclid(every)))?;
+        let date = date.as_micros();
+        let period = Timestamp::from_micros(date.saturating_sub(date.rem_euclid(every)))?;
         Some(Instance { target: target.to_owned(), period })
     }
 
     /// When it lands.
-    pub(crate) fn lands_at(&self, instance: &Instance) -> Option<DateTime<Utc>> {
+    pub(crate) fn lands_at(&self, instance: &Instance) -> Option<Timestamp> {
         let target = self.find(&instance.target)?;
-        let roll = self.dice.roll("lands", &target.name, instance.period.timestamp_micros().unsigned_abs());
+        let roll = self.dice.roll("lands", &target.name, instance.period.as_micros().unsigned_abs());
         Some(later(instance.period, target.lands_after_s.at(roll)))
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use stationmaster::Timestamp;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolSpec, Slots};
 
@@ -35,15 +35,15 @@ pub(crate) struct Deferred {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) accounts: BTreeMap<PoolName, Account>,
-    last: DateTime<Utc>,
-    begin: DateTime<Utc>,
+    last: Timestamp,
+    begin: Timestamp,
     /// The end of the hours asked for.
-    end: DateTime<Utc>,
+    end: Timestamp,
     pub(crate) violations: Vec<String>,
 }
 
 impl Ledger {
-    pub(crate) fn new(pools: &[PoolSpec], begin: DateTime<Utc>, end: DateTime<Utc>) -> Self {
+    pub(crate) fn new(pools: &[PoolSpec], begin: Timestamp, end: Timestamp) -> Self {
         let account = |pool: &PoolSpec| Account {
             slots: pool.slots,
             tasks: 0,
@@ -58,9 +58,8 @@ impl Ledger {
     }
 
     /// Time passes: what is held and who waits stays as it is until `now`.
-    pub(crate) fn pass(&mut self, now: DateTime<Utc>) {
-        let micros =
-            |until: DateTime<Utc>| i128::from(until.timestamp_micros() - self.last.timestamp_micros());
+    pub(crate) fn pass(&mut self, now: Timestamp) {
+        let micros = |until: Timestamp| i128::from(until.as_micros() - self.last.as_micros());
         let (whole, within) = (micros(now), micros(now.min(self.end)).max(0));
         for account in self.accounts.values_mut() {
             account.slot_micros += i128::from(account.held) * within;
@@ -83,9 +82,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn waited(&mut self, pool: &PoolName, since: DateTime<Utc>, now: DateTime<Utc>) {
+    pub(crate) fn waited(&mut self, pool: &PoolName, since: Timestamp, now: Timestamp) {
         if let Some(account) = self.accounts.get_mut(pool) {
-            account.waits.push(now.timestamp_micros() - since.timestamp_micros());
+            account.waits.push(now.as_micros() - since.as_micros());
         }
     }
 
@@ -106,7 +105,7 @@ impl Ledger {
     }
 
     /// Compares what the store says is used of a pool with these books, and with its size.
-    pub(crate) fn compare(&mut self, now: DateTime<Utc>, name: &PoolName, used: i64) {
+    pub(crate) fn compare(&mut self, now: Timestamp, name: &PoolName, used: i64) {
         let Some(account) = self.accounts.get_mut(name) else { return };
         account.peak = account.peak.max(account.held);
         let held = account.held;
@@ -119,7 +118,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn violation(&mut self, now: DateTime<Utc>, what: String) {
+    pub(crate) fn violation(&mut self, now: Timestamp, what: String) {
         self.violations.push(format!("{now}: {what}"));
     }
 }
@@ -127,7 +126,7 @@ impl Ledger {
 impl Account {
     /// Slots in use on average.
     pub(crate) fn mean(&self, ledger: &Ledger) -> f64 {
-        let micros = ledger.end.timestamp_micros() - ledger.begin.timestamp_micros();
+        let micros = ledger.end.as_micros() - ledger.begin.as_micros();
         self.slot_micros as f64 / micros as f64
     }
 

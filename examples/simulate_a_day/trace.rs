@@ -6,20 +6,20 @@ use std::hash::Hasher;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use chrono::{DateTime, Utc};
 use siphasher::sip::SipHasher24;
 
 use crate::trouble::Trouble;
+use stationmaster::Timestamp;
 
 pub(crate) struct Trace {
-    begin: DateTime<Utc>,
+    begin: Timestamp,
     hasher: SipHasher24,
     file: Option<BufWriter<File>>,
     line: Vec<u8>,
 }
 
 impl Trace {
-    pub(crate) fn new(begin: DateTime<Utc>, file: Option<&Path>) -> Result<Self, Trouble> {
+    pub(crate) fn new(begin: Timestamp, file: Option<&Path>) -> Result<Self, Trouble> {
         let create = |file: &Path| {
             File::create(file)
                 .map_err(|error| Trouble::Input(format!("cannot write {}: {error}", file.display())))
@@ -29,7 +29,7 @@ impl Trace {
     }
 
     /// Notes what happens at an instant. The line begins with the seconds since the beginning.
-    pub(crate) fn note(&mut self, now: DateTime<Utc>, what: Arguments<'_>) -> Result<(), Trouble> {
+    pub(crate) fn note(&mut self, now: Timestamp, what: Arguments<'_>) -> Result<(), Trouble> {
         let micros = (now - self.begin).num_microseconds().unwrap_or(i64::MAX);
         self.line.clear();
         writeln!(self.line, "{}.{:06} {what}", micros / 1_000_000, micros % 1_000_000)?;

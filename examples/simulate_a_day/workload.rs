@@ -30,8 +30,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use stationmaster::Timestamp;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::id::PoolName;
 use stationmaster::pool::PoolSpec;
@@ -48,7 +48,7 @@ use crate::trouble::Trouble;
 pub(crate) struct Workload {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) description: String,
-    pub(crate) begin: DateTime<Utc>,
+    pub(crate) begin: Timestamp,
     pub(crate) workers: Workers,
     #[serde(default)]
     pub(crate) crashes: Vec<Crash>,
@@ -164,7 +164,7 @@ fn one() -> u32 {
 
 impl Starts {
     /// The instants in `[begin, end)`, in order.
-    pub(crate) fn instants(&self, begin: DateTime<Utc>, end: DateTime<Utc>) -> Vec<DateTime<Utc>> {
+    pub(crate) fn instants(&self, begin: Timestamp, end: Timestamp) -> Vec<Timestamp> {
         match self {
             Self::Cron(cron) => cron.instants(begin, end),
             Self::Every { period_s, first_s } => {

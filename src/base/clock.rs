@@ -23,23 +23,22 @@
 //! use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
 //! use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
 //! use stationmaster::store::MemoryStore;
-//! use stationmaster::time::{add, from_micros};
-//! use stationmaster::{NewTask, TaskKey};
+//! use stationmaster::{NewTask, TaskKey, Timestamp};
 //!
 //! let hours = |n: u64| Duration::from_secs(n * 3600);
-//! let (clock, store) = (ManualClock::new(from_micros(0)), Arc::new(MemoryStore::new()));
+//! let (clock, store) = (ManualClock::new(Timestamp::UNIX_EPOCH), Arc::new(MemoryStore::new()));
 //! let options = PokerOptions::default().wait_for_answers(hours(1)).poke_timeout(hours(1)).lease(hours(12));
 //! let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?.kind(TimeReached::kind()?, time_reached);
 //! let mut admitter = Admitter::new(store.clone(), "worker".try_into()?, AdmitterOptions::default())?;
 //!
 //! // A task that may start at one o'clock, and then waits as a sensor until nine.
 //! let key = TaskKey::new("prod", "nightly", "r1", "wait")?;
-//! let task = NewTask::new(key).not_before(add(clock.now(), hours(1)));
+//! let task = NewTask::new(key).not_before(clock.now() + hours(1));
 //! store.write(|tx| tx.enqueue(clock.now(), std::slice::from_ref(&task)))?;
 //! clock.set(admitter.tick(clock.now())?.next_due.expect("one o'clock"));
 //! let lease = admitter.tick(clock.now())?.granted[0].lease_ref();
 //! let settings = Settings::new(Duration::from_secs(600), hours(24))?;
-//! let sensor = TimeReached::new(add(clock.now(), hours(8))).sensor(lease, settings)?;
+//! let sensor = TimeReached::new(clock.now() + hours(8)).sensor(lease, settings)?;
 //! store.write(|tx| {
 //!     tx.start(clock.now(), &[lease])?;
 //!     tx.register(clock.now(), std::slice::from_ref(&sensor))
@@ -50,7 +49,7 @@
 //!     clock.set(report.next_due.expect("a poker is always due again").max(clock.now()));
 //!     report.landed == 0
 //! } {}
-//! let waited = stationmaster::time::since(clock.now(), from_micros(0));
+//! let waited = clock.now().saturating_duration_since(Timestamp::UNIX_EPOCH);
 //! assert!(waited >= hours(9) && waited < hours(9) + Duration::from_secs(1200), "seen within an interval");
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
@@ -59,14 +58,14 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 
-use crate::time;
+use crate::time::Timestamp;
 
 /// A source of the current time.
 pub trait Clock: Debug + Send + Sync {
-    /// Returns the current instant, truncated to the microsecond.
-    fn now(&self) -> DateTime<Utc>;
+    /// Returns the current instant.
+    fn now(&self) -> Timestamp;
 }
 
 /// The operating system's clock.
@@ -74,8 +73,8 @@ pub trait Clock: Debug + Send + Sync {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    fn now(&self) -> DateTime<Utc> {
-        time::truncate(Utc::now())
+    fn now(&self) -> Timestamp {
+        Utc::now().into()
     }
 }
 
@@ -86,36 +85,36 @@ impl Clock for SystemClock {
 /// ```
 /// use std::time::Duration;
 /// use stationmaster::clock::{Clock, ManualClock};
-/// use stationmaster::time::from_micros;
+/// use stationmaster::Timestamp;
 ///
-/// let clock = ManualClock::new(from_micros(0));
+/// let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
 /// clock.advance(Duration::from_secs(1));
-/// assert_eq!(clock.now(), from_micros(1_000_000));
+/// assert_eq!(clock.now(), Timestamp::from_micros(1_000_000));
 /// ```
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
     /// Creates a clock that stands at this instant.
-    pub fn new(start: DateTime<Utc>) -> Self {
-        Self(AtomicI64::new(time::micros(start)))
+    pub fn new(start: impl Into<Timestamp>) -> Self {
+        Self(AtomicI64::new(start.into().as_micros()))
     }
 
     /// Sets the clock, forwards or backwards.
-    pub fn set(&self, now: DateTime<Utc>) {
-        self.0.store(time::micros(now), Ordering::SeqCst);
+    pub fn set(&self, now: impl Into<Timestamp>) {
+        self.0.store(now.into().as_micros(), Ordering::SeqCst);
     }
 
     /// Moves the clock forwards.
     pub fn advance(&self, length: Duration) {
-        let later = |now| Some(time::micros(time::add(time::from_micros(now), length)));
+        let later = |now| Some((Timestamp::from_micros(now) + length).as_micros());
         // The closure always returns a value, so the update cannot fail.
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
     }
 }
 
 impl Clock for ManualClock {
-    fn now(&self) -> DateTime<Utc> {
-        time::from_micros(self.0.load(Ordering::SeqCst))
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
 }

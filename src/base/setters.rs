@@ -6,8 +6,8 @@
 /// setters! {
 ///     /// Sets the priority.
 ///     priority: i32;                                   // self.priority = priority
-///     /// Sets the date the run is for.
-///     logical_date: Some(DateTime<Utc>);               // self.logical_date = Some(logical_date)
+///     /// Sets the workflow.
+///     workflow: Some(WorkflowId);                      // self.workflow = Some(workflow)
 ///     /// Adds a limit key.
 ///     limit(key: LimitKey) { limits.push(key) }        // self.limits.push(key)
 ///     /// Sets the text.

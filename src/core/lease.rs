@@ -6,10 +6,10 @@
 
 pub(crate) mod grace;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::id::Holder;
+use crate::time::Timestamp;
 
 /// The number that a store assigned to a task, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,17 +40,17 @@ pub struct Lease {
     /// The holder.
     pub holder: Holder,
     /// The first instant at which it is expired.
-    pub expires_at: DateTime<Utc>,
+    pub expires_at: Timestamp,
 }
 
 impl Lease {
     /// Creates a lease of this holder until this instant.
-    pub fn new(holder: Holder, expires_at: DateTime<Utc>) -> Self {
+    pub fn new(holder: Holder, expires_at: Timestamp) -> Self {
         Self { holder, expires_at }
     }
 
     /// Returns true from `expires_at` on.
-    pub fn is_expired(&self, now: DateTime<Utc>) -> bool {
+    pub fn is_expired(&self, now: Timestamp) -> bool {
         now >= self.expires_at
     }
 }

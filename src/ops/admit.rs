@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use crate::admission::{Need, Plan, Planner, Policy, Refusal};
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
@@ -12,7 +10,7 @@ use crate::lease::LeaseRef;
 use crate::store::Tx;
 use crate::store::contract::{Forget, GrantBatch, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
-use crate::time;
+use crate::time::Timestamp;
 
 /// The most tasks that one tick makes ready. PostgreSQL takes about 0.15 s for this many, and other writers
 /// wait that long.
@@ -95,7 +93,7 @@ pub struct Admission {
     pub promoted: usize,
     /// The next instant at which a waiting task becomes due. It is the instant of the tick if more tasks were
     /// overdue than it made ready.
-    pub next_due: Option<DateTime<Utc>>,
+    pub next_due: Option<Timestamp>,
 }
 
 impl Admission {
@@ -108,15 +106,14 @@ impl Admission {
     /// use std::time::Duration;
     /// use stationmaster::ops::AdmitRequest;
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey};
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
     ///
     /// let store = MemoryStore::new();
     /// let tasks = ["a", "b", "c"].map(|task| NewTask::new(TaskKey::new("prod", "nightly", "r1", task).unwrap()));
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
     /// let admission = store.write(|tx| {
-    ///     tx.enqueue(from_micros(0), &tasks)?;
-    ///     tx.admit(from_micros(0), &order)
+    ///     tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)?;
+    ///     tx.admit(Timestamp::UNIX_EPOCH, &order)
     /// })?;
     /// assert_eq!(admission.refused_by_reason(), [("budget_spent", 2)].into());
     /// # Ok::<(), stationmaster::Error>(())
@@ -159,11 +156,10 @@ impl Tx<'_> {
     /// use std::time::Duration;
     /// use stationmaster::ops::AdmitRequest;
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey};
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
     ///
     /// let store = MemoryStore::new();
-    /// let now = from_micros(0);
+    /// let now = Timestamp::UNIX_EPOCH;
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
     /// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
     ///
@@ -173,9 +169,9 @@ impl Tx<'_> {
     /// assert_eq!(store.write(|tx| tx.admit(now, &order))?.granted, admission.granted, "asked again: the same leases");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn admit(&mut self, now: DateTime<Utc>, order: &AdmitRequest) -> Result<Admission> {
+    pub fn admit(&mut self, now: impl Into<Timestamp>, order: &AdmitRequest) -> Result<Admission> {
+        let now = now.into();
         self.whole(|tx| {
-            let now = time::truncate(now);
             let pools = match order.policy {
                 Policy::AirflowWindow(_) => WhichPools::All,
                 Policy::Backfill | Policy::Reserve { .. } => WhichPools::Named,
@@ -229,11 +225,10 @@ fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) ->
     Ok(granted)
 }
 
-fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, order: &AdmitRequest, plan: &Plan) -> Result<Vec<TaskRecord>> {
+fn commit(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, plan: &Plan) -> Result<Vec<TaskRecord>> {
     let ids: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.id).collect();
-    let mut forget = Forget::before(time::sub(now, order.remember), FORGET);
-    let mut batch =
-        GrantBatch::new(&ids, &order.holder, now, time::add(now, order.lease)).request(&order.request);
+    let mut forget = Forget::before(now - order.remember, FORGET);
+    let mut batch = GrantBatch::new(&ids, &order.holder, now, now + order.lease).request(&order.request);
     match &order.answered {
         Some(answered) => batch = batch.replaces(answered),
         // Counting costs as much as there are ticks, so only a tick that adds one counts.

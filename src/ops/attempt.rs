@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::leave::{self, Leaving};
@@ -14,7 +13,7 @@ use crate::run::{RunRecord, StartMethod};
 use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
 use crate::task::{TaskRecord, TaskState};
-use crate::time;
+use crate::time::Timestamp;
 
 /// The states of a task under a lease.
 pub(super) const LEASED: [TaskState; 2] = [TaskState::Queued, TaskState::Running];
@@ -112,7 +111,7 @@ pub enum Finished {
     /// It ended.
     Ended(TaskState),
     /// It will be tried again, not before this instant.
-    RetryAt(DateTime<Utc>),
+    RetryAt(Timestamp),
     /// It is ready again.
     Ready,
     /// The same finish took effect under this lease before, so this call changed nothing. The task is in this
@@ -136,9 +135,9 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn start(&mut self, now: DateTime<Utc>, leases: &[LeaseRef]) -> Result<Vec<bool>> {
+    pub fn start(&mut self, now: impl Into<Timestamp>, leases: &[LeaseRef]) -> Result<Vec<bool>> {
+        let now = now.into();
         self.whole(|tx| {
-            let now = time::truncate(now);
             let asked: Vec<LeaseRef> = BTreeSet::from_iter(leases.iter().copied()).into_iter().collect();
             let started = tx.start_queued(&asked, now)?;
             let (mut runs_now, mut refused, mut recorded) = (HashSet::new(), Vec::new(), Vec::new());
@@ -194,8 +193,13 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn renew(&mut self, now: DateTime<Utc>, lease: Duration, leases: &[LeaseRef]) -> Result<Vec<bool>> {
-        Ok(self.renew_leases(leases, time::add(now, lease))?)
+    pub fn renew(
+        &mut self,
+        now: impl Into<Timestamp>,
+        lease: Duration,
+        leases: &[LeaseRef],
+    ) -> Result<Vec<bool>> {
+        Ok(self.renew_leases(leases, now.into() + lease)?)
     }
 }
 
@@ -223,11 +227,10 @@ impl Tx<'_> {
     /// use stationmaster::backoff::RetryPolicy;
     /// use stationmaster::ops::{AdmitRequest, Finish, Finished};
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey};
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
     ///
     /// let store = MemoryStore::new();
-    /// let now = from_micros(0);
+    /// let now = Timestamp::UNIX_EPOCH;
     /// let retry = RetryPolicy::fixed(Duration::from_secs(30)).max_attempts(2).build()?;
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).retry(retry);
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
@@ -238,12 +241,12 @@ impl Tx<'_> {
     ///     tx.start(now, &[lease])?;
     ///     tx.finish(now, &[Finish::failed(lease, "no route to host"), Finish::success(lease)])
     /// })?;
-    /// assert_eq!(finished, [Finished::RetryAt(from_micros(30_000_000)), Finished::Stale]);
+    /// assert_eq!(finished, [Finished::RetryAt(Timestamp::from_micros(30_000_000)), Finished::Stale]);
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn finish(&mut self, now: DateTime<Utc>, finishes: &[Finish]) -> Result<Vec<Finished>> {
+    pub fn finish(&mut self, now: impl Into<Timestamp>, finishes: &[Finish]) -> Result<Vec<Finished>> {
+        let now = now.into();
         self.whole(|tx| {
-            let now = time::truncate(now);
             for finish in finishes {
                 check(&finish.outcome)?;
             }
@@ -317,7 +320,7 @@ fn check(outcome: &Outcome) -> Result<(), Invalid> {
     }
 }
 
-fn decide(task: &TaskRecord, now: DateTime<Utc>, outcome: &Outcome) -> Move {
+fn decide(task: &TaskRecord, now: Timestamp, outcome: &Outcome) -> Move {
     let from = StateSet::of(&LEASED);
     let ended = |to| Move { ended_at: Some(task.recorded_at(now)), ..Move::new(task.lease_ref(), from, to) };
     let to = match outcome {

@@ -1,6 +1,5 @@
 //! Running ended tasks again.
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::leave;
@@ -9,7 +8,7 @@ use crate::id::TaskKey;
 use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
 use crate::task::TaskState;
-use crate::time;
+use crate::time::Timestamp;
 
 /// What happened to a task that was to run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,11 +40,10 @@ impl Tx<'_> {
     /// ```
     /// use stationmaster::ops::{Cleared, Mark};
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey, TaskState};
+    /// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
     ///
     /// let store = MemoryStore::new();
-    /// let (now, key) = (from_micros(0), TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let (now, key) = (Timestamp::UNIX_EPOCH, TaskKey::new("prod", "nightly", "r1", "load")?);
     /// let cleared = store.write(|tx| {
     ///     tx.enqueue(now, &[NewTask::new(key.clone())])?;
     ///     tx.mark(now, &[Mark::new(key.clone(), TaskState::Failed, "bad input")])?;
@@ -54,9 +52,9 @@ impl Tx<'_> {
     /// assert_eq!(cleared, [Cleared::Ready]);
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn clear(&mut self, now: DateTime<Utc>, keys: &[TaskKey]) -> Result<Vec<Cleared>> {
+    pub fn clear(&mut self, now: impl Into<Timestamp>, keys: &[TaskKey]) -> Result<Vec<Cleared>> {
+        let now = now.into();
         self.whole(|tx| {
-            let now = time::truncate(now);
             let ends = StateSet::of(&[TaskState::Success, TaskState::Failed, TaskState::Skipped]);
             let mut leaving = Vec::new();
             let mut answers = Vec::with_capacity(keys.len());

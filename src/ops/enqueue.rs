@@ -1,11 +1,10 @@
 //! Enqueueing tasks.
 
-use chrono::{DateTime, Utc};
-
 use crate::admission::Ageing;
 use crate::error::{Invalid, Result};
 use crate::store::{Inserted, Tx};
 use crate::task::NewTask;
+use crate::time::Timestamp;
 
 impl Tx<'_> {
     /// Enqueues tasks. A task whose key already exists is left unchanged, so the call may be repeated after a
@@ -24,17 +23,16 @@ impl Tx<'_> {
     ///
     /// ```
     /// use stationmaster::store::{Inserted, MemoryStore};
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey};
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
     ///
     /// let store = MemoryStore::new();
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-    /// let first = store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
-    /// let again = store.write(|tx| tx.enqueue(from_micros(9), std::slice::from_ref(&task)))?;
+    /// let first = store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)))?;
+    /// let again = store.write(|tx| tx.enqueue(Timestamp::from_micros(9), std::slice::from_ref(&task)))?;
     /// assert!(matches!((first[0], again[0]), (Inserted::New(a), Inserted::Exists(b)) if a == b));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn enqueue(&mut self, now: DateTime<Utc>, tasks: &[NewTask]) -> Result<Vec<Inserted>> {
+    pub fn enqueue(&mut self, now: impl Into<Timestamp>, tasks: &[NewTask]) -> Result<Vec<Inserted>> {
         self.enqueue_ageing(now, Ageing::default(), tasks)
     }
 }
@@ -58,8 +56,7 @@ impl Tx<'_> {
     /// use stationmaster::admission::Ageing;
     /// use stationmaster::ops::AdmitRequest;
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey};
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
     ///
     /// let ageing = Ageing::Linear { period: Duration::from_secs(60) };
     /// let task = |name, priority| Ok::<_, stationmaster::Error>(
@@ -68,19 +65,20 @@ impl Tx<'_> {
     /// let store = MemoryStore::new();
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
     /// let admission = store.write(|tx| {
-    ///     tx.enqueue_ageing(from_micros(0), ageing, &task("old", 0)?)?;
-    ///     tx.enqueue_ageing(from_micros(120_000_000), ageing, &task("urgent", 1)?)?;
-    ///     tx.admit(from_micros(120_000_000), &order)
+    ///     tx.enqueue_ageing(Timestamp::UNIX_EPOCH, ageing, &task("old", 0)?)?;
+    ///     tx.enqueue_ageing(Timestamp::from_micros(120_000_000), ageing, &task("urgent", 1)?)?;
+    ///     tx.admit(Timestamp::from_micros(120_000_000), &order)
     /// })?;
     /// assert_eq!(admission.granted[0].key.task.as_str(), "old", "two minutes of waiting are two points");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn enqueue_ageing(
         &mut self,
-        now: DateTime<Utc>,
+        now: impl Into<Timestamp>,
         ageing: Ageing,
         tasks: &[NewTask],
     ) -> Result<Vec<Inserted>> {
+        let now = now.into();
         let check = |task: &NewTask| task.check_with(now, ageing);
         let rows = tasks.iter().map(check).collect::<Result<Vec<_>, Invalid>>()?;
         Ok(self.insert_tasks(&rows)?)

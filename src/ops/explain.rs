@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::limits::LimitRecord;
@@ -13,6 +12,7 @@ use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::pool::PoolRecord;
 use crate::store::ReadTx;
 use crate::task::{TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// What keeps a task from running. It is computed when asked for and never stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub enum Explanation {
     /// It does not wait for admission and is in this state.
     NotWaiting(TaskState),
     /// It may not start before this instant. If that has passed, one of the next ticks makes it ready.
-    NotBefore(DateTime<Utc>),
+    NotBefore(Timestamp),
     /// It is refused regardless of its place in the order.
     Refused(Reason),
     /// It fits into what is open now. The next tick admits it, unless earlier tasks in the order use that
@@ -55,12 +55,11 @@ impl ReadTx<'_> {
     ///
     /// ```
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey};
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
     ///
     /// let store = MemoryStore::new();
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).pool_slots(200);
-    /// store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
+    /// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)))?;
     /// let why = store.read(|tx| tx.explain(&[task.key.clone()]))?;
     /// assert_eq!(why[0].to_string(), "pool default_pool: has 128 slots in all, needs 200");
     /// # Ok::<(), stationmaster::Error>(())

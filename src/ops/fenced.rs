@@ -68,10 +68,9 @@ pub trait Fenced: Sized {
     /// use std::time::Duration;
     /// use stationmaster::ops::{AdmitRequest, Fenced, Finish};
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{Error, NewTask, TaskKey};
+    /// use stationmaster::{Error, NewTask, TaskKey, Timestamp};
     ///
-    /// let (store, now) = (MemoryStore::new(), from_micros(0));
+    /// let (store, now) = (MemoryStore::new(), Timestamp::UNIX_EPOCH);
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
     /// let lease = store.write(|tx| {
     ///     tx.enqueue(now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?)])?;

@@ -1,8 +1,6 @@
 //! How a task leaves a state in which it held something. All operations that end or pause an attempt share
 //! this module.
 
-use chrono::{DateTime, Utc};
-
 use super::attempt::RetryAdvice;
 use crate::backoff::{Decision, History, RetryKey, decide};
 use crate::bounds::clip;
@@ -11,12 +9,13 @@ use crate::run::{RunClose, RunKey, RunStatus};
 use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
 use crate::task::{TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// A task as it was read, and the move decided for it.
 pub(super) type Leaving = (TaskRecord, Move);
 
 /// Commits moves and closes the runs of the attempts that they end.
-pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -> Result<Vec<bool>> {
+pub(super) fn commit(tx: &mut Tx<'_>, now: Timestamp, leaving: &[Leaving]) -> Result<Vec<bool>> {
     if leaving.is_empty() {
         return Ok(Vec::new());
     }
@@ -34,7 +33,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: DateTime<Utc>, leaving: &[Leaving]) -
 }
 
 /// Returns the end of the run that records the task's present attempt, if this move ends the attempt.
-fn close_of(was: &TaskRecord, to: &Move, now: DateTime<Utc>) -> Result<Option<RunClose>> {
+fn close_of(was: &TaskRecord, to: &Move, now: Timestamp) -> Result<Option<RunClose>> {
     let under_way = matches!(was.state, TaskState::Running | TaskState::Sensing);
     if !was.attempt_runs || !under_way || to.to == TaskState::Sensing {
         return Ok(None);
@@ -58,7 +57,7 @@ pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
 pub(super) fn failed(
     was: &TaskRecord,
     from: StateSet,
-    now: DateTime<Utc>,
+    now: Timestamp,
     message: String,
     advice: RetryAdvice,
 ) -> Move {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::leave::{self, Leaving};
@@ -15,7 +14,7 @@ use crate::sensor::{EndReason, Ending};
 use crate::store::Tx;
 use crate::store::contract::{EventNote, Move, StateSet};
 use crate::task::TaskState;
-use crate::time;
+use crate::time::Timestamp;
 
 /// An order to end a task from outside, whatever its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +57,9 @@ impl Tx<'_> {
     ///
     /// Returns [`Invalid::TooManyBytes`] for a message above [`MAX_TEXT_BYTES`]. Returns
     /// [`crate::Error::Store`] if the store fails.
-    pub fn mark(&mut self, now: DateTime<Utc>, marks: &[Mark]) -> Result<Vec<Marked>> {
+    pub fn mark(&mut self, now: impl Into<Timestamp>, marks: &[Mark]) -> Result<Vec<Marked>> {
+        let now = now.into();
         self.whole(|tx| {
-            let now = time::truncate(now);
             if let Some(long) = marks.iter().find(|mark| mark.message.len() > MAX_TEXT_BYTES) {
                 let (what, bytes) = ("a mark's message", long.message.len());
                 return Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES }.into());
@@ -107,7 +106,7 @@ impl Tx<'_> {
 /// in [`end_sensors`](crate::store::Tx::end_sensors).
 fn end_their_sensors(
     tx: &mut Tx<'_>,
-    now: DateTime<Utc>,
+    now: Timestamp,
     leaving: &mut [Leaving],
     places: &HashMap<TaskId, usize>,
 ) -> Result<()> {

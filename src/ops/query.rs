@@ -1,7 +1,5 @@
 //! Queries about tasks, sensors, events and runs.
 
-use chrono::{DateTime, Utc};
-
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
@@ -9,6 +7,7 @@ use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
 use crate::store::{Discrepancy, ReadTx};
 use crate::task::TaskRecord;
+use crate::time::Timestamp;
 
 impl ReadTx<'_> {
     /// Returns the tasks of these keys; `None` for a key without a task.
@@ -35,7 +34,7 @@ impl ReadTx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn next_expiry(&mut self) -> Result<Option<DateTime<Utc>>> {
+    pub fn next_expiry(&mut self) -> Result<Option<Timestamp>> {
         Ok(self.raw().next_expiry()?)
     }
 

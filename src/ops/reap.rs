@@ -1,14 +1,12 @@
 //! Reaping the leases of dead holders.
 
-use chrono::{DateTime, Utc};
-
 use super::attempt::{Finished, LEASED, RetryAdvice, became};
 use super::leave;
 use crate::error::Result;
 use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
 use crate::task::{LeaseLoss, TaskRecord, TaskState};
-use crate::time;
+use crate::time::Timestamp;
 
 /// A task whose lease expired.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +30,8 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn reap(&mut self, now: DateTime<Utc>, limit: usize) -> Result<Vec<Reaped>> {
+    pub fn reap(&mut self, now: impl Into<Timestamp>, limit: usize) -> Result<Vec<Reaped>> {
+        let now = now.into();
         reap_expired_by(self, now, now, limit)
     }
 }
@@ -40,12 +39,11 @@ impl Tx<'_> {
 /// Works like [`reap`](crate::store::Tx::reap) at `now`, for leases that expired at `expired_by` or earlier.
 pub(crate) fn reap_expired_by(
     tx: &mut Tx<'_>,
-    now: DateTime<Utc>,
-    expired_by: DateTime<Utc>,
+    now: Timestamp,
+    expired_by: Timestamp,
     limit: usize,
 ) -> Result<Vec<Reaped>> {
     tx.whole(|tx| {
-        let now = time::truncate(now);
         let leaving: Vec<_> = tx
             .raw()
             .expired(expired_by, limit)?
@@ -61,7 +59,7 @@ pub(crate) fn reap_expired_by(
     })
 }
 
-fn decide(task: &TaskRecord, now: DateTime<Utc>) -> Move {
+fn decide(task: &TaskRecord, now: Timestamp) -> Move {
     let from = StateSet::of(&LEASED);
     let holder = task.lease.as_ref().map_or("its holder", |lease| lease.holder.as_str());
     let message = format!("lease lost: {holder} did not renew it in time");

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
-
 use super::sense::Registered;
 use crate::error::Result;
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Ineligible, NewSensor, SmartSensorConfig};
 use crate::store::Tx;
 use crate::task::TaskState;
+use crate::time::Timestamp;
 
 impl Tx<'_> {
     /// Registers sensors like [`register`](Self::register) if the operator's settings let the task wait as a
@@ -23,10 +22,11 @@ impl Tx<'_> {
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn register_with(
         &mut self,
-        now: DateTime<Utc>,
+        now: impl Into<Timestamp>,
         config: &SmartSensorConfig,
         sensors: &[NewSensor],
     ) -> Result<Vec<Registered>> {
+        let now = now.into();
         self.whole(|tx| {
             let mut first: HashMap<LeaseRef, Option<Ineligible>> = HashMap::with_capacity(sensors.len());
             let mut ineligible =

@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Utc};
-
 use super::attempt::RetryAdvice;
 use super::leave::{self, Leaving};
 use crate::bounds::MAX_TEXT_BYTES;
@@ -14,7 +12,7 @@ use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, Sens
 use crate::store::Tx;
 use crate::store::contract::{EventNote, Move, StateSet};
 use crate::task::{TaskRecord, TaskState};
-use crate::time;
+use crate::time::Timestamp;
 
 /// What happened to a registration.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,9 +51,9 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn register(&mut self, now: DateTime<Utc>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
+    pub fn register(&mut self, now: impl Into<Timestamp>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
+        let now = now.into();
         self.whole(|tx| {
-            let now = time::truncate(now);
             let ids: Vec<TaskId> = sensors.iter().map(|sensor| sensor.lease.id).collect();
             let tasks = tx.raw().tasks_by_id(&ids)?;
             let keeping = keeping_pools(tx, tasks.iter().flatten())?;
@@ -126,9 +124,13 @@ impl Tx<'_> {
     /// Returns [`Invalid::Ending`] for a state that is neither an end nor `Scheduled`. Returns
     /// [`Invalid::TooManyBytes`] for a value or message above [`MAX_TEXT_BYTES`]. Returns
     /// [`crate::Error::Store`] if the store fails.
-    pub fn end_sensors(&mut self, now: DateTime<Utc>, ends: &[(LeaseRef, Ending)]) -> Result<Vec<bool>> {
+    pub fn end_sensors(
+        &mut self,
+        now: impl Into<Timestamp>,
+        ends: &[(LeaseRef, Ending)],
+    ) -> Result<Vec<bool>> {
+        let now = now.into();
         self.whole(|tx| {
-            let now = time::truncate(now);
             if ends.is_empty() {
                 return Ok(Vec::new());
             }
@@ -171,7 +173,7 @@ impl Tx<'_> {
 }
 
 /// Returns the instant recorded as the end of a sensing task: not before its sensor registered.
-pub(super) fn ended_at(task: &TaskRecord, sensor: &SensorRecord, now: DateTime<Utc>) -> DateTime<Utc> {
+pub(super) fn ended_at(task: &TaskRecord, sensor: &SensorRecord, now: Timestamp) -> Timestamp {
     task.recorded_at(now).max(sensor.registered_at)
 }
 
@@ -189,7 +191,7 @@ fn check(ending: &Ending) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn decide(task: &TaskRecord, ending: &Ending, now: DateTime<Utc>) -> Move {
+fn decide(task: &TaskRecord, ending: &Ending, now: Timestamp) -> Move {
     let from = StateSet::of(&[TaskState::Sensing]);
     let attempt_failed =
         matches!(ending.reason, EndReason::Failed | EndReason::ExecutionTimedOut | EndReason::Unreachable);

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use crate::error::Result;
 use crate::run::RunKey;
 use crate::store::Tx;
-use crate::time;
+use crate::time::Timestamp;
 
 impl Tx<'_> {
     /// Deletes events that a host has handled, and returns how many of them existed.
@@ -29,8 +27,9 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn forget_ended(&mut self, now: DateTime<Utc>, keep: Duration, limit: usize) -> Result<usize> {
-        Ok(self.raw().forget_ended(time::sub(now, keep), sensors_before(now, keep), limit)?)
+    pub fn forget_ended(&mut self, now: impl Into<Timestamp>, keep: Duration, limit: usize) -> Result<usize> {
+        let now = now.into();
+        Ok(self.raw().forget_ended(now - keep, sensors_before(now, keep), limit)?)
     }
 
     /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not.
@@ -40,8 +39,13 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn forget_events(&mut self, now: DateTime<Utc>, keep: Duration, limit: usize) -> Result<usize> {
-        Ok(self.raw().forget_events(time::sub(now, keep), limit)?)
+    pub fn forget_events(
+        &mut self,
+        now: impl Into<Timestamp>,
+        keep: Duration,
+        limit: usize,
+    ) -> Result<usize> {
+        Ok(self.raw().forget_events(now.into() - keep, limit)?)
     }
 
     /// Deletes runs, open or not, and returns how many existed.
@@ -62,8 +66,8 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> Result<usize> {
-        Ok(self.raw().forget_stopped_runs(before, limit)?)
+    pub fn forget_stopped_runs(&mut self, before: impl Into<Timestamp>, limit: usize) -> Result<usize> {
+        Ok(self.raw().forget_stopped_runs(before.into(), limit)?)
     }
 }
 
@@ -71,6 +75,6 @@ impl Tx<'_> {
 const SENSORS_ARE_KEPT: Duration = Duration::from_secs(60);
 
 /// Returns the instant before which sensors are deleted.
-pub(crate) fn sensors_before(now: DateTime<Utc>, keep: Duration) -> DateTime<Utc> {
-    time::sub(now, keep.max(SENSORS_ARE_KEPT))
+pub(crate) fn sensors_before(now: Timestamp, keep: Duration) -> Timestamp {
+    now - keep.max(SENSORS_ARE_KEPT)
 }

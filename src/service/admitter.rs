@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::driver::{Report, Service};
 use super::incarnation;
 use super::observer::metrics::{ADMISSION_CONFLICTS, GRANTED, PROMOTED, REFUSED, WAIT_SECONDS};
@@ -16,7 +14,7 @@ use crate::id::{Holder, RequestId};
 use crate::ops::{Admission, AdmitRequest, Finish};
 use crate::store::Store;
 use crate::store::contract::SurveyQuery;
-use crate::time;
+use crate::time::Timestamp;
 
 /// How an [`Admitter`] admits.
 ///
@@ -75,11 +73,10 @@ impl AdmitterOptions {
 /// use std::sync::Arc;
 /// use stationmaster::service::{Admitter, AdmitterOptions};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
 /// let store = Arc::new(MemoryStore::new());
-/// let now = from_micros(0);
+/// let now = Timestamp::UNIX_EPOCH;
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
 ///
@@ -129,8 +126,8 @@ impl Admitter {
     /// # Errors
     ///
     /// [`crate::Error::Store`] if the store fails.
-    pub fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
-        let now = time::truncate(now);
+    pub fn admit(&mut self, now: impl Into<Timestamp>, free: usize) -> Result<Admission> {
+        let now = now.into();
         let budget = self.options.budget.min(free);
         let (tick, mut runs) = (Tick::begin("admitter", spans::admit(&self.holder, budget)), 0);
         let answer = self.admit_within(budget, now, &mut runs);
@@ -141,7 +138,7 @@ impl Admitter {
     }
 
     /// Admits within a budget. Counts in `runs` how often it decided.
-    fn admit_within(&mut self, budget: usize, now: DateTime<Utc>, runs: &mut usize) -> Result<Admission> {
+    fn admit_within(&mut self, budget: usize, now: Timestamp, runs: &mut usize) -> Result<Admission> {
         let request = self.request(now)?;
         let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.options.lease)
             .policy(self.options.policy.clone())
@@ -164,7 +161,7 @@ impl Admitter {
     }
 
     /// Finds out what happened to a tick whose commit had an unknown outcome.
-    fn settle(&mut self, now: DateTime<Utc>, order: &AdmitRequest, unknown: Error) -> Result<Admission> {
+    fn settle(&mut self, now: Timestamp, order: &AdmitRequest, unknown: Error) -> Result<Admission> {
         let query = SurveyQuery::new().request(order.request.clone());
         // In a write transaction, because it waits for a commit that may still be under way.
         let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
@@ -182,10 +179,10 @@ impl Admitter {
     /// Returns a unique name for the next tick. It differs even from that of another admitter with the same
     /// holder name, in another container, that ticks at the same instant. The process id distinguishes a
     /// process from its forks.
-    fn request(&mut self, now: DateTime<Utc>) -> Result<RequestId> {
+    fn request(&mut self, now: Timestamp) -> Result<RequestId> {
         self.ticks += 1;
         let holder = self.holder.as_str();
-        let (at, process) = (time::micros(now), std::process::id());
+        let (at, process) = (now.as_micros(), std::process::id());
         let tail = format!("@{at}#{process}.{:016x}.{}", self.incarnation, self.ticks);
         let room = crate::id::MAX_BYTES - tail.len();
         let cut = (0..=room.min(holder.len())).rev().find(|at| holder.is_char_boundary(*at)).unwrap_or(0);
@@ -197,16 +194,16 @@ impl Service for Admitter {
     type Report = Admission;
 
     /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent.
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<Admission> {
+    fn tick(&mut self, now: Timestamp) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
         if !admission.granted.is_empty() && admission.granted.len() >= self.options.budget {
-            admission.next_due = Some(time::truncate(now));
+            admission.next_due = Some(now);
         }
         Ok(admission)
     }
 
     /// Gives back the leases that were granted.
-    fn undelivered(&mut self, now: DateTime<Utc>, report: Admission) -> Result<()> {
+    fn undelivered(&mut self, now: Timestamp, report: Admission) -> Result<()> {
         let back: Vec<Finish> =
             report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
         if !back.is_empty() {
@@ -217,7 +214,7 @@ impl Service for Admitter {
 }
 
 impl Report for Admission {
-    fn next_due(&self) -> Option<DateTime<Utc>> {
+    fn next_due(&self) -> Option<Timestamp> {
         self.next_due
     }
 }
@@ -226,7 +223,7 @@ impl Report for Admission {
 struct Admitted<'a> {
     /// `None` if it failed.
     admission: Option<&'a Admission>,
-    now: DateTime<Utc>,
+    now: Timestamp,
     /// How often it decided again because another writer came between.
     conflicts: usize,
 }
@@ -238,7 +235,7 @@ impl Reported for Admitted<'_> {
         to.counter(&GRANTED, &[], granted.len());
         to.counter(&PROMOTED, &[], *promoted);
         for task in granted {
-            to.seconds(&WAIT_SECONDS, &[], time::since(self.now, task.ready_at));
+            to.seconds(&WAIT_SECONDS, &[], self.now.saturating_duration_since(task.ready_at));
         }
         for name in Reason::NAMES {
             let of_name = refusals.iter().filter(|refusal| refusal.reason.name() == name);
@@ -255,7 +252,7 @@ impl Reported for Admitted<'_> {
         for task in granted {
             tracing::trace!(target: "stationmaster::admitter",
                 task = %task.key, attempt = task.attempt, epoch = task.epoch,
-                waited_s = time::since(self.now, task.ready_at).as_secs_f64(), "granted");
+                waited_s = self.now.saturating_duration_since(task.ready_at).as_secs_f64(), "granted");
         }
     }
 }
@@ -268,7 +265,6 @@ mod tests {
     use crate::store::{MemoryStore, StoreInfo, Tx, TxMode};
     use crate::task::NewTask;
     use crate::testing::RawStoreExt;
-    use crate::time::from_micros;
     use parking_lot::Mutex;
 
     /// What becomes of a transaction that writes.
@@ -335,10 +331,12 @@ mod tests {
             if has_task {
                 let task = NewTask::new(TaskKey::new("n", "w", "r", format!("{tick}")).unwrap());
                 let store: &dyn Store = &*store;
-                store.write(|tx| tx.enqueue(from_micros(tick), std::slice::from_ref(&task))).unwrap();
+                store
+                    .write(|tx| tx.enqueue(Timestamp::from_micros(tick), std::slice::from_ref(&task)))
+                    .unwrap();
             }
             *store.ends.lock() = ends.iter().rev().copied().collect();
-            let _failed_or_not = admitter.admit(from_micros(tick), 9);
+            let _failed_or_not = admitter.admit(Timestamp::from_micros(tick), 9);
             requests.extend(admitter.last.clone());
             requests.dedup();
             let is_known = |request: &&RequestId| {
@@ -357,7 +355,7 @@ mod tests {
             Admitter::new(Arc::new(MemoryStore::new()), holder.clone(), options).unwrap()
         };
         let [mut one, mut other] = [admitter(), admitter()];
-        let now = from_micros(i64::MIN);
+        let now = Timestamp::from_micros(i64::MIN);
         let requests = [one.request(now), one.request(now), other.request(now)].map(Result::unwrap);
         assert!(requests[0] != requests[1] && requests[0] != requests[2]);
     }

@@ -5,13 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::woken::{Change, Waiters};
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::time;
+use crate::time::Timestamp;
 
 /// A step that is taken again and again.
 pub trait Service {
@@ -23,7 +22,7 @@ pub trait Service {
     /// # Errors
     ///
     /// [`crate::Error`] if the store failed. The service continues with its next tick.
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<Self::Report>;
+    fn tick(&mut self, now: Timestamp) -> Result<Self::Report>;
 
     /// Receives the handle that wakes the loop. A service that has work between ticks may wake it.
     fn woken_by(&mut self, handle: &LoopHandle) {
@@ -37,7 +36,7 @@ pub trait Service {
     /// # Errors
     ///
     /// [`crate::Error`] if the store failed.
-    fn undelivered(&mut self, now: DateTime<Utc>, report: Self::Report) -> Result<()> {
+    fn undelivered(&mut self, now: Timestamp, report: Self::Report) -> Result<()> {
         let _ = (now, report);
         Ok(())
     }
@@ -47,7 +46,7 @@ pub trait Service {
 pub trait Report: Debug {
     /// Returns when the next tick has something to do, as far as is known now. `None` if only others' writes
     /// can bring work. A past instant asks for a tick at once.
-    fn next_due(&self) -> Option<DateTime<Utc>>;
+    fn next_due(&self) -> Option<Timestamp>;
 }
 
 /// Stops and wakes loops. Clones share one state.
@@ -223,15 +222,10 @@ pub fn drive<S: Service>(
 const LONGEST_AFTER_AN_ERROR: Duration = Duration::from_secs(5);
 
 /// Returns how long a loop sleeps: after this many failures in a row, or until it is due.
-pub(crate) fn pause(
-    failures: u32,
-    due: Option<DateTime<Utc>>,
-    clock: &dyn Clock,
-    longest: Duration,
-) -> Duration {
+pub(crate) fn pause(failures: u32, due: Option<Timestamp>, clock: &dyn Clock, longest: Duration) -> Duration {
     let pause = match due {
         _ if failures > 0 => Duration::from_millis(5 << failures.min(20)).min(LONGEST_AFTER_AN_ERROR),
-        Some(due) => time::since(due, clock.now()),
+        Some(due) => due.saturating_duration_since(clock.now()),
         None => longest,
     };
     pause.min(longest).max(Duration::from_millis(1))
@@ -247,7 +241,7 @@ mod tests {
     struct Tock;
 
     impl Report for Tock {
-        fn next_due(&self) -> Option<DateTime<Utc>> {
+        fn next_due(&self) -> Option<Timestamp> {
             None
         }
     }
@@ -256,7 +250,7 @@ mod tests {
 
     impl Service for Ticker {
         type Report = Tock;
-        fn tick(&mut self, _: DateTime<Utc>) -> Result<Tock> {
+        fn tick(&mut self, _: Timestamp) -> Result<Tock> {
             self.0.send(()).map_err(crate::Error::abort)?;
             Ok(Tock)
         }

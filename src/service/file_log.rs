@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher24;
 
@@ -13,6 +13,7 @@ use super::poker::PokeLog;
 use crate::error::Invalid;
 use crate::id::TaskKey;
 use crate::sensor::{PokeOutcome, SensorRecord};
+use crate::time::Timestamp;
 
 /// The longest file or directory name, in bytes, that common file systems accept.
 const LONGEST_NAME: usize = 255;
@@ -221,7 +222,7 @@ fn bounded(name: String) -> String {
 }
 
 impl PokeLog for FileLog {
-    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &PokeOutcome) {
+    fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome) {
         let waits_for = clip(sensor.context.as_str());
         let answer = match answer {
             PokeOutcome::NotYet => "not yet".to_owned(),
@@ -230,7 +231,8 @@ impl PokeLog for FileLog {
             PokeOutcome::Unreachable(why) => format!("could not look: {}", clip(why)),
             PokeOutcome::Failed(why) => format!("failed: {}", clip(why)),
         };
-        let (when, kind) = (now.format("%Y-%m-%d %H:%M:%S%.3f UTC"), clip(sensor.kind.as_str()));
+        let (when, kind) =
+            (DateTime::from(now).format("%Y-%m-%d %H:%M:%S%.3f UTC"), clip(sensor.kind.as_str()));
         let line = format!("{when} poke {kind} {waits_for} {answer}\n");
         let path = self.path(&sensor.task, sensor.attempt);
         if let Err(error) = append(&path, &line) {

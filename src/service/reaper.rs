@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
-
 use super::driver::{Report, Service};
 use super::observer::metrics::{EVENTS_FORGOTTEN, FORGOTTEN, KEPT_BY_EVENTS, REAPED};
 #[cfg(feature = "tracing")]
@@ -16,7 +14,7 @@ use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
 use crate::store::Store;
-use crate::time;
+use crate::time::Timestamp;
 
 /// How a [`Reaper`] works.
 ///
@@ -85,11 +83,11 @@ pub struct ReapReport {
     pub kept_by_events: usize,
     /// Until when expired leases are left alone, because the reaper just started or was delayed. `None` if
     /// they are not left alone.
-    pub waits_until: Option<DateTime<Utc>>,
+    pub waits_until: Option<Timestamp>,
     /// When the next tick is due: at the earliest expiry of the remaining leases, or when the wait is over,
     /// but within one grace. It is the instant of this tick if the tick reached its limit. `None` if there
     /// are no leases and no grace.
-    pub next_due: Option<DateTime<Utc>>,
+    pub next_due: Option<Timestamp>,
 }
 
 /// Ends leases that were not renewed in time: see [`Tx::reap`](crate::store::Tx::reap).
@@ -128,12 +126,11 @@ pub struct ReapReport {
 /// use stationmaster::ops::Finished;
 /// use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
 /// let store = Arc::new(MemoryStore::new());
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-/// let at = |seconds: i64| from_micros(seconds * 1_000_000);
+/// let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
 /// store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task)))?;
 /// let options = AdmitterOptions::default().lease(Duration::from_secs(30));
 /// Admitter::new(store.clone(), "dead".try_into()?, options)?.tick(at(0))?;
@@ -175,8 +172,7 @@ impl Reaper {
 impl Service for Reaper {
     type Report = ReapReport;
 
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<ReapReport> {
-        let now = time::truncate(now);
+    fn tick(&mut self, now: Timestamp) -> Result<ReapReport> {
         let (options, tick, called) = (&self.options, Tick::begin("reaper", spans::reap()), Instant::now());
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
@@ -207,7 +203,7 @@ impl Service for Reaper {
 }
 
 impl Report for ReapReport {
-    fn next_due(&self) -> Option<DateTime<Utc>> {
+    fn next_due(&self) -> Option<Timestamp> {
         self.next_due
     }
 }

@@ -1,11 +1,10 @@
 //! Deletes old rows, and reports what keeps others.
 
-use chrono::{DateTime, Utc};
-
 use super::reaper::ReaperOptions;
 use crate::error::Result;
 use crate::ops::sensors_before;
 use crate::store::Tx;
+use crate::time::Timestamp;
 
 /// What one tick forgot, and what it could not forget.
 pub(super) struct Forgotten {
@@ -15,7 +14,7 @@ pub(super) struct Forgotten {
 }
 
 /// Forgets what the options no longer keep at this instant.
-pub(super) fn forget(tx: &mut Tx<'_>, now: DateTime<Utc>, options: &ReaperOptions) -> Result<Forgotten> {
+pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, options: &ReaperOptions) -> Result<Forgotten> {
     let limit = options.limit;
     // The events first: they keep the tasks.
     let events = match options.retain_events_for {

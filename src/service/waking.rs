@@ -16,14 +16,13 @@ use crate::store::{Store, StoreInfo, Tx, TxMode};
 /// use std::time::Duration;
 /// use stationmaster::service::{LoopHandle, WakingStore};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
 /// let handle = LoopHandle::new();
 /// let store = WakingStore::new(MemoryStore::new(), handle.clone());
 /// let seen = handle.seen();
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-/// store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
+/// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)))?;
 /// handle.wait_since(seen, Duration::from_secs(3600)); // returns at once
 /// # Ok::<(), stationmaster::Error>(())
 /// ```

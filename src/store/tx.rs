@@ -3,8 +3,6 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use chrono::{DateTime, Utc};
-
 use super::Inserted;
 use super::contract::{GrantBatch, Granted, Move, Started, StoreTx};
 #[cfg(feature = "postgres")]
@@ -14,6 +12,7 @@ use super::sqlite::SqliteBackend;
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
 use crate::lease::LeaseRef;
 use crate::task::{TaskInsert, TaskState};
+use crate::time::Timestamp;
 
 /// A transaction that reads, with every query that a host can make.
 ///
@@ -239,7 +238,7 @@ impl Tx<'_> {
     pub(crate) fn start_queued(
         &mut self,
         leases: &[LeaseRef],
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> StoreResult<Vec<Option<Started>>> {
         let results = self.raw().start_if_queued(leases, now)?;
         self.effects.moves[TaskState::Running as usize] += results.iter().flatten().count();
@@ -254,7 +253,7 @@ impl Tx<'_> {
     pub(crate) fn renew_leases(
         &mut self,
         leases: &[LeaseRef],
-        expires_at: DateTime<Utc>,
+        expires_at: Timestamp,
     ) -> StoreResult<Vec<bool>> {
         let results = self.raw().renew_if_leased(leases, expires_at)?;
         self.effects.stale.renew += stale(&results);

@@ -1,13 +1,12 @@
 //! Pure parts of the core that hosts never see, for benches and property tests.
 
-use chrono::{DateTime, Utc};
-
 use crate::admission::limits::LimitRecord;
 use crate::admission::{Need, Planner, Policy, Refusal};
 use crate::pool::PoolRecord;
 use crate::run::ActiveIndex;
 use crate::run::index::point;
 use crate::store::contract::{Candidate, Lane, LanePage};
+use crate::time::Timestamp;
 
 /// What one tick decides to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub struct Planned {
 /// limits of pages first.
 pub fn plan(
     policy: &Policy,
-    now: DateTime<Utc>,
+    now: Timestamp,
     budget: usize,
     lanes: Vec<Lane>,
     pools: &[PoolRecord],
@@ -59,17 +58,17 @@ impl RunIndex {
     }
 
     /// Files a run. The key must not be there with the same start.
-    pub fn insert(&mut self, start: DateTime<Utc>, stop: Option<DateTime<Utc>>, key: u32) {
+    pub fn insert(&mut self, start: Timestamp, stop: Option<Timestamp>, key: u32) {
         self.0.insert(point(start), stop.map(point), key);
     }
 
     /// Takes out a run that was filed with just these values. Returns whether it was there.
-    pub fn remove(&mut self, start: DateTime<Utc>, stop: Option<DateTime<Utc>>, key: u32) -> bool {
+    pub fn remove(&mut self, start: Timestamp, stop: Option<Timestamp>, key: u32) -> bool {
         self.0.remove(point(start), stop.map(point), &key)
     }
 
     /// Returns the keys of the runs active in `[begin, end)`.
-    pub fn active(&self, begin: DateTime<Utc>, end: DateTime<Utc>) -> impl Iterator<Item = &u32> {
+    pub fn active(&self, begin: Timestamp, end: Timestamp) -> impl Iterator<Item = &u32> {
         self.0.active(point(begin), point(end))
     }
 

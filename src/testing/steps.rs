@@ -20,8 +20,7 @@ use crate::shard::DEFAULT_CODES;
 use crate::store::Tx;
 use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
 use crate::task::{LeaseLoss, NewTask, TaskRecord, TaskState};
-use crate::time::from_micros;
-use chrono::{DateTime, Utc};
+use crate::time::Timestamp;
 
 /// One operation, to be run in a transaction that writes.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +32,8 @@ pub struct Step {
     pub run: fn(&mut Tx<'_>) -> Result<()>,
 }
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn key(task: &str) -> TaskKey {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use ::tokio::runtime::Handle;
 use ::tokio::task::{JoinError, JoinHandle};
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
 use super::blocking::{current, joined};
 use crate::error::{NoRuntime, Result};
 use crate::ops::Admission;
 use crate::service::{Admitter, LoopHandle, Service};
+use crate::time::Timestamp;
 
 /// A service for tasks of a tokio runtime. Its ticks run on the runtime's blocking threads, one at a time.
 ///
@@ -35,13 +35,13 @@ use crate::service::{Admitter, LoopHandle, Service};
 /// use std::sync::Arc;
 /// use stationmaster::service::{Poker, PokerOptions};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
+/// use stationmaster::Timestamp;
 /// use stationmaster::tokio::AsyncService;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = Arc::new(MemoryStore::new());
 /// let mut poker = AsyncService::new(Poker::new(store, "poker".try_into()?, PokerOptions::default())?);
-/// assert_eq!(poker.tick(from_micros(0)).await?.shards, 16);
+/// assert_eq!(poker.tick(Timestamp::UNIX_EPOCH).await?.shards, 16);
 /// poker.with(|poker| poker.leave()).await??;
 /// # Ok::<(), stationmaster::Error>(())
 /// # }).unwrap();
@@ -72,7 +72,7 @@ struct Desk<S: Service> {
 }
 
 /// The instant of a tick, and its report.
-type Told<R> = (DateTime<Utc>, Result<R>);
+type Told<R> = (Timestamp, Result<R>);
 
 impl<S: Service> Drop for Desk<S> {
     fn drop(&mut self) {
@@ -101,7 +101,8 @@ where
     /// # Errors
     ///
     /// As [`Service::tick`], and [`crate::Error::Runtime`] outside a runtime.
-    pub async fn tick(&mut self, now: DateTime<Utc>) -> Result<S::Report> {
+    pub async fn tick(&mut self, now: impl Into<Timestamp>) -> Result<S::Report> {
+        let now = now.into();
         self.step(now, move |service| service.tick(now)).await
     }
 
@@ -137,7 +138,7 @@ where
 
     async fn step(
         &mut self,
-        now: DateTime<Utc>,
+        now: Timestamp,
         step: impl FnOnce(&mut S) -> Result<S::Report> + Send + 'static,
     ) -> Result<S::Report> {
         if self.running.is_none() {
@@ -209,12 +210,11 @@ where
 /// use std::sync::Arc;
 /// use stationmaster::service::{Admitter, AdmitterOptions};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
 /// use stationmaster::tokio::{AsyncAdmitter, AsyncStore};
-/// use stationmaster::{NewTask, TaskKey};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let (store, now) = (AsyncStore::new(Arc::new(MemoryStore::new())), from_micros(0));
+/// let (store, now) = (AsyncStore::new(Arc::new(MemoryStore::new())), Timestamp::UNIX_EPOCH);
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// store.write(move |tx| tx.enqueue(now, std::slice::from_ref(&task))).await?;
 /// let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
@@ -233,7 +233,8 @@ impl AsyncService<Admitter> {
     /// # Errors
     ///
     /// Those of [`Admitter::admit`], and [`crate::Error::Runtime`] outside a runtime.
-    pub async fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
+    pub async fn admit(&mut self, now: impl Into<Timestamp>, free: usize) -> Result<Admission> {
+        let now = now.into();
         self.step(now, move |admitter| admitter.admit(now, free)).await
     }
 }

@@ -35,9 +35,8 @@ const AT_ONCE: usize = 16;
 /// use std::sync::Arc;
 /// use stationmaster::pool::{PoolSpec, Slots};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
 /// use stationmaster::tokio::AsyncStore;
-/// use stationmaster::{NewTask, TaskKey};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = AsyncStore::new(Arc::new(MemoryStore::new()));
@@ -45,7 +44,7 @@ const AT_ONCE: usize = 16;
 /// store.write(move |tx| tx.put_pools(std::slice::from_ref(&four))).await?;
 ///
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).pool("db".try_into()?);
-/// store.write(move |tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task))).await?;
+/// store.write(move |tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task))).await?;
 /// assert!(store.read(|tx| tx.audit()).await?.is_empty());
 /// # Ok::<(), stationmaster::Error>(())
 /// # }).unwrap();

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use stationmaster::Error;
 use stationmaster::error::Result;
 use stationmaster::id::{Namespace, WorkflowId};
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{Store, Tx};
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
+use stationmaster::{Error, Timestamp};
 
 use super::{size, stores};
 
@@ -90,16 +89,16 @@ fn check(condition: bool, what: impl FnOnce() -> String) -> Result<()> {
 fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
     match op {
         Op::Put { key: number, start, length, workflow } => {
-            let mut run = RunRecord::open(key(*number), from_micros(*start));
+            let mut run = RunRecord::open(key(*number), Timestamp::from_micros(*start));
             if let Some(length) = length {
-                run = run.closed(from_micros(start + length), RunStatus::Completed);
+                run = run.closed(Timestamp::from_micros(start + length), RunStatus::Completed);
             }
             run.workflow = workflow.then(|| WorkflowId::new("w")).transpose()?;
             model.insert(run.key.clone(), run.clone());
             tx.record_runs(&[run], StopBeforeStart::Store)
         }
         Op::Close { key: number, at } => {
-            let close = RunClose::new(key(*number), from_micros(*at), RunStatus::Failed);
+            let close = RunClose::new(key(*number), Timestamp::from_micros(*at), RunStatus::Failed);
             let moved = raw(tx).close_runs_if_open(std::slice::from_ref(&close))?;
             let open = model.get_mut(&close.key).filter(|run| run.stop.is_none());
             check((moved == [true]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
@@ -109,7 +108,7 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             Ok(())
         }
         Op::Stop { key: number, at } => {
-            let close = RunClose::new(key(*number), from_micros(*at), RunStatus::Killed);
+            let close = RunClose::new(key(*number), Timestamp::from_micros(*at), RunStatus::Killed);
             if let Some(run) = model.get_mut(&close.key) {
                 *run = run.clone().closed(close.stop, close.status);
             }
@@ -119,9 +118,11 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             let now = run.stop.unwrap_or(run.start);
             run.reopened(now)
         }),
-        Op::Suspend { key: number, at } => change(tx, model, *number, |run| run.suspend(from_micros(*at))),
+        Op::Suspend { key: number, at } => {
+            change(tx, model, *number, |run| run.suspend(Timestamp::from_micros(*at)))
+        }
         Op::Beat { key: number, at } => {
-            let beat = RunBeat::new(key(*number), from_micros(*at));
+            let beat = RunBeat::new(key(*number), Timestamp::from_micros(*at));
             let moved = tx.beat_runs(std::slice::from_ref(&beat))?;
             let open = model.get_mut(&beat.key).filter(|run| run.stop.is_none());
             check((moved == [true]) == open.is_some(), || format!("{op:?} answers {moved:?}"))?;
@@ -135,7 +136,7 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             check(deleted == usize::from(model.remove(&key(*number)).is_some()), || format!("{op:?}"))
         }
         Op::Forget { before, limit } => {
-            let before = from_micros(*before);
+            let before = Timestamp::from_micros(*before);
             let old = |run: &RunRecord| run.start < before && run.stop.is_some_and(|stop| stop < before);
             let expected = model.values().filter(|run| old(run)).count().min(*limit);
             let gone = tx.forget_stopped_runs(before, *limit)?;
@@ -154,7 +155,8 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             Ok(())
         }
         Op::Query { begin, length, filter, page } => {
-            let mut query = ActiveQuery::new(from_micros(*begin), from_micros(begin + length));
+            let mut query =
+                ActiveQuery::new(Timestamp::from_micros(*begin), Timestamp::from_micros(begin + length));
             for (bit, name) in ["a", "b"].into_iter().enumerate() {
                 if filter >> bit & 1 == 1 {
                     query = query.namespace(Namespace::new(name)?);

@@ -8,13 +8,11 @@ mod pools;
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::admission::Policy;
 use stationmaster::ops::{Admission, AdmitRequest, Finish};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, Timestamp};
 
 /// A store, and how often it was ticked.
 struct Scene<'a> {
@@ -36,8 +34,8 @@ fn on_every_store(scenario: impl Fn(&Scene<'_>)) {
     }
 }
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn secs(seconds: u64) -> Duration {

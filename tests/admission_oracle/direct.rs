@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use stationmaster::TaskId;
 use stationmaster::admission::limits::LimitRecord;
 use stationmaster::pool::{PoolRecord, PoolSpec};
 use stationmaster::store::contract::{Candidate, Lane, LaneId, LaneKey, OrderKey};
 use stationmaster::testing::core::{Planned, plan};
+use stationmaster::{TaskId, Timestamp};
 
 use crate::oracle::walk;
 use crate::world::World;
@@ -71,9 +71,9 @@ pub(crate) fn check(world: &World, longest_page: usize) {
 fn a_reservation_reads_one_task_of_each_refused_lane() {
     use std::time::Duration;
 
+    use stationmaster::Timestamp;
     use stationmaster::admission::Policy;
     use stationmaster::pool::Slots;
-    use stationmaster::time::from_micros;
 
     let lane = |id: i64, slots| {
         Lane::new(LaneId(id), LaneKey::new("p".try_into().unwrap(), slots, vec![]), 1_000_000)
@@ -82,11 +82,11 @@ fn a_reservation_reads_one_task_of_each_refused_lane() {
     let lanes = vec![lane(1, 2), lane(2, 3), lane(3, 4)];
     let pool = PoolRecord::new(PoolSpec::new("p", Slots::Limited(9)).unwrap(), 8);
     let (mut read, mut requests) = (0, 0);
-    let plan = plan(&policy, from_micros(9), 512, lanes, &[pool], &[], |pages| {
+    let plan = plan(&policy, Timestamp::from_micros(9), 512, lanes, &[pool], &[], |pages| {
         assert!(pages.iter().all(|page| page.limit == 1 && page.with_ready_at));
         let heads = pages.iter().map(|page| {
-            let order = OrderKey::new(0, from_micros(0), None, TaskId(page.lane.0));
-            Candidate::new(page.lane, order).ready_at(from_micros(4))
+            let order = OrderKey::new(0, Timestamp::UNIX_EPOCH, None, TaskId(page.lane.0));
+            Candidate::new(page.lane, order).ready_at(Timestamp::from_micros(4))
         });
         let heads: Vec<Candidate> = heads.collect();
         read += heads.len();

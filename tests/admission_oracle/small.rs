@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use stationmaster::Timestamp;
 use stationmaster::admission::Policy;
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::LaneKey;
-use stationmaster::time::from_micros;
 
 use crate::world::{Waiting, World, limit_key, pool_name};
 
@@ -56,9 +56,9 @@ fn world(kinds: &[usize], slots: [u32; 2], limits: [u32; 2]) -> World {
     let waiting = kinds.iter().enumerate().map(|(place, kind)| Waiting {
         lane: lane(*kind),
         priority: -(place as i32),
-        logical_date: from_micros(0),
+        logical_date: Timestamp::UNIX_EPOCH,
         map_index: None,
-        ready_at: from_micros(1 - place as i64 % 2),
+        ready_at: Timestamp::from_micros(1 - place as i64 % 2),
     });
     World {
         pools: (0..).map(pool_name).zip(slots.map(Slots::Limited)).collect(),
@@ -67,6 +67,6 @@ fn world(kinds: &[usize], slots: [u32; 2], limits: [u32; 2]) -> World {
         waiting: waiting.collect(),
         budget: usize::MAX,
         policy: Policy::Backfill,
-        now: from_micros(1),
+        now: Timestamp::from_micros(1),
     }
 }

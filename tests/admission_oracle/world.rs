@@ -2,22 +2,20 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use stationmaster::TaskId;
 use stationmaster::admission::{Ageing, Policy};
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::{LaneKey, OrderKey};
-use stationmaster::time::from_micros;
+use stationmaster::{TaskId, Timestamp};
 
 /// A ready task.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting {
     pub(crate) lane: LaneKey,
     pub(crate) priority: i32,
-    pub(crate) logical_date: DateTime<Utc>,
+    pub(crate) logical_date: Timestamp,
     pub(crate) map_index: Option<u32>,
-    pub(crate) ready_at: DateTime<Utc>,
+    pub(crate) ready_at: Timestamp,
 }
 
 #[derive(Debug, Clone)]
@@ -31,7 +29,7 @@ pub(crate) struct World {
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) budget: usize,
     pub(crate) policy: Policy,
-    pub(crate) now: DateTime<Utc>,
+    pub(crate) now: Timestamp,
 }
 
 impl World {
@@ -111,9 +109,9 @@ pub(crate) fn random(number: u64) -> World {
     let waiting = (0..random.below(201)).map(|_| Waiting {
         lane: kinds[random.below(kinds.len() as u64) as usize].clone(),
         priority: random.below(2 * spread) as i32 - spread as i32,
-        logical_date: from_micros(random.below(spread) as i64),
+        logical_date: Timestamp::from_micros(random.below(spread) as i64),
         map_index: random.below(spread + 1).checked_sub(1).map(|index| index as u32),
-        ready_at: from_micros(random.below(1000) as i64),
+        ready_at: Timestamp::from_micros(random.below(1000) as i64),
     });
     let waiting = waiting.collect();
     let budget = match random.below(4) {
@@ -126,5 +124,5 @@ pub(crate) fn random(number: u64) -> World {
         1 | 2 => Policy::Reserve { after: Duration::from_micros(random.below(1100)) },
         _ => Policy::Backfill,
     };
-    World { pools, limits, leased, waiting, budget, policy, now: from_micros(1000) }
+    World { pools, limits, leased, waiting, budget, policy, now: Timestamp::from_micros(1000) }
 }

@@ -13,8 +13,7 @@ use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, S
 use stationmaster::store::Store;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
-use stationmaster::time::micros;
-use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey, Timestamp};
 
 use crate::place::{Commits, Place};
 use crate::respawn::say;
@@ -23,7 +22,7 @@ pub const POOLS: [(&str, u32); 3] = [("one", 1), ("three", 3), ("sixteen", 16)];
 
 /// Microseconds of a clock that all processes of the machine share.
 pub fn instant() -> u64 {
-    micros(SystemClock.now()).unsigned_abs()
+    SystemClock.now().as_micros().unsigned_abs()
 }
 
 /// splitmix64.
@@ -162,7 +161,7 @@ impl Worker {
                 epoch: task.epoch,
                 pool: task.lane.pool.to_string(),
                 slots: task.lane.slots,
-                expires_at: micros(task.lease.as_ref().unwrap().expires_at).unsigned_abs(),
+                expires_at: task.lease.as_ref().unwrap().expires_at.as_micros().unsigned_abs(),
             });
             let grants = Operation::Admit(grants.collect());
             Ok((granted, grants))
@@ -174,7 +173,7 @@ impl Worker {
     fn renew(&mut self) -> Result<()> {
         let (held, length) = (self.held.clone(), self.orders.mood.lease());
         let now = SystemClock.now();
-        let until = micros(now + length).unsigned_abs();
+        let until = (now + length).as_micros().unsigned_abs();
         let Self { diary, store, .. } = self;
         self.held = diary.call(Operation::Renew(ids(&held), until), || {
             let moved = store.write(|tx| tx.renew(now, length, &held))?;

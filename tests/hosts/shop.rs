@@ -7,8 +7,7 @@ use std::time::Duration;
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::SqliteOptions;
-use stationmaster::time::from_micros;
-use stationmaster::{TaskKey, TaskRecord, TaskState};
+use stationmaster::{TaskKey, TaskRecord, TaskState, Timestamp};
 
 pub const NOW: i64 = 1_700_000_000_000_000;
 pub const NAMESPACE: &str = "shop";
@@ -40,7 +39,7 @@ impl Shop {
         let options = AdmitterOptions::default().lease(Duration::from_secs(30));
         let mut admitter = Admitter::new(self.store.clone(), "packer".try_into().expect("a name"), options)
             .expect("an admitter");
-        let granted = admitter.tick(from_micros(NOW)).expect("a tick").granted;
+        let granted = admitter.tick(Timestamp::from_micros(NOW)).expect("a tick").granted;
         assert_eq!(granted.len(), 1);
         assert_eq!(Some(&granted[0].key), self.task(order).as_ref().map(|task| &task.key));
         assert_eq!(granted[0].payload, format!("{{\"order\":{order}}}"));
@@ -51,7 +50,7 @@ impl Shop {
     pub fn lose(&self) {
         let mut reaper =
             Reaper::new(self.store.clone(), ReaperOptions::default().grace(Duration::ZERO)).expect("options");
-        let later = from_micros(NOW + 60_000_000);
+        let later = Timestamp::from_micros(NOW + 60_000_000);
         assert_eq!(reaper.tick(later).expect("a tick").reaped.len(), 1);
     }
 

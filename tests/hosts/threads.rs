@@ -7,14 +7,13 @@ use parking_lot::Mutex;
 use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::MemoryStore;
-use stationmaster::time::from_micros;
-use stationmaster::{NewTask, TaskKey};
+use stationmaster::{NewTask, TaskKey, Timestamp};
 
 const THREADS: usize = 4;
 const TASKS: usize = 200;
 
 pub fn main() {
-    let (store, now) = (Arc::new(MemoryStore::new()), from_micros(0));
+    let (store, now) = (Arc::new(MemoryStore::new()), Timestamp::UNIX_EPOCH);
     let tasks: Vec<NewTask> = (0..TASKS)
         .map(|n| NewTask::new(TaskKey::new("n", "w", "r", n.to_string()).expect("a key")))
         .collect();

@@ -11,8 +11,7 @@ use stationmaster::ops::{Fenced, Finish};
 use stationmaster::store::Tx;
 use stationmaster::store::sqlite::{Prefix, SqliteTx};
 use stationmaster::task::LeaseLoss;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey};
+use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey, Timestamp};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -26,14 +25,14 @@ fn order(tx: &Transaction<'_>, id: i64) -> Result<()> {
         .limit("carrier".try_into()?)
         .lease_loss(LeaseLoss::Requeue { at_most: 2 })
         .payload(format!("{{\"order\":{id}}}"));
-    attach(tx)?.enqueue(from_micros(NOW), &[task])?;
+    attach(tx)?.enqueue(Timestamp::from_micros(NOW), &[task])?;
     Ok(())
 }
 
 fn ship(tx: &Transaction<'_>, id: i64, lease: Lease) -> Result<()> {
     tx.execute("UPDATE orders SET state = 'shipped' WHERE id = ?1", [id])?;
     let lease = LeaseRef::new(TaskId(lease.id), lease.epoch);
-    attach(tx)?.finish(from_micros(NOW), &[Finish::success_with(lease, "by air")])?.fenced()?;
+    attach(tx)?.finish(Timestamp::from_micros(NOW), &[Finish::success_with(lease, "by air")])?.fenced()?;
     Ok(())
 }
 
@@ -60,7 +59,7 @@ pub fn main() -> Result<()> {
     shop.lose();
     let lease = shop.admit(1);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    attach(&tx)?.start(from_micros(NOW), &[LeaseRef::new(TaskId(lease.id), lease.epoch)])?.fenced()?;
+    attach(&tx)?.start(Timestamp::from_micros(NOW), &[LeaseRef::new(TaskId(lease.id), lease.epoch)])?.fenced()?;
     tx.commit()?;
 
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;

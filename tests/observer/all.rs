@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
@@ -20,8 +19,7 @@ use stationmaster::service::{
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
-use stationmaster::time::{add, from_micros};
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
 use crate::recorder::{Recorder, Told};
 
@@ -41,8 +39,8 @@ fn names_follow_the_conventions() {
     }
 }
 
-fn at(seconds: u64) -> DateTime<Utc> {
-    add(from_micros(0), Duration::from_secs(seconds))
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
 fn key(task: &str) -> TaskKey {
@@ -63,7 +61,7 @@ fn running(store: &Arc<dyn Store>, admitter: &mut Admitter, now: u64, tasks: &[&
 struct BadLog;
 
 impl PokeLog for BadLog {
-    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &PokeOutcome) {
+    fn poked(&self, _: &SensorRecord, _: Timestamp, _: &PokeOutcome) {
         std::panic::resume_unwind(Box::new("on purpose"));
     }
 }

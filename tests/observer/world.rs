@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use stationmaster::backoff::RetryPolicy;
@@ -20,8 +19,7 @@ use stationmaster::service::{
 };
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
-use stationmaster::time::{self, from_micros};
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
+use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -154,7 +152,7 @@ pub struct World {
     poker: Poker,
     delivery: Delivery,
     pokes: Arc<Mutex<Vec<&'static str>>>,
-    now: DateTime<Utc>,
+    now: Timestamp,
     keys: Vec<TaskKey>,
     leases: Vec<LeaseRef>,
     pub truth: Truth,
@@ -221,7 +219,7 @@ impl World {
             poker,
             delivery,
             pokes,
-            now: from_micros(0),
+            now: Timestamp::UNIX_EPOCH,
             keys: Vec::new(),
             leases: Vec::new(),
             truth: Truth::default(),
@@ -298,7 +296,7 @@ impl World {
                 let mut task = NewTask::new(key.clone()).pool("small".try_into().unwrap()).pool_slots(slots);
                 task = task.retry(policy.build().unwrap()).lease_loss(loss);
                 if wait > 30 {
-                    task = task.not_before(time::add(now, secs(wait)));
+                    task = task.not_before(now + secs(wait));
                 }
                 self.keys.push(key);
                 self.truth.add("tasks_enqueued_total{}", 1);
@@ -313,7 +311,10 @@ impl World {
                     self.truth.add("granted_total{}", admission.granted.len());
                     self.truth.add("promoted_total{}", admission.promoted);
                     self.truth.waited.extend(
-                        admission.granted.iter().map(|task| time::since(now, task.ready_at).as_secs_f64()),
+                        admission
+                            .granted
+                            .iter()
+                            .map(|task| now.saturating_duration_since(task.ready_at).as_secs_f64()),
                     );
                     self.truth.deferred = admission
                         .refused_by_reason()
@@ -411,7 +412,7 @@ impl World {
                 format!("{answer:?}")
             }
             Op::Advance { seconds } => {
-                self.now = time::add(now, secs(seconds));
+                self.now = now + secs(seconds);
                 String::new()
             }
             Op::Mark { task } => {

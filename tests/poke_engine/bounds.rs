@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use stationmaster::TaskState;
 use stationmaster::sensor::{EndReason, PokeOutcome, Settings};
 use stationmaster::service::{LoopHandle, PokeRequest, Service};
-use stationmaster::time;
 
 use crate::scene::*;
 
@@ -110,7 +109,7 @@ fn the_first_sensor_that_times_out_does_not_cut_short_the_poke_of_the_others() {
         next = report.next_due;
         began.lock().is_some() && report.in_flight == 1
     });
-    assert_eq!(next, Some(time::add(at(1), millis(100))));
+    assert_eq!(next, Some(at(1) + millis(100)));
     tick_until(&mut poker, 2, |report| {
         assert_eq!(report.overran, 0);
         state(&store, "short") == TaskState::Failed

@@ -9,7 +9,6 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use stationmaster::sensor::{EndReason, PokeOutcome};
 use stationmaster::service::{PokeRequest, Service};
-use stationmaster::time;
 
 use crate::scene::*;
 
@@ -33,7 +32,7 @@ fn whatever_some_targets_do_the_others_are_poked_in_time_and_the_end_is_not_held
     let (seen, forever) = (poked.clone(), Arc::new(Gate::default()));
     let poke = move |request: &PokeRequest<'_>| {
         let context = request.context.as_str();
-        seen.lock().entry(context.into()).or_default().push(time::micros(request.now) / 1_000_000);
+        seen.lock().entry(context.into()).or_default().push(request.now.as_micros() / 1_000_000);
         if context.contains("panic") {
             panic!("on purpose");
         } else if context.contains("hang") {

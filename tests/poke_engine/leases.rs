@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::{Store, TxMode};
-use stationmaster::time::micros;
 
 use crate::scene::*;
 
@@ -16,7 +16,7 @@ type Pokes = Arc<Mutex<HashMap<(String, i64), Vec<&'static str>>>>;
 fn worker(store: &Arc<dyn Store>, name: &'static str, pokes: &Pokes) -> Poker {
     let pokes = pokes.clone();
     let poke = move |request: &PokeRequest<'_>| {
-        let instant = (request.context.as_str().to_owned(), micros(request.now) / 1_000_000);
+        let instant = (request.context.as_str().to_owned(), request.now.as_micros() / 1_000_000);
         pokes.lock().entry(instant).or_default().push(name);
         PokeOutcome::NotYet
     };

@@ -9,7 +9,6 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::sensor::{EndReason, OnMissed, PokeOutcome, Settings};
 use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::Store;
-use stationmaster::time;
 
 use crate::scene::*;
 
@@ -18,7 +17,7 @@ fn dark(store: &Arc<dyn Store>, breaker: u64, except: std::ops::Range<i64>) -> (
     let minutes: Arc<Mutex<Vec<i64>>> = Arc::default();
     let seen = minutes.clone();
     let poke = move |request: &PokeRequest<'_>| {
-        let minute = time::micros(request.now) / 60_000_000;
+        let minute = request.now.as_micros() / 60_000_000;
         seen.lock().push(minute);
         match except.contains(&minute) {
             true => PokeOutcome::NotYet,

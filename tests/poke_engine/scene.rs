@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
@@ -13,11 +12,10 @@ use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeReport, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::FaultStore;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
-pub fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 pub fn secs(seconds: u64) -> Duration {

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::SensorKind;
 use stationmaster::ops::Mark;
@@ -11,11 +10,10 @@ use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, Poker, PokerOptions, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{NewTask, TaskKey, TaskState};
+use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 
-pub fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 pub fn secs(seconds: u64) -> Duration {
@@ -26,7 +24,7 @@ pub fn secs(seconds: u64) -> Duration {
 struct Answers(Arc<Mutex<Vec<PokeOutcome>>>);
 
 impl PokeLog for Answers {
-    fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, answer: &PokeOutcome) {
+    fn poked(&self, _: &SensorRecord, _: Timestamp, answer: &PokeOutcome) {
         self.0.lock().unwrap().push(answer.clone());
     }
 }
@@ -37,7 +35,7 @@ pub fn answer(
     store: &Arc<dyn Store>,
     kind: &str,
     context: PokeContext,
-    now: DateTime<Utc>,
+    now: Timestamp,
     teach: impl FnOnce(Poker) -> Poker,
 ) -> PokeOutcome {
     let name = format!("t{}", store.read(|tx| Ok(raw(tx).sensor_changes()?.last)).unwrap());

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::Result;
 use stationmaster::ops::Mark;
@@ -15,8 +14,7 @@ use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Po
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
-use stationmaster::time::from_micros;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 use stores::stores;
 
 mod names;
@@ -29,8 +27,8 @@ mod stalls;
 mod stores;
 mod timeouts;
 
-fn at(seconds: i64) -> DateTime<Utc> {
-    from_micros(seconds * 1_000_000)
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -95,8 +93,8 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
     let each = (100..=110).flat_map(|died| stores().into_iter().map(move |store| (died, store)));
     for (died, store) in each {
         sense(&store, 0, &names, waits(20, 86_400));
-        let poked = Arc::new(Mutex::new(Vec::<(String, DateTime<Utc>)>::new()));
-        let mut workers: Vec<(DateTime<Utc>, Poker)> = ["victim", "heir"]
+        let poked = Arc::new(Mutex::new(Vec::<(String, Timestamp)>::new()));
+        let mut workers: Vec<(Timestamp, Poker)> = ["victim", "heir"]
             .into_iter()
             .zip([0, 7])
             .map(|(name, begins)| {
@@ -110,7 +108,7 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
                 (at(begins), poker.kind("kind".try_into().unwrap(), poke))
             })
             .collect();
-        let run = |workers: &mut [(DateTime<Utc>, Poker)], until: DateTime<Utc>| {
+        let run = |workers: &mut [(Timestamp, Poker)], until: Timestamp| {
             while let Some((due, poker)) = workers.iter_mut().min_by_key(|(due, _)| *due) {
                 if *due > until {
                     return;
@@ -140,7 +138,7 @@ fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
     let each = (100..=110).flat_map(|joins| stores().into_iter().map(move |store| (joins, store)));
     for (joins, store) in each {
         sense(&store, 0, &names, waits(20, 86_400));
-        let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<DateTime<Utc>>>::new()));
+        let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<Timestamp>>::new()));
         let worker = |name: &str| {
             let poked = poked.clone();
             let poke = move |request: &PokeRequest<'_>| {
@@ -325,7 +323,7 @@ fn sensors_of_shards_whose_load_failed_are_loaded_later() {
 fn a_log_that_panics_holds_up_nobody() {
     struct Panics;
     impl PokeLog for Panics {
-        fn poked(&self, _: &SensorRecord, _: DateTime<Utc>, _: &PokeOutcome) {
+        fn poked(&self, _: &SensorRecord, _: Timestamp, _: &PokeOutcome) {
             panic!("disk full");
         }
     }

@@ -9,7 +9,7 @@ struct Fleet {
     store: Arc<dyn Store>,
     asked: Arc<AtomicUsize>,
     /// Each with the instant at which it is due.
-    workers: Vec<(DateTime<Utc>, Poker)>,
+    workers: Vec<(Timestamp, Poker)>,
 }
 
 impl Fleet {

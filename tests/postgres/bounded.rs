@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::{Inserted, PostgresStore};
-use stationmaster::time::from_micros;
-use stationmaster::{NewTask, TaskId};
+use stationmaster::{NewTask, TaskId, Timestamp};
 
 use crate::scratch::Scratch;
 use crate::task;
@@ -18,8 +16,8 @@ const TASKS: usize = 200_000;
 /// The limit of the store under test.
 const LIMIT: Duration = Duration::from_secs(1);
 
-fn at(second: i64) -> DateTime<Utc> {
-    from_micros(second * 1_000_000)
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_micros(second * 1_000_000)
 }
 
 fn limited(scratch: &Scratch) -> PostgresStore {

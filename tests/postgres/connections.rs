@@ -253,7 +253,7 @@ fn the_clock_is_the_database_s() {
     let clock = named.store.clock();
     let server =
         || -> i64 { rows("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")[0].get(0) };
-    let (before, told, after) = (server(), stationmaster::time::micros(clock.now()), server());
+    let (before, told, after) = (server(), clock.now().as_micros(), server());
     // Half a round trip is far less.
     let slack = 1_000_000;
     assert!(before - slack <= told && told <= after + slack, "{before} {told} {after}");

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::store::{Discrepancy, PostgresStore, Store};
-use stationmaster::time::from_micros;
-use stationmaster::{Error, Result};
+use stationmaster::{Error, Result, Timestamp};
 
 use crate::scratch::{Scratch, query, rows, url, with_client};
 use crate::{kind, pool, pools, put};
@@ -134,10 +133,10 @@ fn an_audit_compares_slots_leases_and_ready_tasks_with_their_counters() {
     let scratch = Scratch::new();
     let (schema, store) = (scratch.0.as_str(), scratch.open(|options| options));
     let task = |name: &str| crate::task(name).pool_slots(3).limit("k".try_into().unwrap());
-    store.write(|tx| tx.enqueue(from_micros(0), &[task("granted"), task("ready")])).unwrap();
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("granted"), task("ready")])).unwrap();
     let request =
         AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, Duration::from_secs(60));
-    assert_eq!(store.write(|tx| tx.admit(from_micros(1), &request)).unwrap().granted.len(), 1);
+    assert_eq!(store.write(|tx| tx.admit(Timestamp::from_micros(1), &request)).unwrap().granted.len(), 1);
     assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
     query(&format!(
         "UPDATE \"{schema}\".pool SET used = 4; UPDATE \"{schema}\".task_limit SET used = 5; \
@@ -164,7 +163,7 @@ fn an_audit_may_take_longer_than_a_statement() {
     let schema = scratch.0.as_str();
     let all = scratch.open(|options| options);
     let task = [crate::task("t")];
-    all.write(|tx| tx.enqueue(chrono::DateTime::UNIX_EPOCH, &task)).unwrap();
+    all.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &task)).unwrap();
     // Very many of it, which its lane does not count. Some count no events and have one, and one counts and has two.
     query(&format!(
         "DROP INDEX \"{schema}\".task_key, \"{schema}\".task_ready; \

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use stationmaster::Timestamp;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::lease::LeaseRef;
@@ -16,7 +16,6 @@ use stationmaster::store::contract::Ending;
 use stationmaster::store::postgres::{self, Change, Listening};
 use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::task::TaskState;
-use stationmaster::time::from_micros;
 
 use crate::scratch::rekeyed::as_by_a_pooler;
 use crate::scratch::{Scratch, query, rows, with_client};
@@ -27,8 +26,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 const LEASE: Duration = Duration::from_secs(60);
 
-fn now() -> DateTime<Utc> {
-    from_micros(1)
+fn now() -> Timestamp {
+    Timestamp::from_micros(1)
 }
 
 /// A store that acts, and another one that listens.
@@ -98,7 +97,7 @@ fn what_may_bring_work_is_told_and_nothing_else() {
 
     assert_eq!(pair.tick("first").len(), 1);
     let tasks = [task("late").not_before(now()), task("b")];
-    pair.actor.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
+    pair.actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
     pair.told_until(|[tasks, ..]| tasks);
     let leases = pair.tick("grants");
     assert_eq!(leases.len(), 2);

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use stationmaster::TaskRecord;
 use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
-use stationmaster::time::from_micros;
+use stationmaster::{TaskRecord, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -107,7 +106,8 @@ impl Counted {
             .map(|n| task(&format!("{round} {n}")).pool(specs[n % pools].name.clone()))
             .collect();
         self.store.write(|tx| tx.put_pools(&specs)).unwrap();
-        let (trips, _) = self.of(|store| store.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap());
+        let (trips, _) =
+            self.of(|store| store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap());
         if round > 0 {
             assert_eq!(trips, 2, "one to enqueue {} tasks, one to commit", tasks.len());
         }
@@ -120,7 +120,8 @@ impl Counted {
             budget,
             Duration::from_secs(60),
         );
-        let (trips, admission) = self.of(|store| store.write(|tx| tx.admit(from_micros(1), &order)).unwrap());
+        let (trips, admission) =
+            self.of(|store| store.write(|tx| tx.admit(Timestamp::from_micros(1), &order)).unwrap());
         (trips, admission.granted.len())
     }
 }
@@ -149,18 +150,20 @@ fn an_attempt_takes_two_round_trips_to_start_and_three_to_finish() {
             keys.fold(task(&format!("{round} {n}")), |task, key| task.limit(key))
         };
         let tasks: Vec<_> = (0..20).map(carrying).collect();
-        counted.store.write(|tx| tx.enqueue(from_micros(0), &tasks)).unwrap();
+        counted.store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
         let order = AdmitRequest::new(
             "h".try_into().unwrap(),
             format!("t{round}").as_str().try_into().unwrap(),
             20,
             HOUR,
         );
-        let granted = counted.store.write(|tx| tx.admit(from_micros(1), &order)).unwrap().granted;
+        let granted = counted.store.write(|tx| tx.admit(Timestamp::from_micros(1), &order)).unwrap().granted;
         let leases: Vec<_> = granted.iter().map(TaskRecord::lease_ref).collect();
         let ends: Vec<_> = leases.iter().map(|lease| Finish::success(*lease)).collect();
-        let (starting, started) = counted.of(|store| store.write(|tx| tx.start(from_micros(2), &leases)));
-        let (ending, ended) = counted.of(|store| store.write(|tx| tx.finish(from_micros(3), &ends)));
+        let (starting, started) =
+            counted.of(|store| store.write(|tx| tx.start(Timestamp::from_micros(2), &leases)));
+        let (ending, ended) =
+            counted.of(|store| store.write(|tx| tx.finish(Timestamp::from_micros(3), &ends)));
         assert_eq!((started.unwrap().len(), ended.unwrap().len()), (20, 20));
         if round > 0 {
             assert_eq!((starting, ending), (2, 3), "{limits} limits");

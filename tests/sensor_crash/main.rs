@@ -34,8 +34,7 @@ use stationmaster::sensor::{EndReason, NewSensor, OnLanded, PokeOutcome, Setting
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::Store;
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
-use stationmaster::time::micros;
-use stationmaster::{NewTask, TaskKey, TaskState};
+use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 
 const KIND: &str = "target";
 /// How long a worker sleeps at most between two ticks.
@@ -66,7 +65,7 @@ impl Fleet {
 
 /// Microseconds of a clock that all processes of the machine share.
 fn instant() -> u64 {
-    micros(SystemClock.now()).unsigned_abs()
+    SystemClock.now().as_micros().unsigned_abs()
 }
 
 /// What a sensor waits for: until the file is there, or until an instant.
@@ -109,7 +108,7 @@ fn child() {
     say("ready");
     loop {
         let report = poker.tick(SystemClock.now()).unwrap();
-        let wait = report.next_due.map_or(NAP, |due| stationmaster::time::since(due, SystemClock.now()));
+        let wait = report.next_due.map_or(NAP, |due| due.saturating_duration_since(SystemClock.now()));
         std::thread::sleep(wait.min(NAP));
     }
 }

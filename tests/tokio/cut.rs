@@ -9,8 +9,7 @@ use stationmaster::run::{ActiveQuery, RunKey};
 use stationmaster::store::Durability;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::time::from_micros;
-use stationmaster::{TaskKey, TaskRecord};
+use stationmaster::{TaskKey, TaskRecord, Timestamp};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::scene::Gate;
@@ -95,7 +94,7 @@ impl Seen {
 
 /// Looks at a store, whose counters must be what they count.
 pub fn look(store: &Arc<dyn Store>, tasks: &[TaskKey]) -> Seen {
-    let of_time = ActiveQuery::new(from_micros(0), from_micros(i64::MAX / 4));
+    let of_time = ActiveQuery::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(i64::MAX / 4));
     store
         .read(|tx| {
             let mut lines = vec![format!("{:?}", tx.all_pools()?), format!("{:?}", tx.events(0, 1_000)?)];

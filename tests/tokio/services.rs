@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use chrono::{DateTime, Utc};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::Result;
 use stationmaster::lease::LeaseRef;
@@ -19,7 +18,7 @@ use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Report, Serv
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
-use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
+use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 use tokio::runtime::{Builder, Handle};
 
 use crate::cut::*;
@@ -241,7 +240,7 @@ fn a_run_after_a_dropped_one_does_not_sleep_over_what_came_in_between() {
 struct Standing;
 
 impl Clock for Standing {
-    fn now(&self) -> DateTime<Utc> {
+    fn now(&self) -> Timestamp {
         at(0)
     }
 }
@@ -299,7 +298,7 @@ fn a_poker_whose_ticks_are_dropped_ends_each_sensor_once_and_reports_it_once() {
 struct Ticked(u32);
 
 impl Report for Ticked {
-    fn next_due(&self) -> Option<DateTime<Utc>> {
+    fn next_due(&self) -> Option<Timestamp> {
         None
     }
 }
@@ -313,7 +312,7 @@ struct Moody {
 impl Service for Moody {
     type Report = Ticked;
 
-    fn tick(&mut self, _: DateTime<Utc>) -> Result<Ticked> {
+    fn tick(&mut self, _: Timestamp) -> Result<Ticked> {
         self.ticks += 1;
         assert!(self.ticks != 2, "on purpose");
         Ok(Ticked(self.ticks))
@@ -381,7 +380,7 @@ struct Slow(Arc<Gate>);
 impl Service for Slow {
     type Report = Ticked;
 
-    fn tick(&mut self, _: DateTime<Utc>) -> Result<Ticked> {
+    fn tick(&mut self, _: Timestamp) -> Result<Ticked> {
         self.0.pass();
         Ok(Ticked(1))
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::Value;
+
+use stationmaster::Timestamp;
 
 #[derive(Deserialize)]
 pub(crate) struct Row {
@@ -53,7 +54,7 @@ pub(crate) struct Task {
 pub(crate) struct Run {
     pub(crate) dag_id: String,
     pub(crate) run_id: String,
-    pub(crate) logical_date: DateTime<Utc>,
+    pub(crate) logical_date: Timestamp,
     state: String,
     #[serde(rename = "type")]
     kind: String,

@@ -14,7 +14,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use stationmaster::admission::{AirflowWindow, Policy, limits};
 use stationmaster::id::PoolName;
@@ -24,7 +23,7 @@ use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::Store;
-use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use super::row::{Row, Ti};
 
@@ -112,8 +111,8 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    fn now(&self) -> DateTime<Utc> {
-        DateTime::from_timestamp_micros(1_700_000_000_000_000 + self.calls).unwrap_or_default()
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(1_700_000_000_000_000 + self.calls).unwrap_or_default()
     }
 
     fn task(&self, at: usize, pool: PoolName) -> Result<NewTask> {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use stationmaster::{LeaseRef, TaskRecord};
+use stationmaster::{LeaseRef, TaskRecord, Timestamp};
 
 use super::{Day, Event};
 use crate::calendar::{later, seconds_since};
@@ -11,7 +10,7 @@ use crate::trouble::Trouble;
 
 impl Day<'_> {
     /// Lets workers admit, those with most free places first, until nothing more can start.
-    pub(super) fn admit(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+    pub(super) fn admit(&mut self, now: Timestamp) -> Result<(), Trouble> {
         let seen = self.news.seen();
         if self.heard == Some(seen) && self.admit_at.is_none_or(|at| at > now) {
             return self.expect_nothing_fits(now);
@@ -45,7 +44,7 @@ impl Day<'_> {
     }
 
     /// The store told of no news: then no task may fit that did not fit before.
-    pub(super) fn expect_nothing_fits(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+    pub(super) fn expect_nothing_fits(&mut self, now: Timestamp) -> Result<(), Trouble> {
         if self.workers.iter().filter_map(|worker| worker.process.as_ref()).all(|process| process.free() == 0)
         {
             return Ok(());
@@ -62,7 +61,7 @@ impl Day<'_> {
         &mut self,
         worker: usize,
         granted: Vec<TaskRecord>,
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> Result<(), Trouble> {
         if granted.is_empty() {
             return Ok(());
@@ -97,7 +96,7 @@ impl Day<'_> {
     }
 
     /// The worker sits down to an attempt.
-    pub(super) fn work(&mut self, worker: usize, task: TaskRecord, now: DateTime<Utc>) {
+    pub(super) fn work(&mut self, worker: usize, task: TaskRecord, now: Timestamp) {
         let (lease, name) = (task.lease_ref(), task.key.to_string());
         let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);
         let roll = self.dice.roll("takes", &name, u64::from(task.attempt));

@@ -1,22 +1,16 @@
 //! How attempts end, and what follows from it.
 
-use chrono::{DateTime, Utc};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::run::{RunClose, RunStatus};
 use stationmaster::service::Service;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use super::Day;
 use crate::calendar::seconds_since;
 use crate::trouble::Trouble;
 
 impl Day<'_> {
-    pub(super) fn end_work(
-        &mut self,
-        worker: usize,
-        lease: LeaseRef,
-        now: DateTime<Utc>,
-    ) -> Result<(), Trouble> {
+    pub(super) fn end_work(&mut self, worker: usize, lease: LeaseRef, now: Timestamp) -> Result<(), Trouble> {
         let process = self.workers[worker].process.as_mut();
         // A crashed worker ends nothing.
         let Some(task) = process.and_then(|process| process.at_work.remove(&lease)) else { return Ok(()) };
@@ -41,7 +35,7 @@ impl Day<'_> {
         &mut self,
         task: &TaskRecord,
         became: Finished,
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> Result<(), Trouble> {
         match became {
             Finished::Ended(state) => self.ended(&task.key, state, now),
@@ -54,12 +48,7 @@ impl Day<'_> {
         }
     }
 
-    pub(super) fn ended(
-        &mut self,
-        key: &TaskKey,
-        state: TaskState,
-        now: DateTime<Utc>,
-    ) -> Result<(), Trouble> {
+    pub(super) fn ended(&mut self, key: &TaskKey, state: TaskState, now: Timestamp) -> Result<(), Trouble> {
         self.trace.note(now, format_args!("{state} {key}"))?;
         self.counts.failed_tasks += usize::from(state == TaskState::Failed);
         let Some(place) = self.runs.place(key) else { return Ok(()) };
@@ -68,7 +57,7 @@ impl Day<'_> {
     }
 
     /// Enqueues what may run next, and closes the run when nothing is left.
-    pub(super) fn advance(&mut self, run: usize, now: DateTime<Utc>) -> Result<(), Trouble> {
+    pub(super) fn advance(&mut self, run: usize, now: Timestamp) -> Result<(), Trouble> {
         let ready = self.runs.advance(run)?;
         for NewTask { key, pool, .. } in &ready {
             self.trace.note(now, format_args!("enqueued {key}"))?;
@@ -90,7 +79,7 @@ impl Day<'_> {
         Ok(())
     }
 
-    pub(super) fn reap(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+    pub(super) fn reap(&mut self, now: Timestamp) -> Result<(), Trouble> {
         let report = self.reaper.tick(now)?;
         self.reap_at = report.next_due;
         for reaped in report.reaped {

@@ -13,7 +13,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use stationmaster::admission::limits;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
@@ -23,7 +22,7 @@ use stationmaster::service::{
     WakingStore,
 };
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::{LeaseRef, Result, TaskKey};
+use stationmaster::{LeaseRef, Result, TaskKey, Timestamp};
 
 use crate::calendar::{Calendar, later};
 use crate::graph::{NAMESPACE, Runs};
@@ -91,7 +90,7 @@ pub(crate) struct Counts {
 /// What became of the day. [`crate::verify`] looks whether it may be so.
 pub(crate) struct Outcome {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) now: DateTime<Utc>,
+    pub(crate) now: Timestamp,
     pub(crate) keys: Vec<TaskKey>,
     pub(crate) open_runs: usize,
     /// Leases of crashed workers that were not reaped.
@@ -107,7 +106,7 @@ pub(crate) struct Day<'a> {
     workload: &'a Workload,
     dice: Dice,
     landings: Landings,
-    now: DateTime<Utc>,
+    now: Timestamp,
     store: Arc<dyn Store>,
     /// Woken by the store when there may be work for an admitter.
     news: LoopHandle,
@@ -118,21 +117,21 @@ pub(crate) struct Day<'a> {
     asker: Admitter,
     reaper: Reaper,
     poker: Poker,
-    admit_at: Option<DateTime<Utc>>,
-    reap_at: Option<DateTime<Utc>>,
-    poke_at: Option<DateTime<Utc>>,
+    admit_at: Option<Timestamp>,
+    reap_at: Option<Timestamp>,
+    poke_at: Option<Timestamp>,
     runs: Runs<'a>,
     /// Pools whose sensing tasks keep their slots.
     keeping: BTreeSet<&'a str>,
     orphans: BTreeSet<LeaseRef>,
     /// Since when tasks that were lost with their worker wait again.
-    lost_at: BTreeMap<TaskKey, DateTime<Utc>>,
+    lost_at: BTreeMap<TaskKey, Timestamp>,
     /// The latest instant at which a sensor's landing may be seen.
-    seen_by: BTreeMap<TaskKey, DateTime<Utc>>,
+    seen_by: BTreeMap<TaskKey, Timestamp>,
     abandoned: usize,
     starts_left: usize,
     open_runs: usize,
-    give_up_at: DateTime<Utc>,
+    give_up_at: Timestamp,
     ledger: Ledger,
     counts: Counts,
     trace: Trace,
@@ -234,7 +233,7 @@ impl<'a> Day<'a> {
     }
 
     /// The earliest of what is due; none when the day is over.
-    fn next_instant(&self) -> Option<DateTime<Utc>> {
+    fn next_instant(&self) -> Option<Timestamp> {
         let is_over = self.starts_left == 0 && self.open_runs == 0 && self.orphans.is_empty();
         let due = [self.calendar.next(), self.admit_at, self.reap_at, self.poke_at];
         due.into_iter().flatten().min().filter(|at| !is_over && *at < self.give_up_at)
@@ -263,7 +262,7 @@ impl<'a> Day<'a> {
         }
     }
 
-    fn happen(&mut self, event: Event, now: DateTime<Utc>) -> Result<(), Trouble> {
+    fn happen(&mut self, event: Event, now: Timestamp) -> Result<(), Trouble> {
         match event {
             Event::RunStarts { workflow } => {
                 let (run, record) = self.runs.begin(workflow, now)?;
@@ -301,7 +300,7 @@ impl<'a> Day<'a> {
     }
 
     /// A worker's heartbeat, for as long as it lives.
-    fn renew(&mut self, worker: usize, life: u32, now: DateTime<Utc>) -> Result<(), Trouble> {
+    fn renew(&mut self, worker: usize, life: u32, now: Timestamp) -> Result<(), Trouble> {
         let lease = self.workload.workers.lease_s;
         let Some(process) =
             self.workers[worker].process.as_ref().filter(|_| self.workers[worker].lives == life)

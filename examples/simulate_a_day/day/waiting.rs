@@ -1,11 +1,10 @@
 //! Who waits: tasks become sensors, the poker looks, and landed ones go on.
 
-use chrono::{DateTime, Utc};
 use stationmaster::id::PoolName;
 use stationmaster::sensor::{NewSensor, OnLanded, OnMissed, Settings};
 use stationmaster::service::Service;
 use stationmaster::service::kinds::Condition;
-use stationmaster::{Result, TaskKey, TaskRecord};
+use stationmaster::{Result, TaskKey, TaskRecord, Timestamp};
 
 use super::Day;
 use crate::calendar::later;
@@ -16,7 +15,7 @@ const EVENTS: usize = 10_000;
 
 impl Day<'_> {
     /// One cycle of the poker, and what its ends mean to the runs.
-    pub(super) fn poke(&mut self, now: DateTime<Utc>) -> Result<(), Trouble> {
+    pub(super) fn poke(&mut self, now: Timestamp) -> Result<(), Trouble> {
         let report = self.poker.tick(now)?;
         self.poke_at = report.next_due;
         self.counts.pokes += report.poked;
@@ -57,7 +56,7 @@ impl Day<'_> {
     }
 
     /// The sensor of a task that is to wait first. A task that comes back from waiting has the landed value.
-    pub(super) fn sensor_of(&mut self, task: &TaskRecord, now: DateTime<Utc>) -> Result<Option<NewSensor>> {
+    pub(super) fn sensor_of(&mut self, task: &TaskRecord, now: Timestamp) -> Result<Option<NewSensor>> {
         let Some(place) = self.runs.place(&task.key) else { return Ok(None) };
         let spec = self.runs.spec(place);
         let Some(wait) = spec.wait_for.as_ref().filter(|_| task.value.is_none()) else { return Ok(None) };
@@ -75,7 +74,7 @@ impl Day<'_> {
     pub(super) fn hand_over(
         &mut self,
         sensors: &[(NewSensor, TaskRecord)],
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> Result<(), Trouble> {
         let new: Vec<NewSensor> = sensors.iter().map(|(sensor, _)| sensor.clone()).collect();
         let registered = self.store.write(|tx| tx.register(now, &new))?;

@@ -14,10 +14,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::time;
+use crate::time::Timestamp;
 
 /// How the priority of a task grows while it waits.
 ///
@@ -35,12 +35,12 @@ use crate::time;
 /// ```
 /// use std::time::Duration;
 /// use stationmaster::admission::Ageing;
-/// use stationmaster::time::from_micros;
+/// use stationmaster::Timestamp;
 ///
 /// let hourly = Ageing::Linear { period: Duration::from_secs(3600) };
-/// let old = hourly.rank(0, from_micros(0));
-/// let urgent = hourly.rank(3, from_micros(2 * 3_600_000_000));
-/// let later = hourly.rank(3, from_micros(4 * 3_600_000_000));
+/// let old = hourly.rank(0, Timestamp::UNIX_EPOCH);
+/// let urgent = hourly.rank(3, Timestamp::from_micros(2 * 3_600_000_000));
+/// let later = hourly.rank(3, Timestamp::from_micros(4 * 3_600_000_000));
 /// assert!(urgent < old, "three points are a head start of three hours");
 /// assert!(old < later, "which the first task has made up after four");
 /// ```
@@ -67,12 +67,12 @@ impl Ageing {
     /// The rank is exact while `priority * period` is within 250,000 years either way and the instant is
     /// within 40,000 years of 1970. The first holds for every priority with periods up to an hour. Beyond
     /// that the rank saturates: such tasks are equal in rank, and the date decides.
-    pub fn rank(self, priority: i32, since: DateTime<Utc>) -> i64 {
+    pub fn rank(self, priority: i32, since: Timestamp) -> i64 {
         let Self::Linear { period } = self else {
             return -i64::from(priority);
         };
         let ahead = i128::from(priority) * i128::from(time::duration_micros(period));
-        let rank = i128::from(time::micros(since)) - ahead;
+        let rank = i128::from(since.as_micros()) - ahead;
         i64::try_from(rank).unwrap_or(if rank < 0 { i64::MIN } else { i64::MAX })
     }
 }
@@ -82,7 +82,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::time::from_micros;
 
     /// Returns `effective priority * period` in microseconds, from the definition.
     fn effective(priority: i32, since: i64, period: i64, at: i64) -> i128 {
@@ -113,7 +112,7 @@ mod tests {
             at in instants(),
         ) {
             let ageing = Ageing::Linear { period: Duration::from_micros(period.unsigned_abs()) };
-            let by_rank = ageing.rank(a.0, from_micros(a.1)).cmp(&ageing.rank(b.0, from_micros(b.1)));
+            let by_rank = ageing.rank(a.0, Timestamp::from_micros(a.1)).cmp(&ageing.rank(b.0, Timestamp::from_micros(b.1)));
             let by_priority = effective(b.0, b.1, period, at).cmp(&effective(a.0, a.1, period, at));
             prop_assert_eq!(by_rank, by_priority);
         }
@@ -126,10 +125,10 @@ mod tests {
             period in prop_oneof![any::<Duration>(), Just(Duration::MAX)],
         ) {
             let ageing = Ageing::Linear { period };
-            let (from_a, from_b) = (from_micros(a.1), from_micros(b.1));
+            let (from_a, from_b) = (Timestamp::from_micros(a.1), Timestamp::from_micros(b.1));
             let micros = time::duration_micros(period);
-            let exact = effective(b.0, time::micros(from_b), micros, 0)
-                .cmp(&effective(a.0, time::micros(from_a), micros, 0));
+            let exact = effective(b.0, from_b.as_micros(), micros, 0)
+                .cmp(&effective(a.0, from_a.as_micros(), micros, 0));
             let ranked = ageing.rank(a.0, from_a).cmp(&ageing.rank(b.0, from_b));
             prop_assert!(ranked == exact || ranked.is_eq(), "{:?} instead of {:?}", ranked, exact);
         }
@@ -138,12 +137,12 @@ mod tests {
     #[test]
     fn the_extremes_saturate() {
         let for_ever = Ageing::Linear { period: Duration::MAX };
-        let (first, last) = (from_micros(i64::MIN), from_micros(i64::MAX));
+        let (first, last) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
         assert_eq!(for_ever.rank(i32::MAX, first), i64::MIN);
         assert_eq!(for_ever.rank(i32::MIN, last), i64::MAX);
-        assert_eq!(for_ever.rank(0, from_micros(7)), 7);
+        assert_eq!(for_ever.rank(0, Timestamp::from_micros(7)), 7);
         let at_once = Ageing::Linear { period: Duration::ZERO };
-        assert_eq!(at_once.rank(i32::MAX, from_micros(7)), 7);
+        assert_eq!(at_once.rank(i32::MAX, Timestamp::from_micros(7)), 7);
         assert_eq!(Ageing::None.rank(i32::MIN, last), 2_147_483_648);
     }
 

@@ -1,11 +1,11 @@
 //! Lanes, and the order within and across them.
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::base::setters;
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
+use crate::time::Timestamp;
 
 /// The number that a store assigned to a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub struct OrderKey {
     /// From [`Ageing::rank`](crate::admission::Ageing::rank).
     pub rank: i64,
     /// The date the run is for: earlier first, in whole microseconds.
-    pub logical_date: DateTime<Utc>,
+    pub logical_date: Timestamp,
     /// A task that is not mapped goes before its mapped instances.
     pub map_index: Option<u32>,
     /// The order of arrival.
@@ -68,7 +68,7 @@ pub struct OrderKey {
 
 impl OrderKey {
     /// Creates the position of a task.
-    pub fn new(rank: i64, logical_date: DateTime<Utc>, map_index: Option<u32>, id: TaskId) -> Self {
+    pub fn new(rank: i64, logical_date: Timestamp, map_index: Option<u32>, id: TaskId) -> Self {
         Self { rank, logical_date, map_index, id }
     }
 }
@@ -82,7 +82,7 @@ pub struct Candidate {
     /// Its position, which includes its number.
     pub order: OrderKey,
     /// Since when it is ready, if its page requested that.
-    pub ready_at: Option<DateTime<Utc>>,
+    pub ready_at: Option<Timestamp>,
 }
 
 impl Candidate {
@@ -93,7 +93,7 @@ impl Candidate {
 
     setters! {
         /// Sets since when it is ready.
-        ready_at: Some(DateTime<Utc>);
+        ready_at: Some(Timestamp);
     }
 }
 

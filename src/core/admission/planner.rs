@@ -4,8 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::lane::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use super::limits::LimitRecord;
 use super::plan::{Need, Plan};
@@ -15,6 +13,7 @@ use super::verdict::{Reason, Refusal};
 use super::window::Window;
 use crate::pool::PoolRecord;
 use crate::time;
+use crate::time::Timestamp;
 
 /// The smallest page of candidates requested, if a lane can use that many.
 const SMALLEST_PAGE: usize = 16;
@@ -41,7 +40,7 @@ pub(crate) struct Planner {
 #[derive(Debug)]
 enum Rule {
     Backfill,
-    Reserve { after: Duration, now: DateTime<Utc> },
+    Reserve { after: Duration, now: Timestamp },
     Window(Window),
 }
 
@@ -100,7 +99,7 @@ impl Planner {
 
     /// Plans by this policy, in a tick at this instant. Must be called before the first [`Self::need`].
     #[must_use]
-    pub(crate) fn policy(mut self, policy: &Policy, now: DateTime<Utc>) -> Self {
+    pub(crate) fn policy(mut self, policy: &Policy, now: Timestamp) -> Self {
         self.rule = match policy {
             Policy::Backfill => Rule::Backfill,
             Policy::Reserve { after } => Rule::Reserve { after: *after, now },
@@ -286,7 +285,7 @@ impl Planner {
             && self.may_reserve(at)
             && let Some(head) = self.lanes[at].buffer.front()
             && let Some(ready_at) = head.ready_at
-            && time::duration_micros(time::since(now, ready_at)) >= time::duration_micros(after)
+            && time::duration_micros(now.saturating_duration_since(ready_at)) >= time::duration_micros(after)
         {
             self.pools[self.lanes[at].pool].reserved = Some(head.order.id);
         }
@@ -403,7 +402,7 @@ mod tests {
         assert!(matches!(planner.need(), Need::Capacity { .. }));
         planner.feed_capacity(&[pool], &[]);
         while let Need::Candidates(pages) = planner.need() {
-            let order = OrderKey::new(0, time::from_micros(0), None, TaskId(7));
+            let order = OrderKey::new(0, Timestamp::UNIX_EPOCH, None, TaskId(7));
             planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);
         }
         let plan = planner.finish();

@@ -24,13 +24,13 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use chrono::{DateTime, Datelike, FixedOffset, Timelike, Utc};
+use chrono::{DateTime, Datelike, FixedOffset, Timelike};
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
 use super::growth;
 use crate::base::setters;
-use crate::time;
+use crate::time::Timestamp;
 
 /// A range of Airflow releases that compute the same retry.
 ///
@@ -213,7 +213,7 @@ impl<'a> AirflowRetry<'a> {
 
     /// Returns the instant of the next try, in the time zone of the end of the failed one.
     ///
-    /// Saturates at the last instant of [`time::add`](crate::time::add). Airflow raises an error after the
+    /// Saturates at [`Timestamp::MAX`]. Airflow raises an error after the
     /// year 9999.
     ///
     /// # Examples
@@ -228,7 +228,7 @@ impl<'a> AirflowRetry<'a> {
     /// # Ok::<(), chrono::ParseError>(())
     /// ```
     pub fn next_retry(&self, end_date: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
-        time::add(end_date.with_timezone(&Utc), self.wait()).with_timezone(end_date.offset())
+        DateTime::from(Timestamp::from(end_date.to_utc()) + self.wait()).with_timezone(end_date.offset())
     }
 
     /// Returns `base + hash mod base` seconds. The hash is skipped where it cannot matter.
@@ -346,7 +346,7 @@ mod tests {
         let ancient = AirflowRetry::new(AirflowVersion::V2_5, "d", "t").try_number(u32::MAX);
         assert_eq!(ancient.wait(), Duration::from_secs(86_399_999_999_999));
         let end = DateTime::parse_from_rfc3339("2024-01-01T00:00:00+09:00").unwrap();
-        assert_eq!(ancient.next_retry(end).to_utc(), time::truncate(DateTime::<Utc>::MAX_UTC));
+        assert_eq!(Timestamp::from(ancient.next_retry(end).to_utc()), Timestamp::MAX);
     }
 
     #[test]

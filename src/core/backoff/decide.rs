@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::policy::RetryPolicy;
 use super::{RetryKey, delay};
 use crate::base::setters;
-use crate::{seconds, time};
+use crate::seconds;
+use crate::time::Timestamp;
 
 /// What has happened to a task so far.
 ///
@@ -18,9 +18,9 @@ use crate::{seconds, time};
 /// ```
 /// use std::time::Duration;
 /// use stationmaster::backoff::History;
-/// use stationmaster::time::from_micros;
+/// use stationmaster::Timestamp;
 ///
-/// let history = History::new(2, from_micros(0), from_micros(90_000_000)).hint(Duration::from_secs(60));
+/// let history = History::new(2, Timestamp::UNIX_EPOCH, Timestamp::from_micros(90_000_000)).hint(Duration::from_secs(60));
 /// assert_eq!(history.attempt, 2);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,9 +29,9 @@ pub struct History {
     /// The number of the attempt that failed; the first is 1.
     pub attempt: u32,
     /// When the first attempt started.
-    pub first_started_at: DateTime<Utc>,
+    pub first_started_at: Timestamp,
     /// When this attempt failed.
-    pub failed_at: DateTime<Utc>,
+    pub failed_at: Timestamp,
     /// How long the server asked to wait (HTTP's `Retry-After`). The delay is at least this long.
     #[serde(default, rename = "hint_s", skip_serializing_if = "Option::is_none", with = "seconds::option")]
     pub hint: Option<Duration>,
@@ -47,7 +47,12 @@ pub struct History {
 
 impl History {
     /// Creates the history of a failure without hint and override.
-    pub fn new(attempt: u32, first_started_at: DateTime<Utc>, failed_at: DateTime<Utc>) -> Self {
+    pub fn new(
+        attempt: u32,
+        first_started_at: impl Into<Timestamp>,
+        failed_at: impl Into<Timestamp>,
+    ) -> Self {
+        let (first_started_at, failed_at) = (first_started_at.into(), failed_at.into());
         Self { attempt, first_started_at, failed_at, hint: None, override_delay: None }
     }
 
@@ -65,7 +70,7 @@ impl History {
 #[non_exhaustive]
 pub enum Decision {
     /// Run it again, not before this instant.
-    RetryAt(DateTime<Utc>),
+    RetryAt(Timestamp),
     /// It has failed for good.
     GiveUp(GiveUp),
 }
@@ -132,19 +137,18 @@ impl fmt::Display for GiveUp {
 ///
 /// ```
 /// use std::time::Duration;
-/// use stationmaster::TaskKey;
+/// use stationmaster::{TaskKey, Timestamp};
 /// use stationmaster::backoff::{decide, Decision, GiveUp, History, RetryKey, RetryPolicy};
-/// use stationmaster::time::from_micros;
 ///
 /// let policy = RetryPolicy::fixed(Duration::from_secs(30)).max_attempts(3).build()?;
 /// let task = TaskKey::new("prod", "nightly", "2026-01-01", "load").unwrap();
 /// let key = RetryKey::new(&task);
 ///
-/// let (start, end) = (from_micros(0), from_micros(5_000_000));
-/// assert_eq!(decide(&policy, &key, &History::new(1, start, end)), Decision::RetryAt(from_micros(35_000_000)));
+/// let (start, end) = (Timestamp::UNIX_EPOCH, Timestamp::from_micros(5_000_000));
+/// assert_eq!(decide(&policy, &key, &History::new(1, start, end)), Decision::RetryAt(Timestamp::from_micros(35_000_000)));
 ///
 /// let limited = History::new(1, start, end).hint(Duration::from_secs(60));
-/// assert_eq!(decide(&policy, &key, &limited), Decision::RetryAt(from_micros(65_000_000)));
+/// assert_eq!(decide(&policy, &key, &limited), Decision::RetryAt(Timestamp::from_micros(65_000_000)));
 ///
 /// let last = decide(&policy, &key, &History::new(3, start, end));
 /// assert_eq!(last, Decision::GiveUp(GiveUp::RetryLimit { attempt: 3, max_attempts: 3 }));
@@ -164,8 +168,8 @@ pub fn decide(policy: &RetryPolicy, key: &RetryKey<'_>, history: &History) -> De
         (None, Some(hint)) => delay(policy, key, history.attempt).max(hint.min(policy.cap)),
         (None, None) => delay(policy, key, history.attempt),
     };
-    let at = time::add(history.failed_at, wait);
-    let needed = time::since(at, history.first_started_at);
+    let at = history.failed_at + wait;
+    let needed = at.saturating_duration_since(history.first_started_at);
     match policy.budget {
         Some(budget) if needed > budget => Decision::GiveUp(GiveUp::Budget { budget, needed }),
         _ => Decision::RetryAt(at),

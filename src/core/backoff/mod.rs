@@ -22,11 +22,11 @@ mod policy;
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 
 use crate::base::setters;
 use crate::id::TaskKey;
-use crate::time::{self, duration_micros};
+use crate::time::{Timestamp, duration_micros};
 
 pub use airflow::{AirflowRetry, AirflowVersion};
 pub use decide::{Decision, GiveUp, History, PlannedRetry, decide, preview};
@@ -40,7 +40,7 @@ pub struct RetryKey<'a> {
     /// The task, with its map index.
     pub task: &'a TaskKey,
     /// The logical date of its run; used in Airflow mode only.
-    pub logical_date: Option<DateTime<Utc>>,
+    pub logical_date: Option<Timestamp>,
 }
 
 impl<'a> RetryKey<'a> {
@@ -51,7 +51,7 @@ impl<'a> RetryKey<'a> {
 
     setters! {
         /// Sets the logical date of the run.
-        logical_date: Some(DateTime<Utc>);
+        logical_date(at: impl Into<Timestamp>) { logical_date = Some(at.into()) }
     }
 }
 
@@ -84,7 +84,7 @@ pub fn delay(policy: &RetryPolicy, key: &RetryKey<'_>, attempt: u32) -> Duration
     if let Some(version) = policy.airflow {
         let retry = AirflowRetry::new(version, key.task.workflow.as_str(), key.task.task.as_str());
         let retry = match key.logical_date {
-            Some(at) => retry.logical_date(time::truncate(at).fixed_offset()),
+            Some(at) => retry.logical_date(DateTime::from(at).fixed_offset()),
             None => retry,
         };
         return retry

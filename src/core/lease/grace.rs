@@ -12,9 +12,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
-use crate::time;
+use crate::time::Timestamp;
 
 /// A hold-up shorter than the grace divided by this is not noticed: 1 s with the default grace.
 const TOLERANCE: u32 = 20;
@@ -26,18 +24,18 @@ pub(crate) struct Grace {
     /// `None` before the first tick that got through.
     watch: Option<Watch>,
     /// When the first of the latest consecutive failed ticks was called.
-    failing_since: Option<DateTime<Utc>>,
+    failing_since: Option<Timestamp>,
 }
 
 /// A time in which the reaper was not held up, as far as it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watch {
-    since: DateTime<Utc>,
+    since: Timestamp,
     /// When the latest tick was let in.
-    last: DateTime<Utc>,
+    last: Timestamp,
     /// Leases that expired then or earlier were allowed to be ended. Those left over because a tick reached
     /// its limit had their time to be renewed, so ending them needs no further wait.
-    allowed: Option<DateTime<Utc>>,
+    allowed: Option<Timestamp>,
 }
 
 impl Grace {
@@ -47,7 +45,7 @@ impl Grace {
     }
 
     /// Records that a tick called at `now` failed. Renewals must then be assumed to fail too.
-    pub(crate) fn failed(&mut self, now: DateTime<Utc>) {
+    pub(crate) fn failed(&mut self, now: Timestamp) {
         self.failing_since.get_or_insert(now);
     }
 
@@ -55,17 +53,17 @@ impl Grace {
     /// expired at or before the returned instant may be ended; `None` if no lease may.
     pub(crate) fn enter(
         &mut self,
-        now: DateTime<Utc>,
+        now: Timestamp,
         waited: Duration,
-        first_expiry: Option<DateTime<Utc>>,
-    ) -> Option<DateTime<Utc>> {
+        first_expiry: Option<Timestamp>,
+    ) -> Option<Timestamp> {
         if self.length.is_zero() {
             return Some(now);
         }
         let tolerance = self.length / TOLERANCE;
         let asked = self.failing_since.take().map_or(now, |since| since.min(now));
         // A short wait is not counted: instants stay those of the caller's clock, which may be virtual.
-        let entered = if waited > tolerance { time::add(now, waited) } else { now };
+        let entered = if waited > tolerance { now + waited } else { now };
         let Some(watch) = self.watch else {
             self.watch = Some(Watch { since: entered, last: entered, allowed: None });
             return None;
@@ -74,17 +72,18 @@ impl Grace {
         let (since, last) = (watch.since.min(asked), watch.last.min(asked));
         let allowed = watch.allowed.map(|allowed| allowed.min(asked));
         let left = allowed.filter(|allowed| first_expiry.is_some_and(|expiry| expiry <= *allowed));
-        let ends = time::add(since, self.length);
+        let ends = since + self.length;
         if asked < ends {
             // A time in which no caller was let in leaves no time to renew.
-            let since = time::add(since, time::since(entered, asked));
+            let since = since + entered.saturating_duration_since(asked);
             self.watch = Some(Watch { since, last: entered, allowed });
             return left;
         }
         let expired = first_expiry.filter(|expiry| *expiry <= now);
-        let missed = |expiry: DateTime<Utc>| time::since(entered, expiry.max(last).max(ends)) > tolerance;
-        let held_up = time::since(entered, asked) > tolerance
-            || time::since(asked, last) > self.length.saturating_add(tolerance)
+        let missed =
+            |expiry: Timestamp| entered.saturating_duration_since(expiry.max(last).max(ends)) > tolerance;
+        let held_up = entered.saturating_duration_since(asked) > tolerance
+            || asked.saturating_duration_since(last) > self.length.saturating_add(tolerance)
             || expired.is_some_and(missed);
         let expired_by = if held_up { left.map_or(since, |left| left.max(since)) } else { now };
         let since = if held_up { entered } else { since };
@@ -97,32 +96,31 @@ impl Grace {
     }
 
     /// Returns until when no lease is ended, if the latest tick waited or began to.
-    pub(crate) fn waits_until(&self) -> Option<DateTime<Utc>> {
+    pub(crate) fn waits_until(&self) -> Option<Timestamp> {
         let watch = self.watch?;
-        Some(time::add(watch.since, self.length)).filter(|ends| watch.last < *ends)
+        Some(watch.since + self.length).filter(|ends| watch.last < *ends)
     }
 
     /// Returns when the next tick is due, if this is the earliest expiry of the leases that are left. It is
     /// within one grace even if there are none, because one may be granted and expire before a longer sleep
     /// ends.
-    pub(crate) fn next_due(&self, first_expiry: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
+    pub(crate) fn next_due(&self, first_expiry: Option<Timestamp>) -> Option<Timestamp> {
         let Some(watch) = self.watch else { return first_expiry };
-        let within = time::add(watch.last, self.length);
-        Some(first_expiry.map_or(within, |first| first.max(time::add(watch.since, self.length)).min(within)))
+        let within = watch.last + self.length;
+        Some(first_expiry.map_or(within, |first| first.max(watch.since + self.length).min(within)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::from_micros;
 
-    fn at(seconds: i64) -> DateTime<Utc> {
-        from_micros(seconds * 1_000_000)
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
     }
 
     /// A tick that waits for nothing, with leases of which the first expires at this second.
-    fn tick(grace: &mut Grace, now: i64, first: i64) -> Option<DateTime<Utc>> {
+    fn tick(grace: &mut Grace, now: i64, first: i64) -> Option<Timestamp> {
         grace.enter(at(now), Duration::ZERO, Some(at(first)))
     }
 
@@ -253,10 +251,14 @@ mod tests {
     fn extremes_overflow_nothing() {
         let mut grace = Grace::new(Duration::MAX);
         for now in [i64::MAX, i64::MAX, i64::MIN, 0] {
-            grace.failed(from_micros(now));
-            let expired_by = grace.enter(from_micros(now), Duration::MAX, Some(from_micros(i64::MIN)));
-            assert!(expired_by.is_none_or(|by| by <= from_micros(now)));
-            grace.next_due(Some(from_micros(now)));
+            grace.failed(Timestamp::from_micros(now));
+            let expired_by = grace.enter(
+                Timestamp::from_micros(now),
+                Duration::MAX,
+                Some(Timestamp::from_micros(i64::MIN)),
+            );
+            assert!(expired_by.is_none_or(|by| by <= Timestamp::from_micros(now)));
+            grace.next_due(Some(Timestamp::from_micros(now)));
         }
     }
 }

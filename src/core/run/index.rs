@@ -28,9 +28,7 @@
 //! A run whose stop is before its start is filed under its start. Such a run can be a false hit only in the
 //! range of step 3, so the rule is checked again on every row of that range.
 
-use chrono::{DateTime, Utc};
-
-use crate::time;
+use crate::time::Timestamp;
 
 /// An instant as an unsigned number, in the same order.
 pub(crate) type Point = u64;
@@ -39,8 +37,8 @@ pub(crate) type Point = u64;
 pub const MOST_SEEKS: usize = 67;
 
 /// Returns the number of an instant.
-pub(crate) fn point(at: DateTime<Utc>) -> Point {
-    time::micros(at).cast_unsigned() ^ (1 << 63)
+pub(crate) fn point(at: Timestamp) -> Point {
+    at.as_micros().cast_unsigned() ^ (1 << 63)
 }
 
 /// Returns where a run from `start` to `stop` is filed: the number in `start..=stop` with most trailing zero
@@ -99,8 +97,8 @@ mod tests {
         let forks = forks(6);
         assert_eq!(forks.left, [4, 0]);
         assert_eq!(forks.right[..2], [6, 8]);
-        assert_eq!(point(time::from_micros(0)), 1 << 63);
-        assert!(point(time::from_micros(-1)) < point(time::from_micros(0)));
+        assert_eq!(point(Timestamp::UNIX_EPOCH), 1 << 63);
+        assert!(point(Timestamp::from_micros(-1)) < point(Timestamp::UNIX_EPOCH));
     }
 
     fn roundest(start: Point, stop: Point) -> Point {
@@ -160,9 +158,8 @@ mod tests {
 
     #[test]
     fn points_keep_the_order_of_instants() {
-        let instants =
-            [DateTime::<Utc>::MIN_UTC, time::from_micros(-1), time::from_micros(0), DateTime::<Utc>::MAX_UTC];
+        let instants = [Timestamp::MIN, Timestamp::from_micros(-1), Timestamp::UNIX_EPOCH, Timestamp::MAX];
         assert!(instants.windows(2).all(|pair| point(pair[0]) < point(pair[1])));
-        assert!(point(DateTime::<Utc>::MIN_UTC) > 0 && point(DateTime::<Utc>::MAX_UTC) < Point::MAX);
+        assert!(point(Timestamp::MIN) > 0 && point(Timestamp::MAX) < Point::MAX);
     }
 }

@@ -1,12 +1,11 @@
 //! Queries for runs, and the order of their results.
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::record::{RunKey, RunRecord, RunStatus};
 use crate::base::setters;
 use crate::id::{Namespace, WorkflowId};
-use crate::time;
+use crate::time::Timestamp;
 
 /// The position of a run in a result: by start, then namespace, then id.
 ///
@@ -15,15 +14,15 @@ use crate::time;
 #[non_exhaustive]
 pub struct RunPlace {
     /// The run's start.
-    pub start: DateTime<Utc>,
+    pub start: Timestamp,
     /// The run.
     pub key: RunKey,
 }
 
 impl RunPlace {
     /// Creates the position of a run with this start and key.
-    pub fn new(start: DateTime<Utc>, key: RunKey) -> Self {
-        Self { start: time::truncate(start), key }
+    pub fn new(start: impl Into<Timestamp>, key: RunKey) -> Self {
+        Self { start: start.into(), key }
     }
 }
 
@@ -35,8 +34,8 @@ impl RunPlace {
 ///
 /// ```
 /// use stationmaster::run::ActiveQuery;
-/// use stationmaster::time::from_micros;
-/// let query = ActiveQuery::new(from_micros(0), from_micros(10)).namespace("prod".try_into()?).limit(100);
+/// use stationmaster::Timestamp;
+/// let query = ActiveQuery::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(10)).namespace("prod".try_into()?).limit(100);
 /// assert!(!query.is_empty());
 /// # Ok::<(), stationmaster::id::IdError>(())
 /// ```
@@ -46,9 +45,9 @@ pub struct ActiveQuery {
     /// The tenants to query; if empty, all of them. Repetitions and unknown names are harmless.
     pub namespaces: Vec<Namespace>,
     /// The window's first instant.
-    pub begin: DateTime<Utc>,
+    pub begin: Timestamp,
     /// The first instant after the window.
-    pub end: DateTime<Utc>,
+    pub end: Timestamp,
     /// What the runs are doing now; if empty, any status.
     #[serde(default)]
     pub statuses: Vec<RunStatus>,
@@ -65,11 +64,11 @@ pub struct ActiveQuery {
 
 impl ActiveQuery {
     /// Creates a query for all namespaces.
-    pub fn new(begin: DateTime<Utc>, end: DateTime<Utc>) -> Self {
+    pub fn new(begin: impl Into<Timestamp>, end: impl Into<Timestamp>) -> Self {
         Self {
             namespaces: Vec::new(),
-            begin: time::truncate(begin),
-            end: time::truncate(end),
+            begin: begin.into(),
+            end: end.into(),
             statuses: Vec::new(),
             workflows: Vec::new(),
             after: None,
@@ -113,16 +112,5 @@ impl ActiveQuery {
         run.is_active(self.begin, self.end)
             && (self.namespaces.is_empty() || self.namespaces.contains(&run.key.namespace))
             && self.asks_for(run.status, run.workflow.as_ref().map(WorkflowId::as_str))
-    }
-
-    /// Returns the same query with every instant truncated to the microsecond, as stores compare them.
-    #[must_use]
-    pub fn truncated(&self) -> Self {
-        let mut query = self.clone();
-        (query.begin, query.end) = (time::truncate(query.begin), time::truncate(query.end));
-        if let Some(after) = &mut query.after {
-            after.start = time::truncate(after.start);
-        }
-        query
     }
 }

@@ -2,29 +2,28 @@
 
 use std::fmt;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::query::RunPlace;
 use crate::base::setters;
 use crate::error::Invalid;
 use crate::id::{IdError, Namespace, RunId, WorkflowId};
-use crate::time;
+use crate::time::Timestamp;
 
 /// A span of time in which a run was suspended, half-open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Suspension {
     /// Its first instant.
-    pub from: DateTime<Utc>,
+    pub from: Timestamp,
     /// The first instant after it. `None` while the suspension lasts, or if it lasted until the run's stop.
-    pub to: Option<DateTime<Utc>>,
+    pub to: Option<Timestamp>,
 }
 
 impl Suspension {
     /// Creates a suspension from one instant to another.
-    pub fn new(from: DateTime<Utc>, to: Option<DateTime<Utc>>) -> Self {
-        Self { from: time::truncate(from), to: to.map(time::truncate) }
+    pub fn new(from: impl Into<Timestamp>, to: Option<Timestamp>) -> Self {
+        Self { from: from.into(), to }
     }
 }
 
@@ -125,10 +124,10 @@ pub enum StartMethod {
 ///
 /// ```
 /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
-/// use stationmaster::time::from_micros;
-/// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, from_micros(0)).closed(from_micros(5), RunStatus::Completed);
-/// assert!(run.is_active(from_micros(5), from_micros(6)), "the stop is inclusive");
-/// assert!(!run.is_active(from_micros(6), from_micros(9)));
+/// use stationmaster::Timestamp;
+/// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, Timestamp::UNIX_EPOCH).closed(Timestamp::from_micros(5), RunStatus::Completed);
+/// assert!(run.is_active(Timestamp::from_micros(5), Timestamp::from_micros(6)), "the stop is inclusive");
+/// assert!(!run.is_active(Timestamp::from_micros(6), Timestamp::from_micros(9)));
 /// # Ok::<(), stationmaster::id::IdError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -145,17 +144,17 @@ pub struct RunRecord {
     /// The user on whose behalf it runs.
     pub user: Option<String>,
     /// When it began to count as active.
-    pub start: DateTime<Utc>,
+    pub start: Timestamp,
     /// Since when it was at work. `None` means since its start, or not yet if it is pending, starting or
     /// rejected.
     #[serde(default)]
-    pub running: Option<DateTime<Utc>>,
+    pub running: Option<Timestamp>,
     /// When it ended; `None` while it is open.
-    pub stop: Option<DateTime<Utc>>,
+    pub stop: Option<Timestamp>,
     /// Its last heartbeat. A run without one is not watched for silence; see
     /// [`RunTx::silent_runs`](crate::store::contract::RunTx::silent_runs).
     #[serde(default)]
-    pub heartbeat: Option<DateTime<Utc>>,
+    pub heartbeat: Option<Timestamp>,
     /// When it was suspended, in order of time. While suspended it counts as active, but not as at work.
     #[serde(default)]
     pub suspended: Vec<Suspension>,
@@ -165,14 +164,14 @@ pub struct RunRecord {
 
 impl RunRecord {
     /// Creates a running run, started by a person at this instant.
-    pub fn open(key: RunKey, start: DateTime<Utc>) -> Self {
+    pub fn open(key: RunKey, start: impl Into<Timestamp>) -> Self {
         Self {
             key,
             workflow: None,
             status: RunStatus::Running,
             method: StartMethod::Manual,
             user: None,
-            start: time::truncate(start),
+            start: start.into(),
             running: None,
             stop: None,
             heartbeat: None,
@@ -185,14 +184,14 @@ impl RunRecord {
         /// Sets what it is doing.
         status: RunStatus;
         /// Sets the instant since which it is at work.
-        running(since: DateTime<Utc>) { running = Some(time::truncate(since)) }
+        running(since: impl Into<Timestamp>) { running = Some(since.into()) }
         /// Records a heartbeat at this instant. The run is watched from now on.
-        heartbeat(at: DateTime<Utc>) { heartbeat = Some(time::truncate(at)) }
+        heartbeat(at: impl Into<Timestamp>) { heartbeat = Some(at.into()) }
     }
 
     /// Suspends the run from this instant on. Does nothing if it is already suspended.
     #[must_use]
-    pub fn suspend(mut self, at: DateTime<Utc>) -> Self {
+    pub fn suspend(mut self, at: impl Into<Timestamp>) -> Self {
         self.status = RunStatus::Suspended;
         if self.suspended.last().is_none_or(|last| last.to.is_some()) {
             self.suspended.push(Suspension::new(at, None));
@@ -206,16 +205,16 @@ impl RunRecord {
     ///
     /// ```
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
-    /// use stationmaster::time::from_micros;
-    /// let run = RunRecord::open(RunKey::new("prod", "r")?, from_micros(0));
-    /// let run = run.suspend(from_micros(5)).resume(from_micros(9));
+    /// use stationmaster::Timestamp;
+    /// let run = RunRecord::open(RunKey::new("prod", "r")?, Timestamp::UNIX_EPOCH);
+    /// let run = run.suspend(Timestamp::from_micros(5)).resume(Timestamp::from_micros(9));
     /// assert_eq!(run.status, RunStatus::Running);
-    /// assert_eq!(run.suspended[0].to, Some(from_micros(9)));
+    /// assert_eq!(run.suspended[0].to, Some(Timestamp::from_micros(9)));
     /// # Ok::<(), stationmaster::id::IdError>(())
     /// ```
     #[must_use]
-    pub fn resume(mut self, at: DateTime<Utc>) -> Self {
-        let at = time::truncate(at);
+    pub fn resume(mut self, at: impl Into<Timestamp>) -> Self {
+        let at = at.into();
         self.status = RunStatus::Running;
         if let Some(last) = self.suspended.last_mut() {
             last.to.get_or_insert(at);
@@ -232,17 +231,17 @@ impl RunRecord {
     ///
     /// ```
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
-    /// use stationmaster::time::from_micros;
-    /// let killed = RunRecord::open(RunKey::new("prod", "r")?, from_micros(0))
-    ///     .heartbeat(from_micros(5))
-    ///     .closed(from_micros(5), RunStatus::Killed);
-    /// let run = killed.reopened(from_micros(60));
-    /// assert_eq!((run.stop, run.heartbeat), (None, Some(from_micros(60))));
+    /// use stationmaster::Timestamp;
+    /// let killed = RunRecord::open(RunKey::new("prod", "r")?, Timestamp::UNIX_EPOCH)
+    ///     .heartbeat(Timestamp::from_micros(5))
+    ///     .closed(Timestamp::from_micros(5), RunStatus::Killed);
+    /// let run = killed.reopened(Timestamp::from_micros(60));
+    /// assert_eq!((run.stop, run.heartbeat), (None, Some(Timestamp::from_micros(60))));
     /// # Ok::<(), stationmaster::id::IdError>(())
     /// ```
     #[must_use]
-    pub fn reopened(mut self, now: DateTime<Utc>) -> Self {
-        let now = time::truncate(now);
+    pub fn reopened(mut self, now: impl Into<Timestamp>) -> Self {
+        let now = now.into();
         let stop = self.stop.take();
         self.status = RunStatus::Running;
         if let Some(last) = self.suspended.last_mut() {
@@ -254,8 +253,8 @@ impl RunRecord {
 
     /// Ends the run.
     #[must_use]
-    pub fn closed(mut self, stop: DateTime<Utc>, status: RunStatus) -> Self {
-        self.stop = Some(time::truncate(stop));
+    pub fn closed(mut self, stop: impl Into<Timestamp>, status: RunStatus) -> Self {
+        self.stop = Some(stop.into());
         self.status = status;
         self
     }
@@ -283,7 +282,8 @@ impl RunRecord {
 
     /// Returns whether the run is active: `start < end && (stop is none || stop >= begin)`. A window with
     /// `begin >= end` is empty.
-    pub fn is_active(&self, begin: DateTime<Utc>, end: DateTime<Utc>) -> bool {
+    pub fn is_active(&self, begin: impl Into<Timestamp>, end: impl Into<Timestamp>) -> bool {
+        let (begin, end) = (begin.into(), end.into());
         begin < end && self.start < end && self.stop.is_none_or(|stop| stop >= begin)
     }
 
@@ -296,7 +296,7 @@ impl RunRecord {
         match self.stop {
             Some(stop) if stop < self.start => Err(Invalid::StopBeforeStart {
                 id: self.key.id.to_string(),
-                micros: time::micros(self.start).saturating_sub(time::micros(stop)),
+                micros: self.start.as_micros().saturating_sub(stop.as_micros()),
             }),
             _ => Ok(()),
         }
@@ -310,15 +310,15 @@ pub struct RunClose {
     /// The run.
     pub key: RunKey,
     /// When it ended. A stop before the run's start is stored as the start.
-    pub stop: DateTime<Utc>,
+    pub stop: Timestamp,
     /// The status that it ended with.
     pub status: RunStatus,
 }
 
 impl RunClose {
     /// Creates the end of the run at this instant.
-    pub fn new(key: RunKey, stop: DateTime<Utc>, status: RunStatus) -> Self {
-        Self { key, stop: time::truncate(stop), status }
+    pub fn new(key: RunKey, stop: impl Into<Timestamp>, status: RunStatus) -> Self {
+        Self { key, stop: stop.into(), status }
     }
 }
 
@@ -329,13 +329,13 @@ pub struct RunBeat {
     /// The run.
     pub key: RunKey,
     /// When it was alive. A heartbeat older than the last known one changes nothing.
-    pub at: DateTime<Utc>,
+    pub at: Timestamp,
 }
 
 impl RunBeat {
     /// Creates a heartbeat of the run at this instant.
-    pub fn new(key: RunKey, at: DateTime<Utc>) -> Self {
-        Self { key, at: time::truncate(at) }
+    pub fn new(key: RunKey, at: impl Into<Timestamp>) -> Self {
+        Self { key, at: at.into() }
     }
 }
 

@@ -14,12 +14,11 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::base::setters;
 use crate::id::Holder;
-use crate::time;
+use crate::time::Timestamp;
 
 /// A process that pokes sensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,13 +35,13 @@ pub struct Worker {
     /// The number of shards into which it splits the codes.
     pub shards: NonZeroU32,
     /// Until when it counts as alive.
-    pub expires_at: DateTime<Utc>,
+    pub expires_at: Timestamp,
 }
 
 impl Worker {
     /// Creates a worker that splits `codes` into `shards` and counts as alive until this instant. Its
     /// incarnation is 0.
-    pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: DateTime<Utc>) -> Self {
+    pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: Timestamp) -> Self {
         Self { name, incarnation: 0, codes, shards, expires_at }
     }
 
@@ -53,7 +52,7 @@ impl Worker {
 
     /// Returns until when another incarnation of its name counts as alive. Returns `None` if these workers
     /// include no such incarnation.
-    pub(crate) fn twin(&self, live: &[Self]) -> Option<DateTime<Utc>> {
+    pub(crate) fn twin(&self, live: &[Self]) -> Option<Timestamp> {
         let twin = |other: &&Self| other.name == self.name && other.incarnation != self.incarnation;
         live.iter().find(twin).map(|twin| twin.expires_at)
     }
@@ -70,17 +69,17 @@ pub struct ShardLease {
     /// The number of changes of holder.
     pub epoch: i64,
     /// When the lease expires.
-    pub expires_at: DateTime<Utc>,
+    pub expires_at: Timestamp,
 }
 
 impl ShardLease {
     /// Creates a lease as a store read it.
-    pub fn new(shard: u32, holder: Option<Holder>, epoch: i64, expires_at: DateTime<Utc>) -> Self {
+    pub fn new(shard: u32, holder: Option<Holder>, epoch: i64, expires_at: Timestamp) -> Self {
         Self { shard, holder, epoch, expires_at }
     }
 
     /// Returns true if no worker holds it at this instant.
-    pub fn is_free(&self, now: DateTime<Utc>) -> bool {
+    pub fn is_free(&self, now: Timestamp) -> bool {
         self.holder.is_none() || now >= self.expires_at
     }
 }
@@ -116,26 +115,26 @@ fn quota(shards: u32, workers: usize, place: usize) -> u32 {
 /// third of a lease it does not take what others may come back for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Comeback {
-    at: DateTime<Utc>,
+    at: Timestamp,
     /// Holders whose leases had ended by then were gone before this worker was.
-    gone_by: DateTime<Utc>,
+    gone_by: Timestamp,
 }
 
 impl Comeback {
     /// Returns the comeback of a worker that renews at `now` and counts as alive until `alive_until` by its
     /// last renewal. Returns `None` if it renews in time: less than two thirds of a lease after the last
     /// time.
-    pub(crate) fn of(alive_until: Option<DateTime<Utc>>, now: DateTime<Utc>, ttl: Duration) -> Option<Self> {
+    pub(crate) fn of(alive_until: Option<Timestamp>, now: Timestamp, ttl: Duration) -> Option<Self> {
         match alive_until {
-            None => Some(Self { at: now, gone_by: DateTime::<Utc>::MIN_UTC }),
-            Some(until) if until > time::add(now, ttl / 3) => None,
-            Some(until) => Some(Self { at: now, gone_by: time::sub(until, ttl) }),
+            None => Some(Self { at: now, gone_by: Timestamp::MIN }),
+            Some(until) if until > now + ttl / 3 => None,
+            Some(until) => Some(Self { at: now, gone_by: until - ttl }),
         }
     }
 
     /// Returns true until the others had their time to come back.
-    pub(crate) fn goes_on(&self, now: DateTime<Utc>, ttl: Duration) -> bool {
-        self.at <= now && now < time::add(self.at, ttl / 3)
+    pub(crate) fn goes_on(&self, now: Timestamp, ttl: Duration) -> bool {
+        self.at <= now && now < self.at + ttl / 3
     }
 
     fn awaits_the_holder_of(&self, lease: &ShardLease) -> bool {
@@ -147,7 +146,7 @@ impl Comeback {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub(crate) me: &'a Holder,
-    pub(crate) now: DateTime<Utc>,
+    pub(crate) now: Timestamp,
     pub(crate) ttl: Duration,
     pub(crate) shards: u32,
     /// The most shards that it holds, whatever its quota.
@@ -165,7 +164,7 @@ impl Claim<'_> {
         names.dedup();
         let place = names.iter().position(|name| *name == me).unwrap_or(0);
         let quota = quota(shards, names.len(), place).min(self.most);
-        let expires_at = time::add(now, self.ttl);
+        let expires_at = now + self.ttl;
 
         // What it holds comes first. Keeping a shard is cheap, but a worker that takes one reads all its
         // waiting sensors. A shard beyond `shards` was held under another split and is released. A renewal
@@ -233,7 +232,7 @@ mod tests {
     /// Returns what worker `me` writes if it renews in time.
     fn claims(
         me: &Holder,
-        now: DateTime<Utc>,
+        now: Timestamp,
         ttl: Duration,
         shards: u32,
         leases: &[ShardLease],
@@ -246,7 +245,7 @@ mod tests {
     fn quotas_differ_by_at_most_one_and_alone_a_worker_takes_all() {
         assert_eq!([0, 1, 2].map(|place| quota(5, 3, place)), [2, 2, 1]);
         let me = Holder::new("a").unwrap();
-        assert_eq!(claims(&me, time::from_micros(0), TTL, 5, &[], &[]).len(), 5);
+        assert_eq!(claims(&me, Timestamp::UNIX_EPOCH, TTL, 5, &[], &[]).len(), 5);
     }
 
     fn apply(state: &mut BTreeMap<u32, ShardLease>, writes: Vec<ShardWrite>) {
@@ -267,14 +266,14 @@ mod tests {
             second in proptest::collection::btree_set(0_u8..8, 1..6),
         ) {
             let mut state = BTreeMap::new();
-            let mut now = time::from_micros(0);
+            let mut now = Timestamp::UNIX_EPOCH;
             for workers in [first, second] {
-                now = time::add(now, TTL * 2);
+                now = now + TTL * 2;
                 let names: Vec<Holder> =
                     workers.iter().map(|n| Holder::new(format!("w{n}")).unwrap()).collect();
                 let split = NonZeroU32::new(shards).unwrap();
                 let worker = |name: &Holder| {
-                    Worker::new(name.clone(), DEFAULT_CODES, split, time::add(now, TTL))
+                    Worker::new(name.clone(), DEFAULT_CODES, split, now + TTL)
                 };
                 let live: Vec<Worker> = names.iter().map(worker).collect();
                 for _ in 0..2 {
@@ -320,8 +319,8 @@ mod tests {
             let ttl = Duration::from_micros(9);
             let split = NonZeroU32::new(shards).unwrap();
             let name = |n: &u8| Holder::new(format!("w{n}")).unwrap();
-            let worker = |n: &u8, now| Worker::new(name(n), DEFAULT_CODES, split, time::add(now, ttl));
-            let (mut state, start) = (BTreeMap::new(), time::from_micros(0));
+            let worker = |n: &u8, now| Worker::new(name(n), DEFAULT_CODES, split, now + ttl);
+            let (mut state, start) = (BTreeMap::new(), Timestamp::UNIX_EPOCH);
             let fleet: Vec<u8> = (0..before).collect();
             let live: Vec<Worker> = fleet.iter().map(|n| worker(n, start)).collect();
             for n in &fleet {
@@ -330,10 +329,10 @@ mod tests {
             }
             let most = quota(shards, fleet.len(), 0) as usize;
 
-            let now = time::from_micros(stalled);
+            let now = Timestamp::from_micros(stalled);
             let mut live = Vec::new();
             for n in &back {
-                let alive_until = fleet.contains(n).then(|| time::add(start, ttl));
+                let alive_until = fleet.contains(n).then(|| start + ttl);
                 let me = name(n);
                 let comeback = Comeback::of(alive_until, now, ttl);
                 prop_assert!(comeback.is_some_and(|comeback| comeback.goes_on(now, ttl)));
@@ -343,9 +342,9 @@ mod tests {
                 live.push(worker(n, now));
                 prop_assert!(held(&state, &me) <= most, "{} of at most {}", held(&state, &me), most);
             }
-            let later = time::add(now, ttl / 3);
+            let later = now + ttl / 3;
             prop_assert!(!Comeback::of(None, now, ttl).unwrap().goes_on(later, ttl));
-            prop_assert_eq!(Comeback::of(Some(time::add(now, ttl)), later, ttl), None);
+            prop_assert_eq!(Comeback::of(Some(now + ttl), later, ttl), None);
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             for _ in 0..2 {
                 for worker in &live {
@@ -363,7 +362,7 @@ mod tests {
     #[test]
     fn gives_up_shards_beyond_a_smaller_number_of_shards() {
         let me = Holder::new("a").unwrap();
-        let now = time::from_micros(0);
+        let now = Timestamp::UNIX_EPOCH;
         let mut state = BTreeMap::new();
         apply(&mut state, claims(&me, now, TTL, 4, &[], &[]));
         let leases: Vec<_> = state.values().cloned().collect();

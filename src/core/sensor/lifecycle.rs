@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::spec::{OnLanded, OnMissed, SensorRecord, Settings};
@@ -10,7 +9,7 @@ use crate::base::setters;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::task::TaskState;
-use crate::time;
+use crate::time::Timestamp;
 
 /// The result of one poke.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,14 +126,14 @@ pub struct SensorEvent {
     /// The registration it belongs to.
     pub generation: u64,
     /// When the sensor ended.
-    pub at: DateTime<Utc>,
+    pub at: Timestamp,
     /// How it ended.
     pub ending: Ending,
 }
 
 impl SensorEvent {
     /// Creates the event of this sensor at this position in the order. For stores.
-    pub fn new(seq: u64, sensor: &SensorRecord, at: DateTime<Utc>, ending: Ending) -> Self {
+    pub fn new(seq: u64, sensor: &SensorRecord, at: Timestamp, ending: Ending) -> Self {
         Self { seq, id: sensor.id, task: sensor.task.clone(), generation: sensor.generation, at, ending }
     }
 }
@@ -145,9 +144,9 @@ pub(crate) struct Terms {
     /// How long and how often it waits.
     pub(crate) settings: Settings,
     /// When it was registered.
-    pub(crate) registered_at: DateTime<Utc>,
+    pub(crate) registered_at: Timestamp,
     /// The first instant at which it has timed out.
-    pub(crate) times_out_at: DateTime<Utc>,
+    pub(crate) times_out_at: Timestamp,
 }
 
 impl Terms {
@@ -163,9 +162,8 @@ impl Terms {
 #[cfg(test)]
 impl Terms {
     /// Creates the terms of a sensor with these settings, registered at this instant.
-    pub(crate) fn new(settings: Settings, registered_at: DateTime<Utc>) -> Self {
-        let registered_at = time::truncate(registered_at);
-        Self { settings, registered_at, times_out_at: time::add(registered_at, settings.longest()) }
+    pub(crate) fn new(settings: Settings, registered_at: Timestamp) -> Self {
+        Self { settings, registered_at, times_out_at: registered_at + settings.longest() }
     }
 }
 
@@ -181,7 +179,7 @@ impl From<&SensorRecord> for Terms {
 ///
 /// A landing takes precedence over a timeout that has passed meanwhile. A poke that could not check its
 /// target never does. [`super::give_up`] decides how long a sensor tolerates such pokes.
-pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: DateTime<Utc>) -> Option<Ending> {
+pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: Timestamp) -> Option<Ending> {
     match poked {
         PokeOutcome::Landed(value) => {
             let to = match terms.settings.on_landed {
@@ -194,7 +192,7 @@ pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: DateTime<Utc>) -> 
             Some(Ending::new(EndReason::Failed, terms.missed()).message(Some(message.clone())))
         }
         PokeOutcome::NotYet | PokeOutcome::Unreachable(_) if now >= terms.times_out_at => {
-            let waited = time::since(now, terms.registered_at).as_secs_f64();
+            let waited = now.saturating_duration_since(terms.registered_at).as_secs_f64();
             let last = match poked {
                 PokeOutcome::Unreachable(message) => format!("; the last poke could not look: {message}"),
                 _ => String::new(),
@@ -219,9 +217,9 @@ mod tests {
     #[test]
     fn a_landing_beats_a_timeout() {
         use std::time::Duration;
-        let (second, start) = (Duration::from_secs(1), time::from_micros(0));
+        let (second, start) = (Duration::from_secs(1), Timestamp::UNIX_EPOCH);
         let terms = Terms::new(Settings::new(second * 30, second * 60).unwrap(), start);
-        assert_eq!(settle(&terms, &PokeOutcome::NotYet, time::from_micros(59_999_999)), None);
+        assert_eq!(settle(&terms, &PokeOutcome::NotYet, Timestamp::from_micros(59_999_999)), None);
         let late = settle(&terms, &PokeOutcome::NotYet, terms.times_out_at).unwrap();
         assert_eq!((late.reason, late.to), (EndReason::TimedOut, TaskState::Failed));
         let landed = settle(&terms, &PokeOutcome::Landed(None), terms.times_out_at).unwrap();

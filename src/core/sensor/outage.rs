@@ -2,23 +2,21 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::lifecycle::{EndReason, Ending, PokeOutcome, Terms};
-use crate::time;
+use crate::time::Timestamp;
 
 /// An outage of a target that could not be checked, from the first such result on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outage {
     /// When the first such result came.
-    pub(crate) since: DateTime<Utc>,
+    pub(crate) since: Timestamp,
     /// The number of such results in a row, at least 1.
     pub(crate) failures: u32,
 }
 
 impl Outage {
     /// Returns the outage after a result at `now`: it begins, continues, or is over.
-    pub(crate) fn after(before: Option<Self>, poked: &PokeOutcome, now: DateTime<Utc>) -> Option<Self> {
+    pub(crate) fn after(before: Option<Self>, poked: &PokeOutcome, now: Timestamp) -> Option<Self> {
         match (poked, before) {
             (PokeOutcome::Unreachable(_), None) => Some(Self { since: now, failures: 1 }),
             (PokeOutcome::Unreachable(_), Some(Self { since, failures })) => {
@@ -29,8 +27,8 @@ impl Outage {
     }
 
     /// Returns when a sensor registered at that instant has tolerated the outage for as long as `window`.
-    pub(crate) fn borne_until(&self, registered_at: DateTime<Utc>, window: Duration) -> DateTime<Utc> {
-        time::add(self.since.max(registered_at), window)
+    pub(crate) fn borne_until(&self, registered_at: Timestamp, window: Duration) -> Timestamp {
+        self.since.max(registered_at) + window
     }
 }
 
@@ -54,12 +52,12 @@ pub(crate) fn give_up(
     outage: &Outage,
     message: &str,
     window: Duration,
-    now: DateTime<Utc>,
+    now: Timestamp,
 ) -> Option<Ending> {
     if now < outage.borne_until(terms.registered_at, window) {
         return None;
     }
-    let length = time::since(now, outage.since.max(terms.registered_at)).as_secs_f64();
+    let length = now.saturating_duration_since(outage.since.max(terms.registered_at)).as_secs_f64();
     let text = format!("could not be looked at for {length:.3} s; the last poke: {message}");
     Some(Ending::new(EndReason::Unreachable, terms.missed()).message(Some(text)))
 }
@@ -73,7 +71,7 @@ mod tests {
     #[test]
     fn a_sensor_that_registers_during_an_outage_bears_it_as_long_as_the_others() {
         let second = Duration::from_secs(1);
-        let at = |seconds| time::add(time::from_micros(0), second * seconds);
+        let at = |seconds| Timestamp::UNIX_EPOCH + second * seconds;
         let settings = Settings::new(second, second * 100_000).unwrap().on_missed(OnMissed::Skip);
         let outage = Outage { since: at(10), failures: 3 };
         let young = Terms::new(settings, at(50));
@@ -95,11 +93,10 @@ mod tests {
 
     #[test]
     fn a_sensor_is_given_up_when_it_has_borne_an_outage_for_the_window() {
-        let (start, minute) = (time::from_micros(0), Duration::from_secs(60));
+        let (start, minute) = (Timestamp::UNIX_EPOCH, Duration::from_secs(60));
         let terms = Terms::new(Settings::new(minute, minute * 1000).unwrap(), start);
         let outage = Outage::after(None, &PokeOutcome::Unreachable("no route".into()), start).unwrap();
-        let end =
-            |minutes| give_up(&terms, &outage, "no route", minute * 130, time::add(start, minute * minutes));
+        let end = |minutes| give_up(&terms, &outage, "no route", minute * 130, start + minute * minutes);
         assert_eq!(end(129), None);
         assert_eq!(end(130).unwrap().reason, EndReason::Unreachable);
     }

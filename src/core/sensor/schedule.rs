@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::spec::Settings;
 use crate::fingerprint::Fingerprint;
 use crate::time;
+use crate::time::Timestamp;
 
 /// Returns the first due time after `after` of a group with this fingerprint and interval.
 ///
@@ -14,12 +13,12 @@ use crate::time;
 /// nothing is stored, and a restart needs no counter. Groups of equal interval are spread over it instead of
 /// becoming due together. Saturates at the last instant that chrono can represent. An interval below a
 /// microsecond counts as one.
-pub(crate) fn next_poke(fingerprint: Fingerprint, interval: Duration, after: DateTime<Utc>) -> DateTime<Utc> {
+pub(crate) fn next_poke(fingerprint: Fingerprint, interval: Duration, after: Timestamp) -> Timestamp {
     let interval = time::duration_micros(interval).max(1);
     let phase = i64::try_from(fingerprint.0 % interval.unsigned_abs()).unwrap_or(0);
-    let after = time::micros(after);
+    let after = after.as_micros();
     let past = after.saturating_sub(phase).rem_euclid(interval);
-    time::from_micros(after.saturating_add(interval - past))
+    Timestamp::from_micros(after.saturating_add(interval - past))
 }
 
 /// Returns the interval of a sensor that has waited this long. It is constant, or doubled as often as whole
@@ -53,9 +52,9 @@ mod tests {
             let due = next_poke(
                 Fingerprint(print),
                 Duration::from_micros(interval.unsigned_abs()),
-                time::from_micros(after),
+                Timestamp::from_micros(after),
             );
-            let due = time::micros(due);
+            let due = due.as_micros();
             prop_assert!(due > after && due <= after + interval);
             let phase = (print % interval.unsigned_abs()) as i64;
             prop_assert_eq!((due - phase).rem_euclid(interval), 0);
@@ -78,16 +77,17 @@ mod tests {
             let length = interval_at(&settings, age);
             prop_assert!(interval <= length && length <= interval * (1 << factor));
             prop_assert!(length <= age + interval, "a sensor is not left alone for longer than it has waited");
-            let due = next_poke(print, length, time::from_micros(0));
-            let before = time::from_micros(time::micros(due) - 1);
+            let due = next_poke(print, length, Timestamp::UNIX_EPOCH);
+            let before = Timestamp::from_micros(due.as_micros() - 1);
             prop_assert_eq!(next_poke(print, interval, before), due);
         }
     }
 
     #[test]
     fn due_times_lie_on_a_grid_shifted_by_the_fingerprint() {
-        let next = |after| next_poke(Fingerprint(3), Duration::from_micros(10), time::from_micros(after));
-        assert_eq!([20, 23].map(next), [23, 33].map(time::from_micros));
+        let next =
+            |after| next_poke(Fingerprint(3), Duration::from_micros(10), Timestamp::from_micros(after));
+        assert_eq!([20, 23].map(next), [23, 33].map(Timestamp::from_micros));
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn saturates() {
-        let last = DateTime::<Utc>::MAX_UTC;
-        assert_eq!(next_poke(Fingerprint(u64::MAX), Duration::MAX, last), time::truncate(last));
+        let last = Timestamp::MAX;
+        assert_eq!(next_poke(Fingerprint(u64::MAX), Duration::MAX, last), last);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::lifecycle::SensorState;
@@ -12,6 +11,7 @@ use crate::error::Invalid;
 use crate::fingerprint::Fingerprint;
 use crate::id::{SensorKind, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
+use crate::time::Timestamp;
 use crate::{seconds, time};
 
 /// What happens to a sensing task when what it waits for has come.
@@ -249,8 +249,7 @@ impl NewSensor {
     }
 
     /// Returns the row to store.
-    pub fn insert(&self, now: DateTime<Utc>) -> SensorInsert {
-        let now = time::truncate(now);
+    pub fn insert(&self, now: Timestamp) -> SensorInsert {
         SensorInsert {
             lease: self.lease,
             kind: self.kind.clone(),
@@ -258,7 +257,7 @@ impl NewSensor {
             fingerprint: Fingerprint::new(&self.kind, &self.context),
             settings: self.settings,
             registered_at: now,
-            times_out_at: time::add(now, self.settings.longest()),
+            times_out_at: now + self.settings.longest(),
         }
     }
 }
@@ -278,9 +277,9 @@ pub struct SensorInsert {
     /// How long and how often it waits.
     pub settings: Settings,
     /// When it was registered.
-    pub registered_at: DateTime<Utc>,
+    pub registered_at: Timestamp,
     /// The first instant at which it has timed out.
-    pub times_out_at: DateTime<Utc>,
+    pub times_out_at: Timestamp,
 }
 
 /// A sensor as stored.
@@ -306,9 +305,9 @@ pub struct SensorRecord {
     /// How long and how often it waits.
     pub settings: Settings,
     /// When it was registered.
-    pub registered_at: DateTime<Utc>,
+    pub registered_at: Timestamp,
     /// The first instant at which it has timed out.
-    pub times_out_at: DateTime<Utc>,
+    pub times_out_at: Timestamp,
     /// Whether it still waits.
     pub state: SensorState,
     /// The store's change number at which it was last written; larger is later.

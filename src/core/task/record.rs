@@ -1,6 +1,5 @@
 //! What is stored about a task that was enqueued.
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::spec::{LeaseLoss, TaskInsert};
@@ -10,6 +9,7 @@ use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
 use crate::lease::{Lease, LeaseRef, TaskId};
 use crate::run::RunKey;
+use crate::time::Timestamp;
 
 /// A task as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct TaskRecord {
     /// The priority from which the rank was computed.
     pub priority: i32,
     /// The second order criterion: the date the run is for.
-    pub logical_date: DateTime<Utc>,
+    pub logical_date: Timestamp,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
     /// What happens to it when its lease expires.
@@ -39,7 +39,7 @@ pub struct TaskRecord {
     /// Its present state.
     pub state: TaskState,
     /// The instant that its present state waits for, if any.
-    pub due: Option<DateTime<Utc>>,
+    pub due: Option<Timestamp>,
     /// How many times it was granted. It is 1 while its first attempt waits to start or runs.
     pub attempt: u32,
     /// How many of its attempts were forgiven and do not count against the retry policy.
@@ -54,19 +54,19 @@ pub struct TaskRecord {
     /// Slots of its pool that it holds now.
     pub held_slots: u32,
     /// When it was enqueued.
-    pub enqueued_at: DateTime<Utc>,
+    pub enqueued_at: Timestamp,
     /// Since when it waits for slots, or waited until it was granted: when it was enqueued, became due, or
     /// came back from a sensor. A task that was given back, or requeued after its lease was lost, keeps the
     /// value it had before that attempt.
-    pub ready_at: DateTime<Utc>,
+    pub ready_at: Timestamp,
     /// When it was last granted.
-    pub queued_at: Option<DateTime<Utc>>,
+    pub queued_at: Option<Timestamp>,
     /// When its first attempt started.
-    pub first_started_at: Option<DateTime<Utc>>,
+    pub first_started_at: Option<Timestamp>,
     /// When its last attempt started.
-    pub started_at: Option<DateTime<Utc>>,
+    pub started_at: Option<Timestamp>,
     /// When an attempt of it last ended, or when it was marked or cleared.
-    pub ended_at: Option<DateTime<Utc>>,
+    pub ended_at: Option<Timestamp>,
     /// Why it last failed or was skipped.
     pub message: Option<String>,
     /// The value that it ended with, or that its sensor landed with: the host's text.
@@ -142,19 +142,18 @@ impl TaskRecord {
     ///
     /// ```
     /// use stationmaster::task::TaskRecord;
-    /// use stationmaster::time::from_micros;
-    /// use stationmaster::{NewTask, TaskKey, TaskId};
+    /// use stationmaster::{NewTask, TaskId, TaskKey, Timestamp};
     ///
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-    /// let record = TaskRecord::inserted(TaskId(1), task.check(from_micros(20))?);
-    /// assert_eq!([15, 25].map(|now| record.recorded_at(from_micros(now))), [20, 25].map(from_micros));
+    /// let record = TaskRecord::inserted(TaskId(1), task.check(Timestamp::from_micros(20))?);
+    /// assert_eq!([15, 25].map(|now| record.recorded_at(Timestamp::from_micros(now))), [20, 25].map(Timestamp::from_micros));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn recorded_at(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+    pub fn recorded_at(&self, now: Timestamp) -> Timestamp {
         // While the task waits for an instant, `ready_at` is that instant, which has not come yet.
         let ready_at = Some(self.ready_at).filter(|_| self.due.is_none());
         let recorded = [ready_at, self.queued_at, self.started_at, self.ended_at];
-        recorded.into_iter().flatten().fold(now.max(self.enqueued_at), DateTime::max)
+        recorded.into_iter().flatten().fold(now.max(self.enqueued_at), Timestamp::max)
     }
 
     /// Returns true if admission considers it: `Scheduled`, and not waiting for an instant.

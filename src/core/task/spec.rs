@@ -1,6 +1,5 @@
 //! The tasks that a host enqueues.
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::record::attempt_run_id;
@@ -11,7 +10,7 @@ use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
 use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::lease::TaskId;
-use crate::time;
+use crate::time::Timestamp;
 
 /// What happens to a task whose lease expired because its holder died or was too slow to renew.
 ///
@@ -73,9 +72,9 @@ pub struct NewTask {
     pub priority: i32,
     /// The second order criterion, earlier first: the date the run is for. If not set, the instant of
     /// enqueueing.
-    pub logical_date: Option<DateTime<Utc>>,
+    pub logical_date: Option<Timestamp>,
     /// The task does not take part in admission before this instant.
-    pub not_before: Option<DateTime<Utc>>,
+    pub not_before: Option<Timestamp>,
     /// The limits it counts against, besides its pool; see [`crate::admission::limits`].
     pub limits: Vec<LimitKey>,
     /// When it may run again after a failure.
@@ -116,9 +115,9 @@ impl NewTask {
         /// Sets the priority; larger goes first.
         priority: i32;
         /// Sets the date the run is for.
-        logical_date: Some(DateTime<Utc>);
+        logical_date(at: impl Into<Timestamp>) { logical_date = Some(at.into()) }
         /// Keeps the task out of admission until this instant.
-        not_before: Some(DateTime<Utc>);
+        not_before(at: impl Into<Timestamp>) { not_before = Some(at.into()) }
         /// Adds a limit key that it counts against.
         limit(key: LimitKey) { limits.push(key) }
         /// Sets the retry policy.
@@ -131,12 +130,12 @@ impl NewTask {
         payload(payload: impl Into<String>) { payload = payload.into() }
     }
 
-    /// Returns the row to store, with instants truncated to the microsecond.
+    /// Returns the row to store.
     ///
     /// # Errors
     ///
     /// Returns [`Invalid::TaskSlots`], [`Invalid::LimitKeys`] or [`Invalid::TooManyBytes`].
-    pub fn check(&self, now: DateTime<Utc>) -> Result<TaskInsert, Invalid> {
+    pub fn check(&self, now: Timestamp) -> Result<TaskInsert, Invalid> {
         self.check_with(now, Ageing::None)
     }
 
@@ -145,7 +144,7 @@ impl NewTask {
     /// # Errors
     ///
     /// The same as [`Self::check`].
-    pub fn check_with(&self, now: DateTime<Utc>, ageing: Ageing) -> Result<TaskInsert, Invalid> {
+    pub fn check_with(&self, now: Timestamp, ageing: Ageing) -> Result<TaskInsert, Invalid> {
         let task = || Box::new(self.key.clone());
         if self.pool_slots == 0 || self.pool_slots > MAX_SLOTS {
             return Err(Invalid::TaskSlots { task: task(), slots: self.pool_slots });
@@ -165,13 +164,12 @@ impl NewTask {
                 return Err(Invalid::TooManyBytes { what, bytes: longest, cap });
             }
         }
-        let now = time::truncate(now);
-        let due = self.not_before.map(time::truncate).filter(|due| *due > now);
+        let due = self.not_before.filter(|due| *due > now);
         Ok(TaskInsert {
             key: self.key.clone(),
             rank: ageing.rank(self.priority, due.unwrap_or(now)),
             priority: self.priority,
-            logical_date: self.logical_date.map_or(now, time::truncate),
+            logical_date: self.logical_date.unwrap_or(now),
             due,
             enqueued_at: now,
             lane,
@@ -196,11 +194,11 @@ pub struct TaskInsert {
     /// The priority from which the rank was computed.
     pub priority: i32,
     /// The second order criterion.
-    pub logical_date: DateTime<Utc>,
+    pub logical_date: Timestamp,
     /// `None` if it is ready.
-    pub due: Option<DateTime<Utc>>,
+    pub due: Option<Timestamp>,
     /// When it was enqueued.
-    pub enqueued_at: DateTime<Utc>,
+    pub enqueued_at: Timestamp,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
     /// What happens to it when its lease expires.

@@ -66,11 +66,11 @@ impl Tx<'_> {
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
     /// use stationmaster::ops::StopBeforeStart;
     /// use stationmaster::store::{MemoryStore, Store};
-    /// use stationmaster::time::from_micros;
+    /// use stationmaster::Timestamp;
     ///
     /// let store = MemoryStore::new();
-    /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, from_micros(20));
-    /// let skewed = run.clone().closed(from_micros(19), RunStatus::Completed);
+    /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, Timestamp::from_micros(20));
+    /// let skewed = run.clone().closed(Timestamp::from_micros(19), RunStatus::Completed);
     /// store.write(|tx| tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject))?;
     /// assert!(store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), StopBeforeStart::Reject)).is_err());
     /// store.write(|tx| tx.record_runs(std::slice::from_ref(&skewed), StopBeforeStart::Store))?;
@@ -121,12 +121,12 @@ impl Tx<'_> {
     /// use stationmaster::run::{RunClose, RunKey, RunRecord, RunStatus};
     /// use stationmaster::ops::{StopBeforeStart, Stopped};
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
+    /// use stationmaster::Timestamp;
     ///
     /// let store = MemoryStore::new();
     /// let key = RunKey::new("prod", "nightly-1")?;
-    /// let run = RunRecord::open(key.clone(), from_micros(20));
-    /// let [first, later] = [30, 40].map(|at| RunClose::new(key.clone(), from_micros(at), RunStatus::Completed));
+    /// let run = RunRecord::open(key.clone(), Timestamp::from_micros(20));
+    /// let [first, later] = [30, 40].map(|at| RunClose::new(key.clone(), Timestamp::from_micros(at), RunStatus::Completed));
     /// let stopped = store.write(|tx| {
     ///     tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
     ///     Ok([tx.stop_runs(&[first.clone()], StopBeforeStart::Reject)?, tx.stop_runs(&[later.clone()], StopBeforeStart::Reject)?])
@@ -162,15 +162,15 @@ mod tests {
     use crate::error::Invalid;
     use crate::run::RunStatus;
     use crate::store::MemoryStore;
-    use crate::time::from_micros;
+    use crate::time::Timestamp;
 
     #[test]
     fn one_early_stop_refuses_the_whole_call() {
         let store = MemoryStore::new();
         let key = |id: &str| RunKey::new("n", id).unwrap();
-        let runs = ["a", "b"].map(|id| RunRecord::open(key(id), from_micros(10)));
+        let runs = ["a", "b"].map(|id| RunRecord::open(key(id), Timestamp::from_micros(10)));
         store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();
-        let close = |id: &str, at| RunClose::new(key(id), from_micros(at), RunStatus::Failed);
+        let close = |id: &str, at| RunClose::new(key(id), Timestamp::from_micros(at), RunStatus::Failed);
         let stops = [close("a", 20), close("b", 9)];
         let refused = store.write(|tx| tx.stop_runs(&stops, StopBeforeStart::Reject)).unwrap_err();
         assert!(matches!(refused, Error::Invalid(Invalid::StopBeforeStart { micros: 1, .. })));
@@ -181,6 +181,6 @@ mod tests {
         assert_eq!(answers, [Stopped::Closed, Stopped::Closed, Stopped::Corrected, Stopped::Unknown]);
         let found = store.read(|tx| tx.runs(&[key("a"), key("b")])).unwrap();
         let ends: Vec<_> = found.into_iter().flatten().map(|run| run.stop).collect();
-        assert_eq!(ends, [30, 9].map(|at| Some(from_micros(at))));
+        assert_eq!(ends, [30, 9].map(|at| Some(Timestamp::from_micros(at))));
     }
 }

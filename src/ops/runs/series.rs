@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use crate::error::Result;
 use crate::run::{ActiveQuery, Bucket, Group, RunRecord, Series, SeriesBy, SeriesSpec};
 use crate::store::ReadTx;
+use crate::time::Timestamp;
 
 /// The most runs held in memory at once.
 const PAGE: usize = 10_000;
@@ -29,10 +28,10 @@ impl ReadTx<'_> {
     /// use stationmaster::ops::StopBeforeStart;
     /// use stationmaster::run::{ActiveQuery, RunKey, RunRecord, SeriesBy};
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
+    /// use stationmaster::Timestamp;
     ///
     /// let store = MemoryStore::new();
-    /// let hour = |n: i64| from_micros(n * 3_600_000_000);
+    /// let hour = |n: i64| Timestamp::from_micros(n * 3_600_000_000);
     /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, hour(2));
     /// let day = ActiveQuery::new(hour(0), hour(24));
     /// let rows = store.write(|tx| {
@@ -50,7 +49,7 @@ impl ReadTx<'_> {
         query: &ActiveQuery,
         width: Duration,
         by: SeriesBy,
-        as_of: DateTime<Utc>,
+        as_of: impl Into<Timestamp>,
     ) -> Result<Vec<(Group, Vec<Bucket>)>> {
         let mut series = Series::new(SeriesSpec::new(query.begin, query.end, width)?.by(by), as_of);
         let mut query = query.clone().limit(PAGE);

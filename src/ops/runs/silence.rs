@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use crate::error::{Invalid, Result};
 use crate::run::{RunClose, RunRecord, RunStatus};
 use crate::store::Tx;
 use crate::time;
+use crate::time::Timestamp;
 
 /// When a watched run counts as dead, and how it is then closed.
 ///
@@ -80,24 +79,28 @@ impl Tx<'_> {
     /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
     /// use stationmaster::ops::{StopBeforeStart, Silence};
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::time::from_micros;
+    /// use stationmaster::Timestamp;
     ///
     /// let store = MemoryStore::new();
     /// let key = RunKey::new("prod", "nightly-1")?;
-    /// let run = RunRecord::open(key.clone(), from_micros(0)).heartbeat(from_micros(5_000_000));
+    /// let run = RunRecord::open(key.clone(), Timestamp::UNIX_EPOCH).heartbeat(Timestamp::from_micros(5_000_000));
     /// let silence = Silence::after(Duration::from_secs(90))?;
     /// let closed = store.write(|tx| {
     ///     tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
-    ///     assert!(tx.close_silent_runs(from_micros(95_000_000), &silence)?.is_empty(), "90 s are not too long");
-    ///     tx.close_silent_runs(from_micros(95_000_001), &silence)
+    ///     assert!(tx.close_silent_runs(Timestamp::from_micros(95_000_000), &silence)?.is_empty(), "90 s are not too long");
+    ///     tx.close_silent_runs(Timestamp::from_micros(95_000_001), &silence)
     /// })?;
     /// assert_eq!(closed, [run]);
     /// let found = store.read(|tx| tx.runs(&[key.clone()]))?.remove(0).expect("it is kept");
-    /// assert_eq!((found.status, found.stop), (RunStatus::Killed, Some(from_micros(5_000_000))));
+    /// assert_eq!((found.status, found.stop), (RunStatus::Killed, Some(Timestamp::from_micros(5_000_000))));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn close_silent_runs(&mut self, now: DateTime<Utc>, silence: &Silence) -> Result<Vec<RunRecord>> {
-        let silent = self.raw().silent_runs(time::sub(now, silence.after), silence.limit)?;
+    pub fn close_silent_runs(
+        &mut self,
+        now: impl Into<Timestamp>,
+        silence: &Silence,
+    ) -> Result<Vec<RunRecord>> {
+        let silent = self.raw().silent_runs(now.into() - silence.after, silence.limit)?;
         let closes: Vec<RunClose> = silent
             .iter()
             .map(|run| RunClose::new(run.key.clone(), run.heartbeat.unwrap_or(run.start), silence.status))
@@ -112,25 +115,27 @@ mod tests {
     use super::*;
     use crate::run::{RunKey, RunStatus};
     use crate::store::MemoryStore;
-    use crate::time::from_micros;
 
     #[test]
     fn a_run_that_was_opened_again_is_not_closed_before_it_is_silent_again() {
         let store = MemoryStore::new();
         let key = RunKey::new("prod", "r").unwrap();
-        let run = RunRecord::open(key.clone(), from_micros(0)).heartbeat(from_micros(0));
+        let run = RunRecord::open(key.clone(), Timestamp::UNIX_EPOCH).heartbeat(Timestamp::UNIX_EPOCH);
         let silence = Silence::after(Duration::from_micros(10)).unwrap();
         store
             .write(|tx| {
                 tx.raw().put_runs(std::slice::from_ref(&run))?;
-                assert_eq!(tx.close_silent_runs(from_micros(50), &silence)?.len(), 1);
+                assert_eq!(tx.close_silent_runs(Timestamp::from_micros(50), &silence)?.len(), 1);
                 let closed = tx.runs(std::slice::from_ref(&key))?.remove(0).unwrap();
-                tx.raw().put_runs(&[closed.reopened(from_micros(60))])?;
-                assert_eq!(tx.close_silent_runs(from_micros(70), &silence)?, []);
-                let silent = tx.close_silent_runs(from_micros(71), &silence)?;
-                assert_eq!(silent[0].heartbeat, Some(from_micros(60)));
+                tx.raw().put_runs(&[closed.reopened(Timestamp::from_micros(60))])?;
+                assert_eq!(tx.close_silent_runs(Timestamp::from_micros(70), &silence)?, []);
+                let silent = tx.close_silent_runs(Timestamp::from_micros(71), &silence)?;
+                assert_eq!(silent[0].heartbeat, Some(Timestamp::from_micros(60)));
                 let closed = tx.runs(std::slice::from_ref(&key))?.remove(0).unwrap();
-                assert_eq!((closed.status, closed.stop), (RunStatus::Killed, Some(from_micros(60))));
+                assert_eq!(
+                    (closed.status, closed.stop),
+                    (RunStatus::Killed, Some(Timestamp::from_micros(60)))
+                );
                 Ok(())
             })
             .unwrap();

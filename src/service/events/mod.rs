@@ -9,8 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 pub use callbacks::Callbacks;
 
 use super::driver::{Report, Service};
@@ -23,7 +21,7 @@ use crate::error::Result;
 use crate::id::TaskKey;
 use crate::sensor::SensorEvent;
 use crate::store::Store;
-use crate::time;
+use crate::time::Timestamp;
 
 /// How many events are read at once. Few, since their texts may be long.
 const PAGE: usize = 32;
@@ -69,10 +67,9 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// use stationmaster::ops::Mark;
 /// use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, Service};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey, TaskState};
+/// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 ///
-/// let (store, now) = (Arc::new(MemoryStore::new()), from_micros(0));
+/// let (store, now) = (Arc::new(MemoryStore::new()), Timestamp::UNIX_EPOCH);
 /// let key = TaskKey::new("prod", "nightly", "r1", "wait")?;
 /// store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())]))?;
 /// let task = Admitter::new(store.clone(), "w".try_into()?, AdmitterOptions::default())?.tick(now)?.granted.remove(0);
@@ -109,7 +106,7 @@ pub struct Delivery {
     waited: HashSet<TaskKey>,
     /// When the next round begins, if this one reached the last event and left some. Until then only newer
     /// events are read.
-    again_at: Option<DateTime<Utc>>,
+    again_at: Option<Timestamp>,
     /// The pause before the next round.
     pause: Duration,
     emitter: Emitter,
@@ -127,11 +124,11 @@ pub struct DeliveryReport {
     pub waiting: usize,
     /// When the next tick is due: at once if there are more events. Otherwise it looks for new events
     /// ([`Delivery::refresh_every`]) or retries rejected ones.
-    pub next_due: Option<DateTime<Utc>>,
+    pub next_due: Option<Timestamp>,
 }
 
 impl Report for DeliveryReport {
-    fn next_due(&self) -> Option<DateTime<Utc>> {
+    fn next_due(&self) -> Option<Timestamp> {
         self.next_due
     }
 }
@@ -238,9 +235,9 @@ impl Delivery {
         Ok(true)
     }
 
-    fn go_on(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
+    fn go_on(&mut self, now: Timestamp) -> Result<DeliveryReport> {
         // A clock that was set back must not make it wait longer than the longest pause.
-        if self.again_at.is_some_and(|at| at <= now || at > time::add(now, PAUSES.1)) {
+        if self.again_at.is_some_and(|at| at <= now || at > now + PAUSES.1) {
             self.begin_round();
         }
         let (mut report, mut taken) = (DeliveryReport::default(), Vec::new());
@@ -261,8 +258,8 @@ impl Delivery {
     }
 
     /// Returns when the next tick is due, after the last event was reached.
-    fn rest(&mut self, now: DateTime<Utc>, failed: bool) -> DateTime<Utc> {
-        let follow = time::add(now, self.refresh_every);
+    fn rest(&mut self, now: Timestamp, failed: bool) -> Timestamp {
+        let follow = now + self.refresh_every;
         if self.waiting.is_empty() {
             self.pause = PAUSES.0;
             self.begin_round();
@@ -276,7 +273,7 @@ impl Delivery {
             Some(_) if failed => self.pause = PAUSES.0,
             Some(at) => return at.min(follow),
         }
-        let again_at = time::add(now, self.pause);
+        let again_at = now + self.pause;
         self.again_at = Some(self.again_at.map_or(again_at, |at| at.min(again_at)));
         again_at.min(follow)
     }
@@ -285,7 +282,7 @@ impl Delivery {
 impl Service for Delivery {
     type Report = DeliveryReport;
 
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<DeliveryReport> {
+    fn tick(&mut self, now: Timestamp) -> Result<DeliveryReport> {
         let tick = Tick::begin("delivery", spans::deliver());
         let answer = self.go_on(now);
         self.emitter.ticked(&tick, answer.as_ref().ok(), answer.as_ref().err());

@@ -6,7 +6,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, Utc};
 use glob::{MatchOptions, glob_with};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +14,7 @@ use crate::base::setters;
 use crate::seconds;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::PokeRequest;
+use crate::time::Timestamp;
 
 /// Waits until a file or directory exists, by its path or by a pattern.
 ///
@@ -62,7 +62,7 @@ impl FileExists {
         min_age(age: Duration) { min_age = seconds::clip(age) }
     }
 
-    fn look(&self, now: DateTime<Utc>) -> PokeOutcome {
+    fn look(&self, now: Timestamp) -> PokeOutcome {
         let path = self.path.as_deref().map(Path::as_os_str);
         let [path, glob] = [path, self.glob.as_deref().map(OsStr::new)].map(Option::unwrap_or_default);
         if [path, glob].iter().any(|text| text.as_encoded_bytes().contains(&0)) {
@@ -79,7 +79,7 @@ impl FileExists {
         }
     }
 
-    fn search(&self, pattern: &str, now: DateTime<Utc>) -> PokeOutcome {
+    fn search(&self, pattern: &str, now: Timestamp) -> PokeOutcome {
         let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
         let found = match glob_with(pattern, options) {
             Ok(found) => found,
@@ -96,7 +96,7 @@ impl FileExists {
         PokeOutcome::NotYet
     }
 
-    fn judge(&self, path: &Path, file: &Metadata, now: DateTime<Utc>) -> PokeOutcome {
+    fn judge(&self, path: &Path, file: &Metadata, now: Timestamp) -> PokeOutcome {
         #[derive(Serialize)]
         struct Found<'a> {
             path: &'a str,
@@ -116,9 +116,9 @@ impl FileExists {
 }
 
 /// Returns true if the file was last changed this long ago or earlier. A file's time may be too far off for a
-/// [`DateTime`].
-fn left_alone(modified: SystemTime, age: Duration, now: DateTime<Utc>) -> bool {
-    let since_epoch = u64::try_from(now.timestamp_micros()).ok().map(Duration::from_micros);
+/// [`Timestamp`].
+fn left_alone(modified: SystemTime, age: Duration, now: Timestamp) -> bool {
+    let since_epoch = u64::try_from(now.as_micros()).ok().map(Duration::from_micros);
     let now = since_epoch.and_then(|length| UNIX_EPOCH.checked_add(length));
     now.and_then(|now| now.checked_sub(age)).is_some_and(|latest| modified <= latest)
 }
@@ -139,14 +139,13 @@ pub fn file_exists(request: &PokeRequest<'_>) -> PokeOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::from_micros;
 
     #[test]
     fn files_of_any_time_are_judged() {
-        let (second, now) = (Duration::from_secs(1), from_micros(10_000_000));
+        let (second, now) = (Duration::from_secs(1), Timestamp::from_micros(10_000_000));
         let written = |seconds: u64| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap();
         assert!(left_alone(written(9), second, now) && !left_alone(written(10), second, now));
-        assert!(!left_alone(written(9), second, from_micros(-1)));
+        assert!(!left_alone(written(9), second, Timestamp::from_micros(-1)));
         // Years -270,000 and 280,000: some file systems store them.
         let far = Duration::from_secs(1 << 43);
         assert!(!left_alone(UNIX_EPOCH + far, second, now));

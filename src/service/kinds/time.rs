@@ -1,12 +1,11 @@
 //! Sensors that wait for an instant.
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::Condition;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::PokeRequest;
-use crate::time::truncate;
+use crate::time::Timestamp;
 
 /// Waits until an instant has passed, by the poker's clock. It lands at the first poke after that, so up to
 /// an interval late.
@@ -15,21 +14,21 @@ use crate::time::truncate;
 ///
 /// ```
 /// use stationmaster::service::kinds::{Condition, TimeReached};
-/// use stationmaster::time::from_micros;
-/// let context = TimeReached::new(from_micros(1_500_000)).context()?;
+/// use stationmaster::Timestamp;
+/// let context = TimeReached::new(Timestamp::from_micros(1_500_000)).context()?;
 /// assert_eq!(context.as_str(), r#"{"at":"1970-01-01T00:00:01.500Z"}"#);
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimeReached {
-    at: DateTime<Utc>,
+    at: Timestamp,
 }
 
 impl TimeReached {
     /// Waits for this instant.
-    pub fn new(at: DateTime<Utc>) -> Self {
-        Self { at: truncate(at) }
+    pub fn new(at: impl Into<Timestamp>) -> Self {
+        Self { at: at.into() }
     }
 }
 

@@ -51,8 +51,7 @@ pub use store::ObservedStore;
 /// use stationmaster::service::metrics::{self, Metric};
 /// use stationmaster::service::{Admitter, AdmitterOptions, Observer, Service};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
 /// #[derive(Default)]
 /// struct Granted(AtomicU64);
@@ -67,9 +66,9 @@ pub use store::ObservedStore;
 ///
 /// let (store, observer) = (Arc::new(MemoryStore::new()), Arc::new(Granted::default()));
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
-/// store.write(|tx| tx.enqueue(from_micros(0), &[task.clone()]))?;
+/// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task.clone()]))?;
 /// let admitter = Admitter::new(store, "worker-1".try_into()?, AdmitterOptions::default())?;
-/// admitter.observed_by(observer.clone()).tick(from_micros(0))?;
+/// admitter.observed_by(observer.clone()).tick(Timestamp::UNIX_EPOCH)?;
 /// assert_eq!(observer.0.load(Ordering::Relaxed), 1);
 /// # Ok::<(), stationmaster::Error>(())
 /// ```

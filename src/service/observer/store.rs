@@ -26,8 +26,7 @@ use crate::task::TaskState;
 /// use stationmaster::service::metrics::Metric;
 /// use stationmaster::service::{ObservedStore, Observer};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
 /// struct Print;
 /// impl Observer for Print {
@@ -40,7 +39,7 @@ use crate::task::TaskState;
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// // stationmaster_transactions_total [("mode", "write"), ("result", "ok")] +1
 /// // stationmaster_tasks_enqueued_total [] +1
-/// store.write(|tx| tx.enqueue(from_micros(0), std::slice::from_ref(&task)))?;
+/// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)))?;
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug)]

@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
-
 use super::crew::{Crew, Haul, Job, Standing};
 use super::group::{GroupRef, Phase, Rules};
 use super::options::PokerOptions;
@@ -13,7 +11,7 @@ use super::worker::{Pending, Poker};
 use crate::error::Result;
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
-use crate::time;
+use crate::time::Timestamp;
 
 /// A tick should follow within this time while pokes run and nothing would wake its loop.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -32,7 +30,7 @@ impl Poker {
 
     /// Takes back queued pokes that no sensor waits for any more.
     pub(super) fn withdraw(&mut self) {
-        let (now, rules) = (self.last.unwrap_or_default(), self.rules());
+        let (now, rules) = (self.last.unwrap_or(Timestamp::UNIX_EPOCH), self.rules());
         let groups = &mut self.groups;
         let deserted = |group: GroupRef| groups.get(group).is_none_or(|found| found.members == 0);
         let mut withdrawn = Vec::new();
@@ -52,7 +50,7 @@ impl Poker {
     }
 
     /// Sorts overdue groups: those to poke, those that hang, and those that this worker cannot poke.
-    fn take_due(&mut self, now: DateTime<Utc>, report: &mut PokeReport) {
+    fn take_due(&mut self, now: Timestamp, report: &mut PokeReport) {
         let rules = self.rules();
         let mut hung = Vec::new();
         let mut unknown = Vec::new();
@@ -73,11 +71,11 @@ impl Poker {
     }
 
     /// Assigns the groups to poke, as far as there are places for them. Returns how many jobs it assigned.
-    fn hand_out(&mut self, now: DateTime<Utc>) -> usize {
+    fn hand_out(&mut self, now: Timestamp) -> usize {
         let (tick, rules) = (self.ticks, self.rules());
         let PokerOptions { poke_timeout: usual, max_poke_timeout, .. } = self.options;
         let usual_micros = i64::try_from(usual.as_micros()).unwrap_or(i64::MAX);
-        let now_micros = time::micros(now);
+        let now_micros = now.as_micros();
         let Some(crew) = &mut self.crew else { return 0 };
         let mut handed = 0;
         for (kind, pending) in self.pending.iter_mut().enumerate() {
@@ -109,7 +107,7 @@ impl Poker {
 
     /// Marks due groups as unreachable if too many calls of their kind are hung. Returns how many jobs of
     /// this tick it took back for that.
-    fn hold_back(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> usize {
+    fn hold_back(&mut self, now: Timestamp, report: &mut PokeReport) -> usize {
         let (mut held_back, mut taken_back) = (Vec::new(), 0);
         let Some(crew) = &mut self.crew else { return 0 };
         for (kind, pending) in self.pending.iter_mut().enumerate() {
@@ -142,15 +140,15 @@ impl Poker {
     }
 
     /// Returns until when pokes may begin, because the leases of its shards certainly last.
-    fn begin_until(&self, now: DateTime<Utc>, began: Instant) -> Option<Instant> {
+    fn begin_until(&self, now: Timestamp, began: Instant) -> Option<Instant> {
         let until = self.shards.values().min().copied().unwrap_or(now);
-        let length = time::since(until, now).saturating_sub(self.options.lease / 6);
+        let length = until.saturating_duration_since(now).saturating_sub(self.options.lease / 6);
         began.checked_add(length)
     }
 
     /// Has overdue groups poked, and processes their outcomes until all have arrived or
     /// [`PokerOptions::wait_for_answers`] has passed.
-    fn poke(&mut self, now: DateTime<Utc>, began: Instant, report: &mut PokeReport) {
+    fn poke(&mut self, now: Timestamp, began: Instant, report: &mut PokeReport) {
         let begin_until = self.begin_until(now, began);
         if let Some(crew) = &self.crew {
             crew.begin_until(begin_until);
@@ -211,23 +209,22 @@ impl Poker {
     }
 
     /// Returns when the next tick has something to do.
-    fn due_next(&self, now: DateTime<Utc>, standing: Standing, waiting: usize) -> Option<DateTime<Utc>> {
+    fn due_next(&self, now: Timestamp, standing: Standing, waiting: usize) -> Option<Timestamp> {
         // A worker whose name is taken has nothing to follow.
-        let follow = self.name_taken_until.is_none().then(|| time::add(now, self.options.refresh_every));
+        let follow = self.name_taken_until.is_none().then(|| now + self.options.refresh_every);
         let usual = self.options.poke_timeout;
-        let overdue =
-            self.groups.next_timeout(time::sub(now, usual)).map(|timeout| time::add(timeout, usual));
-        let mut due: Vec<DateTime<Utc>> =
+        let overdue = self.groups.next_timeout(now - usual).map(|timeout| timeout + usual);
+        let mut due: Vec<Timestamp> =
             [self.groups.earliest(), overdue, self.renew_at, follow].into_iter().flatten().collect();
         let crew = self.crew.as_ref();
         if waiting > 0 && !self.shards.is_empty() && crew.is_some_and(|crew| !crew.may_begin()) {
             due.push(now);
         }
         if waiting > 0 || standing.stuck || standing.running > 0 && self.handle.is_none() {
-            due.push(time::add(now, LOOK_AGAIN));
+            due.push(now + LOOK_AGAIN);
         }
         if let Some(deadline) = standing.deadline {
-            due.push(time::add(now, deadline.saturating_duration_since(Instant::now())));
+            due.push(now + deadline.saturating_duration_since(Instant::now()));
         }
         due.into_iter().min()
     }
@@ -235,9 +232,8 @@ impl Poker {
 
 impl Poker {
     /// Runs one tick, up to where it fails.
-    fn cycle(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
+    fn cycle(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
         let began = Instant::now();
-        let now = time::truncate(now);
         if self.last.is_some_and(|last| now < last) {
             // The clock was set back: due times and leases may be far in the future.
             self.forget_all();
@@ -288,7 +284,7 @@ impl Poker {
 impl Service for Poker {
     type Report = PokeReport;
 
-    fn tick(&mut self, now: DateTime<Utc>) -> Result<PokeReport> {
+    fn tick(&mut self, now: Timestamp) -> Result<PokeReport> {
         let (tick, mut report) = (Tick::begin("poker", spans::cycle(&self.name)), PokeReport::default());
         let answer = self.cycle(now, &mut report);
         self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());

@@ -3,12 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
-
 use super::probe::{PokeRequest, Probe};
 use crate::canonical::PokeContext;
 use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
+use crate::time::Timestamp;
 
 /// The most futures of a kind in flight at once, unless the host sets another limit.
 const FUTURES_AT_ONCE: usize = 1_000;
@@ -28,13 +27,13 @@ pub struct OwnedPokeRequest {
     /// How many sensors share the outcome.
     pub sensors: usize,
     /// The instant of the tick that asked for it.
-    pub now: DateTime<Utc>,
+    pub now: Timestamp,
 }
 
 impl OwnedPokeRequest {
     /// Creates a request for one sensor, at this instant. For hosts that call a poke themselves.
-    pub fn new(kind: SensorKind, context: PokeContext, now: DateTime<Utc>) -> Self {
-        Self { kind, context, sensors: 1, now }
+    pub fn new(kind: SensorKind, context: PokeContext, now: impl Into<Timestamp>) -> Self {
+        Self { kind, context, sensors: 1, now: now.into() }
     }
 
     /// Returns the same request for a [`Poke`](crate::service::Poke).

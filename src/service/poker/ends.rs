@@ -3,8 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
-
 use super::counts::CountedAs;
 use super::crew::{Answer, Haul, Outcome};
 use super::group::GroupRef;
@@ -13,7 +11,7 @@ use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Outage, PokeOutcome, SensorRecord, give_up, settle};
-use crate::time;
+use crate::time::Timestamp;
 
 /// The most ends in one transaction.
 const ENDS: usize = 10_000;
@@ -23,7 +21,7 @@ const END_BYTES: usize = 64 << 20;
 
 impl Poker {
     /// Processes what the threads returned.
-    pub(super) fn take_up(&mut self, haul: &mut Haul, now: DateTime<Utc>, report: &mut PokeReport) {
+    pub(super) fn take_up(&mut self, haul: &mut Haul, now: Timestamp, report: &mut PokeReport) {
         for Answer { group, knew, outcome, took, .. } in haul.answers.drain(..) {
             report.poked += 1;
             if let Some(found) = self.groups.get(group) {
@@ -59,14 +57,14 @@ impl Poker {
     }
 
     /// Handles an overdue group whose last poke still hangs.
-    pub(super) fn still_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
+    pub(super) fn still_hangs(&mut self, group: GroupRef, now: Timestamp, report: &mut PokeReport) {
         let poked = PokeOutcome::Unreachable("its last poke has not returned".into());
         self.answer(group, &poked, u64::MAX, now, report);
         self.groups.rest(group, now, self.rules());
     }
 
     /// Handles an overdue group with too many hung calls of its kind.
-    pub(super) fn kind_hangs(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
+    pub(super) fn kind_hangs(&mut self, group: GroupRef, now: Timestamp, report: &mut PokeReport) {
         report.held_back += 1;
         let poked = PokeOutcome::Unreachable("too many pokes of its kind have not returned".into());
         self.answer(group, &poked, u64::MAX, now, report);
@@ -74,7 +72,7 @@ impl Poker {
     }
 
     /// Handles an overdue group that this worker cannot poke.
-    pub(super) fn not_known(&mut self, group: GroupRef, now: DateTime<Utc>, report: &mut PokeReport) {
+    pub(super) fn not_known(&mut self, group: GroupRef, now: Timestamp, report: &mut PokeReport) {
         report.unknown_kind += self.groups.get(group).map_or(0, |found| found.members as usize);
         self.end_members(group, &PokeOutcome::NotYet, u64::MAX, now);
         self.groups.rest(group, now, self.rules());
@@ -87,7 +85,7 @@ impl Poker {
         group: GroupRef,
         poked: &PokeOutcome,
         knew: u64,
-        now: DateTime<Utc>,
+        now: Timestamp,
         report: &mut PokeReport,
     ) {
         report.unreachable += usize::from(matches!(poked, PokeOutcome::Unreachable(_)));
@@ -99,7 +97,7 @@ impl Poker {
     }
 
     /// Logs one outcome for each member. Returns how often the log panicked.
-    fn log_answer(&self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: DateTime<Utc>) -> usize {
+    fn log_answer(&self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: Timestamp) -> usize {
         let (Some(log), Some(found)) = (&self.log, self.groups.get(group)) else { return 0 };
         let reached = self.groups.members(found).filter(|member| member.since <= knew);
         // A faulty log must not delay the sensors.
@@ -109,12 +107,12 @@ impl Poker {
         reached.filter_map(|member| member.record.as_deref()).filter(panics).count()
     }
 
-    fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: DateTime<Utc>) {
+    fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: Timestamp) {
         let Some(found) = self.groups.get(group) else { return };
         let window = self.options.retry_window;
-        let given_up = |outage: Outage| now >= time::add(outage.since, window);
+        let given_up = |outage: Outage| now >= outage.since + window;
         let somebody = matches!(poked, PokeOutcome::Landed(_) | PokeOutcome::Failed(_))
-            || time::micros(now) >= found.timeout
+            || now.as_micros() >= found.timeout
             || found.outage.is_some_and(given_up);
         if !somebody {
             return;
@@ -139,8 +137,8 @@ impl Poker {
     /// Ends the sensors that have timed out and whose last look has not come in the usual time. Either no
     /// thread was free for it, or the poke takes longer than they can wait. The poke continues for the other
     /// sensors of its group.
-    pub(super) fn end_overdue(&mut self, now: DateTime<Utc>) {
-        let before = time::sub(now, self.options.poke_timeout);
+    pub(super) fn end_overdue(&mut self, now: Timestamp) {
+        let before = now - self.options.poke_timeout;
         for group in self.groups.timed_out(before).filter(|group| group.asked_by(before)) {
             for member in self.groups.members(group).filter(|member| member.terms.times_out_at <= before) {
                 if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
@@ -152,7 +150,7 @@ impl Poker {
 
     /// Records the ends in the store, where the sensor still belongs to this worker. The next tick retries
     /// what the store does not accept.
-    pub(super) fn store_ends(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
+    pub(super) fn store_ends(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
         self.endings.retain(|lease, _| self.groups.knows(*lease));
         while !self.endings.is_empty() {
             let mut bytes = 0;

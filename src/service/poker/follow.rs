@@ -1,7 +1,5 @@
 //! What a poker reads from the store.
 
-use chrono::{DateTime, Utc};
-
 use super::groups::Arrival;
 use super::options::PokerOptions;
 use super::shards::Gained;
@@ -10,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::sensor::SensorRecord;
 use crate::shard::{ShardRange, code, range};
 use crate::store::contract::{SensorQuery, WhichSensors};
-use crate::time;
+use crate::time::Timestamp;
 
 impl Poker {
     /// Reads what changed in its shards, and all waiting sensors of the shards it just gained. Reads those of
@@ -19,7 +17,7 @@ impl Poker {
     ///
     /// Each page is a separate transaction. Later changes lie after the cursor, which was read first, so the
     /// next tick reads them again.
-    pub(super) fn follow(&mut self, now: DateTime<Utc>, gained: &Gained) -> Result<usize> {
+    pub(super) fn follow(&mut self, now: Timestamp, gained: &Gained) -> Result<usize> {
         let kept = self.shards.keys().copied().filter(|shard| !gained.contains_key(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
@@ -47,7 +45,7 @@ impl Poker {
         ranges: Vec<ShardRange>,
         which: WhichSensors,
         gained: &Gained,
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> Result<usize> {
         if ranges.is_empty() {
             return Ok(0);
@@ -56,7 +54,7 @@ impl Poker {
             SensorQuery::new(after, self.options.shard_codes, ranges, which, self.options.page_size.max(1));
         let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
         let PokerOptions { shard_codes: codes, shards, .. } = self.options;
-        let since: Vec<(ShardRange, DateTime<Utc>)> =
+        let since: Vec<(ShardRange, Timestamp)> =
             gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
         let mut loaded = 0;
         loop {
@@ -84,10 +82,10 @@ impl Poker {
     fn looked_at_before(
         &self,
         sensor: &SensorRecord,
-        since: &[(ShardRange, DateTime<Utc>)],
-        now: DateTime<Utc>,
-    ) -> Option<DateTime<Utc>> {
-        let is_young = now < time::add(sensor.registered_at, self.options.lease);
+        since: &[(ShardRange, Timestamp)],
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let is_young = now < sensor.registered_at + self.options.lease;
         let code = code(sensor.fingerprint, self.options.shard_codes);
         let since = since.iter().find(|(range, _)| range.contains(code)).map_or(now, |(_, since)| *since);
         (!is_young).then_some(since)

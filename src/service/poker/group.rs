@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::members::NOBODY;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
 use crate::sensor::{Outage, Terms};
-use crate::time;
+use crate::time::Timestamp;
 
 /// A group: its index, and which of the groups that used the index it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,9 +57,9 @@ pub(super) struct Group {
     pub(super) fingerprint: Fingerprint,
     pub(super) incarnation: u64,
     /// When it was last asked, as far as it concerns its present members.
-    pub(super) looked_at: Option<DateTime<Utc>>,
+    pub(super) looked_at: Option<Timestamp>,
     /// When it was last asked.
-    pub(super) asked_at: Option<DateTime<Utc>>,
+    pub(super) asked_at: Option<Timestamp>,
 }
 
 /// The rules by which due times are set.
@@ -105,14 +103,14 @@ impl Group {
     }
 
     /// Returns true if it was asked at that instant or earlier and has not answered yet.
-    pub(super) fn asked_by(&self, at: DateTime<Utc>) -> bool {
+    pub(super) fn asked_by(&self, at: Timestamp) -> bool {
         self.phase == Phase::Asked && self.asked_at.is_some_and(|asked| asked <= at)
     }
 
     pub(super) fn add(&mut self, terms: &Terms) {
         let settings = &terms.settings;
-        self.timeout = self.timeout.min(time::micros(terms.times_out_at));
-        self.last_timeout = self.last_timeout.max(time::micros(terms.times_out_at));
+        self.timeout = self.timeout.min(terms.times_out_at.as_micros());
+        self.last_timeout = self.last_timeout.max(terms.times_out_at.as_micros());
         self.interval = self.interval.min(settings.interval);
         self.grows |= settings.max_interval.is_some();
         self.poke_timeout = self.poke_timeout.into_iter().chain(settings.poke_timeout).min();

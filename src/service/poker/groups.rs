@@ -3,22 +3,20 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::group::{Group, GroupRef, Phase, Rules};
 use super::members::{Member, Members, NOBODY};
 use super::slab::{Slab, shrink};
 use crate::fingerprint::Fingerprint;
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
-use crate::time;
+use crate::time::Timestamp;
 
 /// A sensor to add.
 pub(super) struct Arrival {
     pub(super) sensor: SensorRecord,
     pub(super) kind: u32,
     /// When another worker last looked at its target, if that is known.
-    pub(super) looked_at: Option<DateTime<Utc>>,
+    pub(super) looked_at: Option<Timestamp>,
     /// The tick that read it.
     pub(super) tick: u64,
     /// Whether a log needs the whole sensor.
@@ -85,7 +83,7 @@ impl Groups {
     /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
     /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
     /// point.
-    pub(super) fn learn(&mut self, arrival: Arrival, now: DateTime<Utc>, rules: Rules) {
+    pub(super) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
         let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
         let lease = sensor.lease_ref();
         // A registration may be read twice, as a change and with its shard. It keeps the tick that first read
@@ -113,8 +111,8 @@ impl Groups {
         }
         group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
-        let interval =
-            interval_at(&terms.settings, time::since(now, terms.registered_at)).max(rules.min_interval);
+        let interval = interval_at(&terms.settings, now.saturating_duration_since(terms.registered_at))
+            .max(rules.min_interval);
         // When the newcomer wants the target looked at:
         // - A target that no one has looked at: now.
         // - An outage keeps its pause, or each registration would poke a service that is down. But the pause
@@ -132,14 +130,14 @@ impl Groups {
             (Some(looked), None) if looked_at.is_some() => next_poke(group.fingerprint, interval, looked),
             (Some(looked), None) => {
                 group.joined = true;
-                time::add(looked, rules.min_interval)
+                looked + rules.min_interval
             }
         };
         let before = group.timeout;
         group.add(&terms);
         // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
         // as well, since a sensor that times out is looked at once more first.
-        let due = group.due.min(time::micros(poke.max(now))).min(group.timeout);
+        let due = group.due.min(poke.max(now).as_micros()).min(group.timeout);
         if group.timeout != before {
             self.timeouts.remove(&(before, at));
             self.timeouts.insert((group.timeout, at));
@@ -256,8 +254,8 @@ impl Groups {
 
     /// Returns the next overdue group. Unless it hangs, it counts as asked from now on. Either way
     /// [`Self::rest`] must give it a new due time. Groups whose due time has moved back are skipped.
-    pub(super) fn next_due(&mut self, now: DateTime<Utc>, rules: Rules) -> Option<GroupRef> {
-        let limit = time::micros(now);
+    pub(super) fn next_due(&mut self, now: Timestamp, rules: Rules) -> Option<GroupRef> {
+        let limit = now.as_micros();
         // When a member leaves, its group's due time stays and the group is marked stale. So removing a
         // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
         // recomputed when it comes first. If it is then due later, it is put back, and the loop looks at the
@@ -278,7 +276,7 @@ impl Groups {
                     if group.looked_at.is_none() || group.joined {
                         due
                     } else {
-                        time::micros(grid).min(group.timeout).max(due)
+                        grid.as_micros().min(group.timeout).max(due)
                     }
                 });
                 self.set_due(at, next);
@@ -310,9 +308,9 @@ impl Groups {
         self.timeouts.insert((group.timeout, at));
     }
 
-    fn interval(&self, group: &Group, now: DateTime<Utc>, rules: Rules) -> Duration {
+    fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
         let current = |member: &Member| {
-            interval_at(&member.terms.settings, time::since(now, member.terms.registered_at))
+            interval_at(&member.terms.settings, now.saturating_duration_since(member.terms.registered_at))
         };
         let interval = match group.grows {
             true => self.members(group).map(current).min().unwrap_or(group.interval),
@@ -323,7 +321,7 @@ impl Groups {
     }
 
     /// Gives a group its next due time, after its poke was answered or will not be made.
-    pub(super) fn rest(&mut self, group: GroupRef, now: DateTime<Utc>, rules: Rules) {
+    pub(super) fn rest(&mut self, group: GroupRef, now: Timestamp, rules: Rules) {
         let Some(found) = self.get_mut(group) else { return };
         let asked = found.phase == Phase::Asked;
         if asked {
@@ -339,11 +337,11 @@ impl Groups {
         }
         // If its timeout has passed, the members with that timeout may have ended already. Then another is
         // the earliest.
-        if found.stale || found.timeout <= time::micros(now) {
+        if found.stale || found.timeout <= now.as_micros() {
             self.refresh(group.at);
         }
         let Some(found) = self.get(group) else { return };
-        let mut due = time::micros(next_poke(found.fingerprint, self.interval(found, now, rules), now));
+        let mut due = next_poke(found.fingerprint, self.interval(found, now, rules), now).as_micros();
         let ends = found.outage.and_then(|outage| {
             let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
             self.members(found).map(borne).min()
@@ -352,9 +350,9 @@ impl Groups {
         // for long enough: nothing else would end that member in time. An end in the past is one that the
         // store has not accepted yet. It is retried no sooner than `min_interval`, or the group would be due
         // in every tick while the store fails.
-        let soonest = time::micros(time::add(now, rules.min_interval));
-        for end in ends.map(time::micros).into_iter().chain([found.timeout]) {
-            due = due.min(if end > time::micros(now) { end } else { soonest });
+        let soonest = (now + rules.min_interval).as_micros();
+        for end in ends.map(Timestamp::as_micros).into_iter().chain([found.timeout]) {
+            due = due.min(if end > now.as_micros() { end } else { soonest });
         }
         if asked {
             // Newcomers joined while it was asked, too late for that poke. They do not wait for a grid point,
@@ -368,7 +366,7 @@ impl Groups {
     }
 
     /// Marks a group whose poke passed its deadline. It is not poked again until that poke returns.
-    pub(super) fn hangs(&mut self, group: GroupRef, now: DateTime<Utc>, rules: Rules) {
+    pub(super) fn hangs(&mut self, group: GroupRef, now: Timestamp, rules: Rules) {
         if self.get(group).is_some_and(|found| found.members > 0) {
             self.rest(group, now, rules);
         }
@@ -401,21 +399,21 @@ impl Groups {
     }
 
     /// Returns the groups with members that may have timed out at that instant or earlier.
-    pub(super) fn timed_out(&self, at: DateTime<Utc>) -> impl Iterator<Item = &Group> {
-        let limit = time::micros(at);
+    pub(super) fn timed_out(&self, at: Timestamp) -> impl Iterator<Item = &Group> {
+        let limit = at.as_micros();
         let passed = self.timeouts.iter().take_while(move |(timeout, _)| *timeout <= limit);
         passed.filter_map(|(_, at)| self.slab.get(*at))
     }
 
     /// Returns the first timeout after this instant of a group with members.
-    pub(super) fn next_timeout(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let mut later = self.timeouts.range((time::micros(after).saturating_add(1), 0)..);
-        later.next().map(|(timeout, _)| time::from_micros(*timeout))
+    pub(super) fn next_timeout(&self, after: Timestamp) -> Option<Timestamp> {
+        let mut later = self.timeouts.range((after.as_micros().saturating_add(1), 0)..);
+        later.next().map(|(timeout, _)| Timestamp::from_micros(*timeout))
     }
 
     /// Returns the earliest due time.
-    pub(super) fn earliest(&self) -> Option<DateTime<Utc>> {
-        self.due.first().map(|(due, _)| time::from_micros(*due))
+    pub(super) fn earliest(&self) -> Option<Timestamp> {
+        self.due.first().map(|(due, _)| Timestamp::from_micros(*due))
     }
 }
 

@@ -102,7 +102,7 @@ impl Members {
 mod tests {
     use super::*;
     use crate::sensor::Settings;
-    use crate::time;
+    use crate::time::Timestamp;
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -111,7 +111,7 @@ mod tests {
         #[test]
         fn lists_are_as_if_they_were_vectors(steps in proptest::collection::vec((0_i64..12, 0_usize..3), 0..80)) {
             let second = Duration::from_secs(1);
-            let terms = Terms::new(Settings::new(second, second).unwrap(), time::from_micros(0));
+            let terms = Terms::new(Settings::new(second, second).unwrap(), Timestamp::UNIX_EPOCH);
             let (mut members, mut firsts) = (Members::default(), [NOBODY; 3]);
             let mut lists: [Vec<i64>; 3] = Default::default();
             for (id, list) in steps {

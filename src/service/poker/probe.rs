@@ -3,14 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
-
 use crate::base::setters;
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::sensor::{PokeOutcome, SensorRecord};
+use crate::time::Timestamp;
 
 /// The longest message of a poke that is stored, in characters.
 const MAX_MESSAGE_CHARS: usize = 16 * 1024;
@@ -95,7 +94,7 @@ pub struct PokeRequest<'a> {
     /// How many sensors share the outcome.
     pub sensors: usize,
     /// The instant of the tick that asked for it.
-    pub now: DateTime<Utc>,
+    pub now: Timestamp,
 }
 
 impl<'a> PokeRequest<'a> {
@@ -110,20 +109,20 @@ impl<'a> PokeRequest<'a> {
     /// use stationmaster::id::SensorKind;
     /// use stationmaster::sensor::PokeOutcome;
     /// use stationmaster::service::{Poke, PokeRequest};
-    /// use stationmaster::time::from_micros;
+    /// use stationmaster::Timestamp;
     ///
     /// let poke = |request: &PokeRequest<'_>| match request.sensors {
     ///     2 => PokeOutcome::Landed(Some(request.context.as_str().to_owned())),
     ///     _ => PokeOutcome::NotYet,
     /// };
     /// let (kind, context) = (SensorKind::new("file")?, PokeContext::from_json(r#"{"path": "in.csv"}"#)?);
-    /// let request = PokeRequest::new(&kind, &context, from_micros(0));
+    /// let request = PokeRequest::new(&kind, &context, Timestamp::UNIX_EPOCH);
     /// assert_eq!((request.sensors, poke.poke(&request)), (1, PokeOutcome::NotYet));
     /// assert_eq!(poke.poke(&request.sensors(2)), PokeOutcome::Landed(Some(r#"{"path":"in.csv"}"#.into())));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn new(kind: &'a SensorKind, context: &'a PokeContext, now: DateTime<Utc>) -> Self {
-        Self { kind, context, sensors: 1, now }
+    pub fn new(kind: &'a SensorKind, context: &'a PokeContext, now: impl Into<Timestamp>) -> Self {
+        Self { kind, context, sensors: 1, now: now.into() }
     }
 
     /// Hashes kind and context. Shards are assigned, and pokes spread over time, by this hash.
@@ -142,7 +141,7 @@ impl<'a> PokeRequest<'a> {
 /// should be quick.
 pub trait PokeLog: Send + Sync {
     /// Records that the sensor's target was poked. The tick of this instant processed the outcome.
-    fn poked(&self, sensor: &SensorRecord, now: DateTime<Utc>, answer: &PokeOutcome);
+    fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome);
 }
 
 /// How a kind is poked on threads.

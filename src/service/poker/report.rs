@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::service::driver::Report;
@@ -10,6 +9,7 @@ use crate::service::observer::metrics::*;
 #[cfg(feature = "tracing")]
 use crate::service::observer::spans::debug_or_warn;
 use crate::service::observer::{Emitter, Reported};
+use crate::time::Timestamp;
 
 /// The numbers of one tick of a [`super::Poker`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -23,7 +23,7 @@ pub struct PokeReport {
     pub unclaimed: u32,
     /// Until when another poker with its name counts as alive. Until then this one holds nothing. It is due
     /// at this instant, and then takes over unless the other has renewed. `None` if the name is its own.
-    pub name_taken_until: Option<DateTime<Utc>>,
+    pub name_taken_until: Option<Timestamp>,
     /// Sensors in its memory.
     pub sensors: usize,
     /// Poke groups, that is distinct targets, in its memory.
@@ -79,11 +79,11 @@ pub struct PokeReport {
     #[serde(rename = "duration_s", with = "crate::seconds")]
     pub duration: Duration,
     /// When the next poke, timeout or renewal is due.
-    pub next_due: Option<DateTime<Utc>>,
+    pub next_due: Option<Timestamp>,
 }
 
 impl Report for PokeReport {
-    fn next_due(&self) -> Option<DateTime<Utc>> {
+    fn next_due(&self) -> Option<Timestamp> {
         self.next_due
     }
 }

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::options::PokerOptions;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
 use crate::shard::{ShardRange, code, range};
-use crate::time;
+use crate::time::Timestamp;
 
 /// How long expired workers stay visible in the store.
 const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -20,12 +18,12 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 const WORKERS_FORGOTTEN: usize = 100;
 
 /// Shards that a worker took, each with the instant since which no one has looked after it.
-pub(super) type Gained = BTreeMap<u32, DateTime<Utc>>;
+pub(super) type Gained = BTreeMap<u32, Timestamp>;
 
 /// How a renewal ended.
 enum Renewed {
     /// Another poker with this name counts as alive until then.
-    NameTaken(DateTime<Utc>),
+    NameTaken(Timestamp),
     Holding(Holding),
 }
 
@@ -33,7 +31,7 @@ enum Renewed {
 struct Holding {
     shards: Gained,
     /// When the next lease of another worker ends.
-    freed: Option<DateTime<Utc>>,
+    freed: Option<Timestamp>,
     unclaimed: u32,
 }
 
@@ -41,7 +39,7 @@ impl Poker {
     /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost.
     /// Returns the shards whose sensors are not in memory yet, each with the instant since which no one has
     /// looked after it.
-    pub(super) fn hold_shards(&mut self, now: DateTime<Utc>) -> Result<Gained> {
+    pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<Gained> {
         let held_before = self.shards.len();
         self.shards.retain(|_, until| now < *until);
         if self.shards.len() < held_before {
@@ -65,7 +63,7 @@ impl Poker {
         };
         // Counted from the renewal that the store accepted. A refused one brought no worker back.
         self.comeback = comeback;
-        let expires_at = time::add(now, lease);
+        let expires_at = now + lease;
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
         let held_still = self.shards.len();
         self.shards.retain(|shard, _| held.contains_key(shard));
@@ -76,15 +74,15 @@ impl Poker {
         self.shards = held.keys().map(|shard| (*shard, expires_at)).collect();
         let gained = held.into_iter().filter(|(shard, _)| !before.contains_key(shard)).collect();
         // Shards of a dead worker are claimed the instant its lease ends.
-        let renew_at = time::add(now, lease / 3);
+        let renew_at = now + lease / 3;
         self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
         Ok(gained)
     }
 
     /// Records its heartbeat, and which shards it holds.
-    fn renew(&self, now: DateTime<Utc>, comeback: Option<Comeback>) -> Result<Renewed> {
+    fn renew(&self, now: Timestamp, comeback: Option<Comeback>) -> Result<Renewed> {
         let (name, options) = (&self.name, &self.options);
-        let expires_at = time::add(now, options.lease);
+        let expires_at = now + options.lease;
         let me = Worker::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation);
         let (shards, most) = (options.shards.get(), options.most_shards.get());
@@ -92,7 +90,7 @@ impl Poker {
         self.store.write(|tx| {
             let mut live = tx.raw().live_workers(now)?;
             agree(name, options, &live)?;
-            tx.raw().forget_workers(time::sub(now, WORKERS_ARE_KEPT), WORKERS_FORGOTTEN)?;
+            tx.raw().forget_workers(now - WORKERS_ARE_KEPT, WORKERS_FORGOTTEN)?;
             if let Some(until) = me.twin(&live) {
                 return Ok(Renewed::NameTaken(until));
             }
@@ -137,8 +135,8 @@ impl Poker {
 /// lease of its dead holder ended. A shard may have been left alone for longer than workers need to hand it
 /// on. It then counts as looked after until now, so that after a pause of all workers not everything is poked
 /// at once.
-fn left_alone_since(lease: &ShardLease, length: Duration, now: DateTime<Utc>) -> DateTime<Utc> {
-    let handed_on = time::since(now, lease.expires_at) <= length / 2;
+fn left_alone_since(lease: &ShardLease, length: Duration, now: Timestamp) -> Timestamp {
+    let handed_on = now.saturating_duration_since(lease.expires_at) <= length / 2;
     if handed_on { lease.expires_at.min(now) } else { now }
 }
 

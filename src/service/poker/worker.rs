@@ -6,8 +6,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::counts::PokeCounts;
 use super::crew::{Crew, Former, Haul};
 use super::distant::Way;
@@ -26,6 +24,7 @@ use crate::service::driver::LoopHandle;
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
 use crate::store::Store;
+use crate::time::Timestamp;
 
 /// Polls what sensors wait for.
 ///
@@ -96,11 +95,10 @@ use crate::store::Store;
 /// use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 /// use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, PokeRequest, Service};
 /// use stationmaster::store::MemoryStore;
-/// use stationmaster::time::from_micros;
-/// use stationmaster::{NewTask, TaskKey, TaskState};
+/// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 ///
 /// let store = Arc::new(MemoryStore::new());
-/// let now = from_micros(0);
+/// let now = Timestamp::UNIX_EPOCH;
 /// let keys = ["a", "b"].map(|task| TaskKey::new("prod", "nightly", "r1", task).unwrap());
 /// store.write(|tx| tx.enqueue(now, &keys.clone().map(NewTask::new)))?;
 /// let granted = Admitter::new(store.clone(), "worker".try_into()?, AdmitterOptions::default())?.tick(now)?.granted;
@@ -134,14 +132,14 @@ pub struct Poker {
     pub(super) groups: Groups,
     pub(super) cursor: u64,
     /// Shards held whose sensors are in memory, with the instant until which they may be poked.
-    pub(super) shards: BTreeMap<u32, DateTime<Utc>>,
-    pub(super) renew_at: Option<DateTime<Utc>>,
+    pub(super) shards: BTreeMap<u32, Timestamp>,
+    pub(super) renew_at: Option<Timestamp>,
     /// Distinguishes it from others with its name.
     pub(super) incarnation: u64,
     /// Until when another poker with its name counts as alive, if it was refused for that.
-    pub(super) name_taken_until: Option<DateTime<Utc>>,
+    pub(super) name_taken_until: Option<Timestamp>,
     /// Until when it counts as alive by its last renewal.
-    pub(super) alive_until: Option<DateTime<Utc>>,
+    pub(super) alive_until: Option<Timestamp>,
     pub(super) comeback: Option<Comeback>,
     /// Shards that no one held after its last renewal.
     pub(super) unclaimed: u32,
@@ -150,7 +148,7 @@ pub struct Poker {
     /// Ends that the store has not recorded yet.
     pub(super) endings: BTreeMap<LeaseRef, Arc<Ending>>,
     /// The instant of the last tick.
-    pub(super) last: Option<DateTime<Utc>>,
+    pub(super) last: Option<Timestamp>,
     pub(super) crew: Option<Crew>,
     /// Hung threads of earlier crews.
     pub(super) former: Former,
@@ -302,7 +300,7 @@ impl Poker {
         let (name, incarnation) = (&self.name, self.incarnation);
         self.store.write(|tx| {
             // Alive or not: what is held under the name belongs to its last incarnation.
-            let known = tx.raw().live_workers(DateTime::<Utc>::MIN_UTC)?;
+            let known = tx.raw().live_workers(Timestamp::MIN)?;
             match known.iter().find(|worker| worker.name == *name) {
                 Some(worker) if worker.incarnation != incarnation => Ok(()),
                 _ => tx.raw().delete_worker(name).map_err(Error::from),

@@ -1,9 +1,8 @@
 //! What a store does with runs.
 
-use chrono::{DateTime, Utc};
-
 use crate::error::StoreResult;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
+use crate::time::Timestamp;
 
 /// Runs and their active-run index.
 ///
@@ -39,7 +38,7 @@ pub trait RunTx {
     /// Deletes at most `limit` closed runs that both started and stopped before an instant, and returns how
     /// many. Open runs stay, however old. The store chooses which go first. Call again until fewer than
     /// `limit` were deleted.
-    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+    fn forget_stopped_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Returns the runs active in the query's window, by start, then namespace, then id. Begins after the
     /// query's place, and returns at most its limit. A run that does not change while pages are read is in
@@ -55,5 +54,5 @@ pub trait RunTx {
 
     /// Returns at most `limit` open runs, not suspended, whose last heartbeat is before an instant. The
     /// longest silent come first; ties come in any order. A run that never had a heartbeat is not watched.
-    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>>;
+    fn silent_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<Vec<RunRecord>>;
 }

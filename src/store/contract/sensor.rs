@@ -2,14 +2,13 @@
 
 use std::num::NonZeroU32;
 
-use chrono::{DateTime, Utc};
-
 use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
 use crate::shard::{ShardRange, code};
+use crate::time::Timestamp;
 
 /// A query for sensors, in the order of their last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,14 +61,14 @@ pub struct EventNote {
     /// The sensor, as it was when it ended.
     pub sensor: SensorRecord,
     /// When it ended.
-    pub at: DateTime<Utc>,
+    pub at: Timestamp,
     /// How it ended.
     pub ending: Ending,
 }
 
 impl EventNote {
     /// Creates an event: this sensor ended at this instant, in this way.
-    pub fn new(sensor: SensorRecord, at: DateTime<Utc>, ending: Ending) -> Self {
+    pub fn new(sensor: SensorRecord, at: Timestamp, ending: Ending) -> Self {
         Self { sensor, at, ending }
     }
 }
@@ -125,11 +124,11 @@ pub trait SensorTx {
 
     /// Forgets those of the first `limit` events, by place, that were noted before this instant (`at <
     /// before`). Returns how many. They count as acknowledged.
-    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Returns how many tasks that ended before this instant (`ended_at < before`) one of the first `limit`
     /// events, by place, keeps from being forgotten.
-    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Inserts a worker, or replaces it.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;
@@ -139,10 +138,10 @@ pub trait SensorTx {
 
     /// Forgets at most `limit` workers that expired before this instant (`expires_at < before`), earliest
     /// first, then by name, and returns how many. Their shards stay theirs until the shard leases expire.
-    fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
+    fn forget_workers(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Returns the workers alive at this instant (`expires_at > now`), by name.
-    fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>>;
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<Worker>>;
 
     /// Returns the leases of all shards that were ever held, by number.
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;

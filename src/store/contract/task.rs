@@ -1,13 +1,12 @@
 //! What a store does with tasks.
 
-use chrono::{DateTime, Utc};
-
 use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
 use crate::admission::{Candidate, LaneKey, LanePage};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// The outcome of inserting a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,7 +61,7 @@ pub struct Move {
     /// Its new state. Not `Queued` or `Running`: those take a grant and a start.
     pub to: TaskState,
     /// Its new due instant. `None` in state `Scheduled` makes it ready.
-    pub due: Option<DateTime<Utc>>,
+    pub due: Option<Timestamp>,
     /// True if it keeps the slots that it holds, as sensing tasks do in some pools. Otherwise its slots
     /// return to its pool.
     pub keeps_slots: bool,
@@ -71,7 +70,7 @@ pub struct Move {
     /// Replaces its count of lost leases, unless `None`.
     pub lost: Option<u32>,
     /// Replaces `ended_at`, unless `None`.
-    pub ended_at: Option<DateTime<Utc>>,
+    pub ended_at: Option<Timestamp>,
     /// Replaces `message`, even when `None`.
     pub message: Option<String>,
     /// Replaces `value`, even when `None`.
@@ -218,15 +217,11 @@ pub trait TaskTx {
     /// Starts the tasks that are `Queued` under this epoch: state `Running`, `started_at` from
     /// [`TaskRecord::recorded_at`], and the same for `first_started_at` if that is `None`. Returns `None` for
     /// the others.
-    fn start_if_queued(
-        &mut self,
-        leases: &[LeaseRef],
-        now: DateTime<Utc>,
-    ) -> StoreResult<Vec<Option<Started>>>;
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>>;
 
     /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. A lease that is named
     /// twice returns `true` twice.
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>>;
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>>;
 
     /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
     /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against
@@ -236,10 +231,10 @@ pub trait TaskTx {
 
     /// Returns at most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by
     /// number.
-    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>>;
+    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>>;
 
     /// Returns the earliest expiry of all leases.
-    fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
+    fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>>;
 
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their
     /// sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
@@ -249,8 +244,8 @@ pub trait TaskTx {
     /// against it.
     fn forget_ended(
         &mut self,
-        before: DateTime<Utc>,
-        sensors_before: DateTime<Utc>,
+        before: Timestamp,
+        sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize>;
 

@@ -1,13 +1,12 @@
 //! What an admission tick asks of a store, and what it commits.
 
-use chrono::{DateTime, Utc};
-
 use crate::admission::Lane;
 use crate::admission::limits::LimitRecord;
 use crate::id::{Holder, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
 use crate::task::TaskRecord;
+use crate::time::Timestamp;
 
 /// What [`crate::store::contract::TaskTx::survey`] is to find out. By default it only reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +37,7 @@ impl SurveyQuery {
 
     /// Makes ready at most `limit` tasks that are due at this instant.
     #[must_use]
-    pub fn promote(mut self, now: DateTime<Utc>, limit: usize) -> Self {
+    pub fn promote(mut self, now: Timestamp, limit: usize) -> Self {
         self.promote = Some(Promote { now, limit });
         self
     }
@@ -57,7 +56,7 @@ impl SurveyQuery {
 pub struct Promote {
     /// Tasks due at this instant or earlier, earliest first. Tasks due at the same instant follow
     /// [`crate::admission::OrderKey`].
-    pub now: DateTime<Utc>,
+    pub now: Timestamp,
     /// At most this many. The rest stay as they are, for the next survey.
     pub limit: usize,
 }
@@ -83,7 +82,7 @@ pub struct Survey {
     pub promoted: usize,
     /// The earliest due instant of the tasks that still wait for one. Not after [`Promote::now`] if more
     /// tasks are overdue than [`Promote::limit`] allowed.
-    pub next_due: Option<DateTime<Utc>>,
+    pub next_due: Option<Timestamp>,
     /// The lanes that have ready tasks, by number.
     pub lanes: Vec<Lane>,
     /// The requested pools, by name. Pools that do not exist are left out.
@@ -101,9 +100,9 @@ pub struct GrantBatch<'a> {
     /// The holder of the leases.
     pub holder: &'a Holder,
     /// When they are granted.
-    pub now: DateTime<Utc>,
+    pub now: Timestamp,
     /// When the leases expire.
-    pub expires_at: DateTime<Utc>,
+    pub expires_at: Timestamp,
     /// The name under which to record, at `now`, what was granted. Replaces a tick recorded under this name
     /// before. If nothing was granted, nothing is recorded or replaced.
     pub request: Option<&'a RequestId>,
@@ -117,12 +116,7 @@ pub struct GrantBatch<'a> {
 impl<'a> GrantBatch<'a> {
     /// Creates a grant of these tasks to this holder, from `now` until `expires_at`. Records and forgets no
     /// tick.
-    pub fn new(
-        tasks: &'a [TaskId],
-        holder: &'a Holder,
-        now: DateTime<Utc>,
-        expires_at: DateTime<Utc>,
-    ) -> Self {
+    pub fn new(tasks: &'a [TaskId], holder: &'a Holder, now: Timestamp, expires_at: Timestamp) -> Self {
         Self { tasks, holder, now, expires_at, request: None, replaces: None, forget: None }
     }
 
@@ -153,7 +147,7 @@ impl<'a> GrantBatch<'a> {
 #[non_exhaustive]
 pub struct Forget {
     /// Ticks recorded before this instant (`at < before`).
-    pub before: DateTime<Utc>,
+    pub before: Timestamp,
     /// Ticks that are not among this many latest ones. With `None` their number does not matter, and they are
     /// not counted.
     pub most: Option<usize>,
@@ -163,7 +157,7 @@ pub struct Forget {
 
 impl Forget {
     /// Forgets at most `limit` ticks recorded before this instant, however many others there are.
-    pub fn before(before: DateTime<Utc>, limit: usize) -> Self {
+    pub fn before(before: Timestamp, limit: usize) -> Self {
         Self { before, most: None, limit }
     }
 

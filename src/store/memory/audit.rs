@@ -119,7 +119,7 @@ mod tests {
     use crate::store::contract::{GrantBatch, Move, StateSet, TaskTx};
     use crate::store::{MemoryStore, TxMode};
     use crate::testing::RawStoreExt;
-    use crate::time::from_micros;
+    use crate::time::Timestamp;
 
     #[test]
     fn finds_slots_and_limits_that_were_not_taken() {
@@ -127,10 +127,16 @@ mod tests {
         let limit = LimitKey::new("k").unwrap();
         let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).pool_slots(3).limit(limit.clone());
         let mut tx = Transaction::begin(&mut state, TxMode::Write);
-        tx.insert_tasks_if_absent(&[task.check(from_micros(0)).unwrap()]).unwrap();
+        tx.insert_tasks_if_absent(&[task.check(Timestamp::UNIX_EPOCH).unwrap()]).unwrap();
         assert_eq!(tx.audit().unwrap(), []);
         let holder = Holder::new("h").unwrap();
-        tx.grant_if_open(&GrantBatch::new(&[TaskId(1)], &holder, from_micros(1), from_micros(2))).unwrap();
+        tx.grant_if_open(&GrantBatch::new(
+            &[TaskId(1)],
+            &holder,
+            Timestamp::from_micros(1),
+            Timestamp::from_micros(2),
+        ))
+        .unwrap();
         assert_eq!(tx.audit().unwrap(), []);
         let pool = PoolName::default_pool();
         let counted = PoolRecord::new(tx.state.pools.rows[&pool].spec.clone(), 1);
@@ -148,12 +154,18 @@ mod tests {
     #[test]
     fn finds_slots_held_by_a_task_that_ended() {
         let store = MemoryStore::new();
-        let insert = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(from_micros(0)).unwrap();
+        let insert =
+            NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).check(Timestamp::UNIX_EPOCH).unwrap();
         let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
             let lease = LeaseRef::new(TaskId(1), 1);
             let holder = Holder::new("h")?;
-            tx.grant_if_open(&GrantBatch::new(&[TaskId(1)], &holder, from_micros(1), from_micros(2)))?;
+            tx.grant_if_open(&GrantBatch::new(
+                &[TaskId(1)],
+                &holder,
+                Timestamp::from_micros(1),
+                Timestamp::from_micros(2),
+            ))?;
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Queued]), TaskState::Skipped);
             end.keeps_slots = true;
             tx.move_if(&[end])?;

@@ -1,26 +1,25 @@
 //! The part of a task's row that changes over its life. The rest, which is larger, is written once.
 
-use chrono::{DateTime, Utc};
-
 use crate::lease::Lease;
 use crate::task::{TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// A task's progress, and its results so far.
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     state: TaskState,
-    due: Option<DateTime<Utc>>,
-    ready_at: DateTime<Utc>,
+    due: Option<Timestamp>,
+    ready_at: Timestamp,
     attempt: u32,
     forgiven: u32,
     lost: u32,
     epoch: i64,
     lease: Option<Lease>,
     held_slots: u32,
-    queued_at: Option<DateTime<Utc>>,
-    first_started_at: Option<DateTime<Utc>>,
-    started_at: Option<DateTime<Utc>>,
-    ended_at: Option<DateTime<Utc>>,
+    queued_at: Option<Timestamp>,
+    first_started_at: Option<Timestamp>,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
     message: Option<String>,
     value: Option<String>,
     finished: Option<TaskState>,

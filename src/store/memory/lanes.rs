@@ -136,10 +136,10 @@ mod tests {
     use super::*;
     use crate::id::PoolName;
     use crate::lease::TaskId;
-    use crate::time::from_micros;
+    use crate::time::Timestamp;
 
     fn order(rank: i64, id: i64) -> OrderKey {
-        OrderKey::new(rank, from_micros(0), None, TaskId(id))
+        OrderKey::new(rank, Timestamp::UNIX_EPOCH, None, TaskId(id))
     }
 
     #[test]

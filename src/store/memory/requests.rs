@@ -2,20 +2,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use chrono::{DateTime, Utc};
-
 #[cfg(test)]
 use super::state::Write;
 use crate::id::RequestId;
 use crate::lease::LeaseRef;
 use crate::store::contract::Forget;
-use crate::time::truncate;
+use crate::time::Timestamp;
 
 /// What one tick granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
     /// For retention.
-    pub(super) at: DateTime<Utc>,
+    pub(super) at: Timestamp,
     /// In order of admission.
     pub(super) grants: Vec<LeaseRef>,
 }
@@ -24,7 +22,7 @@ pub(super) struct Request {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Requests {
     rows: HashMap<RequestId, Request>,
-    by_age: BTreeSet<(DateTime<Utc>, RequestId)>,
+    by_age: BTreeSet<(Timestamp, RequestId)>,
 }
 
 impl Requests {
@@ -49,10 +47,9 @@ impl Requests {
 
     /// Returns the ids of the ticks to forget, earliest first.
     pub(super) fn old(&self, forget: Forget) -> impl Iterator<Item = &RequestId> {
-        let before = truncate(forget.before);
         let surplus = forget.most.map_or(0, |most| self.rows.len().saturating_sub(most));
         let old = self.by_age.iter().enumerate();
-        let old = old.take_while(move |(place, (at, _))| *place < surplus || *at < before);
+        let old = old.take_while(move |(place, (at, _))| *place < surplus || *at < forget.before);
         old.take(forget.limit).map(|(_, (_, id))| id)
     }
 }
@@ -67,17 +64,16 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::from_micros;
 
     #[test]
     fn a_request_noted_again_is_filed_under_its_new_instant_only() {
         let (id, mut requests) = (RequestId::new("tick").unwrap(), Requests::default());
         for at in [3, 9] {
-            requests.swap(&id, Some(Request { at: from_micros(at), grants: vec![] }));
+            requests.swap(&id, Some(Request { at: Timestamp::from_micros(at), grants: vec![] }));
         }
-        let old = |before| requests.old(Forget::before(from_micros(before), 9)).count();
+        let old = |before| requests.old(Forget::before(Timestamp::from_micros(before), 9)).count();
         assert_eq!([old(9), old(10)], [0, 1]);
-        assert_eq!(requests.swap(&id, None).map(|old| old.at), Some(from_micros(9)));
+        assert_eq!(requests.swap(&id, None).map(|old| old.at), Some(Timestamp::from_micros(9)));
         assert_eq!(requests, Requests::default());
     }
 }

@@ -1,23 +1,14 @@
 //! The operations on runs.
 
-use chrono::{DateTime, Utc};
-
 use super::state::Write;
 use super::undo::Transaction;
 use crate::error::StoreResult;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::contract::RunTx;
-use crate::time::truncate;
+use crate::time::Timestamp;
 
 impl Transaction<'_> {
-    fn put_run(&mut self, mut run: RunRecord) {
-        run.start = truncate(run.start);
-        run.running = run.running.map(truncate);
-        run.stop = run.stop.map(truncate);
-        run.heartbeat = run.heartbeat.map(truncate);
-        for pause in &mut run.suspended {
-            (pause.from, pause.to) = (truncate(pause.from), pause.to.map(truncate));
-        }
+    fn put_run(&mut self, run: RunRecord) {
         self.write(Write::Run(run.key.clone(), Some(Box::new(run))));
     }
 
@@ -84,25 +75,25 @@ impl RunTx for Transaction<'_> {
         Ok(self.forget(keys.iter().cloned()))
     }
 
-    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_stopped_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.writable()?;
-        let keys = self.state.runs.stopped_before(truncate(before), limit);
+        let keys = self.state.runs.stopped_before(before, limit);
         Ok(self.forget(keys))
     }
 
     fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>> {
-        Ok(self.state.runs.active(&query.truncated()).into_iter().cloned().collect())
+        Ok(self.state.runs.active(query).into_iter().cloned().collect())
     }
 
     fn active_run_places(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunPlace>> {
-        Ok(self.state.runs.active(&query.truncated()).into_iter().map(RunRecord::place).collect())
+        Ok(self.state.runs.active(query).into_iter().map(RunRecord::place).collect())
     }
 
     fn count_active_runs(&mut self, query: &ActiveQuery) -> StoreResult<u64> {
-        Ok(self.state.runs.active(&query.truncated()).len() as u64)
+        Ok(self.state.runs.active(query).len() as u64)
     }
 
-    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>> {
-        Ok(self.state.runs.silent(truncate(before), limit).cloned().collect())
+    fn silent_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<Vec<RunRecord>> {
+        Ok(self.state.runs.silent(before, limit).cloned().collect())
     }
 }

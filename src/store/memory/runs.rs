@@ -6,21 +6,20 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
-use chrono::{DateTime, Utc};
-
 use super::super::read_counter;
 #[cfg(test)]
 use super::state::Write;
 use crate::id::{Namespace, RunId};
 use crate::run::index::{Point, point};
 use crate::run::{ActiveIndex, ActiveQuery, RunKey, RunPlace, RunRecord};
+use crate::time::Timestamp;
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Runs {
     namespaces: BTreeMap<Namespace, NamespaceRuns>,
     /// Runs that are watched, by their last heartbeat.
-    watched: BTreeSet<(DateTime<Utc>, RunKey)>,
+    watched: BTreeSet<(Timestamp, RunKey)>,
 }
 
 #[derive(Debug, Default)]
@@ -162,12 +161,12 @@ impl Runs {
         }
     }
 
-    pub(super) fn silent(&self, before: DateTime<Utc>, limit: usize) -> impl Iterator<Item = &RunRecord> {
+    pub(super) fn silent(&self, before: Timestamp, limit: usize) -> impl Iterator<Item = &RunRecord> {
         let silent = self.watched.iter().take_while(move |(at, _)| *at < before).take(limit);
         silent.filter_map(|(_, key)| self.get(key))
     }
 
-    pub(super) fn stopped_before(&self, before: DateTime<Utc>, limit: usize) -> Vec<RunKey> {
+    pub(super) fn stopped_before(&self, before: Timestamp, limit: usize) -> Vec<RunKey> {
         let mut keys = Vec::new();
         for (namespace, runs) in &self.namespaces {
             let ids = runs.index.stopped_before(point(before), limit - keys.len());

@@ -3,8 +3,6 @@
 use std::collections::HashSet;
 use std::ops::Bound;
 
-use chrono::{DateTime, Utc};
-
 use super::state::Write;
 use super::undo::{Transaction, misuse};
 use crate::error::StoreResult;
@@ -15,15 +13,13 @@ use crate::store::contract::{
     EventNote, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker,
 };
 use crate::task::TaskRecord;
-use crate::time::truncate;
+use crate::time::Timestamp;
 
 impl Transaction<'_> {
     fn register(&mut self, insert: SensorInsert, task: TaskKey, attempt: u32) -> SensorRecord {
         let generation = self.state.sensors.get(insert.lease.id).map_or(1, |sensor| sensor.generation + 1);
         let changed = self.next_sensor_change();
-        let mut sensor = SensorRecord::registered(insert, task, attempt, generation, changed);
-        sensor.registered_at = truncate(sensor.registered_at);
-        sensor.times_out_at = truncate(sensor.times_out_at);
+        let sensor = SensorRecord::registered(insert, task, attempt, generation, changed);
         self.put_sensor(sensor.clone());
         sensor
     }
@@ -81,7 +77,7 @@ impl SensorTx for Transaction<'_> {
         for note in events {
             self.state.last.event += 1;
             let seq = self.state.last.event;
-            let event = SensorEvent::new(seq, &note.sensor, truncate(note.at), note.ending.clone());
+            let event = SensorEvent::new(seq, &note.sensor, note.at, note.ending.clone());
             self.write(Write::Event(seq, Some(Box::new(event))));
         }
         Ok(())
@@ -104,16 +100,14 @@ impl SensorTx for Transaction<'_> {
         Ok(acknowledged)
     }
 
-    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.writable()?;
-        let before = truncate(before);
         let first = self.state.events.iter().take(limit).filter(|(_, event)| event.at < before);
         let old: Vec<u64> = first.map(|(seq, _)| *seq).collect();
         self.acknowledge_events(&old)
     }
 
-    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
-        let before = truncate(before);
+    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         let ids: HashSet<TaskId> = self.state.events.values().take(limit).map(|event| event.id).collect();
         let tasks = ids.into_iter().filter_map(|id| self.state.tasks.get(id));
         let kept = |task: &TaskRecord| task.state.is_end() && task.ended_at.is_some_and(|at| at < before);
@@ -122,7 +116,7 @@ impl SensorTx for Transaction<'_> {
 
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
         self.writable()?;
-        let row = Worker { expires_at: truncate(worker.expires_at), ..worker.clone() };
+        let row = Worker { expires_at: worker.expires_at, ..worker.clone() };
         self.write(Write::Worker(worker.name.clone(), Some(Box::new(row))));
         Ok(())
     }
@@ -141,9 +135,8 @@ impl SensorTx for Transaction<'_> {
         Ok(())
     }
 
-    fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_workers(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.writable()?;
-        let before = truncate(before);
         let expired = self.state.workers.values().filter(|worker| worker.expires_at < before);
         let mut expired: Vec<_> = expired.map(|worker| (worker.expires_at, worker.name.clone())).collect();
         expired.sort_unstable();
@@ -155,8 +148,7 @@ impl SensorTx for Transaction<'_> {
         Ok(forgotten)
     }
 
-    fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>> {
-        let now = truncate(now);
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<Worker>> {
         Ok(self.state.workers.values().filter(|worker| worker.expires_at > now).cloned().collect())
     }
 
@@ -173,7 +165,7 @@ impl SensorTx for Transaction<'_> {
             if epoch != write.was || !written.insert(lease.shard) {
                 return false;
             }
-            lease.expires_at = truncate(lease.expires_at);
+            lease.expires_at = lease.expires_at;
             self.write(Write::Shard(lease.shard, Some(Box::new(lease))));
             true
         };
@@ -196,13 +188,13 @@ mod tests {
     use crate::store::contract::{Move, StateSet, WhichSensors};
     use crate::task::TaskState;
     use crate::testing::RawStoreExt;
-    use crate::time::from_micros;
 
     fn sensor(id: i64) -> SensorInsert {
         let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
         let context = PokeContext::from_json("{\"path\":\"x\"}").unwrap();
         let lease = LeaseRef::new(TaskId(id), 0);
-        NewSensor::new(lease, SensorKind::new("file").unwrap(), context, settings).insert(from_micros(0))
+        NewSensor::new(lease, SensorKind::new("file").unwrap(), context, settings)
+            .insert(Timestamp::UNIX_EPOCH)
     }
 
     fn ending() -> Ending {
@@ -217,7 +209,7 @@ mod tests {
     fn a_sensor_is_registered_ends_and_is_forgotten_after_its_event() {
         let store = MemoryStore::new();
         let key = TaskKey::new("n", "w", "r", "t").unwrap();
-        let insert = NewTask::new(key.clone()).check(from_micros(0)).unwrap();
+        let insert = NewTask::new(key.clone()).check(Timestamp::UNIX_EPOCH).unwrap();
         let lease = LeaseRef::new(TaskId(1), 0);
         let result = store.write_raw(|tx| {
             tx.insert_tasks_if_absent(std::slice::from_ref(&insert))?;
@@ -233,16 +225,16 @@ mod tests {
             let query = SensorQuery::new(2, codes, ranges, WhichSensors::All, 9);
             assert_eq!(tx.changed_sensors(&query)?.len(), 1);
 
-            let note = EventNote::new(ended[0].clone().unwrap(), from_micros(5), ending());
+            let note = EventNote::new(ended[0].clone().unwrap(), Timestamp::from_micros(5), ending());
             tx.note_events(&[note.clone(), note])?;
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Scheduled]), TaskState::Success);
-            end.ended_at = Some(from_micros(5));
+            end.ended_at = Some(Timestamp::from_micros(5));
             tx.move_if(&[end])?;
             assert_eq!(tx.events(0, 9)?.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
             assert_eq!(tx.acknowledge_events(&[1, 1, 7])?, 1);
-            assert_eq!(tx.forget_ended(from_micros(9), from_micros(9), 9)?, 0);
+            assert_eq!(tx.forget_ended(Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?, 0);
             assert_eq!(tx.acknowledge_events(&[2])?, 1);
-            assert_eq!(tx.forget_ended(from_micros(9), from_micros(9), 9)?, 1);
+            assert_eq!(tx.forget_ended(Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?, 1);
             assert_eq!((tx.changed_sensors(&query)?.len(), tx.sensor_changes()?.last), (0, 3));
             Ok(())
         });
@@ -252,17 +244,17 @@ mod tests {
     #[test]
     fn a_worker_that_leaves_releases_its_shards_under_a_new_epoch() {
         let store = MemoryStore::new();
-        let (name, until) = (Holder::new("w1").unwrap(), from_micros(9));
+        let (name, until) = (Holder::new("w1").unwrap(), Timestamp::from_micros(9));
         let result = store.write_raw(|tx| {
             let (codes, shards) = (DEFAULT_CODES, std::num::NonZeroU32::MIN);
             tx.put_worker(&Worker::new(name.clone(), codes, shards, until))?;
-            assert_eq!(tx.live_workers(from_micros(8))?.len(), 1);
+            assert_eq!(tx.live_workers(Timestamp::from_micros(8))?.len(), 1);
             assert_eq!(tx.live_workers(until)?.len(), 0);
             let write = ShardWrite::new(0, ShardLease::new(3, Some(name.clone()), 1, until));
             assert_eq!(tx.put_shards_if_unchanged(&[write.clone(), write])?, [true, false]);
             tx.delete_worker(&name)?;
             assert_eq!(tx.shard_leases()?, [ShardLease::new(3, None, 2, until)]);
-            assert_eq!(tx.live_workers(from_micros(0))?, []);
+            assert_eq!(tx.live_workers(Timestamp::UNIX_EPOCH)?, []);
             Ok(())
         });
         result.unwrap();

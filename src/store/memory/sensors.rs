@@ -94,7 +94,7 @@ mod tests {
     use crate::lease::LeaseRef;
     use crate::sensor::{NewSensor, Settings};
     use crate::shard::{DEFAULT_CODES, ShardRange};
-    use crate::time::from_micros;
+    use crate::time::Timestamp;
 
     fn sensor(id: i64, changed: u64) -> Box<SensorRecord> {
         let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
@@ -102,7 +102,7 @@ mod tests {
         let context = PokeContext::from_json("{}").unwrap();
         let insert = NewSensor::new(LeaseRef::new(TaskId(id), 1), kind, context, settings);
         let task = TaskKey::new("n", "w", "r", format!("t{id}")).unwrap();
-        let mut record = SensorRecord::registered(insert.insert(from_micros(0)), task, 1, 1, changed);
+        let mut record = SensorRecord::registered(insert.insert(Timestamp::UNIX_EPOCH), task, 1, 1, changed);
         record.fingerprint = Fingerprint(id.unsigned_abs());
         Box::new(record)
     }

@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Utc};
-
 use super::counters::{Use, Uses};
 use super::requests::Request;
 use super::state::Write;
@@ -19,7 +17,7 @@ use crate::store::contract::{
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskRecord, TaskState};
-use crate::time::truncate;
+use crate::time::Timestamp;
 
 impl Transaction<'_> {
     fn insert_task_if_absent(&mut self, insert: &TaskInsert) -> Inserted {
@@ -32,11 +30,7 @@ impl Transaction<'_> {
         }
         self.state.last.task += 1;
         let id = TaskId(self.state.last.task);
-        let mut record = TaskRecord::inserted(id, insert.clone());
-        record.logical_date = truncate(record.logical_date);
-        record.due = record.due.map(truncate);
-        record.enqueued_at = truncate(record.enqueued_at);
-        record.ready_at = truncate(record.ready_at);
+        let record = TaskRecord::inserted(id, insert.clone());
         self.write(Write::Task(id, Some(Box::new(TaskRow { record, lane }))));
         Inserted::New(id)
     }
@@ -51,12 +45,12 @@ impl Transaction<'_> {
             }
             back.leases = -i64::from(task.lease.is_some());
             task.state = order.to;
-            task.due = order.due.map(truncate);
-            task.ready_at = order.due.max(order.ended_at).map_or(task.ready_at, truncate);
+            task.due = order.due;
+            task.ready_at = order.due.max(order.ended_at).unwrap_or(task.ready_at);
             task.lease = None;
             task.forgiven = task.forgiven.saturating_add(order.forgive);
             task.lost = order.lost.unwrap_or(task.lost);
-            task.ended_at = order.ended_at.map(truncate).or(task.ended_at);
+            task.ended_at = order.ended_at.or(task.ended_at);
             task.message.clone_from(&order.message);
             task.value.clone_from(&order.value);
             task.finished = order.finished.then_some(order.to);
@@ -85,13 +79,12 @@ impl Transaction<'_> {
     }
 
     fn grant_if_ready(&mut self, batch: &GrantBatch<'_>, uses: &mut Uses) -> Vec<TaskRecord> {
-        let now = truncate(batch.now);
-        let lease = Lease::new(batch.holder.clone(), truncate(batch.expires_at));
+        let lease = Lease::new(batch.holder.clone(), batch.expires_at);
         let mut granted = Vec::with_capacity(batch.tasks.len());
         self.state.tasks.fetch(batch.tasks);
         for id in batch.tasks {
             let task = self.change_task_if(*id, TaskRecord::is_ready, |task| {
-                task.queued_at = Some(task.recorded_at(now));
+                task.queued_at = Some(task.recorded_at(batch.now));
                 task.state = TaskState::Queued;
                 task.epoch += 1;
                 task.attempt = task.attempt.saturating_add(1);
@@ -177,7 +170,7 @@ impl TaskTx for Transaction<'_> {
             && !tasks.is_empty()
         {
             let grants = tasks.iter().map(TaskRecord::lease_ref).collect();
-            let row = Request { at: truncate(batch.now), grants };
+            let row = Request { at: batch.now, grants };
             if let Some(replaced) = batch.replaces {
                 self.write(Write::Request(replaced.clone(), None));
             }
@@ -187,13 +180,8 @@ impl TaskTx for Transaction<'_> {
         Ok(Granted::new(tasks, had_room, forgotten))
     }
 
-    fn start_if_queued(
-        &mut self,
-        leases: &[LeaseRef],
-        now: DateTime<Utc>,
-    ) -> StoreResult<Vec<Option<Started>>> {
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>> {
         self.writable()?;
-        let now = truncate(now);
         let start = |lease: &LeaseRef| {
             let is_queued = |task: &TaskRecord| task.state == TaskState::Queued && task.epoch == lease.epoch;
             let started = self.change_task_if(lease.id, is_queued, |task| {
@@ -207,13 +195,13 @@ impl TaskTx for Transaction<'_> {
         Ok(leases.iter().map(start).collect())
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
         self.writable()?;
         let renew = |lease: &LeaseRef| {
             let is_leased = |task: &TaskRecord| task.lease.is_some() && task.epoch == lease.epoch;
             let renewed = self.change_task_if(lease.id, is_leased, |task| {
                 if let Some(lease) = &mut task.lease {
-                    lease.expires_at = truncate(expires_at);
+                    lease.expires_at = expires_at;
                 }
             });
             renewed.is_some()
@@ -244,25 +232,25 @@ impl TaskTx for Transaction<'_> {
         Ok(answers)
     }
 
-    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         Ok(self.state.tasks.expired(now).take(limit).cloned().collect())
     }
 
-    fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+    fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
         Ok(self.state.tasks.next_expiry())
     }
 
     fn forget_ended(
         &mut self,
-        before: DateTime<Utc>,
-        sensors_before: DateTime<Utc>,
+        before: Timestamp,
+        sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize> {
         self.writable()?;
-        let (state, sensors_before) = (&self.state, truncate(sensors_before));
+        let state = &self.state;
         let ended = state
             .tasks
-            .forgettable(truncate(before))
+            .forgettable(before)
             .filter(|(at, id)| *at < sensors_before || state.sensors.get(*id).is_none());
         let ended: Vec<TaskId> = ended.map(|(_, id)| id).take(limit).collect();
         for id in &ended {
@@ -296,13 +284,13 @@ mod tests {
     use crate::store::{Inserted, MemoryStore};
     use crate::task::{TaskInsert, TaskState};
     use crate::testing::RawStoreExt;
-    use crate::time::from_micros;
+    use crate::time::Timestamp;
 
     fn task(name: &str, not_before: Option<i64>) -> TaskInsert {
         let mut task = NewTask::new(TaskKey::new("n", "w", "r", name).unwrap());
-        task.not_before = not_before.map(from_micros);
+        task.not_before = not_before.map(Timestamp::from_micros);
         task.limits = vec![LimitKey::new("k").unwrap()];
-        task.check(from_micros(0)).unwrap()
+        task.check(Timestamp::UNIX_EPOCH).unwrap()
     }
 
     #[test]
@@ -315,15 +303,15 @@ mod tests {
                 tx.insert_tasks_if_absent(&tasks)?,
                 [Inserted::New(TaskId(1)), Inserted::New(TaskId(2)), Inserted::Exists(TaskId(1))]
             );
-            let early = tx.survey(&SurveyQuery::new().promote(from_micros(6), 9))?;
-            assert_eq!((early.promoted, early.next_due), (0, Some(from_micros(7))));
-            let survey = tx.survey(&SurveyQuery::new().promote(from_micros(7), 9))?;
+            let early = tx.survey(&SurveyQuery::new().promote(Timestamp::from_micros(6), 9))?;
+            assert_eq!((early.promoted, early.next_due), (0, Some(Timestamp::from_micros(7))));
+            let survey = tx.survey(&SurveyQuery::new().promote(Timestamp::from_micros(7), 9))?;
             assert_eq!((survey.promoted, survey.next_due), (1, None));
             let lanes = survey.lanes;
             assert_eq!((lanes.len(), lanes[0].ready), (1, 2));
             assert_eq!(tx.candidates(&[LanePage::new(lanes[0].id, None, 9)])?.len(), 2);
 
-            let (now, expires_at) = (from_micros(8), from_micros(20));
+            let (now, expires_at) = (Timestamp::from_micros(8), Timestamp::from_micros(20));
             let ids = [TaskId(2), TaskId(1), TaskId(2), TaskId(9)];
             let request = RequestId::new("t").unwrap();
             let batch = GrantBatch::new(&ids, &holder, now, expires_at).request(&request);
@@ -332,19 +320,22 @@ mod tests {
             let (lease, stale) = (granted[0].lease_ref(), LeaseRef::new(TaskId(2), 0));
             let started = tx.start_if_queued(&[stale, lease, lease], now)?;
             assert_eq!(started, [None, Some(Started::new(false)), None]);
-            assert_eq!(tx.renew_if_leased(&[lease, stale, lease], from_micros(30))?, [true, false, true]);
-            assert_eq!(tx.next_expiry()?, Some(from_micros(20)));
-            assert_eq!(tx.expired(from_micros(30), 9)?.len(), 2);
+            assert_eq!(
+                tx.renew_if_leased(&[lease, stale, lease], Timestamp::from_micros(30))?,
+                [true, false, true]
+            );
+            assert_eq!(tx.next_expiry()?, Some(Timestamp::from_micros(20)));
+            assert_eq!(tx.expired(Timestamp::from_micros(30), 9)?.len(), 2);
             let noted = tx.survey(&SurveyQuery::new().request(request.clone()))?.granted;
             assert_eq!(noted, Some(granted.iter().map(|task| task.lease_ref()).collect()));
-            let forget =
-                GrantBatch::new(&[], &holder, now, expires_at).forget(Forget::before(from_micros(9), 9));
+            let forget = GrantBatch::new(&[], &holder, now, expires_at)
+                .forget(Forget::before(Timestamp::from_micros(9), 9));
             assert_eq!(tx.grant_if_open(&forget)?.forgotten, 1);
 
             let mut end = Move::new(lease, StateSet::of(&[TaskState::Running]), TaskState::Success);
-            end.ended_at = Some(from_micros(9));
+            end.ended_at = Some(Timestamp::from_micros(9));
             assert_eq!(tx.move_if(&[end.clone(), end])?, [true, false]);
-            assert_eq!(tx.forget_ended(from_micros(10), from_micros(10), 9)?, 1);
+            assert_eq!(tx.forget_ended(Timestamp::from_micros(10), Timestamp::from_micros(10), 9)?, 1);
             assert_eq!(tx.tasks_by_id(&[TaskId(2)])?, [None]);
             assert_eq!(tx.tasks(&[tasks[0].key.clone()])?[0].as_ref().map(|task| task.attempt), Some(1));
             assert_eq!(tx.insert_tasks_if_absent(&[task("b", None)])?, [Inserted::New(TaskId(3))]);

@@ -3,8 +3,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
-use chrono::{DateTime, Utc};
-
 use super::by_number::ByNumber;
 use super::course::Course;
 use super::lanes::Lanes;
@@ -14,7 +12,7 @@ use crate::admission::{LaneId, OrderKey};
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::task::{TaskRecord, TaskState};
-use crate::time::{from_micros, micros};
+use crate::time::Timestamp;
 
 /// A stored task.
 #[derive(Debug, Clone)]
@@ -38,7 +36,7 @@ pub(super) struct Tasks {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct Index {
     /// Tasks with a due instant, by that instant, then in the order of admission.
-    due: BTreeSet<(i64, OrderKey)>,
+    due: BTreeSet<(Timestamp, OrderKey)>,
     /// Tasks with a lease, by its expiry.
     leases: Timeline,
     /// Tasks in state `Sensing`.
@@ -49,8 +47,8 @@ struct Index {
     unacknowledged: ByNumber<usize>,
 }
 
-/// Tasks by one of their instants, in microseconds, then by number.
-type Timeline = BTreeSet<(i64, TaskId)>;
+/// Tasks by one of their instants, then by number.
+type Timeline = BTreeSet<(Timestamp, TaskId)>;
 
 impl Index {
     fn file(&mut self, row: &TaskRow, lanes: &mut Lanes, filing: Filing) {
@@ -63,10 +61,10 @@ impl Index {
             }
         }
         if let Some(due) = record.due {
-            filing.entry(&mut self.due, (micros(due), record.order()));
+            filing.entry(&mut self.due, (due, record.order()));
         }
         if let Some(lease) = &record.lease {
-            filing.entry(&mut self.leases, (micros(lease.expires_at), record.id));
+            filing.entry(&mut self.leases, (lease.expires_at, record.id));
         }
         if record.state == TaskState::Sensing {
             filing.entry(&mut self.sensing, record.id);
@@ -74,7 +72,7 @@ impl Index {
         if let Some(at) = ended_at(record)
             && !self.unacknowledged.contains_key(&record.id)
         {
-            filing.entry(&mut self.ended, (micros(at), record.id));
+            filing.entry(&mut self.ended, (at, record.id));
         }
     }
 }
@@ -138,7 +136,7 @@ impl Tasks {
     /// Keeps a task from being forgotten until one more of its events is acknowledged.
     pub(super) fn hold_for_event(&mut self, id: TaskId) {
         if let Some(at) = self.get(id).and_then(ended_at) {
-            self.index.ended.remove(&(micros(at), id));
+            self.index.ended.remove(&(at, id));
         }
         *self.index.unacknowledged.entry(id).or_default() += 1;
     }
@@ -150,7 +148,7 @@ impl Tasks {
         if *events == 0 {
             self.index.unacknowledged.remove(&id);
             if let Some(at) = self.get(id).and_then(ended_at) {
-                self.index.ended.insert((micros(at), id));
+                self.index.ended.insert((at, id));
             }
         }
     }
@@ -178,22 +176,22 @@ impl Tasks {
     }
 
     /// Returns tasks due at `now` or earlier, earliest first; ties in the order of admission.
-    pub(super) fn due(&self, now: DateTime<Utc>) -> impl Iterator<Item = TaskId> {
-        self.index.due.iter().take_while(move |(due, _)| *due <= micros(now)).map(|(_, order)| order.id)
+    pub(super) fn due(&self, now: Timestamp) -> impl Iterator<Item = TaskId> {
+        self.index.due.iter().take_while(move |(due, _)| *due <= now).map(|(_, order)| order.id)
     }
 
-    pub(super) fn next_due(&self) -> Option<DateTime<Utc>> {
-        self.index.due.first().map(|(due, _)| from_micros(*due))
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.index.due.first().map(|(due, _)| *due)
     }
 
     /// Returns tasks whose leases expired at `now` or earlier, earliest first.
-    pub(super) fn expired(&self, now: DateTime<Utc>) -> impl Iterator<Item = &TaskRecord> {
-        let expired = self.index.leases.iter().take_while(move |(expires_at, _)| *expires_at <= micros(now));
+    pub(super) fn expired(&self, now: Timestamp) -> impl Iterator<Item = &TaskRecord> {
+        let expired = self.index.leases.iter().take_while(move |(expires_at, _)| *expires_at <= now);
         expired.filter_map(|(_, id)| self.get(*id))
     }
 
-    pub(super) fn next_expiry(&self) -> Option<DateTime<Utc>> {
-        self.index.leases.first().map(|(expires_at, _)| from_micros(*expires_at))
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.index.leases.first().map(|(expires_at, _)| *expires_at)
     }
 
     /// Returns tasks with a lease, and tasks that wait as sensors.
@@ -204,13 +202,13 @@ impl Tasks {
 
     /// Returns tasks that ended before this instant and have no unacknowledged event, earliest first, each
     /// with the instant at which it ended.
-    pub(super) fn forgettable(&self, before: DateTime<Utc>) -> impl Iterator<Item = (DateTime<Utc>, TaskId)> {
-        let ended = self.index.ended.iter().take_while(move |(at, _)| *at < micros(before));
-        ended.map(|(at, id)| (from_micros(*at), *id))
+    pub(super) fn forgettable(&self, before: Timestamp) -> impl Iterator<Item = (Timestamp, TaskId)> {
+        let ended = self.index.ended.iter().take_while(move |(at, _)| *at < before);
+        ended.copied()
     }
 }
 
-fn ended_at(record: &TaskRecord) -> Option<DateTime<Utc>> {
+fn ended_at(record: &TaskRecord) -> Option<Timestamp> {
     record.ended_at.filter(|_| record.state.is_end())
 }
 
@@ -241,13 +239,12 @@ impl Tasks {
 mod tests {
     use super::*;
     use crate::task::NewTask;
-    use crate::time::from_micros;
 
     fn ended(id: i64, at: i64) -> Option<Box<TaskRow>> {
         let key = TaskKey::new("n", "w", "r", format!("t{id}")).unwrap();
-        let insert = NewTask::new(key).check(from_micros(0)).unwrap();
+        let insert = NewTask::new(key).check(Timestamp::UNIX_EPOCH).unwrap();
         let mut record = TaskRecord::inserted(TaskId(id), insert);
-        (record.state, record.ended_at) = (TaskState::Success, Some(from_micros(at)));
+        (record.state, record.ended_at) = (TaskState::Success, Some(Timestamp::from_micros(at)));
         Some(Box::new(TaskRow { record, lane: LaneId(1) }))
     }
 
@@ -258,8 +255,9 @@ mod tests {
         tasks.swap(TaskId(1), ended(1, 5), &mut lanes);
         tasks.swap(TaskId(2), ended(2, 4), &mut lanes);
         tasks.hold_for_event(TaskId(1));
-        let forgettable =
-            |tasks: &Tasks| -> Vec<i64> { tasks.forgettable(from_micros(9)).map(|(_, id)| id.0).collect() };
+        let forgettable = |tasks: &Tasks| -> Vec<i64> {
+            tasks.forgettable(Timestamp::from_micros(9)).map(|(_, id)| id.0).collect()
+        };
         assert_eq!(forgettable(&tasks), [2]);
         tasks.release_from_event(TaskId(1));
         assert_eq!(forgettable(&tasks), [2]);
@@ -267,7 +265,7 @@ mod tests {
         assert_eq!(forgettable(&tasks), [2, 1]);
         tasks.hold_for_event(TaskId(2));
         assert_eq!(forgettable(&tasks), [1]);
-        assert_eq!(tasks.forgettable(from_micros(5)).count(), 0, "before means before");
+        assert_eq!(tasks.forgettable(Timestamp::from_micros(5)).count(), 0, "before means before");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::store::contract::{
     Worker,
 };
 use crate::testing::RawStoreExt;
-use crate::time::from_micros;
+use crate::time::Timestamp;
 use crate::{NewTask, TaskKey, TaskState};
 
 /// A write with small numbers, which choose its arguments.
@@ -55,20 +55,20 @@ fn new_task(a: u8, b: u8) -> NewTask {
     if b.is_multiple_of(2) {
         task = task.limit(LimitKey::new(name("k", b)).unwrap());
     }
-    task.not_before = (b > 5).then(|| from_micros(b.into()));
+    task.not_before = (b > 5).then(|| Timestamp::from_micros(b.into()));
     task
 }
 
 fn moved(tx: &mut dyn StoreTx, a: u8, to: TaskState) -> Result<Move> {
     let mut order = Move::new(lease(tx, a)?, StateSet::of(&TaskState::ALL), to);
-    order.due = (to == TaskState::UpForRetry).then(|| from_micros(a.into()));
-    order.ended_at = to.is_end().then(|| from_micros(a.into()));
+    order.due = (to == TaskState::UpForRetry).then(|| Timestamp::from_micros(a.into()));
+    order.ended_at = to.is_end().then(|| Timestamp::from_micros(a.into()));
     order.message = Some(name("m", a));
     Ok(order)
 }
 
 fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
-    let (at, later) = (from_micros(a.into()), from_micros(b.into()));
+    let (at, later) = (Timestamp::from_micros(a.into()), Timestamp::from_micros(b.into()));
     let pool = PoolName::new(name("p", a))?;
     let limit = LimitKey::new(name("k", a))?;
     let holder = Holder::new(name("h", a % 3))?;
@@ -249,7 +249,7 @@ fn a_transaction_that_only_reads_refuses_every_write() {
     refused(&store, |tx| tx.end_sensors_if_waiting(&[]));
     refused(&store, |tx| tx.note_events(&[]));
     refused(&store, |tx| tx.acknowledge_events(&[]));
-    refused(&store, |tx| tx.forget_events(from_micros(0), 0));
+    refused(&store, |tx| tx.forget_events(Timestamp::UNIX_EPOCH, 0));
     refused(&store, |tx| tx.put_shards_if_unchanged(&[]));
     refused(&store, |tx| tx.delete_worker(&Holder::new("h").unwrap()));
     refused(&store, |tx| tx.delete_runs(&[]));
@@ -259,7 +259,9 @@ fn a_transaction_that_only_reads_refuses_every_write() {
 #[test]
 fn it_is_shared_as_a_trait_object_and_speaks_of_itself_briefly() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    store.write_raw(|raw| Ok(raw.insert_tasks_if_absent(&[new_task(1, 1).check(from_micros(0))?])?)).unwrap();
+    store
+        .write_raw(|raw| Ok(raw.insert_tasks_if_absent(&[new_task(1, 1).check(Timestamp::UNIX_EPOCH)?])?))
+        .unwrap();
     assert_eq!(store.info(), StoreInfo::new("memory", 0, Durability::None));
     assert_eq!(format!("{store:?}"), "MemoryStore { tasks: 1, sensors: 0, .. }");
     let inside = store.read_raw(|_| Ok(format!("{store:?}"))).unwrap();
@@ -269,7 +271,7 @@ fn it_is_shared_as_a_trait_object_and_speaks_of_itself_briefly() {
 #[test]
 fn writers_of_many_threads_lose_nothing() {
     let store = MemoryStore::new();
-    let (holder, at) = (Holder::new("h").unwrap(), from_micros(0));
+    let (holder, at) = (Holder::new("h").unwrap(), Timestamp::UNIX_EPOCH);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (store, holder) = (&store, &holder);

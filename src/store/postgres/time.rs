@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use parking_lot::Mutex;
 use tokio_postgres::{Client, Error as PgError, SimpleQueryMessage};
 
 use crate::clock::Clock;
-use crate::time::{duration_micros, from_micros, micros};
+use crate::time::{Timestamp, duration_micros};
 
 const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
@@ -38,7 +38,7 @@ struct Passed {
 
 impl Moment {
     fn now() -> Self {
-        Self { steady: Instant::now(), wall: micros(Utc::now()) }
+        Self { steady: Instant::now(), wall: Utc::now().timestamp_micros() }
     }
 
     fn later(self, length: Duration) -> Self {
@@ -165,8 +165,8 @@ impl Timekeeper {
 pub(super) struct PostgresClock(pub(super) Arc<Timekeeper>);
 
 impl Clock for PostgresClock {
-    fn now(&self) -> DateTime<Utc> {
-        from_micros(self.0.now(Moment::now()))
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.now(Moment::now()))
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn it_runs_between_readings_and_steps_back_only_when_the_server_did() {
         let (keeper, clocks) = (Timekeeper::default(), clocks());
-        let later = |micros| clocks(micros, micros);
+        let later = |micros| clocks(Timestamp::as_micros, micros);
         keeper.note(Reading { at: later(0), micros: 50_000_000, off: 0 });
         assert_eq!(keeper.now(later(7)), 50_000_007);
         keeper.note(Reading { at: later(10), micros: 49_999_999, off: 0 });

@@ -3,11 +3,9 @@
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use chrono::{DateTime, Utc};
-
 use super::codes::{Code, UnknownCode};
 use crate::id::{Holder, IdError, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
-use crate::time;
+use crate::time::Timestamp;
 
 /// A column holds a value that the store never wrote.
 #[derive(Debug)]
@@ -67,12 +65,12 @@ pub(in crate::store) fn number<R: ReadRow>(row: &R, at: usize) -> Read<u64, R> {
     Ok(u64::try_from(value).map_err(|_| out_of_range(value))?)
 }
 
-pub(in crate::store) fn instant<R: ReadRow>(row: &R, at: usize) -> Read<DateTime<Utc>, R> {
-    row.integer(at).map(time::from_micros)
+pub(in crate::store) fn instant<R: ReadRow>(row: &R, at: usize) -> Read<Timestamp, R> {
+    row.integer(at).map(Timestamp::from_micros)
 }
 
-pub(in crate::store) fn maybe_instant<R: ReadRow>(row: &R, at: usize) -> Read<Option<DateTime<Utc>>, R> {
-    Ok(row.maybe_integer(at)?.map(time::from_micros))
+pub(in crate::store) fn maybe_instant<R: ReadRow>(row: &R, at: usize) -> Read<Option<Timestamp>, R> {
+    Ok(row.maybe_integer(at)?.map(Timestamp::from_micros))
 }
 
 pub(in crate::store) fn code<T: Code, R: ReadRow>(row: &R, at: usize) -> Read<T, R> {

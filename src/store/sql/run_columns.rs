@@ -1,10 +1,8 @@
 //! How SQL stores index runs: the numbers of [`crate::run::index`] as signed ones, in the same order.
 
-use chrono::{DateTime, Utc};
-
 use crate::run::Suspension;
 use crate::run::index::{self, Point};
-use crate::time::{from_micros, micros};
+use crate::time::Timestamp;
 
 /// Returns a point as a signed number, in the same order: the microseconds of its instant.
 fn signed(point: Point) -> i64 {
@@ -12,7 +10,7 @@ fn signed(point: Point) -> i64 {
 }
 
 /// Returns the node under which a run is filed, or `None` while it is open.
-pub(in crate::store) fn node(start: DateTime<Utc>, stop: Option<DateTime<Utc>>) -> Option<i64> {
+pub(in crate::store) fn node(start: Timestamp, stop: Option<Timestamp>) -> Option<i64> {
     stop.map(|stop| signed(index::node(index::point(start), index::point(stop))))
 }
 
@@ -36,7 +34,7 @@ pub(in crate::store) struct Before {
 }
 
 impl Before {
-    pub(in crate::store) fn instant(before: DateTime<Utc>) -> Self {
+    pub(in crate::store) fn instant(before: Timestamp) -> Self {
         let point = index::point(before);
         let forks = index::forks(point).left;
         let highs = std::iter::once(point).chain(forks.iter().copied());
@@ -55,12 +53,15 @@ pub(in crate::store) fn suspensions(spans: &[Suspension]) -> serde_json::Result<
         return Ok(None);
     }
     let pairs: Vec<(i64, Option<i64>)> =
-        spans.iter().map(|span| (micros(span.from), span.to.map(micros))).collect();
+        spans.iter().map(|span| (span.from.as_micros(), span.to.map(Timestamp::as_micros))).collect();
     serde_json::to_string(&pairs).map(Some)
 }
 
 pub(in crate::store) fn read_suspensions(text: Option<&str>) -> serde_json::Result<Vec<Suspension>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let pairs: Vec<(i64, Option<i64>)> = serde_json::from_str(text)?;
-    Ok(pairs.into_iter().map(|(from, to)| Suspension::new(from_micros(from), to.map(from_micros))).collect())
+    Ok(pairs
+        .into_iter()
+        .map(|(from, to)| Suspension::new(Timestamp::from_micros(from), to.map(Timestamp::from_micros)))
+        .collect())
 }

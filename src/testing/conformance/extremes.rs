@@ -1,7 +1,5 @@
 //! Numbers and instants at the ends of their ranges.
 
-use chrono::{DateTime, Utc};
-
 use super::steps::Steps;
 use super::world::{World, at, ends_of_time, holder, limit, pool, sized, task, to, worker};
 use crate::admission::LanePage;
@@ -13,6 +11,7 @@ use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 use crate::store::Store;
 use crate::store::contract::{ShardLease, ShardWrite};
 use crate::task::TaskState;
+use crate::time::Timestamp;
 
 cases!("extremes":
     priorities,
@@ -23,7 +22,6 @@ cases!("extremes":
     due_instants,
     lease_instants,
     workers_and_shards,
-    instants_are_truncated_to_the_microsecond,
 );
 
 fn names(world: World<'_>) -> Vec<String> {
@@ -50,13 +48,13 @@ fn logical_dates(store: &dyn Store) {
     let world = World(store);
     let (first, last) = ends_of_time();
     let all = [at(0), last, at(-1), first, at(1), at(253_402_300_800_000_000)];
-    let ids = world.insert(&all.map(|date| task(&format!("{}", date.timestamp_micros())).logical_date(date)));
+    let ids = world.insert(&all.map(|date| task(&format!("{}", date.as_micros())).logical_date(date)));
     for (id, date) in ids.iter().zip(all) {
         assert_eq!(world.task(*id).logical_date, date);
     }
     let mut sorted = all;
     sorted.sort_unstable();
-    assert_eq!(names(world), sorted.map(|date| format!("n/w/r/{}", date.timestamp_micros())));
+    assert_eq!(names(world), sorted.map(|date| format!("n/w/r/{}", date.as_micros())));
 }
 
 fn map_indices(store: &dyn Store) {
@@ -130,9 +128,8 @@ fn lease_instants(store: &dyn Store) {
     let ids = world.plain(&["a", "b"]);
     let lease = world.admit_until(&ids[..1], last)[0].lease_ref();
     world.admit_until(&ids[1..], first);
-    let expired = |now: DateTime<Utc>| {
-        world.read(|tx| tx.expired(now, 9)).iter().map(|task| task.id).collect::<Vec<_>>()
-    };
+    let expired =
+        |now: Timestamp| world.read(|tx| tx.expired(now, 9)).iter().map(|task| task.id).collect::<Vec<_>>();
     assert_eq!(expired(first), ids[1..]);
     assert_eq!(expired(last), [ids[1], ids[0]]);
     world.write(|tx| tx.renew_if_leased(&[lease], at(-5)));
@@ -153,50 +150,4 @@ fn workers_and_shards(store: &dyn Store) {
     let lease = ShardLease::new(u32::MAX, Some(holder("last")), i64::MAX, last);
     world.write(|tx| tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease.clone())]));
     assert_eq!(world.read(|tx| tx.shard_leases()), [lease]);
-}
-
-/// An instant compares the same before and after it was stored.
-fn instants_are_truncated_to_the_microsecond(store: &dyn Store) {
-    let world = World(store);
-    let fine = |micros: i64| at(micros) + chrono::TimeDelta::nanoseconds(999);
-    let ids = world.insert(&[task("a"), task("b").not_before(fine(20))]);
-    assert_eq!(world.write(|tx| tx.promote_due(fine(19))), 0);
-    assert_eq!(world.write(|tx| tx.promote_due(fine(20))), 1);
-    let leases: Vec<_> = world
-        .write(|tx| super::world::admit(tx, &ids, fine(30), fine(40)))
-        .iter()
-        .map(|task| task.lease_ref())
-        .collect();
-    assert_eq!(world.task(ids[0]).queued_at, Some(at(30)));
-    assert_eq!(world.read(|tx| tx.next_expiry()), Some(at(40)));
-    assert_eq!(
-        (world.read(|tx| tx.expired(fine(39), 9)).len(), world.read(|tx| tx.expired(at(40), 9)).len()),
-        (0, 2)
-    );
-    world.write(|tx| {
-        tx.renew_if_leased(&leases, fine(50))?;
-        tx.start_if_queued(&leases, fine(35))
-    });
-    let started = world.task(ids[1]);
-    assert_eq!(
-        (started.started_at, started.lease.map(|lease| lease.expires_at)),
-        (Some(at(35)), Some(at(50)))
-    );
-    let mut retry = to(leases[0], TaskState::UpForRetry);
-    (retry.due, retry.ended_at) = (Some(fine(60)), Some(fine(55)));
-    let mut ending = to(leases[1], TaskState::Success);
-    ending.ended_at = Some(fine(55));
-    world.shift(&[retry, ending]);
-    assert_eq!((world.task(ids[0]).due, world.task(ids[1]).ended_at), (Some(at(60)), Some(at(55))));
-    assert_eq!(world.write(|tx| tx.forget_ended(fine(55), fine(55), 9)), 0, "55 is not before 55");
-    world.write(|tx| tx.put_worker(&worker("w", fine(70))));
-    assert_eq!(world.read(|tx| tx.live_workers(fine(70))), []);
-    let run = RunRecord::open(RunKey::new("n", "r").unwrap(), at(1));
-    let mut closed = run.clone().closed(at(5), RunStatus::Completed);
-    closed.stop = Some(fine(5));
-    closed.start = fine(1);
-    world.write(|tx| tx.put_runs(&[closed.clone()]));
-    let mut query = ActiveQuery::new(at(5), at(6));
-    query.begin = fine(5);
-    assert_eq!(world.read(|tx| tx.active_runs(&query)), [run.closed(at(5), RunStatus::Completed)]);
 }

@@ -6,6 +6,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::Move;
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 cases!("leases":
     no_instant_of_a_task_is_recorded_before_one_that_it_has,
@@ -19,7 +20,7 @@ cases!("leases":
     next_expiry_is_the_earliest_lease,
 );
 
-fn expiry(task: &TaskRecord) -> chrono::DateTime<chrono::Utc> {
+fn expiry(task: &TaskRecord) -> Timestamp {
     task.lease.as_ref().expect("a lease").expires_at
 }
 

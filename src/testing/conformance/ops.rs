@@ -1,7 +1,5 @@
 //! The operations of the model test, drawn at random.
 
-use chrono::{DateTime, Utc};
-
 use super::random::Random;
 use super::snapshot::{Snapshot, Watch};
 use super::world::{at, holder, key, limit, pool, task, worker};
@@ -12,40 +10,41 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
 use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
 use crate::task::{NewTask, TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// What is done to both stores. Tasks and events are named by the order of their arrival, not by their
 /// numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    Insert(Vec<NewTask>, DateTime<Utc>),
-    Promote(DateTime<Utc>, usize),
+    Insert(Vec<NewTask>, Timestamp),
+    Promote(Timestamp, usize),
     /// With the name of the tick, and of the one that it replaces.
-    Admit(Vec<TaskId>, [Option<RequestId>; 2], DateTime<Utc>, DateTime<Utc>),
-    Start(Vec<LeaseRef>, DateTime<Utc>),
-    Renew(Vec<LeaseRef>, DateTime<Utc>),
+    Admit(Vec<TaskId>, [Option<RequestId>; 2], Timestamp, Timestamp),
+    Start(Vec<LeaseRef>, Timestamp),
+    Renew(Vec<LeaseRef>, Timestamp),
     Move(Vec<Move>),
-    Sense(Vec<LeaseRef>, String, DateTime<Utc>),
-    Land(Vec<LeaseRef>, TaskState, DateTime<Utc>),
+    Sense(Vec<LeaseRef>, String, Timestamp),
+    Land(Vec<LeaseRef>, TaskState, Timestamp),
     Acknowledge(Vec<u64>),
     ForgetRequests(Forget),
-    ForgetEnded(DateTime<Utc>, DateTime<Utc>, usize),
-    ForgetEvents(DateTime<Utc>, usize),
+    ForgetEnded(Timestamp, Timestamp, usize),
+    ForgetEvents(Timestamp, usize),
     PutPools(Vec<PoolSpec>),
     DeletePools(Vec<PoolName>),
     PutLimits(Vec<LimitSpec>),
     DeleteLimits(Vec<LimitKey>),
     PutWorker(Worker),
     DeleteWorker(crate::id::Holder),
-    ForgetWorkers(DateTime<Utc>, usize),
+    ForgetWorkers(Timestamp, usize),
     PutShards(Vec<ShardWrite>),
     PutRuns(Vec<RunRecord>),
     CloseRuns(Vec<RunClose>),
     DeleteRuns(Vec<RunKey>),
     BeatRuns(Vec<RunBeat>),
-    ForgetRuns(DateTime<Utc>),
-    Silent(DateTime<Utc>),
+    ForgetRuns(Timestamp),
+    Silent(Timestamp),
     Active(ActiveQuery),
-    Expired(DateTime<Utc>, usize),
+    Expired(Timestamp, usize),
     /// A page of the lane that stands there among the keys, after the candidate that stands there.
     Page(usize, usize, usize),
     /// A page of sensors after the one that stands there.

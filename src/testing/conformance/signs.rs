@@ -4,6 +4,7 @@ use super::random::Random;
 use super::world::{World, at};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::store::Store;
+use crate::time::Timestamp;
 
 cases!("signs":
     only_open_runs_beat,
@@ -27,7 +28,7 @@ fn run(id: &str, start: i64, stop: Option<i64>) -> RunRecord {
 
 fn heartbeat(world: World<'_>, id: &str) -> Option<i64> {
     let run = world.read(|tx| tx.runs(&[key(id)])).remove(0).expect("the run is there");
-    run.heartbeat.map(crate::time::micros)
+    run.heartbeat.map(Timestamp::as_micros)
 }
 
 fn silent(world: World<'_>, before: i64, limit: usize) -> Vec<String> {

@@ -1,7 +1,5 @@
 //! Everything that can be seen of a store, in one value.
 
-use chrono::{DateTime, Utc};
-
 use crate::admission::limits::LimitRecord;
 use crate::admission::{Candidate, Lane, LanePage};
 use crate::error::StoreResult;
@@ -15,6 +13,7 @@ use crate::store::Discrepancy;
 use crate::store::ReadTx;
 use crate::store::contract::{SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker};
 use crate::task::TaskRecord;
+use crate::time::Timestamp;
 
 use super::steps::Steps;
 use super::world::ends_of_time;
@@ -37,7 +36,7 @@ pub struct Snapshot {
     pub(super) lanes: Vec<Lane>,
     pub(super) candidates: Vec<Candidate>,
     pub(super) expired: Vec<TaskRecord>,
-    pub(super) next: [Option<DateTime<Utc>>; 2],
+    pub(super) next: [Option<Timestamp>; 2],
     /// The pools and limits of the lanes.
     pub(super) named: Vec<PoolRecord>,
     pub(super) carried: Vec<LimitRecord>,
@@ -66,7 +65,7 @@ pub(super) fn all_sensors(after: u64, which: WhichSensors, limit: usize) -> Sens
 }
 
 /// All silent runs. Equally long silent ones come in any order.
-pub(super) fn silent(tx: &mut dyn StoreTx, before: DateTime<Utc>) -> StoreResult<Vec<RunRecord>> {
+pub(super) fn silent(tx: &mut dyn StoreTx, before: Timestamp) -> StoreResult<Vec<RunRecord>> {
     let mut silent = tx.silent_runs(before, usize::MAX)?;
     assert!(silent.windows(2).all(|pair| pair[0].heartbeat <= pair[1].heartbeat), "the longest silent first");
     silent.sort_by(|a, b| (a.heartbeat, &a.key).cmp(&(b.heartbeat, &b.key)));

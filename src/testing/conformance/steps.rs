@@ -1,7 +1,5 @@
 //! The parts of a tick, each asked for alone.
 
-use chrono::{DateTime, Utc};
-
 use super::world::holder;
 use crate::admission::Lane;
 use crate::error::StoreResult;
@@ -9,34 +7,35 @@ use crate::id::{Holder, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{Forget, GrantBatch, StoreTx, SurveyQuery};
 use crate::task::TaskRecord;
+use crate::time::Timestamp;
 
 pub(super) trait Steps {
-    fn promote(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize>;
-    fn promote_due(&mut self, now: DateTime<Utc>) -> StoreResult<usize>;
-    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>>;
+    fn promote(&mut self, now: Timestamp, limit: usize) -> StoreResult<usize>;
+    fn promote_due(&mut self, now: Timestamp) -> StoreResult<usize>;
+    fn next_due(&mut self) -> StoreResult<Option<Timestamp>>;
     fn ready_lanes(&mut self) -> StoreResult<Vec<Lane>>;
     fn granted(&mut self, request: &RequestId) -> StoreResult<Option<Vec<LeaseRef>>>;
     fn grant_if_ready(
         &mut self,
         tasks: &[TaskId],
         holder: &Holder,
-        now: DateTime<Utc>,
-        expires_at: DateTime<Utc>,
+        now: Timestamp,
+        expires_at: Timestamp,
     ) -> StoreResult<Vec<TaskRecord>>;
     fn forget_requests(&mut self, forget: Forget) -> StoreResult<usize>;
 }
 
 impl Steps for dyn StoreTx + '_ {
-    fn promote(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn promote(&mut self, now: Timestamp, limit: usize) -> StoreResult<usize> {
         Ok(self.survey(&SurveyQuery::new().promote(now, limit))?.promoted)
     }
 
     /// However many there are.
-    fn promote_due(&mut self, now: DateTime<Utc>) -> StoreResult<usize> {
+    fn promote_due(&mut self, now: Timestamp) -> StoreResult<usize> {
         self.promote(now, usize::MAX)
     }
 
-    fn next_due(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+    fn next_due(&mut self) -> StoreResult<Option<Timestamp>> {
         Ok(self.survey(&SurveyQuery::new())?.next_due)
     }
 
@@ -52,8 +51,8 @@ impl Steps for dyn StoreTx + '_ {
         &mut self,
         tasks: &[TaskId],
         holder: &Holder,
-        now: DateTime<Utc>,
-        expires_at: DateTime<Utc>,
+        now: Timestamp,
+        expires_at: Timestamp,
     ) -> StoreResult<Vec<TaskRecord>> {
         Ok(self.grant_if_open(&GrantBatch::new(tasks, holder, now, expires_at))?.tasks)
     }
@@ -66,5 +65,5 @@ impl Steps for dyn StoreTx + '_ {
 
 /// A batch of no tasks.
 pub(super) fn nothing(holder: &Holder) -> GrantBatch<'_> {
-    GrantBatch::new(&[], holder, DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH)
+    GrantBatch::new(&[], holder, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH)
 }

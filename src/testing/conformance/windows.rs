@@ -155,7 +155,7 @@ fn lengths_around_powers_of_two(store: &dyn Store) {
 fn far_and_negative_times(store: &dyn Store) {
     let world = World(store);
     let (first, last) = ends_of_time();
-    let (first, last) = (crate::time::micros(first), crate::time::micros(last));
+    let (first, last) = (first.as_micros(), last.as_micros());
     let edges = [first, first + 1, -1_000_000_007, -1, 0, 1, 1_000_000_007, last - 1, last];
     let mut runs = Vec::new();
     for (index, start) in edges.iter().enumerate() {

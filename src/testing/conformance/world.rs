@@ -3,8 +3,6 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::steps::Steps;
 use crate::canonical::PokeContext;
 use crate::error::{StoreError, StoreResult};
@@ -17,14 +15,15 @@ use crate::store::contract::{GrantBatch, Move, StateSet, StoreTx, Worker};
 use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
 use crate::testing::RawStoreExt;
+use crate::time::Timestamp;
 
 /// The instant that many microseconds after 1970.
-pub(super) fn at(micros: i64) -> DateTime<Utc> {
-    crate::time::from_micros(micros)
+pub(super) fn at(micros: i64) -> Timestamp {
+    Timestamp::from_micros(micros)
 }
 
 /// The first and the last instant that can be stored.
-pub(super) fn ends_of_time() -> (DateTime<Utc>, DateTime<Utc>) {
+pub(super) fn ends_of_time() -> (Timestamp, Timestamp) {
     (at(i64::MIN), at(i64::MAX))
 }
 
@@ -54,7 +53,7 @@ pub(super) fn holder(name: &str) -> Holder {
 }
 
 /// A worker that splits the codes in the usual way.
-pub(super) fn worker(name: &str, until: DateTime<Utc>) -> Worker {
+pub(super) fn worker(name: &str, until: Timestamp) -> Worker {
     Worker::new(holder(name), DEFAULT_CODES, NonZeroU32::MIN.saturating_add(15), until)
 }
 
@@ -109,17 +108,12 @@ impl World<'_> {
         self.admit_until(tasks, at(1000))
     }
 
-    pub(super) fn admit_until(self, tasks: &[TaskId], expires_at: DateTime<Utc>) -> Vec<TaskRecord> {
+    pub(super) fn admit_until(self, tasks: &[TaskId], expires_at: Timestamp) -> Vec<TaskRecord> {
         self.write(|tx| admit(tx, tasks, at(10), expires_at))
     }
 
     /// Grants tasks to `h` at this instant until instant 1000 in a tick of this name.
-    pub(super) fn admit_as(
-        self,
-        request: &RequestId,
-        tasks: &[TaskId],
-        now: DateTime<Utc>,
-    ) -> Vec<TaskRecord> {
+    pub(super) fn admit_as(self, request: &RequestId, tasks: &[TaskId], now: Timestamp) -> Vec<TaskRecord> {
         self.write(|tx| admit_if_room(tx, tasks, [Some(request), None], now, at(1000)))
     }
 
@@ -131,7 +125,7 @@ impl World<'_> {
     }
 
     /// Starts tasks, and returns which of them started.
-    pub(super) fn start(self, leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<bool> {
+    pub(super) fn start(self, leases: &[LeaseRef], now: Timestamp) -> Vec<bool> {
         let started = self.write(|tx| tx.start_if_queued(leases, now));
         started.iter().map(Option::is_some).collect()
     }
@@ -188,8 +182,8 @@ impl World<'_> {
 pub(super) fn admit(
     tx: &mut dyn StoreTx,
     tasks: &[TaskId],
-    now: DateTime<Utc>,
-    expires_at: DateTime<Utc>,
+    now: Timestamp,
+    expires_at: Timestamp,
 ) -> StoreResult<Vec<TaskRecord>> {
     let granted = admit_if_room(tx, tasks, [None, None], now, expires_at);
     if let Err(error) = &granted {
@@ -204,8 +198,8 @@ pub(super) fn admit_if_room(
     tx: &mut dyn StoreTx,
     tasks: &[TaskId],
     [request, replaces]: [Option<&RequestId>; 2],
-    now: DateTime<Utc>,
-    expires_at: DateTime<Utc>,
+    now: Timestamp,
+    expires_at: Timestamp,
 ) -> StoreResult<Vec<TaskRecord>> {
     let holder = holder("h");
     let mut batch = GrantBatch::new(tasks, &holder, now, expires_at);

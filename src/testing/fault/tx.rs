@@ -1,7 +1,5 @@
 //! The transaction: every method of the four traits passed on, unless it is the one that fails.
 
-use chrono::{DateTime, Utc};
-
 use super::{FaultStore, When};
 use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::admission::{Candidate, LanePage};
@@ -17,6 +15,7 @@ use crate::store::contract::{
 };
 use crate::store::{Discrepancy, Inserted, LimitDeletion, PoolDeletion};
 use crate::task::{TaskInsert, TaskRecord};
+use crate::time::Timestamp;
 
 /// Counts every call.
 pub(super) struct FaultTx<'a> {
@@ -68,12 +67,12 @@ impl TaskTx for FaultTx<'_> {
         fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
-        fn start_if_queued(leases: &[LeaseRef], now: DateTime<Utc>) -> Vec<Option<Started>>;
-        fn renew_if_leased(leases: &[LeaseRef], expires_at: DateTime<Utc>) -> Vec<bool>;
+        fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
+        fn renew_if_leased(leases: &[LeaseRef], expires_at: Timestamp) -> Vec<bool>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
-        fn expired(now: DateTime<Utc>, limit: usize) -> Vec<TaskRecord>;
-        fn next_expiry() -> Option<DateTime<Utc>>;
-        fn forget_ended(before: DateTime<Utc>, sensors_before: DateTime<Utc>, limit: usize) -> usize;
+        fn expired(now: Timestamp, limit: usize) -> Vec<TaskRecord>;
+        fn next_expiry() -> Option<Timestamp>;
+        fn forget_ended(before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
     }
 }
@@ -102,12 +101,12 @@ impl SensorTx for FaultTx<'_> {
         fn note_events(events: &[EventNote]) -> ();
         fn events(after: u64, limit: usize) -> Vec<SensorEvent>;
         fn acknowledge_events(seqs: &[u64]) -> usize;
-        fn forget_events(before: DateTime<Utc>, limit: usize) -> usize;
-        fn kept_by_events(before: DateTime<Utc>, limit: usize) -> usize;
+        fn forget_events(before: Timestamp, limit: usize) -> usize;
+        fn kept_by_events(before: Timestamp, limit: usize) -> usize;
         fn put_worker(worker: &Worker) -> ();
         fn delete_worker(name: &Holder) -> ();
-        fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
-        fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
+        fn forget_workers(before: Timestamp, limit: usize) -> usize;
+        fn live_workers(now: Timestamp) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<bool>;
     }
@@ -120,10 +119,10 @@ impl RunTx for FaultTx<'_> {
         fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<bool>;
         fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;
         fn delete_runs(keys: &[RunKey]) -> usize;
-        fn forget_stopped_runs(before: DateTime<Utc>, limit: usize) -> usize;
+        fn forget_stopped_runs(before: Timestamp, limit: usize) -> usize;
         fn active_runs(query: &ActiveQuery) -> Vec<RunRecord>;
         fn active_run_places(query: &ActiveQuery) -> Vec<RunPlace>;
         fn count_active_runs(query: &ActiveQuery) -> u64;
-        fn silent_runs(before: DateTime<Utc>, limit: usize) -> Vec<RunRecord>;
+        fn silent_runs(before: Timestamp, limit: usize) -> Vec<RunRecord>;
     }
 }

@@ -13,7 +13,8 @@ macro_rules! pass_on {
 mod runs;
 mod ticks;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
+use stationmaster::Timestamp;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
@@ -144,7 +145,7 @@ impl BentTx<'_> {
     }
 }
 
-fn later(at: DateTime<Utc>, micros: i64) -> DateTime<Utc> {
+fn later(at: Timestamp, micros: i64) -> Timestamp {
     at.checked_add_signed(TimeDelta::microseconds(micros)).unwrap_or(at)
 }
 
@@ -152,7 +153,7 @@ impl TaskTx for BentTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
-        fn next_expiry() -> Option<DateTime<Utc>>;
+        fn next_expiry() -> Option<Timestamp>;
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
@@ -188,11 +189,7 @@ impl TaskTx for BentTx<'_> {
         ticks::grant(self, batch)
     }
 
-    fn start_if_queued(
-        &mut self,
-        leases: &[LeaseRef],
-        now: DateTime<Utc>,
-    ) -> StoreResult<Vec<Option<Started>>> {
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>> {
         if self.fault == Fault::StartsUnderAnyEpoch {
             let fresh = self.refreshed(leases)?;
             return self.tx.start_if_queued(&fresh, now);
@@ -204,7 +201,7 @@ impl TaskTx for BentTx<'_> {
         Ok(started)
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
         match self.fault {
             Fault::RenewsUnderAnyEpoch => {
                 let fresh = self.refreshed(leases)?;
@@ -250,7 +247,7 @@ impl TaskTx for BentTx<'_> {
         self.tx.move_if(&moves)
     }
 
-    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         match self.fault {
             Fault::ExpiresOneTooLate => self.tx.expired(later(now, -1), limit),
             _ => self.tx.expired(now, limit),
@@ -259,8 +256,8 @@ impl TaskTx for BentTx<'_> {
 
     fn forget_ended(
         &mut self,
-        before: DateTime<Utc>,
-        sensors_before: DateTime<Utc>,
+        before: Timestamp,
+        sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize> {
         match self.fault {
@@ -312,11 +309,11 @@ impl SensorTx for BentTx<'_> {
         fn sensor_changes() -> SensorChanges;
         fn note_events(events: &[EventNote]) -> ();
         fn acknowledge_events(seqs: &[u64]) -> usize;
-        fn forget_events(before: DateTime<Utc>, limit: usize) -> usize;
-        fn kept_by_events(before: DateTime<Utc>, limit: usize) -> usize;
+        fn forget_events(before: Timestamp, limit: usize) -> usize;
+        fn kept_by_events(before: Timestamp, limit: usize) -> usize;
         fn put_worker(worker: &Worker) -> ();
-        fn forget_workers(before: DateTime<Utc>, limit: usize) -> usize;
-        fn live_workers(now: DateTime<Utc>) -> Vec<Worker>;
+        fn forget_workers(before: Timestamp, limit: usize) -> usize;
+        fn live_workers(now: Timestamp) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
     }
 
@@ -352,7 +349,7 @@ impl SensorTx for BentTx<'_> {
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
         if self.fault == Fault::DeletedWorkersKeepTheirShards {
             let (codes, shards) = (DEFAULT_CODES, NonZeroU32::MIN);
-            return self.tx.put_worker(&Worker::new(name.clone(), codes, shards, DateTime::<Utc>::MIN_UTC));
+            return self.tx.put_worker(&Worker::new(name.clone(), codes, shards, Timestamp::MIN));
         }
         self.tx.delete_worker(name)
     }

@@ -1,6 +1,6 @@
 //! What is got wrong with runs.
 
-use chrono::{DateTime, Utc};
+use stationmaster::Timestamp;
 use stationmaster::error::StoreResult;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord};
 use stationmaster::store::contract::{RunPlace, RunTx};
@@ -30,10 +30,10 @@ impl RunTx for BentTx<'_> {
         Ok(moved)
     }
 
-    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_stopped_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         match self.fault {
             Fault::ForgetsOpenRuns => {
-                let query = ActiveQuery::new(DateTime::<Utc>::MIN_UTC, before);
+                let query = ActiveQuery::new(Timestamp::MIN, before);
                 let old = self.tx.active_run_places(&query.limit(limit))?;
                 let keys: Vec<RunKey> = old.into_iter().map(|place| place.key).collect();
                 self.tx.delete_runs(&keys)
@@ -51,7 +51,7 @@ impl RunTx for BentTx<'_> {
         self.tx.count_active_runs(&query)
     }
 
-    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>> {
+    fn silent_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<Vec<RunRecord>> {
         let before = if self.fault == Fault::SilentOneTooEarly { later(before, 1) } else { before };
         self.tx.silent_runs(before, limit)
     }

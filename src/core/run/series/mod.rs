@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::record::{RunRecord, RunStatus};
@@ -12,7 +11,8 @@ use crate::base::setters;
 use crate::bounds::{MAX_BUCKETS, MAX_SERIES_BUCKETS};
 use crate::error::Invalid;
 use crate::id::{Namespace, WorkflowId};
-use crate::time;
+use crate::time::Timestamp;
+use crate::time::duration_micros;
 
 /// How the runs of a series are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -38,10 +38,10 @@ pub enum SeriesBy {
 /// ```
 /// use std::time::Duration;
 /// use stationmaster::run::SeriesSpec;
-/// use stationmaster::time::from_micros;
-/// let day = SeriesSpec::new(from_micros(0), from_micros(86_400_000_000), Duration::from_secs(3600))?;
+/// use stationmaster::Timestamp;
+/// let day = SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(86_400_000_000), Duration::from_secs(3600))?;
 /// assert_eq!(day.buckets(), 24);
-/// assert!(SeriesSpec::new(from_micros(0), from_micros(1), Duration::ZERO).is_err());
+/// assert!(SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(1), Duration::ZERO).is_err());
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +59,13 @@ impl SeriesSpec {
     ///
     /// Returns [`Invalid::Duration`] if the width is below a microsecond. Returns [`Invalid::Buckets`] if
     /// there would be more than [`MAX_BUCKETS`].
-    pub fn new(begin: DateTime<Utc>, end: DateTime<Utc>, width: Duration) -> Result<Self, Invalid> {
-        let (begin, end, width) = (time::micros(begin), time::micros(end), time::duration_micros(width));
+    pub fn new(
+        begin: impl Into<Timestamp>,
+        end: impl Into<Timestamp>,
+        width: Duration,
+    ) -> Result<Self, Invalid> {
+        let (begin, end) = (begin.into().as_micros(), end.into().as_micros());
+        let width = duration_micros(width);
         if width == 0 {
             return Err(Invalid::Duration {
                 what: "the width of a bucket",
@@ -86,13 +91,13 @@ impl SeriesSpec {
     }
 
     /// Returns the window's first instant.
-    pub fn begin(&self) -> DateTime<Utc> {
-        time::from_micros(self.begin)
+    pub fn begin(&self) -> Timestamp {
+        Timestamp::from_micros(self.begin)
     }
 
     /// Returns the first instant after the window.
-    pub fn end(&self) -> DateTime<Utc> {
-        time::from_micros(self.end)
+    pub fn end(&self) -> Timestamp {
+        Timestamp::from_micros(self.end)
     }
 
     /// Returns the bucket of an instant of the window.
@@ -111,9 +116,9 @@ impl SeriesSpec {
 #[non_exhaustive]
 pub struct Bucket {
     /// Its first instant.
-    pub begin: DateTime<Utc>,
+    pub begin: Timestamp,
     /// The first instant after it.
-    pub end: DateTime<Utc>,
+    pub end: Timestamp,
     /// The runs active in it: as many as a query for its window returns.
     pub active: u64,
     /// The runs that started in it.
@@ -153,8 +158,8 @@ pub struct Group {
 /// ```
 /// use std::time::Duration;
 /// use stationmaster::run::{RunKey, RunRecord, RunStatus, Series, SeriesSpec};
-/// use stationmaster::time::from_micros;
-/// let half_hour = |n: i64| from_micros(n * 1_800_000_000);
+/// use stationmaster::Timestamp;
+/// let half_hour = |n: i64| Timestamp::from_micros(n * 1_800_000_000);
 /// let spec = SeriesSpec::new(half_hour(0), half_hour(6), Duration::from_secs(3600))?;
 /// let mut series = Series::new(spec, half_hour(6));
 /// series.add(&RunRecord::open(RunKey::new("prod", "r")?, half_hour(1)).closed(half_hour(4), RunStatus::Completed))?;
@@ -184,8 +189,8 @@ struct Sums {
 
 impl Series {
     /// Creates an empty series. Open runs count as at work until `as_of`.
-    pub fn new(spec: SeriesSpec, as_of: DateTime<Utc>) -> Self {
-        Self { spec, as_of: time::micros(as_of), rows: BTreeMap::new() }
+    pub fn new(spec: SeriesSpec, as_of: impl Into<Timestamp>) -> Self {
+        Self { spec, as_of: as_of.into().as_micros(), rows: BTreeMap::new() }
     }
 
     /// Counts a run on one node. A run that is not active in the window changes nothing.
@@ -219,7 +224,7 @@ impl Series {
             }
             Entry::Vacant(place) => place.insert(vec![Sums::default(); buckets]),
         };
-        let (start, stop) = (time::micros(run.start), run.stop.map(time::micros));
+        let (start, stop) = (run.start.as_micros(), run.stop.map(Timestamp::as_micros));
         let first = spec.bucket(start.max(spec.begin));
         if start >= spec.begin {
             row[first].starts += 1;
@@ -261,8 +266,8 @@ fn buckets(spec: &SeriesSpec, sums: &[Sums]) -> Vec<Bucket> {
         let (begin, end) = (spec.edge(at), spec.edge(at + 1));
         let micros = i128::from(whole) * (i128::from(end) - i128::from(begin)) + sums.part;
         Bucket {
-            begin: time::from_micros(begin),
-            end: time::from_micros(end),
+            begin: Timestamp::from_micros(begin),
+            end: Timestamp::from_micros(end),
             active: u64::try_from(active).unwrap_or(0),
             starts: sums.starts,
             stops: sums.stops,
@@ -297,14 +302,14 @@ fn work(spec: &SeriesSpec, row: &mut [Sums], from: i64, to: i64, nodes: i64) {
 fn at_work(run: &RunRecord, until: i64) -> Vec<(i64, i64)> {
     let waits = matches!(run.status, RunStatus::Pending | RunStatus::Starting | RunStatus::Rejected);
     let mut from = match run.running {
-        Some(since) => time::micros(since),
+        Some(since) => since.as_micros(),
         None if waits => return Vec::new(),
-        None => time::micros(run.start),
+        None => run.start.as_micros(),
     };
     let mut pauses: Vec<(i64, i64)> = run
         .suspended
         .iter()
-        .map(|pause| (time::micros(pause.from), pause.to.map_or(i64::MAX, time::micros)))
+        .map(|pause| (pause.from.as_micros(), pause.to.map_or(i64::MAX, Timestamp::as_micros)))
         .collect();
     pauses.sort_unstable();
     let mut spans = Vec::with_capacity(pauses.len() + 1);

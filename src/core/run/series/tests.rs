@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::run::{RunKey, Suspension};
-use crate::time::from_micros;
+use crate::time::Timestamp;
 
 fn overlap(spans: &[(i64, i64)], begin: i64, end: i64) -> u64 {
     (begin..end).filter(|at| spans.iter().any(|(from, to)| (from..to).contains(&at))).count() as u64
@@ -13,12 +13,13 @@ fn overlap(spans: &[(i64, i64)], begin: i64, end: i64) -> u64 {
 type Drawn = ((i64, Option<i64>), Vec<(i64, i64)>, usize);
 
 fn run(id: usize, ((start, stop), pauses, status): &Drawn) -> RunRecord {
-    let mut run = RunRecord::open(RunKey::new("n", format!("{id}")).unwrap(), from_micros(*start));
-    run.stop = stop.map(from_micros);
+    let mut run = RunRecord::open(RunKey::new("n", format!("{id}")).unwrap(), Timestamp::from_micros(*start));
+    run.stop = stop.map(Timestamp::from_micros);
     run.status = [RunStatus::Running, RunStatus::Pending, RunStatus::Completed][status % 3];
-    run.running = (*status > 5).then(|| from_micros(start + 2));
-    let pause =
-        |(from, length): &(i64, i64)| Suspension::new(from_micros(*from), Some(from_micros(from + length)));
+    run.running = (*status > 5).then(|| Timestamp::from_micros(start + 2));
+    let pause = |(from, length): &(i64, i64)| {
+        Suspension::new(Timestamp::from_micros(*from), Some(Timestamp::from_micros(from + length)))
+    };
     run.suspended = pauses.iter().map(pause).collect();
     run
 }
@@ -34,8 +35,8 @@ proptest! {
     ) {
         let runs: Vec<RunRecord> = drawn.iter().enumerate().map(|(id, drawn)| run(id, drawn)).collect();
         let (end, as_of) = (begin + length, 55);
-        let spec = SeriesSpec::new(from_micros(begin), from_micros(end), Duration::from_micros(width)).unwrap();
-        let mut series = Series::new(spec, from_micros(as_of));
+        let spec = SeriesSpec::new(Timestamp::from_micros(begin), Timestamp::from_micros(end), Duration::from_micros(width)).unwrap();
+        let mut series = Series::new(spec, Timestamp::from_micros(as_of));
         for run in &runs {
             series.add_nodes(run, nodes).unwrap();
         }
@@ -45,8 +46,8 @@ proptest! {
             let (from, to) = (edge, (edge + width as i64).min(end));
             edge = to;
             prop_assert_eq!((time::micros(bucket.begin), time::micros(bucket.end)), (from, to));
-            let within = |at: DateTime<Utc>| (from..to).contains(&time::micros(at));
-            let (begin, end) = (from_micros(from), from_micros(to));
+            let within = |at: Timestamp| (from..to).contains(&time::micros(at));
+            let (begin, end) = (Timestamp::from_micros(from), Timestamp::from_micros(to));
             let seen = |run: &&RunRecord| run.is_active(spec_begin(&buckets), spec_end(&buckets));
             prop_assert_eq!(bucket.active, runs.iter().filter(|run| run.is_active(begin, end)).count() as u64);
             prop_assert_eq!(bucket.starts, runs.iter().filter(seen).filter(|run| within(run.start)).count() as u64);
@@ -65,17 +66,17 @@ proptest! {
     }
 }
 
-fn spec_begin(buckets: &[Bucket]) -> DateTime<Utc> {
+fn spec_begin(buckets: &[Bucket]) -> Timestamp {
     buckets[0].begin
 }
 
-fn spec_end(buckets: &[Bucket]) -> DateTime<Utc> {
+fn spec_end(buckets: &[Bucket]) -> Timestamp {
     buckets[buckets.len() - 1].end
 }
 
 #[test]
 fn all_of_time_in_one_bucket_and_too_many_buckets() {
-    let (first, last) = (from_micros(i64::MIN), from_micros(i64::MAX));
+    let (first, last) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
     let mut series = Series::new(SeriesSpec::new(first, last, Duration::MAX).unwrap(), last);
     series.add_nodes(&RunRecord::open(RunKey::new("n", "r").unwrap(), first), u32::MAX).unwrap();
     let (_, buckets) = series.finish().remove(0);
@@ -86,9 +87,13 @@ fn all_of_time_in_one_bucket_and_too_many_buckets() {
 
 #[test]
 fn groups_are_rows() {
-    let spec = |by| SeriesSpec::new(from_micros(0), from_micros(9), Duration::from_micros(9)).unwrap().by(by);
+    let spec = |by| {
+        SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(9), Duration::from_micros(9))
+            .unwrap()
+            .by(by)
+    };
     let run = |namespace, id, workflow: Option<&str>| {
-        let run = RunRecord::open(RunKey::new(namespace, id).unwrap(), from_micros(1));
+        let run = RunRecord::open(RunKey::new(namespace, id).unwrap(), Timestamp::from_micros(1));
         workflow.into_iter().fold(run, |run, name| run.workflow(name.try_into().unwrap()))
     };
     let runs =
@@ -96,7 +101,7 @@ fn groups_are_rows() {
     for (by, expected) in
         [(SeriesBy::Nothing, vec![4]), (SeriesBy::Namespace, vec![3, 1]), (SeriesBy::Workflow, vec![1, 2, 1])]
     {
-        let mut series = Series::new(spec(by), from_micros(9));
+        let mut series = Series::new(spec(by), Timestamp::from_micros(9));
         for run in &runs {
             series.add(run).unwrap();
         }
@@ -107,9 +112,12 @@ fn groups_are_rows() {
 
 #[test]
 fn all_rows_together_have_a_cap() {
-    let spec = SeriesSpec::new(from_micros(0), from_micros(100_000), Duration::from_micros(1)).unwrap();
-    let mut series = Series::new(spec.by(SeriesBy::Namespace), from_micros(0));
-    let run = |n: usize| RunRecord::open(RunKey::new(format!("n{n}"), "r").unwrap(), from_micros(5));
+    let spec =
+        SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(100_000), Duration::from_micros(1))
+            .unwrap();
+    let mut series = Series::new(spec.by(SeriesBy::Namespace), Timestamp::UNIX_EPOCH);
+    let run =
+        |n: usize| RunRecord::open(RunKey::new(format!("n{n}"), "r").unwrap(), Timestamp::from_micros(5));
     let rows = MAX_SERIES_BUCKETS / 100_000;
     for n in (0..rows).chain([0]) {
         series.add(&run(n)).unwrap();
@@ -123,11 +131,14 @@ fn all_rows_together_have_a_cap() {
 
 #[test]
 fn a_run_that_was_suspended_when_it_was_closed_works_again_once_it_is_open() {
-    let spec = SeriesSpec::new(from_micros(0), from_micros(100), Duration::from_micros(100)).unwrap();
-    let run = RunRecord::open(RunKey::new("n", "r").unwrap(), from_micros(0)).suspend(from_micros(10));
-    let run = run.closed(from_micros(30), RunStatus::Killed).reopened(from_micros(40));
-    let mut series = Series::new(spec, from_micros(100));
+    let spec =
+        SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(100), Duration::from_micros(100))
+            .unwrap();
+    let run = RunRecord::open(RunKey::new("n", "r").unwrap(), Timestamp::UNIX_EPOCH)
+        .suspend(Timestamp::from_micros(10));
+    let run = run.closed(Timestamp::from_micros(30), RunStatus::Killed).reopened(Timestamp::from_micros(40));
+    let mut series = Series::new(spec, Timestamp::from_micros(100));
     series.add(&run).unwrap();
     assert_eq!(series.finish()[0].1[0].node_micros, 80, "without the 20 in which it was suspended");
-    assert_eq!(run.suspend(from_micros(50)).suspended.len(), 2);
+    assert_eq!(run.suspend(Timestamp::from_micros(50)).suspended.len(), 2);
 }

@@ -12,7 +12,6 @@ use crate::sensor::PokeOutcome;
 use crate::service::observer::spans;
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
-use crate::time;
 
 /// The work assigned to a thread.
 #[derive(Default)]
@@ -59,7 +58,7 @@ impl Call {
         // Of several groups the latest counts, since the end of one must not cut short the poke of the
         // others.
         let until = jobs.clone().map(|job| job.of_use_until).max()?;
-        let left = until.saturating_sub(time::micros(jobs.clone().next()?.now));
+        let left = until.saturating_sub(jobs.clone().next()?.now.as_micros());
         let timeout = timeout.min(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
         let mut asked = jobs.map(|job| Asked { group: job.group, tick: job.tick });
         let first = asked.next()?;

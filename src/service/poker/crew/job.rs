@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use crate::canonical::PokeContext;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::group::GroupRef;
+use crate::time::Timestamp;
 
 /// A group to poke.
 #[derive(Debug)]
@@ -15,7 +14,7 @@ pub(in crate::service::poker) struct Job {
     pub(in crate::service::poker) context: PokeContext,
     pub(in crate::service::poker) sensors: u32,
     /// The instant of the tick that asks.
-    pub(in crate::service::poker) now: DateTime<Utc>,
+    pub(in crate::service::poker) now: Timestamp,
     /// How long the poke may take.
     pub(in crate::service::poker) timeout: Duration,
     /// Until when its answer is useful, in microseconds: until the last of its sensors has timed out and has

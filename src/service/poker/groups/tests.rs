@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A sensor whose target has a fingerprint that it shares with another target.
-fn sensor(id: i64, epoch: i64, target: u8, settings: Settings, now: DateTime<Utc>) -> SensorRecord {
+fn sensor(id: i64, epoch: i64, target: u8, settings: Settings, now: Timestamp) -> SensorRecord {
     let context = PokeContext::from_json(&format!(r#"{{"target":{target}}}"#)).unwrap();
     let lease = LeaseRef::new(TaskId(id), epoch);
     let insert = NewSensor::new(lease, "kind".try_into().unwrap(), context, settings).insert(now);
@@ -55,7 +55,7 @@ fn sensor(id: i64, epoch: i64, target: u8, settings: Settings, now: DateTime<Utc
 }
 
 /// All that must hold between two calls.
-fn check(groups: &Groups, model: &BTreeMap<i64, (u8, i64, DateTime<Utc>)>, now: DateTime<Utc>) {
+fn check(groups: &Groups, model: &BTreeMap<i64, (u8, i64, Timestamp)>, now: Timestamp) {
     assert_eq!(groups.sensors(), model.len());
     let mut targets: BTreeMap<u8, Vec<i64>> = BTreeMap::new();
     model.iter().for_each(|(id, (target, ..))| targets.entry(*target).or_default().push(*id));
@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn are_as_if_they_were_computed_anew(steps in proptest::collection::vec((step(), 0_u64..20), 0..120)) {
         let mut groups = Groups::default();
-        let mut model: BTreeMap<i64, (u8, i64, DateTime<Utc>)> = BTreeMap::new();
+        let mut model: BTreeMap<i64, (u8, i64, Timestamp)> = BTreeMap::new();
         let (mut asked, mut hung): (Vec<GroupRef>, Vec<GroupRef>) = Default::default();
         let (mut now, mut epoch) = (time::from_micros(0), 0);
         for (step, later) in steps {

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, Utc};
 use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
@@ -14,7 +13,7 @@ use crate::lease::LeaseRef;
 use crate::store::contract::{Move, Started};
 use crate::store::sql::codes::{Code, mask, task_state};
 use crate::task::TaskRecord;
-use crate::time::{from_micros, micros};
+use crate::time::Timestamp;
 
 pub(super) const START: &str = concat!(
     "UPDATE sm.task SET state = 2, started_at = ",
@@ -74,7 +73,7 @@ impl Db<'_> {
     pub(super) fn start_if_queued(
         &mut self,
         leases: &[LeaseRef],
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> Outcome<Vec<Option<Started>>> {
         let mut started = HashMap::with_capacity(leases.len());
         for row in self.touch(START, leases, now)? {
@@ -87,7 +86,7 @@ impl Db<'_> {
     pub(super) fn renew_if_leased(
         &mut self,
         leases: &[LeaseRef],
-        expires_at: DateTime<Utc>,
+        expires_at: Timestamp,
     ) -> Outcome<Vec<bool>> {
         let rows = self.touch(RENEW, leases, expires_at)?;
         let renewed: HashSet<(i64, i64)> =
@@ -95,13 +94,13 @@ impl Db<'_> {
         Ok(leases.iter().map(|lease| renewed.contains(&(lease.id.0, lease.epoch))).collect())
     }
 
-    fn touch(&mut self, sql: &'static str, leases: &[LeaseRef], at: DateTime<Utc>) -> Outcome<Vec<Row>> {
+    fn touch(&mut self, sql: &'static str, leases: &[LeaseRef], at: Timestamp) -> Outcome<Vec<Row>> {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
         let (ids, epochs): (Vec<i64>, Vec<i64>) =
             leases.iter().map(|lease| (lease.id.0, lease.epoch)).unzip();
-        self.one(ask!(sql, ids, epochs, micros(at)))
+        self.one(ask!(sql, ids, epochs, at.as_micros()))
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
@@ -117,8 +116,8 @@ impl Db<'_> {
             return Ok(answers);
         }
         let each = |part: fn(&Move) -> i64| moves.iter().map(part).collect::<Vec<i64>>();
-        let instants = |part: fn(&Move) -> Option<DateTime<Utc>>| {
-            moves.iter().map(|change| part(change).map(micros)).collect::<Vec<Option<i64>>>()
+        let instants = |part: fn(&Move) -> Option<Timestamp>| {
+            moves.iter().map(|change| part(change).map(Timestamp::as_micros)).collect::<Vec<Option<i64>>>()
         };
         let texts = |part: fn(&Move) -> &Option<String>| {
             let stored = |change| part(change).as_deref().map(|text| escape(text).into_owned());
@@ -147,15 +146,15 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    pub(super) fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<Vec<TaskRecord>> {
-        let rows = self.one(ask!(EXPIRED, micros(now), clamp(limit)))?;
+    pub(super) fn expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
+        let rows = self.one(ask!(EXPIRED, now.as_micros(), clamp(limit)))?;
         let mut found = rows.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
         found.sort_by_key(|task| (task.lease.as_ref().map(|lease| lease.expires_at), task.id));
         Ok(found)
     }
 
-    pub(super) fn next_expiry(&mut self) -> Outcome<Option<DateTime<Utc>>> {
+    pub(super) fn next_expiry(&mut self) -> Outcome<Option<Timestamp>> {
         let rows = self.one(ask!(NEXT_EXPIRY))?;
-        rows.first().map(|row| row::value(row, 0).map(from_micros)).transpose()
+        rows.first().map(|row| row::value(row, 0).map(Timestamp::from_micros)).transpose()
     }
 }

@@ -1,7 +1,5 @@
 //! Events: kept until they are acknowledged.
 
-use chrono::{DateTime, Utc};
-
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
@@ -10,7 +8,7 @@ use crate::sensor::{Ending, SensorEvent};
 use crate::store::contract::EventNote;
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
-use crate::time::micros;
+use crate::time::Timestamp;
 
 pub(super) const NOTE: &str = "INSERT INTO sm.event (seq, no, generation, at, reason, next, value, message) \
      SELECT counter.value + place, given.no, given.generation, given.at, given.reason, given.next, given.value, \
@@ -54,7 +52,7 @@ impl Db<'_> {
             NOTE,
             ids.clone(),
             events.iter().map(|note| clamp(note.sensor.generation)).collect::<Vec<i64>>(),
-            events.iter().map(|note| micros(note.at)).collect::<Vec<i64>>(),
+            events.iter().map(|note| note.at.as_micros()).collect::<Vec<i64>>(),
             events.iter().map(|note| note.ending.reason.code()).collect::<Vec<i64>>(),
             events.iter().map(|note| note.ending.to.code()).collect::<Vec<i64>>(),
             texts(|ending| ending.value.as_ref()),
@@ -76,11 +74,11 @@ impl Db<'_> {
         self.number(ask!(ACKNOWLEDGE, seqs))
     }
 
-    pub(super) fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        self.number(ask!(FORGET, micros(before), clamp(limit)))
+    pub(super) fn forget_events(&mut self, before: Timestamp, limit: usize) -> Outcome<usize> {
+        self.number(ask!(FORGET, before.as_micros(), clamp(limit)))
     }
 
-    pub(super) fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        self.number(ask!(KEPT, micros(before), clamp(limit)))
+    pub(super) fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> Outcome<usize> {
+        self.number(ask!(KEPT, before.as_micros(), clamp(limit)))
     }
 }

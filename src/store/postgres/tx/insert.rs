@@ -15,7 +15,7 @@ use crate::lease::TaskId;
 use crate::store::Inserted;
 use crate::store::sql::codes::{Code, lease_loss, task_state};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
-use crate::time::micros;
+use crate::time::Timestamp;
 
 /// The most tasks that one statement inserts: it must end within the server's limit for statements, however
 /// many tasks a caller enqueues, and takes about 0.15 s for them.
@@ -156,14 +156,14 @@ fn insert<'t>(tasks: impl Iterator<Item = &'t TaskInsert>) -> Outcome<Statement>
         keys.push(&task.key);
         lane_at.push(lanes.place(&task.lane)?);
         states.push(task_state(TaskState::Scheduled, task.due));
-        dues.push(task.due.map(micros));
+        dues.push(task.due.map(Timestamp::as_micros));
         ranks.push(task.rank);
-        dates.push(micros(task.logical_date));
+        dates.push(task.logical_date.as_micros());
         priorities.push(i64::from(task.priority));
         losses.push(lease_loss(task.lease_loss));
         attempt_runs.push(task.attempt_runs.code());
-        enqueued.push(micros(task.enqueued_at));
-        ready.push(micros(task.due.unwrap_or(task.enqueued_at)));
+        enqueued.push(task.enqueued_at.as_micros());
+        ready.push(task.due.unwrap_or(task.enqueued_at).as_micros());
         let retries_any = task.retry != RetryPolicy::none();
         retries.push(retries_any.then(|| serde_json::to_string(&task.retry)).transpose()?);
         payloads.push(escape(&task.payload).into_owned());
@@ -279,12 +279,11 @@ impl Db<'_> {
 mod tests {
     use super::*;
     use crate::task::NewTask;
-    use crate::time::from_micros;
 
     fn lengths(payloads: &[usize]) -> Vec<usize> {
         let task = |bytes: &usize| {
             let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap()).payload("x".repeat(*bytes));
-            task.check(from_micros(0)).unwrap()
+            task.check(Timestamp::UNIX_EPOCH).unwrap()
         };
         let tasks: Vec<TaskInsert> = payloads.iter().map(task).collect();
         pieces(&tasks).map(<[TaskInsert]>::len).collect()

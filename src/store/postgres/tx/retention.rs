@@ -1,11 +1,9 @@
 //! Tasks that ended are kept for a while.
 
-use chrono::{DateTime, Utc};
-
 use super::super::error::Outcome;
 use super::super::wire::ask;
 use super::{Db, clamp};
-use crate::time::micros;
+use crate::time::Timestamp;
 
 /// Deletes ended tasks and their sensors; with the last task of a lane the lane, and with the last lane that
 /// names it a limit key that nothing else keeps.
@@ -38,10 +36,10 @@ pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
 impl Db<'_> {
     pub(super) fn forget_ended(
         &mut self,
-        before: DateTime<Utc>,
-        sensors_before: DateTime<Utc>,
+        before: Timestamp,
+        sensors_before: Timestamp,
         limit: usize,
     ) -> Outcome<usize> {
-        self.number(ask!(FORGET_ENDED, micros(before), micros(sensors_before), clamp(limit)))
+        self.number(ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit)))
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
@@ -20,7 +19,7 @@ use crate::store::contract::{
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
-use crate::time::{duration_micros, micros, truncate};
+use crate::time::{Timestamp, duration_micros};
 
 /// The column behind those of a sensor and its task.
 const AFTER_SENSOR: usize = 23;
@@ -114,8 +113,8 @@ impl SensorTx for PostgresBackend<'_> {
                 lengths(|settings| settings.max_interval),
                 numbers(|sensor| sensor.settings.on_landed.code()),
                 numbers(|sensor| sensor.settings.on_missed.code()),
-                numbers(|sensor| micros(sensor.registered_at)),
-                numbers(|sensor| micros(sensor.times_out_at)),
+                numbers(|sensor| sensor.registered_at.as_micros()),
+                numbers(|sensor| sensor.times_out_at.as_micros()),
                 texts(|sensor| sensor.kind.as_str()),
                 texts(|sensor| sensor.context.as_str()),
                 nth,
@@ -126,14 +125,9 @@ impl SensorTx for PostgresBackend<'_> {
             for row in &rows {
                 let at = row::place(row, 0)?;
                 let (Some(insert), Some(stored)) = (sensors.get(at), stored.get_mut(at)) else { continue };
-                let insert = SensorInsert {
-                    registered_at: truncate(insert.registered_at),
-                    times_out_at: truncate(insert.times_out_at),
-                    ..insert.clone()
-                };
                 let (task, attempt) = (db.names.key(row, 1)?, row::count(row, 6)?);
                 let (generation, changed) = (row::number(row, 7)?, row::number(row, 8)?);
-                *stored = Some(SensorRecord::registered(insert, task, attempt, generation, changed));
+                *stored = Some(SensorRecord::registered(insert.clone(), task, attempt, generation, changed));
             }
             let missing = |(sensor, stored): (&SensorInsert, &Option<_>)| match stored {
                 Some(_) => None,
@@ -235,11 +229,11 @@ impl SensorTx for PostgresBackend<'_> {
         self.write(|db| if seqs.is_empty() { Ok(0) } else { db.acknowledge_events(seqs) })
     }
 
-    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.write(|db| if limit == 0 { Ok(0) } else { db.forget_events(before, limit) })
     }
 
-    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.read(|db| if limit == 0 { Ok(0) } else { db.kept_by_events(before, limit) })
     }
 
@@ -251,11 +245,11 @@ impl SensorTx for PostgresBackend<'_> {
         self.write(|db| db.delete_worker(name))
     }
 
-    fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_workers(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.write(|db| if limit == 0 { Ok(0) } else { db.forget_workers(before, limit) })
     }
 
-    fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>> {
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<Worker>> {
         self.read(|db| db.live_workers(now))
     }
 

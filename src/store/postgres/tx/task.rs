@@ -1,7 +1,5 @@
 //! The store's operations on tasks.
 
-use chrono::{DateTime, Utc};
-
 use super::super::listen::News;
 use super::PostgresBackend;
 use crate::admission::{Candidate, LanePage};
@@ -11,6 +9,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
+use crate::time::Timestamp;
 
 impl TaskTx for PostgresBackend<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
@@ -40,15 +39,11 @@ impl TaskTx for PostgresBackend<'_> {
         self.write(|db| db.grant_if_open(batch))
     }
 
-    fn start_if_queued(
-        &mut self,
-        leases: &[LeaseRef],
-        now: DateTime<Utc>,
-    ) -> StoreResult<Vec<Option<Started>>> {
+    fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>> {
         self.write(|db| db.start_if_queued(leases, now))
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: DateTime<Utc>) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
         self.write(|db| db.renew_if_leased(leases, expires_at))
     }
 
@@ -56,18 +51,18 @@ impl TaskTx for PostgresBackend<'_> {
         self.tell(News::Tasks, |db| db.move_if(moves))
     }
 
-    fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         self.read(|db| db.expired(now, limit))
     }
 
-    fn next_expiry(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+    fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
         self.read(|db| db.next_expiry())
     }
 
     fn forget_ended(
         &mut self,
-        before: DateTime<Utc>,
-        sensors_before: DateTime<Utc>,
+        before: Timestamp,
+        sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize> {
         self.write(|db| db.forget_ended(before, sensors_before, limit))

@@ -10,7 +10,7 @@ use super::{Db, clamp, first, pool, row};
 use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
-use crate::time::{from_micros, micros};
+use crate::time::Timestamp;
 
 pub(super) const REQUEST: &str = "SELECT nos, epochs FROM sm.request WHERE id = $1::text";
 /// Does nothing for a tick that was noted. A tick for which nothing is due writes nothing, not even that it
@@ -104,7 +104,7 @@ impl Db<'_> {
     pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let promote = match query.promote {
-            Some(promote) => ask!(PROMOTE, micros(promote.now), request.clone(), clamp(promote.limit)),
+            Some(promote) => ask!(PROMOTE, promote.now.as_micros(), request.clone(), clamp(promote.limit)),
             None => ask!("SELECT 0::bigint"),
         };
         let pools = match query.pools {
@@ -121,7 +121,10 @@ impl Db<'_> {
         ])?;
         let mut survey = Survey {
             granted: granted.first().map(leases).transpose()?,
-            next_due: next_due.first().map(|row| row::value(row, 0).map(from_micros)).transpose()?,
+            next_due: next_due
+                .first()
+                .map(|row| row::value(row, 0).map(Timestamp::from_micros))
+                .transpose()?,
             ..Survey::default()
         };
         if survey.granted.is_none() {
@@ -142,7 +145,7 @@ impl Db<'_> {
         // No task stands before this place, or in it.
         let begin = (i64::MIN, i64::MIN, i64::MIN, i64::MIN);
         let place = |after: OrderKey| {
-            (after.rank, micros(after.logical_date), row::map_index_value(after.map_index), after.id.0)
+            (after.rank, after.logical_date.as_micros(), row::map_index_value(after.map_index), after.id.0)
         };
         let after: Vec<_> = pages.iter().map(|page| page.after.map_or(begin, place)).collect();
         let statement = ask!(
@@ -178,10 +181,10 @@ impl Db<'_> {
         let ids: Vec<i64> = batch.tasks.iter().filter(|id| seen.insert(**id)).map(|id| id.0).collect();
         let place: HashMap<i64, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
         let request = batch.request.map(|request| request.as_str().to_owned());
-        let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
+        let (expires_at, now) = (batch.expires_at.as_micros(), batch.now.as_micros());
         let replaces = batch.replaces.map(|request| request.as_str().to_owned());
         let (before, limit, most) = match batch.forget {
-            Some(forget) => (micros(forget.before), clamp(forget.limit), forget.most.map(clamp)),
+            Some(forget) => (forget.before.as_micros(), clamp(forget.limit), forget.most.map(clamp)),
             None => (i64::MIN, 0, None),
         };
         let statements: [Statement; 2] = [

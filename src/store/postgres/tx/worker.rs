@@ -2,15 +2,13 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Utc};
-
 use super::super::error::Outcome;
 use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::id::Holder;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::sql::records;
-use crate::time::micros;
+use crate::time::Timestamp;
 
 pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) \
      VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint) ON CONFLICT (name) DO UPDATE \
@@ -39,7 +37,7 @@ pub(super) const PUT_SHARDS: &str = "WITH found AS MATERIALIZED ( \
 impl Db<'_> {
     pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
         let (codes, shards) = (i64::from(worker.codes.get()), i64::from(worker.shards.get()));
-        let (expires_at, incarnation) = (micros(worker.expires_at), worker.incarnation.cast_signed());
+        let (expires_at, incarnation) = (worker.expires_at.as_micros(), worker.incarnation.cast_signed());
         self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, expires_at, incarnation)).map(|_| ())
     }
 
@@ -47,12 +45,12 @@ impl Db<'_> {
         self.all([ask!(DELETE_WORKER, name.as_str()), ask!(RELEASE, name.as_str())]).map(|_| ())
     }
 
-    pub(super) fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        self.number(ask!(FORGET_WORKERS, micros(before), clamp(limit)))
+    pub(super) fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Outcome<usize> {
+        self.number(ask!(FORGET_WORKERS, before.as_micros(), clamp(limit)))
     }
 
-    pub(super) fn live_workers(&mut self, now: DateTime<Utc>) -> Outcome<Vec<Worker>> {
-        let rows = self.one(ask!(LIVE_WORKERS, micros(now)))?;
+    pub(super) fn live_workers(&mut self, now: Timestamp) -> Outcome<Vec<Worker>> {
+        let rows = self.one(ask!(LIVE_WORKERS, now.as_micros()))?;
         let mut workers = rows.iter().map(records::worker).collect::<Outcome<Vec<Worker>>>()?;
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(workers)
@@ -77,7 +75,7 @@ impl Db<'_> {
                 .map(|write| write.lease.holder.as_ref().map(ToString::to_string))
                 .collect::<Vec<Option<String>>>(),
             given().map(|write| write.lease.epoch).collect::<Vec<i64>>(),
-            given().map(|write| micros(write.lease.expires_at)).collect::<Vec<i64>>(),
+            given().map(|write| write.lease.expires_at.as_micros()).collect::<Vec<i64>>(),
         ))?;
         for row in &rows {
             if let Some(at) = first.get(row::place(row, 0)?) {

@@ -8,7 +8,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::store::Tx;
 use crate::store::contract::GrantBatch;
 use crate::task::NewTask;
-use crate::time::from_micros;
+use crate::time::Timestamp;
 
 fn kind(error: &Error) -> StoreErrorKind {
     match error {
@@ -20,12 +20,13 @@ fn kind(error: &Error) -> StoreErrorKind {
 /// A step with several statements: enqueues a task, grants it, and notes that.
 fn step(tx: &mut Tx<'_>, round: i64) -> Result<()> {
     let key = TaskKey::new("n", "w", "r", format!("t{round}"))?;
-    let task = NewTask::new(key).limit(format!("l{round}").as_str().try_into()?).check(from_micros(0))?;
+    let task =
+        NewTask::new(key).limit(format!("l{round}").as_str().try_into()?).check(Timestamp::UNIX_EPOCH)?;
     let inserted = tx.raw().insert_tasks_if_absent(&[task])?;
     let crate::store::Inserted::New(id) = inserted[0] else { panic!("t{round} is there: {inserted:?}") };
     let ids = [id];
     let holder = Holder::new("h")?;
-    let (now, expires_at) = (from_micros(1), from_micros(2));
+    let (now, expires_at) = (Timestamp::from_micros(1), Timestamp::from_micros(2));
     let request = RequestId::new(format!("tick {round}"))?;
     let batch = GrantBatch::new(&ids, &holder, now, expires_at).request(&request);
     assert!(tx.raw().grant_if_open(&batch)?.is_whole(&batch));

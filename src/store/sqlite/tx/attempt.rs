@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::{Fault, Outcome};
@@ -13,7 +12,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::contract::{Move, Started, StateSet};
 use crate::task::{TaskRecord, TaskState};
-use crate::time::{from_micros, micros};
+use crate::time::Timestamp;
 
 pub(super) const START: &str = concat!(
     "UPDATE sm_task SET state = 2, started_at = ",
@@ -64,10 +63,10 @@ impl Db<'_> {
     pub(super) fn start_if_queued(
         &mut self,
         leases: &[LeaseRef],
-        now: DateTime<Utc>,
+        now: Timestamp,
     ) -> Outcome<Vec<Option<Started>>> {
         let mut statement = self.prepare(START)?;
-        let now = micros(now);
+        let now = now.as_micros();
         let mut start = |lease: &LeaseRef| {
             let mut rows = statement.query((lease.id.0, lease.epoch, now))?;
             let Some(row) = rows.next()? else { return Ok(None) };
@@ -79,10 +78,10 @@ impl Db<'_> {
     pub(super) fn renew_if_leased(
         &mut self,
         leases: &[LeaseRef],
-        expires_at: DateTime<Utc>,
+        expires_at: Timestamp,
     ) -> Outcome<Vec<bool>> {
         let mut statement = self.prepare(RENEW)?;
-        let at = micros(expires_at);
+        let at = expires_at.as_micros();
         leases.iter().map(|lease| Ok(statement.execute((lease.id.0, lease.epoch, at))? > 0)).collect()
     }
 
@@ -111,10 +110,10 @@ impl Db<'_> {
             statement.execute(params![
                 id,
                 task_state(change.to, change.due),
-                change.due.map(micros),
+                change.due.map(Timestamp::as_micros),
                 kept,
                 change.forgive,
-                change.ended_at.map(micros),
+                change.ended_at.map(Timestamp::as_micros),
                 change.message,
                 change.value,
                 change.lost,
@@ -154,9 +153,9 @@ impl Db<'_> {
         Ok(standings)
     }
 
-    pub(super) fn expired(&mut self, now: DateTime<Utc>, limit: usize) -> Outcome<Vec<TaskRecord>> {
+    pub(super) fn expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
         let mut statement = self.prepare(EXPIRED)?;
-        let mut rows = statement.query((micros(now), clamp(limit)))?;
+        let mut rows = statement.query((now.as_micros(), clamp(limit)))?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             found.push(row::task(self, row)?);
@@ -164,7 +163,10 @@ impl Db<'_> {
         Ok(found)
     }
 
-    pub(super) fn next_expiry(&mut self) -> Outcome<Option<DateTime<Utc>>> {
-        Ok(self.prepare(NEXT_EXPIRY)?.query_row([], |row| row.get(0).map(from_micros)).optional()?)
+    pub(super) fn next_expiry(&mut self) -> Outcome<Option<Timestamp>> {
+        Ok(self
+            .prepare(NEXT_EXPIRY)?
+            .query_row([], |row| row.get(0).map(Timestamp::from_micros))
+            .optional()?)
     }
 }

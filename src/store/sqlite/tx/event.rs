@@ -1,6 +1,5 @@
 //! Events: kept until they are acknowledged.
 
-use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Row};
 
 use super::super::error::Outcome;
@@ -9,7 +8,7 @@ use super::{Db, clamp};
 use crate::sensor::SensorEvent;
 use crate::store::contract::EventNote;
 use crate::store::sql::records;
-use crate::time::micros;
+use crate::time::Timestamp;
 
 const NOTE: &str = "INSERT INTO sm_event (seq, no, generation, at, reason, next, value, message) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
@@ -36,7 +35,7 @@ impl Db<'_> {
                 seq,
                 note.sensor.id.0,
                 clamp(note.sensor.generation),
-                micros(note.at),
+                note.at.as_micros(),
                 note.ending.reason.code(),
                 note.ending.to.code(),
                 &note.ending.value,
@@ -70,13 +69,13 @@ impl Db<'_> {
         Ok(acknowledged)
     }
 
-    pub(super) fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+    pub(super) fn forget_events(&mut self, before: Timestamp, limit: usize) -> Outcome<usize> {
         let old = self.flagged(OLD, before, limit)?;
         let seqs: Vec<u64> = old.into_iter().filter_map(|seq| u64::try_from(seq).ok()).collect();
         self.acknowledge_events(&seqs)
     }
 
-    pub(super) fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
+    pub(super) fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> Outcome<usize> {
         let mut kept = self.flagged(KEPT, before, limit)?;
         kept.sort_unstable();
         kept.dedup();
@@ -84,10 +83,10 @@ impl Db<'_> {
     }
 
     /// Returns the first column of the rows whose second column is true.
-    fn flagged(&mut self, sql: &'static str, before: DateTime<Utc>, limit: usize) -> Outcome<Vec<i64>> {
+    fn flagged(&mut self, sql: &'static str, before: Timestamp, limit: usize) -> Outcome<Vec<i64>> {
         let mut statement = self.prepare(sql)?;
         let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?));
-        let rows = statement.query_map((micros(before), clamp(limit)), read)?;
+        let rows = statement.query_map((before.as_micros(), clamp(limit)), read)?;
         let rows = rows.collect::<Result<Vec<(i64, bool)>, _>>()?;
         Ok(rows.into_iter().filter_map(|(number, is_so)| is_so.then_some(number)).collect())
     }

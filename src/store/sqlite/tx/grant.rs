@@ -8,7 +8,6 @@ use super::{Db, row};
 use crate::lease::TaskId;
 use crate::store::contract::{GrantBatch, Granted};
 use crate::task::TaskRecord;
-use crate::time::micros;
 
 pub(super) const GRANT: &str = concat!(
     "UPDATE sm_task SET state = 1, epoch = epoch + 1, attempt = min(attempt + 1, 4294967295), \
@@ -39,7 +38,7 @@ impl Db<'_> {
             batch.tasks.iter().enumerate().rev().map(|(at, id)| (*id, at)).collect();
         let ids = serde_json::to_string(batch.tasks)?;
         let mut statement = self.prepare(GRANT)?;
-        let (expires_at, now) = (micros(batch.expires_at), micros(batch.now));
+        let (expires_at, now) = (batch.expires_at.as_micros(), batch.now.as_micros());
         let mut rows = statement.query((ids, batch.holder.as_str(), expires_at, now))?;
         let mut changes = LaneChanges::default();
         let mut granted = Vec::with_capacity(batch.tasks.len());

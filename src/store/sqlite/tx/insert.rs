@@ -15,7 +15,7 @@ use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::store::Inserted;
 use crate::task::{TaskInsert, TaskRecord, TaskState};
-use crate::time::micros;
+use crate::time::Timestamp;
 
 const INSERT: &str = "INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
      attempt_runs, enqueued_at, ready_at, namespace, workflow, run, task, retry, payload) \
@@ -80,17 +80,17 @@ impl Db<'_> {
             let inserted = insert.execute(params![
                 last + 1,
                 task_state(TaskState::Scheduled, task.due),
-                task.due.map(micros),
+                task.due.map(Timestamp::as_micros),
                 lane,
                 task.lane.slots,
                 task.rank,
-                micros(task.logical_date),
+                task.logical_date.as_micros(),
                 map_index,
                 task.priority,
                 lease_loss(task.lease_loss),
                 task.attempt_runs.code(),
-                micros(task.enqueued_at),
-                micros(task.due.unwrap_or(task.enqueued_at)),
+                task.enqueued_at.as_micros(),
+                task.due.unwrap_or(task.enqueued_at).as_micros(),
                 namespace,
                 workflow,
                 run,

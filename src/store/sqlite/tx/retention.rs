@@ -1,6 +1,5 @@
 //! What is kept for a while: what ticks granted, and tasks that ended.
 
-use chrono::{DateTime, Utc};
 use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
@@ -10,7 +9,7 @@ use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::Forget;
 use crate::task::TaskRecord;
-use crate::time::micros;
+use crate::time::Timestamp;
 
 const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \
      ON CONFLICT (id) DO UPDATE SET at = excluded.at, grants = excluded.grants";
@@ -37,11 +36,11 @@ impl Db<'_> {
         &mut self,
         request: &RequestId,
         replaces: Option<&RequestId>,
-        at: DateTime<Utc>,
+        at: Timestamp,
         granted: &[TaskRecord],
     ) -> Outcome<()> {
         let pairs: Vec<(i64, i64)> = granted.iter().map(|task| (task.id.0, task.epoch)).collect();
-        let (request, at, grants) = (request.as_str(), micros(at), serde_json::to_string(&pairs)?);
+        let (request, at, grants) = (request.as_str(), at.as_micros(), serde_json::to_string(&pairs)?);
         if let Some(replaced) = replaces
             && self.prepare(REPLACE_REQUEST)?.execute((request, at, &grants, replaced.as_str()))? > 0
         {
@@ -60,7 +59,7 @@ impl Db<'_> {
     }
 
     pub(super) fn forget_requests(&mut self, forget: Forget) -> Outcome<usize> {
-        let old = self.prepare(FORGET_REQUESTS)?.execute((micros(forget.before), clamp(forget.limit)))?;
+        let old = self.prepare(FORGET_REQUESTS)?.execute((forget.before.as_micros(), clamp(forget.limit)))?;
         let Some(most) = forget.most else { return Ok(old) };
         // Ticks before the instant are gone, so ticks beyond the number come next.
         let beyond: Option<(i64, String)> = self
@@ -74,13 +73,13 @@ impl Db<'_> {
 
     pub(super) fn forget_ended(
         &mut self,
-        before: DateTime<Utc>,
-        sensors_before: DateTime<Utc>,
+        before: Timestamp,
+        sensors_before: Timestamp,
         limit: usize,
     ) -> Outcome<usize> {
         let ended = self
             .prepare(FORGETTABLE)?
-            .query_map((micros(before), micros(sensors_before), clamp(limit)), |row| {
+            .query_map((before.as_micros(), sensors_before.as_micros(), clamp(limit)), |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })?
             .collect::<Result<Vec<(i64, i64)>, _>>()?;

@@ -1,6 +1,5 @@
 //! The store's operations on sensors, and the trait that they share with events, workers and shards.
 
-use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Row, Statement, params};
 
 use super::super::error::{Fault, Outcome};
@@ -16,7 +15,7 @@ use crate::store::contract::{
 };
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
-use crate::time::{duration_micros, micros};
+use crate::time::{Timestamp, duration_micros};
 
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
@@ -77,8 +76,8 @@ impl SensorTx for SqliteBackend<'_> {
                     duration_micros(settings.timeout),
                     settings.on_landed.code(),
                     settings.on_missed.code(),
-                    micros(insert.registered_at),
-                    micros(insert.times_out_at),
+                    insert.registered_at.as_micros(),
+                    insert.times_out_at.as_micros(),
                     changed,
                     insert.kind.as_str(),
                     insert.context.as_str(),
@@ -87,13 +86,8 @@ impl SensorTx for SqliteBackend<'_> {
                     settings.max_interval.map(duration_micros),
                     generation,
                 ])?;
-                let insert = SensorInsert {
-                    registered_at: crate::time::truncate(insert.registered_at),
-                    times_out_at: crate::time::truncate(insert.times_out_at),
-                    ..insert.clone()
-                };
                 let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
-                stored.push(SensorRecord::registered(insert, task, attempt, generation, changed));
+                stored.push(SensorRecord::registered(insert.clone(), task, attempt, generation, changed));
             }
             db.set_counter("sensor", changed)?;
             Ok(stored)
@@ -196,11 +190,11 @@ impl SensorTx for SqliteBackend<'_> {
         self.write(|db| db.acknowledge_events(seqs))
     }
 
-    fn forget_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.write(|db| db.forget_events(before, limit))
     }
 
-    fn kept_by_events(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.read(|db| db.kept_by_events(before, limit))
     }
 
@@ -212,11 +206,11 @@ impl SensorTx for SqliteBackend<'_> {
         self.write(|db| db.delete_worker(name))
     }
 
-    fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_workers(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.write(|db| db.forget_workers(before, limit))
     }
 
-    fn live_workers(&mut self, now: DateTime<Utc>) -> StoreResult<Vec<Worker>> {
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<Worker>> {
         self.read(|db| db.live_workers(now))
     }
 

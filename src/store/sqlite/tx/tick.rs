@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension, Rows};
 
 use super::super::error::Outcome;
@@ -13,7 +12,7 @@ use crate::admission::{Candidate, LaneId, LanePage, OrderKey};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
 use crate::store::contract::{Promote, Survey, SurveyQuery, WhichPools};
-use crate::time::{from_micros, micros};
+use crate::time::Timestamp;
 
 pub(super) const PROMOTE: &str = "UPDATE sm_task SET state = 0, due = NULL WHERE no IN \
      (SELECT no FROM sm_task WHERE due IS NOT NULL AND due <= ?1 \
@@ -58,7 +57,7 @@ impl Db<'_> {
         let mut changes = LaneChanges::default();
         let mut promoted = 0;
         let mut statement = self.prepare(PROMOTE)?;
-        let mut rows = statement.query((micros(promote.now), clamp(promote.limit)))?;
+        let mut rows = statement.query((promote.now.as_micros(), clamp(promote.limit)))?;
         while let Some(row) = rows.next()? {
             changes.ready(row.get(0)?, 1);
             promoted += 1;
@@ -67,8 +66,8 @@ impl Db<'_> {
         Ok(promoted)
     }
 
-    fn next_due(&mut self) -> Outcome<Option<DateTime<Utc>>> {
-        Ok(self.prepare(NEXT_DUE)?.query_row([], |row| row.get(0).map(from_micros)).optional()?)
+    fn next_due(&mut self) -> Outcome<Option<Timestamp>> {
+        Ok(self.prepare(NEXT_DUE)?.query_row([], |row| row.get(0).map(Timestamp::from_micros)).optional()?)
     }
 
     pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
@@ -80,7 +79,8 @@ impl Db<'_> {
                 let mut statement = self.prepare(READY_AT)?;
                 for candidate in &mut found[before..] {
                     let id = candidate.order.id.0;
-                    candidate.ready_at = Some(statement.query_row([id], |row| row.get(0).map(from_micros))?);
+                    candidate.ready_at =
+                        Some(statement.query_row([id], |row| row.get(0).map(Timestamp::from_micros))?);
                 }
             }
         }
@@ -96,7 +96,8 @@ impl Db<'_> {
             return read(statement.query((lane.0, limit))?, lane, found);
         };
         let before = found.len();
-        let (rank, date, index) = (after.rank, micros(after.logical_date), map_index_value(after.map_index));
+        let (rank, date, index) =
+            (after.rank, after.logical_date.as_micros(), map_index_value(after.map_index));
         let mut equal = self.prepare(EQUAL_CANDIDATES)?;
         read(equal.query((lane.0, limit, rank, date, index, after.id.0))?, lane, found)?;
         let left = limit - clamp(found.len() - before);

@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Utc};
-
 use super::super::error::Outcome;
 use super::{Db, clamp};
 use crate::id::Holder;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::sql::records;
-use crate::time::micros;
+use crate::time::Timestamp;
 
 const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at, incarnation) \
      VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, \
@@ -34,7 +32,7 @@ impl Db<'_> {
             worker.name.as_str(),
             codes,
             shards,
-            micros(worker.expires_at),
+            worker.expires_at.as_micros(),
             worker.incarnation.cast_signed(),
         ))?;
         Ok(())
@@ -46,13 +44,13 @@ impl Db<'_> {
         Ok(())
     }
 
-    pub(super) fn forget_workers(&mut self, before: DateTime<Utc>, limit: usize) -> Outcome<usize> {
-        Ok(self.prepare(FORGET_WORKERS)?.execute((micros(before), clamp(limit)))?)
+    pub(super) fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Outcome<usize> {
+        Ok(self.prepare(FORGET_WORKERS)?.execute((before.as_micros(), clamp(limit)))?)
     }
 
-    pub(super) fn live_workers(&mut self, now: DateTime<Utc>) -> Outcome<Vec<Worker>> {
+    pub(super) fn live_workers(&mut self, now: Timestamp) -> Outcome<Vec<Worker>> {
         let mut statement = self.prepare(LIVE_WORKERS)?;
-        statement.query_and_then([micros(now)], |row| records::worker(row))?.collect()
+        statement.query_and_then([now.as_micros()], |row| records::worker(row))?.collect()
     }
 
     pub(super) fn shard_leases(&mut self) -> Outcome<Vec<ShardLease>> {
@@ -69,7 +67,7 @@ impl Db<'_> {
                 return Ok(false);
             }
             let holder = lease.holder.as_ref().map(Holder::as_str);
-            let expires_at = micros(lease.expires_at);
+            let expires_at = lease.expires_at.as_micros();
             let rows = match write.was {
                 0 => first.execute((lease.shard, holder, lease.epoch, expires_at))?,
                 was => later.execute((lease.shard, holder, lease.epoch, expires_at, was))?,

@@ -13,7 +13,6 @@ use crate::run::{ActiveQuery, RunPlace, RunRecord};
 use crate::store::read_counter;
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
-use crate::time::micros;
 
 /// What a query returns for each run.
 pub(super) trait Answer: Sized {
@@ -57,14 +56,14 @@ fn question(query: &ActiveQuery, statements: &Both) -> Statement {
     let sql = if query.asks_for_any() { statements.any } else { statements.filtered };
     let namespaces: BTreeSet<&str> = query.namespaces.iter().map(Namespace::as_str).collect();
     let (from, name, id) = match &query.after {
-        Some(after) => (micros(after.start), after.key.namespace.as_str(), after.key.id.as_str()),
+        Some(after) => (after.start.as_micros(), after.key.namespace.as_str(), after.key.id.as_str()),
         None => (i64::MIN, "", ""),
     };
     ask!(
         sql,
         namespaces.into_iter().map(str::to_owned).collect::<Vec<String>>(),
-        micros(query.begin),
-        micros(query.end),
+        query.begin.as_micros(),
+        query.end.as_micros(),
         from,
         name,
         id,
@@ -77,7 +76,6 @@ fn question(query: &ActiveQuery, statements: &Both) -> Statement {
 impl Db<'_> {
     /// Returns the whole result, or a page of it.
     pub(super) fn active<A: Answer>(&mut self, query: &ActiveQuery) -> Outcome<Vec<A>> {
-        let query = &query.truncated();
         if query.is_empty() || query.limit == Some(0) {
             return Ok(Vec::new());
         }
@@ -108,7 +106,6 @@ impl Db<'_> {
 
     /// Returns how many runs the result has.
     pub(super) fn count_active(&mut self, query: &ActiveQuery) -> Outcome<u64> {
-        let query = &query.truncated();
         if query.is_empty() || query.limit.is_some() {
             return Ok(self.active::<RunPlace>(query)?.len() as u64);
         }

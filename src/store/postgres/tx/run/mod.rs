@@ -5,8 +5,6 @@ pub(super) mod statements;
 
 use std::collections::{BTreeSet, HashMap};
 
-use chrono::{DateTime, Utc};
-
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
@@ -18,7 +16,7 @@ use crate::store::contract::RunTx;
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
 use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
-use crate::time::{micros, truncate};
+use crate::time::Timestamp;
 
 fn names<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<String> {
     keys.map(|key| key.namespace.to_string()).collect()
@@ -53,12 +51,12 @@ impl RunTx for PostgresBackend<'_> {
             let runs: Vec<&RunRecord> = last.into_values().collect();
             let namespaces: BTreeSet<&str> = runs.iter().map(|run| run.key.namespace.as_str()).collect();
             let namespaces: Vec<String> = namespaces.into_iter().map(str::to_owned).collect();
-            let stops: Vec<Option<i64>> = runs.iter().map(|run| run.stop.map(micros)).collect();
-            let filed = |run: &&RunRecord| node(truncate(run.start), run.stop.map(truncate));
+            let stops: Vec<Option<i64>> = runs.iter().map(|run| run.stop.map(Timestamp::as_micros)).collect();
+            let filed = |run: &&RunRecord| node(run.start, run.stop);
             let nodes: Vec<Option<i64>> = runs.iter().map(filed).collect();
             let mut reaches = Reaches::default();
             for ((run, node), stop) in runs.iter().zip(&nodes).zip(&stops) {
-                reaches.note(&run.key.namespace, micros(run.start), *node, *stop);
+                reaches.note(&run.key.namespace, run.start.as_micros(), *node, *stop);
             }
             let spans = runs.iter().map(|run| suspensions(&run.suspended)).collect::<Result<Vec<_>, _>>()?;
             let texts = |text: fn(&RunRecord) -> Option<&String>| -> Vec<Option<String>> {
@@ -67,14 +65,14 @@ impl RunTx for PostgresBackend<'_> {
             let put = ask!(
                 statements::PUT,
                 names(runs.iter().map(|run| &run.key)),
-                runs.iter().map(|run| micros(run.start)).collect::<Vec<i64>>(),
+                runs.iter().map(|run| run.start.as_micros()).collect::<Vec<i64>>(),
                 ids(runs.iter().map(|run| &run.key)),
                 stops,
                 nodes,
                 runs.iter().map(|run| run.status.code()).collect::<Vec<i64>>(),
                 runs.iter().map(|run| run.method.code()).collect::<Vec<i64>>(),
-                runs.iter().map(|run| run.running.map(micros)).collect::<Vec<Option<i64>>>(),
-                runs.iter().map(|run| run.heartbeat.map(micros)).collect::<Vec<Option<i64>>>(),
+                runs.iter().map(|run| run.running.map(Timestamp::as_micros)).collect::<Vec<Option<i64>>>(),
+                runs.iter().map(|run| run.heartbeat.map(Timestamp::as_micros)).collect::<Vec<Option<i64>>>(),
                 runs.iter()
                     .map(|run| run.workflow.as_ref().map(ToString::to_string))
                     .collect::<Vec<Option<String>>>(),
@@ -110,7 +108,7 @@ impl RunTx for PostgresBackend<'_> {
                 statements::CLOSE,
                 names(given().map(|close| &close.key)),
                 ids(given().map(|close| &close.key)),
-                given().map(|close| micros(close.stop)).collect::<Vec<i64>>(),
+                given().map(|close| close.stop.as_micros()).collect::<Vec<i64>>(),
                 given().map(|close| close.status.code()).collect::<Vec<i64>>(),
             ))?;
             for row in &rows {
@@ -130,7 +128,7 @@ impl RunTx for PostgresBackend<'_> {
             let mut latest: HashMap<&RunKey, i64> = HashMap::with_capacity(beats.len());
             for beat in beats {
                 let at = latest.entry(&beat.key).or_insert(i64::MIN);
-                *at = (*at).max(micros(beat.at));
+                *at = (*at).max(beat.at.as_micros());
             }
             let given: Vec<(&RunKey, i64)> = latest.into_iter().collect();
             let rows = db.one(ask!(
@@ -172,14 +170,14 @@ impl RunTx for PostgresBackend<'_> {
         })
     }
 
-    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_stopped_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.write(|db| {
             if limit == 0 {
                 return Ok(0);
             }
             let Before { spans, nodes } = Before::instant(before);
             let (lows, highs): (Vec<i64>, Vec<i64>) = spans.into_iter().unzip();
-            db.number(ask!(statements::FORGET, micros(before), nodes, lows, highs, clamp(limit)))
+            db.number(ask!(statements::FORGET, before.as_micros(), nodes, lows, highs, clamp(limit)))
         })
     }
 
@@ -195,12 +193,12 @@ impl RunTx for PostgresBackend<'_> {
         self.read(|db| db.count_active(query))
     }
 
-    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>> {
+    fn silent_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<Vec<RunRecord>> {
         self.read(|db| {
             if limit == 0 {
                 return Ok(Vec::new());
             }
-            let rows = db.one(ask!(statements::SILENT, micros(before), clamp(limit)))?;
+            let rows = db.one(ask!(statements::SILENT, before.as_micros(), clamp(limit)))?;
             let mut found =
                 rows.iter().map(|row| records::run(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
             found.sort_by_key(|run| run.heartbeat);

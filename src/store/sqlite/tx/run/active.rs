@@ -12,7 +12,6 @@ use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::store::read_counter;
 use crate::store::sql::records;
 use crate::store::sql::row::code;
-use crate::time::micros;
 
 /// The fewest runs that a page with filters reads in one statement.
 const LEAST: usize = 256;
@@ -79,7 +78,7 @@ impl<'q> Question<'q> {
             true => None,
             false => Some(serde_json::to_string(&query.namespaces.iter().collect::<BTreeSet<_>>())?),
         };
-        Ok(Self { query, names, begin: micros(query.begin), end: micros(query.end) })
+        Ok(Self { query, names, begin: query.begin.as_micros(), end: query.end.as_micros() })
     }
 
     fn choose(&self, statements: &Both) -> &'static str {
@@ -127,7 +126,6 @@ fn each(
 impl Db<'_> {
     /// Returns the whole result, or a page of it.
     pub(super) fn active<A: Answer>(&mut self, query: &ActiveQuery) -> Outcome<Vec<A>> {
-        let query = &query.truncated();
         if query.is_empty() || query.limit == Some(0) {
             return Ok(Vec::new());
         }
@@ -185,7 +183,7 @@ impl Db<'_> {
         let mut statement = self.prepare(question.choose(statement))?;
         let mut rows = statement.query((&question.names, question.begin))?;
         let after = question.query.after.as_ref();
-        let from = after.map_or(i64::MIN, |after| micros(after.start));
+        let from = after.map_or(i64::MIN, |after| after.start.as_micros());
         let mut places: Vec<RunPlace> = Vec::new();
         each(&mut rows, question, |row, namespace| {
             if row.get::<_, i64>(2)? >= from {
@@ -210,7 +208,7 @@ impl Db<'_> {
         found: &mut Vec<A>,
     ) -> Outcome<Option<RunPlace>> {
         let (from, name, id) = match after {
-            Some(after) => (micros(after.start), after.key.namespace.as_str(), after.key.id.as_str()),
+            Some(after) => (after.start.as_micros(), after.key.namespace.as_str(), after.key.id.as_str()),
             None => (question.begin, "", ""),
         };
         let statement = if question.query.asks_for_any() { &A::PAGE } else { &statements::PAGE };
@@ -235,7 +233,6 @@ impl Db<'_> {
 
     /// Returns how many runs the result has.
     pub(super) fn count_active(&mut self, query: &ActiveQuery) -> Outcome<u64> {
-        let query = &query.truncated();
         if query.is_empty() || query.limit.is_some() || query.after.is_some() {
             return Ok(self.active::<RunPlace>(query)?.len() as u64);
         }

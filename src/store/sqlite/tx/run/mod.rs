@@ -5,7 +5,6 @@ pub(super) mod statements;
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::super::error::Outcome;
@@ -17,7 +16,7 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::contract::RunTx;
 use crate::store::sql::records;
 use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
-use crate::time::{from_micros, micros, truncate};
+use crate::time::Timestamp;
 
 pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
 const NEW_NAMESPACE: &str = "INSERT INTO sm_namespace (name) VALUES (?1)";
@@ -108,24 +107,24 @@ impl RunTx for SqliteBackend<'_> {
             let mut put = db.prepare(PUT)?;
             for run in runs {
                 let ns = namespaces.find_or_create(db, &run.key.namespace)?;
-                let (start, stop) = (truncate(run.start), run.stop.map(truncate));
-                let node = node(start, stop);
+                let (start, stop) = (run.start.as_micros(), run.stop.map(Timestamp::as_micros));
+                let node = node(run.start, run.stop);
                 put.execute(params![
                     ns,
-                    micros(start),
+                    start,
                     run.key.id.as_str(),
-                    stop.map(micros),
+                    stop,
                     node,
                     run.status.code(),
                     run.method.code(),
-                    run.running.map(micros),
-                    run.heartbeat.map(micros),
+                    run.running.map(Timestamp::as_micros),
+                    run.heartbeat.map(Timestamp::as_micros),
                     run.workflow.as_ref().map(|workflow| workflow.as_str()),
                     run.user,
                     suspensions(&run.suspended)?,
                     run.attributes,
                 ])?;
-                namespaces.note(ns, micros(start), node, stop.map(micros));
+                namespaces.note(ns, start, node, stop);
             }
             namespaces.keep(db)
         })
@@ -146,10 +145,10 @@ impl RunTx for SqliteBackend<'_> {
                     answers.push(false);
                     continue;
                 };
-                let stop = truncate(order.stop).max(from_micros(start));
-                let node = node(from_micros(start), Some(stop));
-                let rows = close.execute((ns, start, id, micros(stop), node, order.status.code()))?;
-                namespaces.note(ns, start, node, Some(micros(stop)));
+                let stop = order.stop.max(Timestamp::from_micros(start));
+                let node = node(Timestamp::from_micros(start), Some(stop));
+                let rows = close.execute((ns, start, id, stop.as_micros(), node, order.status.code()))?;
+                namespaces.note(ns, start, node, Some(stop.as_micros()));
                 answers.push(rows > 0);
             }
             namespaces.keep(db)?;
@@ -162,7 +161,7 @@ impl RunTx for SqliteBackend<'_> {
             let mut namespaces = Namespaces::of(db)?;
             let mut statement = db.prepare(BEAT)?;
             let mut beat = |beat: &RunBeat| match namespaces.find(&beat.key.namespace)? {
-                Some(ns) => Ok(statement.execute((ns, beat.key.id.as_str(), micros(beat.at)))? > 0),
+                Some(ns) => Ok(statement.execute((ns, beat.key.id.as_str(), beat.at.as_micros()))? > 0),
                 None => Ok(false),
             };
             beats.iter().map(&mut beat).collect()
@@ -187,11 +186,11 @@ impl RunTx for SqliteBackend<'_> {
         })
     }
 
-    fn forget_stopped_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<usize> {
+    fn forget_stopped_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
         self.write(|db| {
             let Before { spans, nodes } = Before::instant(before);
             let parameters = (
-                micros(before),
+                before.as_micros(),
                 serde_json::to_string(&nodes)?,
                 serde_json::to_string(&spans)?,
                 clamp(limit),
@@ -220,10 +219,10 @@ impl RunTx for SqliteBackend<'_> {
         self.read(|db| db.count_active(query))
     }
 
-    fn silent_runs(&mut self, before: DateTime<Utc>, limit: usize) -> StoreResult<Vec<RunRecord>> {
+    fn silent_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<Vec<RunRecord>> {
         self.read(|db| {
             let mut statement = db.prepare(statements::SILENT)?;
-            let mut rows = statement.query((micros(before), clamp(limit)))?;
+            let mut rows = statement.query((before.as_micros(), clamp(limit)))?;
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {
                 found.push(records::run(row, row::name(row, 0)?)?);
