@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use chrono::Utc;
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("it passes all {cases} cases of the conformance suite");
 
     // Services take it as they take any store.
-    let (db, now) = (Arc::new(in_memory()?), Utc::now());
+    let (db, now) = (Arc::new(in_memory()?), SystemClock.now());
     let store: &dyn Store = &*db;
     let task = NewTask::new(TaskKey::new("shop", "orders", "7", "ship")?);
     store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;

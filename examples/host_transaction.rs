@@ -8,8 +8,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{TimeDelta, Utc};
 use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::SqliteStore;
@@ -44,7 +44,7 @@ fn order(db: &Connection, id: i64) -> Result<(String, i64)> {
 fn main() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("shop.db");
-    let now = Utc::now();
+    let now = SystemClock.now();
 
     // The shop's own connection and table. The store adds its tables to the same file, under a
     // prefix. The shop's rusqlite is the version that the crate uses, which the crate exports as well.
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
     println!("order 2 is being packed under epoch {}", lost.epoch);
 
     // Its lease expires, and the task is given to another one.
-    let later = now + TimeDelta::hours(1);
+    let later = now + Duration::from_secs(3600);
     // Without grace, because this program jumps to `later`: nobody was kept from renewing.
     let options = ReaperOptions::default().grace(Duration::ZERO);
     assert_eq!(Reaper::new(store.clone(), options)?.tick(later)?.reaped.len(), 1);

@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         // Until the next retry or poke is due. With threads: `drive`, as in examples/threads_host.rs.
         let due = [admission.next_due, poked.next_due].into_iter().flatten().min().unwrap_or(now);
-        let pause = (due - now).to_std().unwrap_or_default();
+        let pause = due.saturating_duration_since(now);
         std::thread::sleep(pause.clamp(Duration::from_millis(1), Duration::from_millis(20)));
     };
     std::fs::remove_file(&file)?;

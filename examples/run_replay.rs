@@ -31,7 +31,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::ExitCode;
 
-use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
@@ -83,8 +82,7 @@ struct Replay<W> {
 }
 
 fn instant(seconds: i64) -> Timestamp {
-    let last = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
-    DateTime::from_timestamp(seconds, 0).unwrap_or(last)
+    Timestamp::from_micros(seconds.saturating_mul(1_000_000))
 }
 
 fn closed(key: RunKey, stop: i64) -> RunClose {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use chrono::DateTime;
 use stationmaster::clock::Clock;
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
@@ -57,7 +58,7 @@ fn host(url: &str) -> Result<(), Failure> {
     let store = open(url)?;
     // Leases and records are of the database's clock: the schedulers may be on machines whose clocks differ.
     let began = store.clock().now();
-    let run = began.to_rfc3339();
+    let run = DateTime::from(began).to_rfc3339();
     let pool = PoolSpec::new("cluster", Slots::Limited(SLOTS))?;
     let task = |key| Ok(NewTask::new(key).pool("cluster".try_into()?).record_attempts(true));
     let tasks = keys(&run)?.into_iter().map(task).collect::<Result<Vec<_>, Failure>>()?;

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use chrono::Utc;
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
 use stationmaster::store::{MemoryStore, Store};
@@ -42,7 +43,7 @@ fn with_a_busy_call(
 ) -> (bool, TaskState) {
     let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
     let store: Arc<dyn Store> = faults.clone();
-    let task = granted(&store, Utc::now());
+    let task = granted(&store, SystemClock.now());
     faults.arm(Fault::new(at, When::Before, StoreErrorKind::Busy));
     attempt(&store, task).unwrap_or_else(|error| panic!("busy at call {at}: {error}"));
     (faults.disarm().is_some(), state(&*store))
@@ -80,9 +81,9 @@ fn a_thread_whose_lease_was_lost_stops() {
     assert_eq!(held.lock().len(), 1, "it is renewed");
 
     let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
-    let mut later = Utc::now();
+    let mut later = SystemClock.now();
     while state(&*store) == TaskState::Queued {
-        later += chrono::TimeDelta::minutes(1);
+        later += Duration::from_secs(60);
         reaper.tick(later).unwrap();
     }
     threads_host::heartbeat(&*store, &held).unwrap();
@@ -94,7 +95,7 @@ fn a_thread_whose_lease_was_lost_stops() {
 #[test]
 fn work_under_a_lease_that_the_heartbeat_lost_is_not_finished() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let task = granted(&store, Utc::now());
+    let task = granted(&store, SystemClock.now());
     threads_host::attempt(&*store, &threads_host::Held::default(), &task).unwrap();
     assert_eq!(state(&*store), TaskState::Running);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Finish, Mark, Outcome};
 use stationmaster::run::{RunKey, RunRecord, RunStatus};
 use stationmaster::sensor::{PokeOutcome, Settings};
@@ -38,7 +39,7 @@ fn an_instant_is_reached_to_the_microsecond() {
 #[test]
 fn a_file_is_found_by_path_when_it_is_old_enough() {
     let (store, dir) = (memory(), tempfile::tempdir().unwrap());
-    let now = Utc::now();
+    let now = SystemClock.now();
     // Characters that mean something in a pattern mean nothing in a path.
     let path = dir.path().join("in [1]*.csv");
     assert_eq!(asked(&store, &FileExists::at(&path), now), PokeOutcome::NotYet);
@@ -46,7 +47,8 @@ fn a_file_is_found_by_path_when_it_is_old_enough() {
     let landed = PokeOutcome::Landed(Some(format!("{{\"path\":\"{}\",\"bytes\":5}}", path.display())));
     assert_eq!(asked(&store, &FileExists::at(&path), now), landed);
 
-    let written = DateTime::from(fs::metadata(&path).unwrap().modified().unwrap());
+    let written = DateTime::<Utc>::from(fs::metadata(&path).unwrap().modified().unwrap());
+    let written = Timestamp::from(written);
     let settled = FileExists::at(&path).min_age(secs(60));
     assert_eq!(asked(&store, &settled, written + secs(59)), PokeOutcome::NotYet);
     assert_eq!(asked(&store, &settled, written + secs(61)), landed);
@@ -60,7 +62,7 @@ fn a_file_is_found_by_path_when_it_is_old_enough() {
 #[test]
 fn a_file_is_found_by_pattern_the_first_that_is_old_enough() {
     let (store, dir) = (memory(), tempfile::tempdir().unwrap());
-    let now = Utc::now();
+    let now = SystemClock.now();
     let place = dir.path().to_str().unwrap();
     let glob = FileExists::matching(format!("{place}/*/part-[0-9].csv"));
     fs::create_dir_all(dir.path().join("day")).unwrap();
@@ -187,7 +189,7 @@ fn equal_conditions_share_a_context_and_are_read_back() {
     let key = TaskKey::new("a", "b", "c", "d").unwrap();
     survives(&FileExists::at("/a").min_age(Duration::from_nanos(1_234_567)));
     survives(&FileExists::matching("/a*"));
-    survives(&TimeReached::new(Utc::now()));
+    survives(&TimeReached::new(SystemClock.now()));
     survives(&TaskEnded::new(key.clone().mapped(3)).lands_on([TaskState::Failed]));
     survives(&RunEnded::new(RunKey::new("a", "b").unwrap()).fails_on([]));
 

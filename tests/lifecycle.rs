@@ -605,7 +605,12 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl PokeLog for Lines {
     fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome) {
-        self.0.lock().push(format!("{} {} {} {answer:?}", now.timestamp(), sensor.task.task, sensor.attempt));
+        self.0.lock().push(format!(
+            "{} {} {} {answer:?}",
+            now.as_micros() / 1_000_000,
+            sensor.task.task,
+            sensor.attempt
+        ));
     }
 }
 

@@ -201,7 +201,6 @@ fn one_poisoned_row_stops_neither_reaper_nor_admission_on_postgres() {
 #[cfg(feature = "postgres")]
 #[test]
 fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
-    use stationmaster::Timestamp;
     use stationmaster::clock::{Clock, SystemClock};
     use stationmaster::service::{LoopHandle, drive};
     use std::ops::ControlFlow;

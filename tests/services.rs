@@ -367,7 +367,7 @@ fn retries_know_first_start_and_logical_date_and_keep_the_message() {
     let retries = dates.map(|date| {
         let name = key(&date.to_string());
         put(&*store, &[NewTask::new(name).retry(airflow.clone()).logical_date(date)]);
-        let lease = running(&*store, 20 + date.timestamp());
+        let lease = running(&*store, 20 + date.as_micros() / 1_000_000);
         store.write(|tx| tx.finish(at(50), &[Finish::failed(lease, "no")])).unwrap()
     });
     assert_ne!(retries[0], retries[1]);

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use stationmaster::Timestamp;
+use chrono::{DateTime, Utc};
 
 #[path = "../examples/simulate_a_day/cron.rs"]
 mod cron;
@@ -172,7 +172,7 @@ fn bad_workloads_are_refused_and_say_what_to_correct() {
 
 #[test]
 fn cron_expressions_mean_what_they_mean_elsewhere() {
-    let at = |text: &str| text.parse::<Timestamp>().unwrap();
+    let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
     let times = |expression: &str, begin: &str, end: &str| -> Vec<String> {
         let cron = cron::Cron::try_from(expression.to_owned()).unwrap();
         cron.instants(at(begin), at(end)).iter().map(|at| at.format("%m-%dT%H:%M").to_string()).collect()

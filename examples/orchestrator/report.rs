@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use chrono::DateTime;
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord};
 use stationmaster::store::Store;
 use stationmaster::{Result, TaskRecord, TaskState, Timestamp};
@@ -54,7 +55,7 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: Timestamp)
 }
 
 fn between(start: Timestamp, stop: Timestamp) -> Duration {
-    (stop - start).to_std().unwrap_or_default()
+    stop.saturating_duration_since(start)
 }
 
 /// What is counted in memory does not know what a killed process did.
@@ -127,7 +128,7 @@ fn print_active(active: &[RunRecord]) {
     let attempts = active.len() - runs.len();
     say(format_args!("\nactive in the last hour: {} runs, {attempts} attempts of tasks", runs.len()));
     for run in runs.iter().rev().take(LISTED_RUNS) {
-        let start = run.start.format("%H:%M:%S");
+        let start = DateTime::from(run.start).format("%H:%M:%S");
         match run.stop {
             Some(stop) => {
                 let took = between(run.start, stop).as_secs_f64();

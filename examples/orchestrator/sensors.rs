@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use stationmaster::sensor::{NewSensor, OnMissed, Settings};
 use stationmaster::service::kinds::{Condition, FileExists, TimeReached};
-use stationmaster::{Error, LeaseRef, Result, Timestamp};
+use stationmaster::{Error, LeaseRef, Result};
 
 use crate::kinds::{CommandSucceeds, TcpAccepts};
 use crate::run::Run;
@@ -37,10 +36,6 @@ pub(crate) fn sensor_of(run: &Run, task: &Task, wait_for: &WaitFor, lease: Lease
         }
         WaitFor::Tcp(address) => TcpAccepts::new(address).connect_timeout(PATIENCE).sensor(lease, settings),
         WaitFor::Time(at) => TimeReached::new(*at).sensor(lease, settings),
-        WaitFor::AfterS(length) => {
-            let at =
-                TimeDelta::from_std(*length).ok().and_then(|length| run.started.checked_add_signed(length));
-            TimeReached::new(at.unwrap_or(Timestamp::MAX)).sensor(lease, settings)
-        }
+        WaitFor::AfterS(length) => TimeReached::new(run.started + *length).sensor(lease, settings),
     }
 }

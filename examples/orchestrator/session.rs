@@ -121,8 +121,7 @@ fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen)
             Ok(step) if step.over => return Ok(End::RunOver),
             Ok(step) => {
                 failures = 0;
-                step.next_due
-                    .map_or(LONGEST_SLEEP, |due| (due - SystemClock.now()).to_std().unwrap_or_default())
+                step.next_due.map_or(LONGEST_SLEEP, |due| due.saturating_duration_since(SystemClock.now()))
             }
             Err(error) => {
                 screen.line("trouble", &error);
@@ -160,7 +159,7 @@ fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &
 
 /// Unique among all processes that ever worked on the database.
 fn name() -> String {
-    format!("orchestrator-{}-{}", std::process::id(), chrono::Utc::now().as_micros())
+    format!("orchestrator-{}-{}", std::process::id(), SystemClock.now().as_micros())
 }
 
 /// The first Ctrl-C or SIGTERM stops in order, the second at once.

@@ -119,7 +119,7 @@ impl Workers<'_> {
             }
             [Finished::Ended(state)] => self.screen.line(state.as_str(), format!("{task}{took}: {why}")),
             [Finished::RetryAt(at)] => {
-                let pause = (at - SystemClock.now()).to_std().unwrap_or_default().as_secs_f64();
+                let pause = at.saturating_duration_since(SystemClock.now()).as_secs_f64();
                 self.screen.line("retry", format!("{task}: {why}; again in {pause:.1} s"));
             }
             // The first call took effect, although its answer was lost.

@@ -136,7 +136,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
             out.write_all(b"\n")?;
         }
         out.flush()?;
-        let wait = report.next_due.map_or(NAP, |due| (due - SystemClock.now()).to_std().unwrap_or_default());
+        let wait = report.next_due.map_or(NAP, |due| due.saturating_duration_since(SystemClock.now()));
         std::thread::sleep(wait.min(NAP));
     }
     Ok(poker.leave()?)

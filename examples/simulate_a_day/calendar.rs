@@ -1,21 +1,12 @@
 //! What is to happen when. Of equal instants, what was put in first comes first.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use stationmaster::Timestamp;
 
-/// The instant this long after another one, in whole microseconds. A workload may have any length, so it is at most the last
-/// instant there is.
-pub(crate) fn later(at: Timestamp, length: Duration) -> Timestamp {
-    let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
-    let micros = at.as_micros().saturating_add(micros);
-    Timestamp::from_micros(micros).unwrap_or(Timestamp::MAX)
-}
-
 /// How long after `earlier` it is at `at`, in seconds.
 pub(crate) fn seconds_since(earlier: Timestamp, at: Timestamp) -> f64 {
-    (at - earlier).to_std().unwrap_or_default().as_secs_f64()
+    at.saturating_duration_since(earlier).as_secs_f64()
 }
 
 #[derive(Debug)]

@@ -50,7 +50,7 @@ pub(crate) fn workload(seed: u64) -> Result<Workload, Trouble> {
     };
     Ok(Workload {
         description: format!("{WORKFLOWS} workflows made from seed {seed}"),
-        begin: Timestamp::from_micros(BEGIN_MICROS).unwrap_or_default(),
+        begin: Timestamp::from_micros(BEGIN_MICROS),
         workers: Workers { count: 8, places: 32, lease_s: secs(120) },
         crashes: vec![crash(0, 2), crash(1, 13)],
         pools: vec![pool("warehouse", 12)?, pool("spark", 40)?, pool("api", 6)?, pool("ml", 8)?],

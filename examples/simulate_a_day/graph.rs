@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use chrono::DateTime;
 use stationmaster::admission::limits;
 use stationmaster::run::{RunKey, RunRecord};
 use stationmaster::{NewTask, Result, TaskKey, TaskState, Timestamp};
@@ -120,7 +121,7 @@ impl<'a> Runs<'a> {
 }
 
 fn id(date: Timestamp) -> String {
-    date.format("%Y-%m-%dT%H:%M:%S%.f").to_string()
+    DateTime::from(date).format("%Y-%m-%dT%H:%M:%S%.f").to_string()
 }
 
 fn new_task(key: TaskKey, spec: &Task, is_limited: bool, date: Timestamp) -> Result<NewTask> {

@@ -1,12 +1,12 @@
 //! What sensors wait for: when an instance of a target lands, and the poke that looks whether it has.
 
+use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::PokeRequest;
 use stationmaster::service::kinds::Condition;
 
-use crate::calendar::later;
 use crate::spread::Dice;
 use crate::workload::Target;
 
@@ -39,7 +39,7 @@ impl Landings {
     pub(crate) fn instance(&self, target: &str, date: Timestamp) -> Option<Instance> {
         let every = i64::try_from(self.find(target)?.every_s.as_micros()).unwrap_or(i64::MAX);
         let date = date.as_micros();
-        let period = Timestamp::from_micros(date.saturating_sub(date.rem_euclid(every)))?;
+        let period = Timestamp::from_micros(date.saturating_sub(date.rem_euclid(every)));
         Some(Instance { target: target.to_owned(), period })
     }
 
@@ -47,7 +47,7 @@ impl Landings {
     pub(crate) fn lands_at(&self, instance: &Instance) -> Option<Timestamp> {
         let target = self.find(&instance.target)?;
         let roll = self.dice.roll("lands", &target.name, instance.period.as_micros().unsigned_abs());
-        Some(later(instance.period, target.lands_after_s.at(roll)))
+        Some(instance.period + target.lands_after_s.at(roll))
     }
 
     fn find(&self, name: &str) -> Option<&Target> {
@@ -59,7 +59,7 @@ impl Landings {
     /// Runs on a thread of the poker, and asks no clock: the tick's instant comes with the request.
     pub(crate) fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
         match Instance::read(request.context).map(|instance| self.lands_at(&instance)) {
-            Ok(Some(at)) if at <= request.now => PokeOutcome::Landed(Some(at.to_rfc3339())),
+            Ok(Some(at)) if at <= request.now => PokeOutcome::Landed(Some(DateTime::from(at).to_rfc3339())),
             Ok(Some(_)) => PokeOutcome::NotYet,
             Ok(None) => PokeOutcome::Failed(format!("{} is of no target", request.context)),
             Err(wrong) => wrong,

@@ -30,7 +30,7 @@ impl Trace {
 
     /// Notes what happens at an instant. The line begins with the seconds since the beginning.
     pub(crate) fn note(&mut self, now: Timestamp, what: Arguments<'_>) -> Result<(), Trouble> {
-        let micros = (now - self.begin).num_microseconds().unwrap_or(i64::MAX);
+        let micros = now.as_micros() - self.begin.as_micros();
         self.line.clear();
         writeln!(self.line, "{}.{:06} {what}", micros / 1_000_000, micros % 1_000_000)?;
         self.hasher.write(&self.line);

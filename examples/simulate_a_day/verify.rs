@@ -3,7 +3,6 @@
 use stationmaster::TaskRecord;
 use stationmaster::run::ActiveQuery;
 
-use crate::calendar::later;
 use crate::day::Outcome;
 use crate::trouble::Trouble;
 
@@ -34,7 +33,7 @@ pub(crate) fn violations(day: &Outcome) -> Result<Vec<String>, Trouble> {
             found.push(what);
         }
     };
-    let window = ActiveQuery::new(day.now, later(day.now, std::time::Duration::from_secs(1)));
+    let window = ActiveQuery::new(day.now, day.now + std::time::Duration::from_secs(1));
     let (audit, pools, limits, open, events) = day.store.read(|tx| {
         let open = tx.active_runs(&window)?.into_iter().filter(|run| run.stop.is_none()).count();
         Ok((tx.audit()?, tx.all_pools()?, tx.all_limits()?, open, tx.events(0, 1)?))

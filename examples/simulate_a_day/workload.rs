@@ -38,7 +38,6 @@ use stationmaster::pool::PoolSpec;
 use stationmaster::seconds;
 use stationmaster::task::LeaseLoss;
 
-use crate::calendar::later;
 use crate::cron::Cron;
 use crate::spread::Spread;
 use crate::trouble::Trouble;
@@ -166,10 +165,12 @@ impl Starts {
     /// The instants in `[begin, end)`, in order.
     pub(crate) fn instants(&self, begin: Timestamp, end: Timestamp) -> Vec<Timestamp> {
         match self {
-            Self::Cron(cron) => cron.instants(begin, end),
+            Self::Cron(cron) => {
+                cron.instants(begin.into(), end.into()).into_iter().map(Timestamp::from).collect()
+            }
             Self::Every { period_s, first_s } => {
-                let first = later(begin, *first_s);
-                std::iter::successors(Some(first), |at| Some(later(*at, *period_s)))
+                let first = begin + *first_s;
+                std::iter::successors(Some(first), |at| Some(*at + *period_s))
                     .take_while(|at| *at < end)
                     .collect()
             }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use stationmaster::TaskId;
 use stationmaster::admission::limits::LimitRecord;
 use stationmaster::pool::{PoolRecord, PoolSpec};
 use stationmaster::store::contract::{Candidate, Lane, LaneId, LaneKey, OrderKey};
 use stationmaster::testing::core::{Planned, plan};
-use stationmaster::{TaskId, Timestamp};
 
 use crate::oracle::walk;
 use crate::world::World;

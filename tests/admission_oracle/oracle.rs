@@ -77,9 +77,9 @@ impl<'a> Walk<'a> {
     fn reserve(&mut self, at: usize, id: TaskId, reason: &Reason) {
         let Policy::Reserve { after } = self.world.policy else { return };
         let task = &self.world.waiting[at];
-        let waited = (self.world.now - task.ready_at).num_microseconds().unwrap().max(0);
+        let waited = self.world.now.saturating_duration_since(task.ready_at);
         let only_its_pool = matches!(reason, Reason::PoolFull { .. }) && self.limit(&task.lane).is_none();
-        if only_its_pool && waited as u128 >= after.as_micros() {
+        if only_its_pool && waited >= after {
             self.reserved.entry(&task.lane.pool).or_insert(id);
         }
     }

@@ -13,7 +13,7 @@ use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, S
 use stationmaster::store::Store;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
-use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey, Timestamp};
+use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey};
 
 use crate::place::{Commits, Place};
 use crate::respawn::say;

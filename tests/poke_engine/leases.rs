@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::{Store, TxMode};

@@ -13,7 +13,7 @@ fn tick(poker: &mut Poker, now: i64) -> (u32, Option<i64>) {
         );
         assert_eq!((report.shards, report.sensors, report.poked), (0, 0, 0));
     }
-    (report.shards, report.name_taken_until.map(|until| until.timestamp()))
+    (report.shards, report.name_taken_until.map(|until| until.as_micros() / 1_000_000))
 }
 
 #[test]

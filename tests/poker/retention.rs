@@ -25,7 +25,8 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
             let landed = landed.clone();
             let poke = move |request: &PokeRequest<'_>| {
                 let mut landed = landed.lock().unwrap();
-                let is_due = landed.len() < usize::try_from(request.now.timestamp() - 20).unwrap_or(0) / 3;
+                let is_due =
+                    landed.len() < usize::try_from(request.now.as_micros() / 1_000_000 - 20).unwrap_or(0) / 3;
                 match is_due && landed.insert(request.context.to_string()) {
                     true => PokeOutcome::Landed(None),
                     false => PokeOutcome::NotYet,

@@ -85,7 +85,7 @@ fn a_ticket_is_taken_by_every_kind_of_change() {
     let ticket =
         || -> i64 { crate::scratch::rows(&format!("SELECT ticket FROM \"{}\".writer", scratch.0))[0].get(0) };
     let now = SystemClock.now();
-    let later = task("t").not_before(now + chrono::TimeDelta::seconds(1));
+    let later = task("t").not_before(now + std::time::Duration::from_secs(1));
     store.write(|tx| tx.enqueue(now, std::slice::from_ref(&later))).unwrap();
     let before = ticket();
     let survey = |at| {
@@ -93,7 +93,7 @@ fn a_ticket_is_taken_by_every_kind_of_change() {
         store.write(|tx| Ok(raw(tx).survey(&query)?)).unwrap().promoted
     };
     assert_eq!((survey(now), ticket()), (0, before), "a tick for which nothing is due writes nothing");
-    assert_eq!((survey(now + chrono::TimeDelta::seconds(2)), ticket()), (1, before + 1));
+    assert_eq!((survey(now + std::time::Duration::from_secs(2)), ticket()), (1, before + 1));
 }
 
 #[test]

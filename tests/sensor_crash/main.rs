@@ -34,7 +34,7 @@ use stationmaster::sensor::{EndReason, NewSensor, OnLanded, PokeOutcome, Setting
 use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
 use stationmaster::store::Store;
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
-use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
+use stationmaster::{NewTask, TaskKey, TaskState};
 
 const KIND: &str = "target";
 /// How long a worker sleeps at most between two ticks.

@@ -112,7 +112,7 @@ impl<'a> Scene<'a> {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::from_micros(1_700_000_000_000_000 + self.calls).unwrap_or_default()
+        Timestamp::from_micros(1_700_000_000_000_000 + self.calls)
     }
 
     fn task(&self, at: usize, pool: PoolName) -> Result<NewTask> {

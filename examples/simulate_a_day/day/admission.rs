@@ -5,7 +5,7 @@ use std::time::Duration;
 use stationmaster::{LeaseRef, TaskRecord, Timestamp};
 
 use super::{Day, Event};
-use crate::calendar::{later, seconds_since};
+use crate::calendar::seconds_since;
 use crate::trouble::Trouble;
 
 impl Day<'_> {
@@ -80,7 +80,7 @@ impl Day<'_> {
             self.ledger.compare(now, &pool.spec.name, pool.used);
         }
         if self.reap_at.is_none() {
-            self.reap_at = Some(later(now, self.workload.workers.lease_s));
+            self.reap_at = Some(now + self.workload.workers.lease_s);
         }
 
         let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
@@ -101,7 +101,7 @@ impl Day<'_> {
         let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);
         let roll = self.dice.roll("takes", &name, u64::from(task.attempt));
         let takes = takes.map_or(Duration::ZERO, |takes| takes.at(roll));
-        self.calendar.put(later(now, takes), Event::WorkEnds { worker, lease });
+        self.calendar.put(now + takes, Event::WorkEnds { worker, lease });
         if let Some(process) = &mut self.workers[worker].process {
             process.at_work.insert(lease, task);
         }

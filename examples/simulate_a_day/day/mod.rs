@@ -24,7 +24,7 @@ use stationmaster::service::{
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, Result, TaskKey, Timestamp};
 
-use crate::calendar::{Calendar, later};
+use crate::calendar::Calendar;
 use crate::graph::{NAMESPACE, Runs};
 use crate::landing::{Instance, Landings};
 use crate::ledger::Ledger;
@@ -147,7 +147,7 @@ impl<'a> Day<'a> {
         trace: Trace,
     ) -> Result<Self, Trouble> {
         let (begin, dice, news) = (workload.begin, Dice(seed), LoopHandle::new());
-        let end = later(begin, Duration::from_secs(u64::from(hours) * 3_600));
+        let end = begin + Duration::from_secs(u64::from(hours) * 3_600);
         let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
         let limits = limits_of(workload)?;
         store.write(|tx| {
@@ -158,7 +158,7 @@ impl<'a> Day<'a> {
         let mut calendar = Calendar::default();
         for crash in &workload.crashes {
             let event = Event::Crash { worker: crash.worker - 1, back_after: crash.back_after_s };
-            calendar.put(later(begin, crash.at_s), event);
+            calendar.put(begin + crash.at_s, event);
         }
         (0..workload.workers.count).for_each(|worker| calendar.put(begin, Event::Back { worker }));
         let mut starts_left = 0;
@@ -199,7 +199,7 @@ impl<'a> Day<'a> {
             abandoned: 0,
             starts_left,
             open_runs: 0,
-            give_up_at: later(end, DRAIN),
+            give_up_at: end + DRAIN,
             ledger: Ledger::new(pools, begin, end),
             counts: Counts::default(),
             trace,
@@ -277,7 +277,7 @@ impl<'a> Day<'a> {
             Event::WorkEnds { worker, lease } => self.end_work(worker, lease, now),
             Event::Renewal { worker, life } => self.renew(worker, life, now),
             Event::Crash { worker, back_after } => {
-                self.calendar.put(later(now, back_after), Event::Back { worker });
+                self.calendar.put(now + back_after, Event::Back { worker });
                 let Some(process) = self.workers[worker].process.take() else { return Ok(()) };
                 self.counts.crashes += 1;
                 self.abandoned += process.at_work.len();
@@ -290,8 +290,7 @@ impl<'a> Day<'a> {
                 let process = self.workers[worker].start(&self.store, self.workload.workers)?;
                 self.trace.note(now, format_args!("up {}", process.name))?;
                 let life = self.workers[worker].lives;
-                self.calendar
-                    .put(later(now, self.workload.workers.lease_s / 3), Event::Renewal { worker, life });
+                self.calendar.put(now + self.workload.workers.lease_s / 3, Event::Renewal { worker, life });
                 // Its places are news that no store tells.
                 self.news.wake();
                 Ok(())
@@ -313,7 +312,7 @@ impl<'a> Day<'a> {
             let name = process.name.clone();
             self.ledger.violation(now, format!("{name} lives, and lost a lease"));
         }
-        self.calendar.put(later(now, lease / 3), Event::Renewal { worker, life });
+        self.calendar.put(now + lease / 3, Event::Renewal { worker, life });
         Ok(())
     }
 }

@@ -7,7 +7,6 @@ use stationmaster::service::kinds::Condition;
 use stationmaster::{Result, TaskKey, TaskRecord, Timestamp};
 
 use super::Day;
-use crate::calendar::later;
 use crate::trouble::Trouble;
 
 /// How many events are read at once.
@@ -64,7 +63,7 @@ impl Day<'_> {
             return Ok(None);
         };
         let lands = self.landings.lands_at(&instance).unwrap_or(now);
-        self.seen_by.insert(task.key.clone(), later(lands.max(now), wait.interval_s));
+        self.seen_by.insert(task.key.clone(), lands.max(now) + wait.interval_s);
         let then = if spec.takes_s.is_some() { OnLanded::Resume } else { OnLanded::Succeed };
         let missed = if wait.soft_fail { OnMissed::Skip } else { OnMissed::Fail };
         let settings = Settings::new(wait.interval_s, wait.timeout_s)?.on_landed(then).on_missed(missed);

@@ -299,8 +299,8 @@ mod tests {
         }
         let odd = DateTime::UNIX_EPOCH.with_timezone(&FixedOffset::east_opt(561).unwrap());
         assert_eq!(HashedDate::At(odd).to_string(), "1970-01-01 00:09:21+00:09:21");
-        let _ = HashedDate::At(DateTime::<Utc>::MAX_UTC.fixed_offset()).to_string();
-        let edge = DateTime::<Utc>::MAX_UTC.with_timezone(&FixedOffset::east_opt(86_399).unwrap());
+        let _ = HashedDate::At(DateTime::<chrono::Utc>::MAX_UTC.fixed_offset()).to_string();
+        let edge = DateTime::<chrono::Utc>::MAX_UTC.with_timezone(&FixedOffset::east_opt(86_399).unwrap());
         let _ = HashedDate::At(edge).to_string();
         assert_eq!(HashedDate::Unset.to_string(), "None");
     }

@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn an_outage_lasts_until_a_poke_can_look() {
         let refused = PokeOutcome::Unreachable("connection refused".into());
-        let at = time::from_micros;
+        let at = Timestamp::from_micros;
         let first = Outage::after(None, &refused, at(10));
         let second = Outage::after(first, &refused, at(20)).unwrap();
         assert_eq!(second, Outage { since: at(10), failures: 2 });

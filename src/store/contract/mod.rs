@@ -18,7 +18,7 @@
 //!   it and the second finds it already changed. Of two full replacements (`put_…`) the last wins.
 //! * A method that returns an error has changed nothing, so a body may continue after it. A read transaction
 //!   refuses every method that writes (kind `ReadOnly`).
-//! * Instants are truncated to the microsecond. The first number given to anything is 1.
+//! * The first number given to anything is 1.
 //! * Names are returned byte for byte and sort by their bytes.
 //! * Only the cost of [`TaskTx::audit`] may grow with the number of tasks.
 //!

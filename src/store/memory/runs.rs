@@ -104,7 +104,7 @@ impl Runs {
         self.namespaces.get(&key.namespace)?.row(&key.id)
     }
 
-    /// Returns the result of a query whose instants are truncated.
+    /// Returns the result of a query.
     pub(super) fn active<'a>(&'a self, query: &'a ActiveQuery) -> Vec<&'a RunRecord> {
         let limit = query.limit.unwrap_or(usize::MAX);
         if query.is_empty() || limit == 0 {

@@ -160,12 +160,11 @@ impl SensorTx for Transaction<'_> {
         self.writable()?;
         let mut written = HashSet::new();
         let put = |write: &ShardWrite| {
-            let mut lease = write.lease.clone();
+            let lease = write.lease.clone();
             let epoch = self.state.shards.get(&lease.shard).map_or(0, |lease| lease.epoch);
             if epoch != write.was || !written.insert(lease.shard) {
                 return false;
             }
-            lease.expires_at = lease.expires_at;
             self.write(Write::Shard(lease.shard, Some(Box::new(lease))));
             true
         };

@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn it_runs_between_readings_and_steps_back_only_when_the_server_did() {
         let (keeper, clocks) = (Timekeeper::default(), clocks());
-        let later = |micros| clocks(Timestamp::as_micros, micros);
+        let later = |micros| clocks(micros, micros);
         keeper.note(Reading { at: later(0), micros: 50_000_000, off: 0 });
         assert_eq!(keeper.now(later(7)), 50_000_007);
         keeper.note(Reading { at: later(10), micros: 49_999_999, off: 0 });

@@ -7,7 +7,6 @@ use crate::admission::limits::LimitSpec;
 use crate::bounds::MAX_SLOTS;
 use crate::lease::LeaseRef;
 use crate::pool::{PoolSpec, Slots};
-use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 use crate::store::Store;
 use crate::store::contract::{ShardLease, ShardWrite};
 use crate::task::TaskState;

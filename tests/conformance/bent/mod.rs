@@ -13,7 +13,6 @@ macro_rules! pass_on {
 mod runs;
 mod ticks;
 
-use chrono::TimeDelta;
 use stationmaster::Timestamp;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::error::{Result, StoreResult};
@@ -146,7 +145,7 @@ impl BentTx<'_> {
 }
 
 fn later(at: Timestamp, micros: i64) -> Timestamp {
-    at.checked_add_signed(TimeDelta::microseconds(micros)).unwrap_or(at)
+    Timestamp::from_micros(at.as_micros().saturating_add(micros))
 }
 
 impl TaskTx for BentTx<'_> {

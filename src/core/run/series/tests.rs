@@ -45,8 +45,8 @@ proptest! {
         for bucket in &buckets {
             let (from, to) = (edge, (edge + width as i64).min(end));
             edge = to;
-            prop_assert_eq!((time::micros(bucket.begin), time::micros(bucket.end)), (from, to));
-            let within = |at: Timestamp| (from..to).contains(&time::micros(at));
+            prop_assert_eq!((bucket.begin.as_micros(), bucket.end.as_micros()), (from, to));
+            let within = |at: Timestamp| (from..to).contains(&at.as_micros());
             let (begin, end) = (Timestamp::from_micros(from), Timestamp::from_micros(to));
             let seen = |run: &&RunRecord| run.is_active(spec_begin(&buckets), spec_end(&buckets));
             prop_assert_eq!(bucket.active, runs.iter().filter(|run| run.is_active(begin, end)).count() as u64);
@@ -55,10 +55,10 @@ proptest! {
             let work: u64 = runs.iter().filter(seen).map(|run| {
                 let since = run.running.unwrap_or(run.start);
                 if run.running.is_none() && run.status == RunStatus::Pending { return 0; }
-                let until = run.stop.map_or(as_of, time::micros);
-                let paused: Vec<_> = run.suspended.iter().map(|p| (time::micros(p.from), time::micros(p.to.unwrap()))).collect();
-                let all = overlap(&[(time::micros(since), until)], from, to);
-                all - overlap(&paused, from.max(time::micros(since)), to.min(until))
+                let until = run.stop.map_or(as_of, Timestamp::as_micros);
+                let paused: Vec<_> = run.suspended.iter().map(|p| (p.from.as_micros(), p.to.unwrap().as_micros())).collect();
+                let all = overlap(&[(since.as_micros(), until)], from, to);
+                all - overlap(&paused, from.max(since.as_micros()), to.min(until))
             }).sum();
             prop_assert_eq!(bucket.node_micros, work * u64::from(nodes));
         }

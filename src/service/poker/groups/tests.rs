@@ -73,14 +73,14 @@ fn check(groups: &Groups, model: &BTreeMap<i64, (u8, i64, Timestamp)>, now: Time
         }
         let (target, ..) = model[&found[0]];
         assert_eq!(found, targets[&target], "the members of one target, all of them");
-        let earliest = found.iter().map(|id| time::micros(model[id].2)).min().unwrap();
+        let earliest = found.iter().map(|id| model[id].2.as_micros()).min().unwrap();
         assert!(group.timeout <= earliest);
         assert!(groups.timeouts.contains(&(group.timeout, at)));
         timeouts += 1;
         if group.phase != Phase::Asked {
             assert!(groups.due.contains(&(group.due, at)));
-            let soon = time::micros(time::add(now, RULES.min_interval));
-            let last_look = if earliest <= time::micros(now) { soon } else { earliest };
+            let soon = (now + RULES.min_interval).as_micros();
+            let last_look = if earliest <= now.as_micros() { soon } else { earliest };
             assert!(group.due <= last_look, "a last look at the first timeout");
             due += 1;
         }
@@ -95,9 +95,9 @@ proptest! {
         let mut groups = Groups::default();
         let mut model: BTreeMap<i64, (u8, i64, Timestamp)> = BTreeMap::new();
         let (mut asked, mut hung): (Vec<GroupRef>, Vec<GroupRef>) = Default::default();
-        let (mut now, mut epoch) = (time::from_micros(0), 0);
+        let (mut now, mut epoch) = (Timestamp::UNIX_EPOCH, 0);
         for (step, later) in steps {
-            now = time::add(now, Duration::from_secs(later));
+            now = now + Duration::from_secs(later);
             match step {
                 Step::Learn(id, target, interval, timeout) => {
                     epoch += 1;
