@@ -17,7 +17,7 @@
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::ops::{Finish, Finished};
-//! use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! use stationmaster::service::{Admitter, Service};
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey, TaskState};
 //!
@@ -35,8 +35,7 @@
 //!         tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
 //!         tx.enqueue(now, &[load.clone(), check.clone()])
 //!     })?;
-//!     let options = AdmitterOptions::default().lease(lease_for);
-//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, options)?;
+//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).lease(lease_for);
 //!     let admission = admitter.tick(now)?; // service::drive calls it in a loop
 //!     assert_eq!(admission.granted.len(), 1);
 //!     assert_eq!(admission.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
@@ -82,16 +81,16 @@
 //! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes
 //!    nothing, so the call is safe to repeat.
 //! 3. [`service::Admitter`] grants leases on slots to your process, at most
-//!    [`budget`](service::AdmitterOptions::budget) tasks a tick; `admitter.admit(now, n)` grants as many as you
+//!    [`budget`](service::Admitter::budget) tasks a tick; `admitter.admit(now, n)` grants as many as you
 //!    have free places. [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default
-//!    ([`lease`](service::AdmitterOptions::lease)): [renew](store::Tx::renew) them with the same length, at a
+//!    ([`lease`](service::Admitter::lease)): [renew](store::Tx::renew) them with the same length, at a
 //!    third of it. Stop work whose renewal returns `false`, and [finish](store::Tx::finish) the rest.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
 //!    [`service::Poker`] polls on its behalf.
 //! 5. [`service::Reaper`] ends the leases of dead processes. By default nothing is deleted. Set
-//!    [`retain_ended_for`](service::ReaperOptions::retain_ended_for) to delete ended tasks. A task with an
+//!    [`retain_ended_for`](service::Reaper::retain_ended_for) to delete ended tasks. A task with an
 //!    unacknowledged event of its sensor stays; set
-//!    [`retain_events_for`](service::ReaperOptions::retain_events_for) to delete old events, too.
+//!    [`retain_events_for`](service::Reaper::retain_events_for) to delete old events, too.
 //!
 //! Every verb takes many items and returns one value per item, in order. A stale lease is a value, not an error:
 //! `.fenced()?` ([`ops::Fenced`]) turns it into one where your own rows depend on it. A repeated `start` or

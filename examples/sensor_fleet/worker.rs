@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
 
 use crate::cli::Options;
@@ -100,11 +100,12 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
     let store = Arc::new(Counted { store: fleet::open(&orders.path)?, writes: AtomicUsize::new(0) });
     let options = &orders.options;
     let min_interval = options.interval.min(Duration::from_secs(1));
-    let settings =
-        PokerOptions::default().lease(options.lease).threads(options.threads).min_interval(min_interval);
     let (lines, own) = (Lines::default(), options.clone());
     let into = Arc::clone(&lines);
-    let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?, settings)?
+    let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?)
+        .lease(options.lease)
+        .threads(options.threads)
+        .min_interval(min_interval)
         .kind(Target::kind()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());

@@ -35,12 +35,12 @@ use crate::service::{LoopHandle, Report, Service, pause};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::clock::SystemClock;
-/// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
+/// use stationmaster::service::{LoopHandle, Reaper};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::tokio::{AsyncService, drive};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default())?);
+/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new())));
 /// let (handle, cancelled) = (LoopHandle::new(), tokio::sync::Notify::new());
 /// tokio::select! {
 ///     ended = drive(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |report| {

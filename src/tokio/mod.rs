@@ -51,7 +51,7 @@
 //! use std::time::Duration;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::ops::Finish;
-//! use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, WakingStore};
+//! use stationmaster::service::{Admitter, LoopHandle, WakingStore};
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::tokio::{AsyncAdmitter, AsyncStore, drive};
 //! use stationmaster::{NewTask, TaskKey};
@@ -63,7 +63,7 @@
 //! let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 //! store.write(move |tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).await?;
 //!
-//! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?);
 //! let mut admitter = AsyncAdmitter::new(admitter);
 //! let mut work = tokio::task::JoinSet::new();
 //! drive(&mut admitter, &SystemClock, &handle, Duration::from_secs(60), |admission| {

@@ -26,14 +26,14 @@ impl Poker {
     /// ```
     /// use std::sync::Arc;
     /// use stationmaster::sensor::PokeOutcome;
-    /// use stationmaster::service::{Poker, PokerOptions};
+    /// use stationmaster::service::Poker;
     /// use stationmaster::store::MemoryStore;
     /// use stationmaster::tokio::OwnedPokeRequest;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// let poke = |_: OwnedPokeRequest| async { PokeOutcome::NotYet };
     /// let runtime = tokio::runtime::Handle::current();
-    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?, PokerOptions::default())?
+    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?)
     ///     .kind_async("http".try_into()?, &runtime, poke)
     ///     .at_once("http".try_into()?, 5_000.try_into().unwrap());
     /// # Ok::<(), stationmaster::Error>(())
@@ -75,14 +75,14 @@ impl Poker {
     /// ```
     /// use std::sync::Arc;
     /// use stationmaster::sensor::PokeOutcome;
-    /// use stationmaster::service::{Poker, PokerOptions};
+    /// use stationmaster::service::Poker;
     /// use stationmaster::store::MemoryStore;
     /// use stationmaster::tokio::OwnedPokeRequest;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// let poke = |requests: Vec<OwnedPokeRequest>| async move { vec![PokeOutcome::NotYet; requests.len()] };
     /// let runtime = tokio::runtime::Handle::current();
-    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?, PokerOptions::default())?
+    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?)
     ///     .kind_many_async("partition".try_into()?, 500.try_into().unwrap(), &runtime, poke);
     /// # Ok::<(), stationmaster::Error>(())
     /// # }).unwrap();

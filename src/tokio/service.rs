@@ -33,14 +33,14 @@ use crate::service::{Admitter, LoopHandle, Service};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::{Poker, PokerOptions};
+/// use stationmaster::service::Poker;
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::tokio::AsyncService;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = Arc::new(MemoryStore::new());
-/// let mut poker = AsyncService::new(Poker::new(store, "poker".try_into()?, PokerOptions::default())?);
+/// let mut poker = AsyncService::new(Poker::new(store, "poker".try_into()?));
 /// assert_eq!(poker.tick(from_micros(0)).await?.shards, 16);
 /// poker.with(|poker| poker.leave()).await??;
 /// # Ok::<(), stationmaster::Error>(())
@@ -207,7 +207,7 @@ where
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::{Admitter, AdmitterOptions};
+/// use stationmaster::service::Admitter;
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::time::from_micros;
 /// use stationmaster::tokio::{AsyncAdmitter, AsyncStore};
@@ -217,7 +217,7 @@ where
 /// let (store, now) = (AsyncStore::new(Arc::new(MemoryStore::new())), from_micros(0));
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// store.write(move |tx| tx.enqueue(now, std::slice::from_ref(&task))).await?;
-/// let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+/// let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?);
 /// let mut admitter = AsyncAdmitter::new(admitter);
 /// assert_eq!(admitter.admit(now, 4).await?.granted.len(), 1);
 /// # Ok::<(), stationmaster::Error>(())

@@ -7,7 +7,7 @@ use stationmaster::error::Invalid;
 use stationmaster::id::{IdError, LimitKey, PoolName};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::MemoryStore;
 use stationmaster::store::contract::SurveyQuery;
 use stationmaster::testing::raw;
@@ -175,7 +175,7 @@ fn policies_and_leases_that_make_no_sense() {
     for json in [r#"{"linear":{"period_s":-1}}"#, r#"{"linear":{}}"#, "\"quadratic\""] {
         assert!(serde_json::from_str::<Ageing>(json).is_err(), "{json}");
     }
-    let options = AdmitterOptions::default().lease(secs(0));
-    let refused = Admitter::new(std::sync::Arc::new(MemoryStore::new()), "h".try_into().unwrap(), options);
+    let refused =
+        Admitter::new(std::sync::Arc::new(MemoryStore::new()), "h".try_into().unwrap()).lease(secs(0));
     assert!(matches!(refused, Err(Error::Invalid(Invalid::Duration { .. }))));
 }

@@ -20,7 +20,7 @@ fn tick(poke: impl PokeMany + 'static) -> (PokeReport, std::sync::Arc<dyn statio
         names.iter().map(|(task, target)| (task.as_str(), target.as_str())).collect();
     sense(&store, 0, "kind", &tasks, waits(10, 1_000));
     let ten = NonZeroUsize::new(10).unwrap();
-    let mut poker = poker(&store, patient()).kind_many("kind".try_into().unwrap(), ten, poke);
+    let mut poker = patient(&store).kind_many("kind".try_into().unwrap(), ten, poke);
     (poker.tick(at(0)).unwrap(), store)
 }
 
@@ -79,7 +79,7 @@ fn a_call_that_hangs_says_of_all_its_targets_that_it_took_too_long() {
     };
     let ten = NonZeroUsize::new(10).unwrap();
     let mut poker =
-        poker(&store, patient().poke_timeout(millis(100))).kind_many("kind".try_into().unwrap(), ten, poke);
+        patient(&store).poke_timeout(millis(100)).kind_many("kind".try_into().unwrap(), ten, poke);
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.overran, report.hung, report.landed), (3, 1, 0), "one thread, three targets");
     gate.open();

@@ -20,7 +20,7 @@ fn worker(store: &Arc<dyn Store>, name: &'static str, pokes: &Pokes) -> Poker {
         pokes.lock().entry(instant).or_default().push(name);
         PokeOutcome::NotYet
     };
-    let poker = Poker::new(store.clone(), name.try_into().unwrap(), patient().lease(secs(30))).unwrap();
+    let poker = patient_named(store, name).lease(secs(30));
     poker.kind("kind".try_into().unwrap(), poke)
 }
 

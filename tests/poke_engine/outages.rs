@@ -25,8 +25,8 @@ fn dark(store: &Arc<dyn Store>, breaker: u64, except: std::ops::Range<i64>) -> (
             false => PokeOutcome::Unreachable("no route to host".into()),
         }
     };
-    let options = patient().max_pause(secs(breaker));
-    (poker(store, options).kind("kind".try_into().unwrap(), poke), minutes)
+    let poker = patient(&store).max_pause(secs(breaker));
+    (poker.kind("kind".try_into().unwrap(), poke), minutes)
 }
 
 /// Ticks every ten seconds, and answers the minute at which the number of sensors changed.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use stationmaster::Error;
 use stationmaster::clock::SystemClock;
 use stationmaster::error::NoRuntime;
-use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
+use stationmaster::service::{LoopHandle, Reaper};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::tokio::{AsyncService, AsyncStore, drive};
 
@@ -40,8 +40,7 @@ fn outside_a_runtime_every_operation_is_refused_and_nothing_is_done() {
 
 #[test]
 fn outside_a_runtime_a_service_does_not_run() {
-    let reaper =
-        || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default()).unwrap());
+    let reaper = || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new())));
     let refused = at_once(reaper().tick(at(0))).unwrap_err();
     assert!(matches!(refused, Error::Runtime(NoRuntime::Outside)) && !refused.is_retryable());
     assert_eq!(at_once(reaper().with(|_| ())), Err(NoRuntime::Outside));

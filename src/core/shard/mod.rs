@@ -5,8 +5,8 @@
 //! every code is in exactly one of them. They are the ranges of AIP-17's smart sensors. Equal sensors have
 //! equal codes and so share one range, whose holder pokes once for all of them.
 //!
-//! A host sets two numbers. [`PokerOptions::shards`](crate::service::PokerOptions::shards) is the number of
-//! ranges. [`PokerOptions::shard_codes`](crate::service::PokerOptions::shard_codes) is the limit. Pokers
+//! A host sets two numbers. [`Poker::shards`](crate::service::Poker::shards) is the number of
+//! ranges. [`Poker::shard_codes`](crate::service::Poker::shard_codes) is the limit. Pokers
 //! lease the ranges, so only the ranges of a poker that joins or leaves change hands. With a different limit
 //! nearly all codes change. They are computed from the stored fingerprints; a stored code is only a cache.
 

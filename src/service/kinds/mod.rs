@@ -21,12 +21,12 @@
 //! use std::time::Duration;
 //! use stationmaster::sensor::Settings;
 //! use stationmaster::service::kinds::{Condition, FileExists, builtin};
-//! use stationmaster::service::{Poker, PokerOptions};
+//! use stationmaster::service::Poker;
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::{LeaseRef, TaskId};
 //!
 //! let store = std::sync::Arc::new(MemoryStore::new());
-//! let poker = builtin(Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?, store)?;
+//! let poker = builtin(Poker::new(store.clone(), "poker".try_into()?), store)?;
 //!
 //! let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
 //! let lease = LeaseRef::new(TaskId(1), 1); // of the running task that waits

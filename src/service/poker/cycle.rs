@@ -7,10 +7,10 @@ use chrono::{DateTime, Utc};
 
 use super::crew::{Crew, Haul, Job, Standing};
 use super::group::{GroupRef, Phase, Rules};
-use super::options::PokerOptions;
+use super::options::Options;
 use super::report::PokeReport;
 use super::worker::{Pending, Poker};
-use crate::error::Result;
+use crate::error::{Invalid, Result};
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
 use crate::time;
@@ -26,7 +26,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
     pub(super) fn rules(&self) -> Rules {
-        let PokerOptions { min_interval, max_pause, retry_window, .. } = self.options;
+        let Options { min_interval, max_pause, retry_window, .. } = self.options;
         Rules { min_interval, max_pause, window: retry_window }
     }
 
@@ -75,7 +75,7 @@ impl Poker {
     /// Assigns the groups to poke, as far as there are places for them. Returns how many jobs it assigned.
     fn hand_out(&mut self, now: DateTime<Utc>) -> usize {
         let (tick, rules) = (self.ticks, self.rules());
-        let PokerOptions { poke_timeout: usual, max_poke_timeout, .. } = self.options;
+        let Options { poke_timeout: usual, max_poke_timeout, .. } = self.options;
         let usual_micros = i64::try_from(usual.as_micros()).unwrap_or(i64::MAX);
         let now_micros = time::micros(now);
         let Some(crew) = &mut self.crew else { return 0 };
@@ -149,7 +149,7 @@ impl Poker {
     }
 
     /// Has overdue groups poked, and processes their outcomes until all have arrived or
-    /// [`PokerOptions::wait_for_answers`] has passed.
+    /// [`Self::wait_for_answers`] has passed.
     fn poke(&mut self, now: DateTime<Utc>, began: Instant, report: &mut PokeReport) {
         let begin_until = self.begin_until(now, began);
         if let Some(crew) = &self.crew {
@@ -236,6 +236,9 @@ impl Poker {
 impl Poker {
     /// Runs one tick, up to where it fails.
     fn cycle(&mut self, now: DateTime<Utc>, report: &mut PokeReport) -> Result<()> {
+        if self.options.lease < Duration::from_millis(10) {
+            return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
+        }
         let began = Instant::now();
         let now = time::truncate(now);
         if self.last.is_some_and(|last| now < last) {

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::groups::Arrival;
-use super::options::PokerOptions;
+use super::options::Options;
 use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ impl Poker {
         let mut query =
             SensorQuery::new(after, self.options.shard_codes, ranges, which, self.options.page_size.max(1));
         let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
-        let PokerOptions { shard_codes: codes, shards, .. } = self.options;
+        let Options { shard_codes: codes, shards, .. } = self.options;
         let since: Vec<(ShardRange, DateTime<Utc>)> =
             gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
         let mut loaded = 0;

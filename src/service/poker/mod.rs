@@ -22,7 +22,6 @@ mod worker;
 pub use distant::OwnedPokeRequest;
 #[cfg(feature = "tokio")]
 pub(crate) use distant::{AsyncProbe, BoxFuture};
-pub use options::PokerOptions;
 pub use probe::{Poke, PokeLog, PokeMany, PokeRequest};
 pub use report::PokeReport;
 pub use worker::Poker;

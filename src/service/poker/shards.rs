@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::options::PokerOptions;
+use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
@@ -143,7 +143,7 @@ fn left_alone_since(lease: &ShardLease, length: Duration, now: DateTime<Utc>) ->
 }
 
 /// Refuses to share sensors with a worker that splits them otherwise.
-fn agree(me: &Holder, options: &PokerOptions, live: &[Worker]) -> Result<()> {
+fn agree(me: &Holder, options: &Options, live: &[Worker]) -> Result<()> {
     let same = |worker: &&Worker| worker.codes == options.shard_codes && worker.shards == options.shards;
     match live.iter().find(|worker| worker.name != *me && !same(worker)) {
         None => Ok(()),
