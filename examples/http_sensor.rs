@@ -31,8 +31,8 @@ impl Condition for JobDone {
     const EXAMPLE: &'static str = r#"{"url": "http://cluster/jobs/7"}"#;
 }
 
-fn job_done(http: &ureq::Agent, request: &PokeRequest<'_>) -> PokeOutcome {
-    let job = match JobDone::read(request.context) {
+fn job_done(http: &ureq::Agent, request: &PokeRequest) -> PokeOutcome {
+    let job = match JobDone::read(&request.context) {
         Ok(job) => job,
         Err(wrong) => return wrong,
     };
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut poker = Poker::new(store.clone(), "poker".try_into()?)
         .min_interval(Duration::from_millis(100))
-        .kind(JobDone::kind()?, move |request: &PokeRequest<'_>| job_done(&http, request));
+        .kind(JobDone::kind()?, move |request: &PokeRequest| job_done(&http, request));
     let (began, mut ended) = (Instant::now(), 0);
     while ended < 2 {
         if began.elapsed() > Duration::from_secs(120) {

@@ -106,7 +106,7 @@ fn poker(
     answer: impl Fn(&str) -> PokeOutcome + Send + Sync + 'static,
 ) -> Poker {
     let seen = seen.clone();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         seen.0.lock().unwrap().push(request.context.as_str().to_owned());
         answer(request.context.as_str())
     };
@@ -336,7 +336,7 @@ fn no_s7_two_kinds_with_equal_contexts_share_nothing() {
         let other = running(&store, 0, &key("b"), "other", "{}", waits(10, 60));
         store.write(|tx| tx.register(at(0), std::slice::from_ref(&other))).unwrap();
         let mut poker = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None))
-            .kind("other".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::NotYet);
+            .kind("other".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::NotYet);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.landed), (2, 1));
         assert_eq!(["a", "b"].map(|name| state(&store, name)), [TaskState::Success, TaskState::Sensing]);
@@ -357,7 +357,7 @@ fn no_s8_other_numbers_of_codes_and_shards_strand_nothing() {
             let mut poker = Poker::new(store.clone(), "poker".try_into().unwrap())
                 .shard_codes(numbers.0)
                 .shards(numbers.1)
-                .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::NotYet);
+                .kind("kind".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::NotYet);
             assert_eq!(poker.tick(at(now)).unwrap().sensors, 40, "{codes} codes, {shards} shards");
             poker.leave().unwrap();
         }
@@ -372,7 +372,7 @@ fn no_s9_a_worker_that_dies_has_an_heir() {
         assert_eq!(dead.shards, 16);
         let mut heir = Poker::new(store.clone(), "heir".try_into().unwrap())
             .wait_for_answers(Duration::from_secs(60))
-            .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::Landed(None));
+            .kind("kind".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::Landed(None));
         let landed = (1..60).find(|now| heir.tick(at(*now)).unwrap().landed == 1);
         // The lease, and then one interval.
         assert!(landed.is_some_and(|now| (30..=40).contains(&now)), "{landed:?}");

@@ -292,7 +292,7 @@ fn a_poker() {
     let struck = sweep(
         sensing,
         |store| {
-            let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains('1') {
+            let poke = |request: &PokeRequest| match request.context.as_str().contains('1') {
                 true => PokeOutcome::Landed(Some("here".into())),
                 false => PokeOutcome::Failed("never".into()),
             };

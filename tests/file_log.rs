@@ -39,7 +39,7 @@ fn sense(store: &Arc<dyn Store>, count: u32) {
 }
 
 fn poker(store: &Arc<dyn Store>, log: &FileLog) -> Poker {
-    let poke = |request: &PokeRequest<'_>| match request.now >= at(10) {
+    let poke = |request: &PokeRequest| match request.now >= at(10) {
         true => PokeOutcome::Landed(Some("two\nlines".into())),
         false => PokeOutcome::NotYet,
     };

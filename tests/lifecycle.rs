@@ -347,7 +347,7 @@ impl Oracle {
 }
 
 impl Poke for Oracle {
-    fn poke(&self, _: &PokeRequest<'_>) -> PokeOutcome {
+    fn poke(&self, _: &PokeRequest) -> PokeOutcome {
         self.0.0.fetch_add(1, Ordering::SeqCst);
         self.0.1.lock().clone()
     }
@@ -439,7 +439,7 @@ fn a_sensor_times_out_even_when_its_poke_cannot_look() {
 fn a_panicking_poke_is_contained() {
     on_every_store(|store| {
         sense(&store, 0, &["t"], "/a", waits(10, 25));
-        let poke = |_: &PokeRequest<'_>| -> PokeOutcome { std::panic::panic_any("out of cheese") };
+        let poke = |_: &PokeRequest| -> PokeOutcome { std::panic::panic_any("out of cheese") };
         let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
             .wait_for_answers(secs(60))
             .kind("file".try_into().unwrap(), poke);

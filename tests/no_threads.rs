@@ -50,7 +50,7 @@ fn stores(folder: &std::path::Path) -> Vec<Arc<dyn Store>> {
 }
 
 fn poker(store: &Arc<dyn Store>) -> Poker {
-    let poke = |_: &PokeRequest<'_>| PokeOutcome::NotYet;
+    let poke = |_: &PokeRequest| PokeOutcome::NotYet;
     Poker::new(store.clone(), "p".try_into().unwrap())
         .threads(3)
         .wait_for_answers(Duration::from_secs(120))

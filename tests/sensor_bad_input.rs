@@ -199,7 +199,8 @@ fn a_task_that_was_refused_is_poked_by_its_host_to_its_end() {
     assert!(matches!(answers[..], [ref refused] if refused.host_pokes()), "{answers:?}");
 
     // By the pokes that a poker would make, the built-in ones here.
-    let look = |now: i64| file_exists(&PokeRequest::new(&wanted.kind, &wanted.context, at(now)));
+    let look =
+        |now: i64| file_exists(&PokeRequest::new(wanted.kind.clone(), wanted.context.clone(), at(now)));
     assert_eq!(look(0), PokeOutcome::NotYet);
     std::fs::write(&file, "12").unwrap();
     let PokeOutcome::Landed(value) = look(10) else { panic!("it is there") };
@@ -262,7 +263,7 @@ fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
     let store = memory();
     let lease = leases(&store, &["t"], true)[0];
     store.write(|tx| tx.register(at(0), &[sensor(lease, "nobody's")])).unwrap();
-    let poke = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
+    let poke = |_: &PokeRequest| PokeOutcome::Landed(None);
     let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
         .wait_for_answers(Duration::from_secs(60))
         .kind("kind".try_into().unwrap(), poke);

@@ -200,7 +200,7 @@ fn pokes_events_and_transactions() {
             tx.register(at(0), &sensors)
         })
         .unwrap();
-    let poke = |request: &PokeRequest<'_>| {
+    let poke = |request: &PokeRequest| {
         tracing::info!(target: "host", sensors = request.sensors, "looking");
         PokeOutcome::Landed(None)
     };

@@ -62,7 +62,7 @@ pub(crate) fn cycle(poker: &mut Poker, at: DateTime<Utc>, poked: &AtomicUsize, t
 /// A poke that only counts.
 pub(crate) fn counting(
     poked: &Arc<AtomicUsize>,
-) -> impl Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync + use<> {
+) -> impl Fn(&PokeRequest) -> PokeOutcome + Send + Sync + use<> {
     let poked = Arc::clone(poked);
     move |_| {
         poked.fetch_add(1, Ordering::Relaxed);

@@ -91,7 +91,7 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let sensors = [file.sensor(leases[4], settings)?, file.sensor(leases[5], settings)?];
     metrics::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
     let poker = Poker::new(store, "poker-1".try_into()?).wait_for_answers(Duration::MAX);
-    let landed = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
+    let landed = |_: &PokeRequest| PokeOutcome::Landed(None);
     poker.kind(File::kind()?, landed).observed_by(observer).tick(now)?;
     Ok(())
 }

@@ -71,14 +71,14 @@ fn take(lines: &Lines) -> Vec<Line> {
 }
 
 /// Looks at a target that never lands.
-fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> PokeOutcome {
+fn poke(request: &PokeRequest, options: &Options, lines: &Lines) -> PokeOutcome {
     let at = SystemClock.now();
     // A target is due on a grid of the interval that is shifted by its fingerprint.
     let interval = options.interval.as_micros() as i64;
     let shift = (request.fingerprint().0 % interval.unsigned_abs()) as i64;
     let late = (at.timestamp_micros() - shift).rem_euclid(interval);
     std::thread::sleep(options.poke);
-    match Target::read(request.context) {
+    match Target::read(&request.context) {
         Ok(Target { n }) => {
             let line = Line::Poke { target: n, at: at.timestamp_micros(), late };
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
@@ -106,7 +106,7 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
         .lease(options.lease)
         .threads(options.threads)
         .min_interval(min_interval)
-        .kind(Target::kind()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
+        .kind(Target::kind()?, move |request: &PokeRequest| poke(request, &own, &into));
 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut stated = Instant::now();

@@ -23,7 +23,7 @@
 //!   [`AsyncStore`] whose store has a lock timeout.
 //! * The host's task polls what it awaits. Nothing is spawned for that.
 //!
-//! Outside a runtime everything returns [`NoRuntime`](crate::error::NoRuntime) and does nothing.
+//! Outside a runtime everything returns [`Error::NoRuntime`](crate::Error::NoRuntime) and does nothing.
 //!
 //! # Dropping futures
 //!
@@ -97,5 +97,3 @@ mod store;
 pub use driver::drive;
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;
-
-pub use crate::service::poker::OwnedPokeRequest;

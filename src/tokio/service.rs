@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
 use super::blocking::{current, joined};
-use crate::error::{NoRuntime, Result};
+use crate::error::{Error, Result};
 use crate::ops::Admission;
 use crate::service::{Admitter, LoopHandle, Service};
 
@@ -100,7 +100,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`Service::tick`], and [`crate::Error::Runtime`] outside a runtime.
+    /// As [`Service::tick`], and [`crate::Error::NoRuntime`] outside a runtime.
     pub async fn tick(&mut self, now: DateTime<Utc>) -> Result<S::Report> {
         self.step(now, move |service| service.tick(now)).await
     }
@@ -119,12 +119,12 @@ where
     ///
     /// # Errors
     ///
-    /// [`NoRuntime`] outside a runtime. A panic in `work` resumes in the caller.
+    /// [`Error::NoRuntime`] outside a runtime. A panic in `work` resumes in the caller.
     pub async fn with<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut S) -> T + Send + 'static,
-    ) -> Result<T, NoRuntime> {
-        let (runtime, desk) = (current()?, self.desk.clone().ok_or(NoRuntime::ShutDown)?);
+    ) -> Result<T> {
+        let (runtime, desk) = (current()?, self.desk.clone().ok_or(Error::RuntimeShutDown)?);
         // The lock alone keeps no order: of two threads with work, the second may take it first.
         self.settle().await;
         joined(runtime.spawn_blocking(move || work(&mut desk.service.lock())).await)
@@ -141,7 +141,7 @@ where
         step: impl FnOnce(&mut S) -> Result<S::Report> + Send + 'static,
     ) -> Result<S::Report> {
         if self.running.is_none() {
-            let (runtime, desk) = (current()?, self.desk.clone().ok_or(NoRuntime::ShutDown)?);
+            let (runtime, desk) = (current()?, self.desk.clone().ok_or(Error::RuntimeShutDown)?);
             let handle = self.handle.take();
             self.running = Some(Step::Goes(runtime.spawn_blocking(move || {
                 let mut service = desk.service.lock();
@@ -170,7 +170,7 @@ where
             joined(end)?;
         }
         let report = self.desk.as_ref().and_then(|desk| desk.report.lock().take());
-        report.map_or(Err(NoRuntime::ShutDown.into()), |(_, report)| report)
+        report.map_or(Err(Error::RuntimeShutDown), |(_, report)| report)
     }
 }
 
@@ -232,7 +232,7 @@ impl AsyncService<Admitter> {
     ///
     /// # Errors
     ///
-    /// Those of [`Admitter::admit`], and [`crate::Error::Runtime`] outside a runtime.
+    /// Those of [`Admitter::admit`], and [`crate::Error::NoRuntime`] outside a runtime.
     pub async fn admit(&mut self, now: DateTime<Utc>, free: usize) -> Result<Admission> {
         self.step(now, move |admitter| admitter.admit(now, free)).await
     }

@@ -73,7 +73,7 @@ impl Workload {
             .lease(LEASE)
             .shards(NonZeroU32::new(4).unwrap())
             .threads(1)
-            .kind("coin".try_into().unwrap(), |request: &PokeRequest<'_>| {
+            .kind("coin".try_into().unwrap(), |request: &PokeRequest| {
                 match request.context.as_str().len() % 3 {
                     0 => PokeOutcome::NotYet,
                     1 => PokeOutcome::Landed(Some("heads".into())),

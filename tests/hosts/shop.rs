@@ -37,7 +37,8 @@ impl Shop {
 
     /// Admits the task that ships this order.
     pub fn admit(&self, order: i64) -> Lease {
-        let mut admitter = Admitter::new(self.store.clone(), "packer".try_into().expect("a name")).lease(Duration::from_secs(30));
+        let mut admitter = Admitter::new(self.store.clone(), "packer".try_into().expect("a name"))
+            .lease(Duration::from_secs(30));
         let granted = admitter.tick(from_micros(NOW)).expect("a tick").granted;
         assert_eq!(granted.len(), 1);
         assert_eq!(Some(&granted[0].key), self.task(order).as_ref().map(|task| &task.key));
@@ -47,8 +48,7 @@ impl Shop {
 
     /// The packer is silent for too long: its lease is lost.
     pub fn lose(&self) {
-        let mut reaper =
-            Reaper::new(self.store.clone()).grace(Duration::ZERO);
+        let mut reaper = Reaper::new(self.store.clone()).grace(Duration::ZERO);
         let later = from_micros(NOW + 60_000_000);
         assert_eq!(reaper.tick(later).expect("a tick").reaped.len(), 1);
     }

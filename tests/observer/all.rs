@@ -125,11 +125,11 @@ fn everything() -> Told {
     registered(&*observer, &answers);
     let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
     let held = gate.clone();
-    let stuck = move |_: &PokeRequest<'_>| {
+    let stuck = move |_: &PokeRequest| {
         held.1.wait_while(&mut held.0.lock(), |open| !*open);
         PokeOutcome::NotYet
     };
-    let good = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
+    let good = |_: &PokeRequest| PokeOutcome::Landed(None);
     let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
         .wait_for_answers(Duration::from_secs(60))
         .max_hung(1)
@@ -203,7 +203,7 @@ fn a_tick_that_fails_tells_what_it_did() {
 
     let store = Arc::new(FaultStore::new(inner));
     let refusing = store.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         refusing.refuse(TxMode::Write, 1);
         PokeOutcome::Landed(None)
     };
@@ -247,7 +247,7 @@ fn what_comes_after_a_panic_is_told() {
 #[cfg(feature = "tokio")]
 #[test]
 fn async_pokes_are_counted_and_measured() {
-    use stationmaster::tokio::OwnedPokeRequest;
+    use stationmaster::service::PokeRequest;
 
     let recorder = Arc::new(Recorder::default());
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -265,7 +265,7 @@ fn async_pokes_are_counted_and_measured() {
         .collect();
     store.write(|tx| tx.register(at(0), &sensors)).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let poke = |request: OwnedPokeRequest| async move {
+    let poke = |request: PokeRequest| async move {
         if request.context.as_str().contains("never") {
             std::future::pending::<()>().await;
         }

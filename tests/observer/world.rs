@@ -175,7 +175,7 @@ impl World {
         store.write(|tx| tx.put_pools(&[PoolSpec::new("small", Slots::Limited(3))?])).unwrap();
         let pokes: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let heard = pokes.clone();
-        let poke = move |request: &PokeRequest<'_>| {
+        let poke = move |request: &PokeRequest| {
             let (word, answer) = match request.context.as_str() {
                 r#"{"target":0}"# => ("landed", PokeOutcome::Landed(Some("x".into()))),
                 r#"{"target":1}"# => ("failed", PokeOutcome::Failed("no".into())),

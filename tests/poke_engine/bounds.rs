@@ -33,7 +33,7 @@ fn a_huge_poke_timeout_neither_keeps_a_thread_nor_its_sensor_from_timing_out() {
     sense(&store, 0, "kind", &[("a", "hang-a"), ("b", "hang-b")], waits_for_ages(1, 1));
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         if request.context.as_str().contains("hang") {
             held.pass();
         }
@@ -64,7 +64,7 @@ fn the_operator_bounds_the_poke_timeouts_of_sensors() {
     sense(&store, 0, "kind", &[("t", "t")], waits_for_ages(10, 10_000_000));
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         held.pass();
         PokeOutcome::NotYet
     };
@@ -94,7 +94,7 @@ fn the_first_sensor_that_times_out_does_not_cut_short_the_poke_of_the_others() {
     let gate = Arc::new(Gate::default());
     let (held, began) = (gate.clone(), Arc::new(Mutex::new(None)));
     let first = began.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         first.lock().get_or_insert_with(Instant::now);
         held.pass();
         PokeOutcome::Landed(None)
@@ -129,7 +129,7 @@ fn the_first_sensor_that_times_out_does_not_cut_short_the_poke_of_the_others() {
 fn a_sensor_that_timed_out_while_nobody_looked_still_has_its_last_look() {
     let store = memory();
     sense(&store, 0, "kind", &[("a", "there")], waits(1, 5));
-    let poke = |_: &PokeRequest<'_>| {
+    let poke = |_: &PokeRequest| {
         std::thread::sleep(millis(50));
         PokeOutcome::Landed(None)
     };

@@ -31,7 +31,7 @@ fn whatever_some_targets_do_the_others_are_poked_in_time_and_the_end_is_not_held
 
     let poked: Arc<Mutex<HashMap<String, Vec<i64>>>> = Arc::default();
     let (seen, forever) = (poked.clone(), Arc::new(Gate::default()));
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         let context = request.context.as_str();
         seen.lock().entry(context.into()).or_default().push(time::micros(request.now) / 1_000_000);
         if context.contains("panic") {
@@ -77,7 +77,7 @@ fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
     let store = memory();
     sense(&store, 0, "kind", &[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], waits(10, 1_000));
     let forever = Arc::new(Gate::default());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         forever.pass();
         PokeOutcome::NotYet
     };
@@ -94,7 +94,7 @@ fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
 fn what_pokes_answer_while_the_poker_leaves_counts() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000));
-    let poke = |_: &PokeRequest<'_>| {
+    let poke = |_: &PokeRequest| {
         std::thread::sleep(millis(300));
         PokeOutcome::Landed(None)
     };
@@ -110,7 +110,7 @@ fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
     sense(&store, 0, "kind", &[("a", "hang-a"), ("b", "hang-b"), ("c", "hang-c")], waits(10, 100_000));
     let (gate, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), good.clone());
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         if request.context.as_str().contains("hang") {
             held.pass();
         } else {
@@ -149,7 +149,7 @@ fn a_sensor_of_a_target_that_hangs_still_times_out() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 35));
     let forever = Arc::new(Gate::default());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         forever.pass();
         PokeOutcome::NotYet
     };
@@ -172,7 +172,7 @@ fn a_kind_at_its_limit_holds_up_no_other() {
     let gate = Arc::new(Gate::default());
     let [running, most, slow, quick] = [(); 4].map(|()| Arc::new(AtomicUsize::new(0)));
     let (held, busy, peak, done) = (gate.clone(), running, most.clone(), slow.clone());
-    let slowly = move |_: &PokeRequest<'_>| {
+    let slowly = move |_: &PokeRequest| {
         peak.fetch_max(busy.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         held.pass();
         busy.fetch_sub(1, Ordering::SeqCst);
@@ -180,7 +180,7 @@ fn a_kind_at_its_limit_holds_up_no_other() {
         PokeOutcome::NotYet
     };
     let counted = quick.clone();
-    let quickly = move |_: &PokeRequest<'_>| {
+    let quickly = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
     };
@@ -203,7 +203,7 @@ fn pokes_that_return_right_at_their_deadline_all_come_back() {
     let tasks: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), name.as_str())).collect();
     sense(&store, 0, "kind", &tasks, waits(1, 100_000_000));
     let deadline = millis(2);
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         let began = Instant::now();
         while began.elapsed() < deadline {
             std::hint::spin_loop();
@@ -232,13 +232,13 @@ fn beside_kinds_that_hang(bad: &[&'static str], ticks: i64) -> usize {
     let (forever, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let counted = good.clone();
     let poker = patient(&store).threads(4).max_hung(8).poke_timeout(millis(30)).wait_for_answers(millis(300));
-    let mut poker = poker.kind("good".try_into().unwrap(), move |_: &PokeRequest<'_>| {
+    let mut poker = poker.kind("good".try_into().unwrap(), move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
     });
     for kind in bad {
         let forever = forever.clone();
-        let hangs = move |_: &PokeRequest<'_>| {
+        let hangs = move |_: &PokeRequest| {
             forever.pass();
             PokeOutcome::NotYet
         };
@@ -272,7 +272,7 @@ fn a_kind_that_was_held_back_is_poked_again_when_its_calls_return() {
     sense(&store, 0, "kind", &[("a", "a"), ("b", "b"), ("c", "c")], waits(10, 100_000));
     let (gate, answered) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), answered.clone());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         held.pass();
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
@@ -294,7 +294,7 @@ fn threads_that_hang_count_after_the_poker_left_and_came_again() {
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 100_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), pokes.clone());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         held.pass();
         PokeOutcome::NotYet

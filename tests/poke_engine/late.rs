@@ -13,10 +13,7 @@ use stationmaster::store::TxMode;
 use crate::scene::*;
 
 /// The first poke waits at the gate and lands; those after it find nothing yet.
-fn first_lands(
-    gate: &Arc<Gate>,
-    pokes: &Arc<AtomicUsize>,
-) -> impl Fn(&PokeRequest<'_>) -> PokeOutcome + use<> {
+fn first_lands(gate: &Arc<Gate>, pokes: &Arc<AtomicUsize>) -> impl Fn(&PokeRequest) -> PokeOutcome + use<> {
     let (gate, pokes) = (gate.clone(), pokes.clone());
     move |_| match pokes.fetch_add(1, Ordering::SeqCst) {
         0 => {
@@ -134,7 +131,7 @@ fn a_loop_that_sleeps_is_woken_by_a_late_answer() {
     let store = memory();
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     sense(&store, i64::try_from(started).unwrap() - 1, "kind", &[("t", "t")], waits(3_600, 100_000));
-    let poke = |_: &PokeRequest<'_>| {
+    let poke = |_: &PokeRequest| {
         std::thread::sleep(millis(100));
         PokeOutcome::Landed(None)
     };
@@ -155,7 +152,7 @@ fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
     sense(&store, 0, "kind", &[("t", "t")], waits(1_000, 10_000));
     let (pokes, switch) = (Arc::new(AtomicUsize::new(0)), faults.clone());
     let counted = pokes.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         switch.refuse(TxMode::Write, 2);
         PokeOutcome::Landed(Some("kept".into()))
@@ -174,7 +171,7 @@ fn who_joins_while_another_leaves_is_still_looked_for_at_once() {
     sense(&store, 0, "kind", &[("stays", "target"), ("t", "target")], waits(3_600, 100_000));
     let pokes = Arc::new(AtomicUsize::new(0));
     let counted = pokes.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
     };
@@ -194,7 +191,7 @@ fn ends_that_the_store_refuses_for_long_make_no_target_poked_more_often_than_the
         sense(&inner, 0, "kind", &[("t", "t")], waits(1_000, 100));
         let pokes = Arc::new(AtomicUsize::new(0));
         let (counted, given) = (pokes.clone(), answer.clone());
-        let poke = move |_: &PokeRequest<'_>| {
+        let poke = move |_: &PokeRequest| {
             counted.fetch_add(1, Ordering::SeqCst);
             given.clone()
         };

@@ -15,7 +15,7 @@ type Pokes = Arc<Mutex<HashMap<(String, i64), Vec<&'static str>>>>;
 
 fn worker(store: &Arc<dyn Store>, name: &'static str, pokes: &Pokes) -> Poker {
     let pokes = pokes.clone();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         let instant = (request.context.as_str().to_owned(), micros(request.now) / 1_000_000);
         pokes.lock().entry(instant).or_default().push(name);
         PokeOutcome::NotYet

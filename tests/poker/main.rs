@@ -78,7 +78,7 @@ fn unkinded(store: &Arc<dyn Store>, name: &str) -> Poker {
 /// A poker that counts its pokes and answers like this.
 fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: PokeOutcome) -> Poker {
     let asked = asked.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         asked.fetch_add(1, Ordering::SeqCst);
         answer.clone()
     };
@@ -99,7 +99,7 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
             .zip([0, 7])
             .map(|(name, begins)| {
                 let poked = poked.clone();
-                let poke = move |request: &PokeRequest<'_>| {
+                let poke = move |request: &PokeRequest| {
                     poked.lock().unwrap().push((request.context.to_string(), request.now));
                     PokeOutcome::NotYet
                 };
@@ -140,7 +140,7 @@ fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
         let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<DateTime<Utc>>>::new()));
         let worker = |name: &str| {
             let poked = poked.clone();
-            let poke = move |request: &PokeRequest<'_>| {
+            let poke = move |request: &PokeRequest| {
                 poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
                 PokeOutcome::NotYet
             };
@@ -267,7 +267,7 @@ fn no_poke_begins_when_the_lease_is_about_to_end() {
     for store in stores() {
         let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
         sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(10, 1_000));
-        let slow = |_: &PokeRequest<'_>| {
+        let slow = |_: &PokeRequest| {
             std::thread::sleep(Duration::from_millis(20));
             PokeOutcome::NotYet
         };
@@ -333,7 +333,7 @@ fn a_log_that_panics_holds_up_nobody() {
 fn an_answer_too_long_to_be_kept_fails_its_sensors_and_no_others() {
     for store in stores() {
         sense(&store, 0, &["long", "other"], waits(10, 100));
-        let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains("long") {
+        let poke = |request: &PokeRequest| match request.context.as_str().contains("long") {
             true => PokeOutcome::Landed(Some("x".repeat(10 << 20))),
             false => PokeOutcome::Failed("y".repeat(10 << 20)),
         };

@@ -27,7 +27,7 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
         let landed = Arc::new(Mutex::new(BTreeSet::<String>::new()));
         let mut workers = ["a", "b"].map(|name| {
             let landed = landed.clone();
-            let poke = move |request: &PokeRequest<'_>| {
+            let poke = move |request: &PokeRequest| {
                 let mut landed = landed.lock().unwrap();
                 let is_due = landed.len() < usize::try_from(request.now.timestamp() - 20).unwrap_or(0) / 3;
                 match is_due && landed.insert(request.context.to_string()) {

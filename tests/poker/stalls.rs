@@ -29,7 +29,7 @@ impl Fleet {
         let asked = &self.asked;
         for (name, now) in names.iter().zip(now..) {
             let asked = asked.clone();
-            let poke = move |_: &PokeRequest<'_>| {
+            let poke = move |_: &PokeRequest| {
                 asked.fetch_add(1, Ordering::SeqCst);
                 PokeOutcome::NotYet
             };

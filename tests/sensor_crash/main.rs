@@ -90,7 +90,7 @@ struct Orders {
 fn child() {
     let Some(argument) = respawn::argument() else { return };
     let Orders { name, place, fleet, flag } = serde_json::from_str(&argument).unwrap();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         let (group, began) = (request.context.as_str(), instant());
         say(&format!("began {began} {group}"));
         let target: Target = request.context.decode().unwrap();

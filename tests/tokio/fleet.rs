@@ -8,9 +8,9 @@ use std::time::Instant;
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
-use stationmaster::service::{Admitter, Poker};
+use stationmaster::service::{Admitter, PokeRequest, Poker};
 use stationmaster::store::Store;
-use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
+use stationmaster::tokio::AsyncService;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -63,7 +63,7 @@ pub fn in_state(store: &Arc<dyn Store>, keys: &[TaskKey], state: TaskState) -> u
 /// A poker whose kind `kind` is answered by these futures.
 pub fn poker_of<F>(
     poker: Poker,
-    poke: impl Fn(OwnedPokeRequest) -> F + Send + Sync + 'static,
+    poke: impl Fn(PokeRequest) -> F + Send + Sync + 'static,
 ) -> AsyncService<Poker>
 where
     F: Future<Output = PokeOutcome> + Send + 'static,

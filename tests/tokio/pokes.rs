@@ -9,7 +9,7 @@ use stationmaster::TaskState;
 use stationmaster::clock::SystemClock;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{LoopHandle, PokeRequest};
-use stationmaster::tokio::{AsyncService, OwnedPokeRequest, drive};
+use stationmaster::tokio::{AsyncService, drive};
 use tokio::runtime::Handle;
 use tokio::sync::{Barrier, Notify};
 
@@ -125,11 +125,11 @@ fn batches_take_what_is_due_and_answer_each() {
     one_thread().block_on(async {
         let batches: Arc<Mutex<Vec<usize>>> = Arc::default();
         let seen = batches.clone();
-        let poke = move |requests: Vec<OwnedPokeRequest>| {
+        let poke = move |requests: Vec<PokeRequest>| {
             seen.lock().push(requests.len());
             async move {
                 tokio::task::yield_now().await;
-                let answer = |request: &OwnedPokeRequest| match request.context.as_str().contains("-3") {
+                let answer = |request: &PokeRequest| match request.context.as_str().contains("-3") {
                     true => PokeOutcome::NotYet,
                     false => PokeOutcome::Landed(Some(request.context.as_str().to_owned())),
                 };
@@ -159,14 +159,14 @@ fn kinds_of_both_sorts_do_not_hold_up_each_other() {
         let (threads, landed) = (Arc::new(Gate::default()), Arc::new(Notify::new()));
         let done: Arc<Mutex<HashSet<String>>> = Arc::default();
         let (gate, told, names) = (threads.clone(), landed.clone(), done.clone());
-        let block = move |request: &PokeRequest<'_>| {
+        let block = move |request: &PokeRequest| {
             gate.pass();
             names.lock().insert(request.context.as_str().to_owned());
             told.notify_waiters();
             PokeOutcome::Landed(None)
         };
         let (first, begun) = (Flights::default(), threads.clone());
-        let poke = move |request: OwnedPokeRequest| {
+        let poke = move |request: PokeRequest| {
             let (flights, gate, done, landed) = (first.clone(), begun.clone(), done.clone(), landed.clone());
             async move {
                 let _flight = flights.begin();

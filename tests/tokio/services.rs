@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::cut::*;
 use crate::fleet::{in_state, sense_targets, until};
-use crate::scene::{Gate, at, key, memory, patient, poker, secs, waits};
+use crate::scene::{Gate, at, key, memory, patient, secs, waits};
 
 /// So many tasks for a pool with this many slots.
 fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {

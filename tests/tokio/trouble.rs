@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stationmaster::TaskState;
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::Service;
-use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
+use stationmaster::service::{PokeRequest, Service};
+use stationmaster::tokio::AsyncService;
 use tokio::runtime::{Builder, Handle};
 
 use crate::fleet::*;
 use crate::scene::*;
 
 /// A poke that never answers.
-fn forever(flights: &Flights) -> impl Fn(OwnedPokeRequest) -> BoxedPoke + Send + Sync + use<> {
+fn forever(flights: &Flights) -> impl Fn(PokeRequest) -> BoxedPoke + Send + Sync + use<> {
     let flights = flights.clone();
     move |_| {
         let flights = flights.clone();
@@ -57,7 +57,7 @@ fn panics_count_as_unreachable_and_the_others_are_answered() {
     let store = memory();
     let keys = sense_targets(&store, "kind", 12, waits(10, 100_000));
     one_thread().block_on(async {
-        let poke = |request: OwnedPokeRequest| {
+        let poke = |request: PokeRequest| {
             let context = request.context;
             assert!(!context.as_str().contains("-2"), "before there is a future");
             async move {
@@ -77,7 +77,7 @@ fn a_wrong_number_of_answers_counts_as_unreachable_for_all() {
     let store = memory();
     sense_targets(&store, "kind", 3, waits(10, 100_000));
     one_thread().block_on(async {
-        let poke = |_: Vec<OwnedPokeRequest>| async { vec![PokeOutcome::Landed(None); 2] };
+        let poke = |_: Vec<PokeRequest>| async { vec![PokeOutcome::Landed(None); 2] };
         let runtime = Handle::current();
         let poker = patient(&store).kind_many_async("kind".try_into().unwrap(), places(9), &runtime, poke);
         let report = AsyncService::new(poker).tick(at(0)).await.unwrap();
@@ -113,7 +113,7 @@ fn a_future_that_blocks_counts_as_hung_until_it_lets_go() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), pokes.clone());
-    let poke = move |request: OwnedPokeRequest| {
+    let poke = move |request: PokeRequest| {
         let (gate, pokes) = (held.clone(), counted.clone());
         async move {
             if request.context.as_str().contains("blocks") {

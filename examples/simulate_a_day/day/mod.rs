@@ -321,7 +321,7 @@ fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
     let poker = poker.wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
     // It hears of registrations, and no one else pokes, so there is nothing to share.
     let poker = poker.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
-    Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest<'_>| landings.poke(request)))
+    Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest| landings.poke(request)))
 }
 
 fn asker(store: &Arc<dyn Store>) -> Result<Admitter> {

@@ -38,7 +38,7 @@ impl RunPlace {
 /// use stationmaster::time::from_micros;
 /// let query = ActiveQuery::new(from_micros(0), from_micros(10)).namespace("prod".try_into()?).limit(100);
 /// assert!(!query.is_empty());
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

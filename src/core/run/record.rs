@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::query::RunPlace;
 use crate::base::setters;
 use crate::error::Invalid;
-use crate::id::{IdError, Namespace, RunId, WorkflowId};
+use crate::id::{Namespace, RunId, WorkflowId};
 use crate::time;
 
 /// A span of time in which a run was suspended, half-open.
@@ -43,8 +43,8 @@ impl RunKey {
     ///
     /// # Errors
     ///
-    /// Returns [`IdError`] if one of the names is refused.
-    pub fn new(namespace: impl AsRef<str>, id: impl AsRef<str>) -> Result<Self, IdError> {
+    /// Returns [`Invalid`] if one of the names is refused.
+    pub fn new(namespace: impl AsRef<str>, id: impl AsRef<str>) -> Result<Self, Invalid> {
         Ok(Self { namespace: Namespace::new(namespace)?, id: RunId::new(id)? })
     }
 }
@@ -129,7 +129,7 @@ pub enum StartMethod {
 /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, from_micros(0)).closed(from_micros(5), RunStatus::Completed);
 /// assert!(run.is_active(from_micros(5), from_micros(6)), "the stop is inclusive");
 /// assert!(!run.is_active(from_micros(6), from_micros(9)));
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -211,7 +211,7 @@ impl RunRecord {
     /// let run = run.suspend(from_micros(5)).resume(from_micros(9));
     /// assert_eq!(run.status, RunStatus::Running);
     /// assert_eq!(run.suspended[0].to, Some(from_micros(9)));
-    /// # Ok::<(), stationmaster::id::IdError>(())
+    /// # Ok::<(), stationmaster::error::Invalid>(())
     /// ```
     #[must_use]
     pub fn resume(mut self, at: DateTime<Utc>) -> Self {
@@ -238,7 +238,7 @@ impl RunRecord {
     ///     .closed(from_micros(5), RunStatus::Killed);
     /// let run = killed.reopened(from_micros(60));
     /// assert_eq!((run.stop, run.heartbeat), (None, Some(from_micros(60))));
-    /// # Ok::<(), stationmaster::id::IdError>(())
+    /// # Ok::<(), stationmaster::error::Invalid>(())
     /// ```
     #[must_use]
     pub fn reopened(mut self, now: DateTime<Utc>) -> Self {

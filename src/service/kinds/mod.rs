@@ -52,8 +52,8 @@ pub use time::{TimeReached, time_reached};
 
 use super::poker::Poker;
 use crate::canonical::{CanonicalError, PokeContext};
-use crate::error::Result;
-use crate::id::{IdError, SensorKind};
+use crate::error::{Invalid, Result};
+use crate::id::SensorKind;
 use crate::lease::LeaseRef;
 use crate::sensor::{NewSensor, PokeOutcome, Settings};
 use crate::store::Store;
@@ -70,8 +70,8 @@ pub trait Condition: Serialize + DeserializeOwned {
     ///
     /// # Errors
     ///
-    /// [`IdError`] if [`Self::KIND`] is not a valid name.
-    fn kind() -> Result<SensorKind, IdError> {
+    /// [`Invalid`] if [`Self::KIND`] is not a valid name.
+    fn kind() -> Result<SensorKind, Invalid> {
         SensorKind::new(Self::KIND)
     }
 
@@ -117,7 +117,7 @@ pub trait Condition: Serialize + DeserializeOwned {
 ///
 /// # Errors
 ///
-/// [`IdError`] if a name were refused, which does not happen.
+/// [`Invalid`] if a name were refused, which does not happen.
 pub fn builtin(poker: Poker, store: Arc<dyn Store>) -> Result<Poker> {
     Ok(poker
         .kind(FileExists::kind()?, file_exists)

@@ -1,5 +1,7 @@
 //! What a poker reads from the store.
 
+use std::ops::Range;
+
 use chrono::{DateTime, Utc};
 
 use super::groups::Arrival;
@@ -8,7 +10,7 @@ use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::{Error, Result};
 use crate::sensor::SensorRecord;
-use crate::shard::{ShardRange, code, range};
+use crate::shard::{code, range};
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time;
 
@@ -44,7 +46,7 @@ impl Poker {
     fn load(
         &mut self,
         after: u64,
-        ranges: Vec<ShardRange>,
+        ranges: Vec<Range<u32>>,
         which: WhichSensors,
         gained: &Gained,
         now: DateTime<Utc>,
@@ -56,7 +58,7 @@ impl Poker {
             SensorQuery::new(after, self.options.shard_codes, ranges, which, self.options.page_size.max(1));
         let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
         let Options { shard_codes: codes, shards, .. } = self.options;
-        let since: Vec<(ShardRange, DateTime<Utc>)> =
+        let since: Vec<(Range<u32>, DateTime<Utc>)> =
             gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
         let mut loaded = 0;
         loop {
@@ -84,12 +86,12 @@ impl Poker {
     fn looked_at_before(
         &self,
         sensor: &SensorRecord,
-        since: &[(ShardRange, DateTime<Utc>)],
+        since: &[(Range<u32>, DateTime<Utc>)],
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let is_young = now < time::add(sensor.registered_at, self.options.lease);
         let code = code(sensor.fingerprint, self.options.shard_codes);
-        let since = since.iter().find(|(range, _)| range.contains(code)).map_or(now, |(_, since)| *since);
+        let since = since.iter().find(|(range, _)| range.contains(&code)).map_or(now, |(_, since)| *since);
         (!is_young).then_some(since)
     }
 }

@@ -19,8 +19,6 @@ mod slab;
 mod worker;
 
 #[cfg(feature = "tokio")]
-pub use distant::OwnedPokeRequest;
-#[cfg(feature = "tokio")]
 pub(crate) use distant::{AsyncProbe, BoxFuture};
 pub use probe::{Poke, PokeLog, PokeMany, PokeRequest};
 pub use report::PokeReport;

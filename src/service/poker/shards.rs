@@ -1,6 +1,7 @@
 //! Which shards a poker holds.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -10,7 +11,7 @@ use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
-use crate::shard::{ShardRange, code, range};
+use crate::shard::{code, range};
 use crate::time;
 
 /// How long expired workers stay visible in the store.
@@ -124,11 +125,11 @@ impl Poker {
     /// Forgets the sensors of shards that it does not hold.
     pub(super) fn keep_only_held(&mut self) {
         let (codes, kept) = (self.options.shard_codes, self.ranges(self.shards.keys().copied()));
-        self.groups.retain(|print| kept.iter().any(|range| range.contains(code(print, codes))));
+        self.groups.retain(|print| kept.iter().any(|range| range.contains(&code(print, codes))));
         self.withdraw();
     }
 
-    pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<ShardRange> {
+    pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
         shards.map(|shard| range(self.options.shard_codes, self.options.shards, shard)).collect()
     }
 }

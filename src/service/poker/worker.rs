@@ -116,7 +116,7 @@ use crate::store::Store;
 ///     tx.register(now, &sensors)
 /// })?;
 ///
-/// let poke = |_: &PokeRequest<'_>| PokeOutcome::Landed(Some("2 MB".into()));
+/// let poke = |_: &PokeRequest| PokeOutcome::Landed(Some("2 MB".into()));
 /// let mut poker = Poker::new(store.clone(), "poker".try_into()?).kind("file".try_into()?, poke);
 /// let report = poker.tick(now)?;
 /// assert_eq!((report.poked, report.saved, report.landed), (1, 1, 2));
@@ -240,7 +240,7 @@ impl Poker {
     /// use stationmaster::store::MemoryStore;
     ///
     /// let store = Arc::new(MemoryStore::new());
-    /// let poke = |requests: &[PokeRequest<'_>]| vec![PokeOutcome::NotYet; requests.len()];
+    /// let poke = |requests: &[PokeRequest]| vec![PokeOutcome::NotYet; requests.len()];
     /// let thousand = NonZeroUsize::new(1_000).unwrap();
     /// let poker = Poker::new(store, "poker".try_into()?)
     ///     .kind_many("partition".try_into()?, thousand, poke)
