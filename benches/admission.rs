@@ -14,7 +14,7 @@ use criterion::{BenchmarkId, Criterion};
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::ops::{Finish, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 
@@ -120,8 +120,9 @@ fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
 }
 
 fn admitter(store: &Arc<dyn Store>, lease: u64) -> Admitter {
-    let options = AdmitterOptions::default().budget(usize::MAX).lease(Duration::from_secs(lease));
-    Admitter::new(store.clone(), "bench".try_into().unwrap(), options).unwrap()
+    Admitter::new(store.clone(), "bench".try_into().unwrap())
+        .budget(usize::MAX)
+        .lease(Duration::from_secs(lease))
 }
 
 /// Makes granted tasks ready again, in their old places.

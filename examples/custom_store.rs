@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
-use stationmaster::service::{Admitter, AdmitterOptions, Service};
+use stationmaster::service::{Admitter, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, NewTask, Result, TaskKey, conformance};
 
@@ -71,8 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store: &dyn Store = &*db;
     let task = NewTask::new(TaskKey::new("shop", "orders", "7", "ship")?);
     store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
-    let options = AdmitterOptions::default().lease(Duration::from_secs(30));
-    let mut admitter = Admitter::new(db.clone(), "packer".try_into()?, options)?;
+    let mut admitter = Admitter::new(db.clone(), "packer".try_into()?).lease(Duration::from_secs(30));
     let lease = admitter.tick(now)?.granted[0].lease_ref();
     store.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced())?;
     assert_eq!(db.lines().len(), 3, "enqueued, admitted, finished");

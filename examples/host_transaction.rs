@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
-use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::service::{Admitter, Reaper, Service};
 use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::SqliteTx;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
@@ -65,7 +65,7 @@ fn main() -> Result<()> {
     tx.commit()?;
 
     // A packer is given the one task there is, starts it, and is not heard of any more.
-    let mut admitter = Admitter::new(store.clone(), "packer".try_into()?, AdmitterOptions::default())?;
+    let mut admitter = Admitter::new(store.clone(), "packer".try_into()?);
     let granted = admitter.tick(now)?.granted;
     assert_eq!(granted.iter().map(|task| task.payload.as_str()).collect::<Vec<_>>(), ["books"]);
     let lost = granted[0].lease_ref();
@@ -75,9 +75,8 @@ fn main() -> Result<()> {
     // Its lease expires, and the task is given to another one.
     let later = now + Duration::from_secs(3600);
     // Without grace, because this program jumps to `later`: nobody was kept from renewing.
-    let options = ReaperOptions::default().grace(Duration::ZERO);
-    assert_eq!(Reaper::new(store.clone(), options)?.tick(later)?.reaped.len(), 1);
-    let mut second = Admitter::new(store.clone(), "second packer".try_into()?, AdmitterOptions::default())?;
+    assert_eq!(Reaper::new(store.clone()).grace(Duration::ZERO).tick(later)?.reaped.len(), 1);
+    let mut second = Admitter::new(store.clone(), "second packer".try_into()?);
     let lease = second.tick(later)?.granted[0].lease_ref();
 
     // The first one comes back: its transaction fails, and the parcel that it would have counted is not counted.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey, TaskState};
 
@@ -31,8 +31,8 @@ impl Condition for JobDone {
     const EXAMPLE: &'static str = r#"{"url": "http://cluster/jobs/7"}"#;
 }
 
-fn job_done(http: &ureq::Agent, request: &PokeRequest<'_>) -> PokeOutcome {
-    let job = match JobDone::read(request.context) {
+fn job_done(http: &ureq::Agent, request: &PokeRequest) -> PokeOutcome {
+    let job = match JobDone::read(&request.context) {
         Ok(job) => job,
         Err(wrong) => return wrong,
     };
@@ -60,8 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [train, watch] = [keys[0].clone()?, keys[1].clone()?];
     let (tasks, now) = ([NewTask::new(train.clone()), NewTask::new(watch)], SystemClock.now());
     store.write(|tx| tx.enqueue(now, &tasks))?;
-    let options = AdmitterOptions::default();
-    let granted = Admitter::new(store.clone(), "host".try_into()?, options)?.tick(now)?.granted;
+    let granted = Admitter::new(store.clone(), "host".try_into()?).tick(now)?.granted;
     let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
     store.write(|tx| tx.start(now, &leases))?;
 
@@ -76,9 +75,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sensors = [job.sensor(leases[0], settings)?, job.sensor(leases[1], settings)?];
     store.write(|tx| tx.register(now, &sensors))?;
 
-    let options = PokerOptions::default().min_interval(Duration::from_millis(100));
-    let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?
-        .kind(JobDone::kind()?, move |request: &PokeRequest<'_>| job_done(&http, request));
+    let mut poker = Poker::new(store.clone(), "poker".try_into()?)
+        .min_interval(Duration::from_millis(100))
+        .kind(JobDone::kind()?, move |request: &PokeRequest| job_done(&http, request));
     let (began, mut ended) = (Instant::now(), 0);
     while ended < 2 {
         if began.elapsed() > Duration::from_secs(120) {

@@ -13,7 +13,7 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::kinds::{Condition, FileExists, builtin};
-use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, Poker, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, ops::Finish, sensor::Settings};
 
@@ -32,9 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
     // The services: one gives slots, one looks whether files are there. A `Reaper` would take back what dead processes held.
-    let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
-    let options = PokerOptions::default().min_interval(Duration::from_millis(10));
-    let poker = Poker::new(store.clone(), "poker-1".try_into()?, options)?;
+    let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+    let poker = Poker::new(store.clone(), "poker-1".try_into()?).min_interval(Duration::from_millis(10));
     let mut poker = builtin(poker, store.clone())?; // the kinds that come along
 
     let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();

@@ -18,8 +18,8 @@ use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::{Condition, TimeReached, builtin};
-use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions};
-use stationmaster::service::{Reaper, ReaperOptions, Service, WakingStore, drive};
+use stationmaster::service::{Admitter, LoopHandle, Poker};
+use stationmaster::service::{Reaper, Service, WakingStore, drive};
 use stationmaster::store::{MemoryStore, Store, Tx};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
 
@@ -32,10 +32,9 @@ fn main() -> Result<()> {
     // The loops of admitter and poker, woken by the store; and those of reaper and heartbeat.
     let (news, rest) = (LoopHandle::new(), LoopHandle::new());
     let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
-    let options = AdmitterOptions::default().lease(LEASE);
-    let mut admitter = Admitter::new(store.clone(), "host-1".try_into()?, options)?;
-    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default())?;
-    let poker = Poker::new(store.clone(), "host-1".try_into()?, PokerOptions::default())?;
+    let mut admitter = Admitter::new(store.clone(), "host-1".try_into()?).lease(LEASE);
+    let mut reaper = Reaper::new(store.clone());
+    let poker = Poker::new(store.clone(), "host-1".try_into()?);
     let mut poker = builtin(poker, store.clone())?;
     let key = |n| TaskKey::new("prod", "nightly", "r1", format!("task-{n:02}"));
     let keys: Vec<TaskKey> = (0..20).map(key).collect::<Result<_, _>>()?;

@@ -18,7 +18,7 @@ use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, LoopHandle, Poker, PokerOptions, Reaper, WakingStore};
+use stationmaster::service::{Admitter, LoopHandle, Poker, Reaper, WakingStore};
 use stationmaster::store::MemoryStore;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
@@ -124,11 +124,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tasks: Vec<_> = keys.iter().cloned().map(NewTask::new).collect();
     store.write(move |tx| tx.enqueue(SystemClock.now(), &tasks)).await?;
 
-    let (shared, options) = (store.store(), PokerOptions::default().refresh_every(Duration::from_millis(10)));
-    let admitter = Admitter::new(shared.clone(), "host".try_into()?, Default::default())?;
+    let shared = store.store();
+    let admitter = Admitter::new(shared.clone(), "host".try_into()?);
     let mut admitter = AsyncAdmitter::new(admitter);
-    let mut reaper = AsyncService::new(Reaper::new(shared.clone(), Default::default())?);
-    let poker = Poker::new(shared.clone(), "host".try_into()?, options)?;
+    let mut reaper = AsyncService::new(Reaper::new(shared.clone()));
+    let poker = Poker::new(shared.clone(), "host".try_into()?).refresh_every(Duration::from_millis(10));
     let mut poker = AsyncService::new(poker.kind_async(Page::kind()?, &Handle::current(), |_| look()));
 
     let cancel = stop.clone();

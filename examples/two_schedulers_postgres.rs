@@ -18,7 +18,7 @@ use stationmaster::clock::Clock;
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunRecord};
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::PostgresOptions;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
@@ -98,8 +98,7 @@ fn most_at_once(attempts: &[RunRecord]) -> usize {
 fn schedule(url: &str, run: &str, name: &str) -> Result<(), Failure> {
     let store = Arc::new(open(url)?);
     let clock = store.clock();
-    let options = AdmitterOptions::default().lease(Duration::from_secs(30));
-    let mut admitter = Admitter::new(store.clone(), name.try_into()?, options)?;
+    let mut admitter = Admitter::new(store.clone(), name.try_into()?).lease(Duration::from_secs(30));
     let keys = keys(run)?;
     loop {
         // Two places in its executor, so that the other one finds open slots, too.

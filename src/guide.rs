@@ -3,14 +3,14 @@
 //! ```
 //! use std::sync::Arc;
 //! use stationmaster::clock::{Clock, SystemClock};
-//! use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! use stationmaster::service::{Admitter, Service};
 //! use stationmaster::store::{MemoryStore, Store};
 //! use stationmaster::{NewTask, TaskKey};
 //!
 //! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
 //! let now = SystemClock.now();
 //! let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! # store.write(|tx| tx.enqueue(now, &[task("load")]))?;
 //! # assert_eq!(admitter.tick(now)?.granted.len(), 1);
 //! # Ok::<(), stationmaster::Error>(())
@@ -41,12 +41,12 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::pool::{PoolSpec, Slots};
 //!
 //! store.write(|tx| tx.put_pools(&[PoolSpec::new("database", Slots::Limited(4))?]))?;
@@ -64,12 +64,12 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::admission::limits;
 //!
 //! let tenant = limits::custom("acme")?;
@@ -89,7 +89,7 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
@@ -98,8 +98,7 @@
 //! use stationmaster::admission::Policy;
 //!
 //! // Whatever has waited for ten minutes has the open slots of its pool kept for it.
-//! let options = AdmitterOptions::default().policy(Policy::Reserve { after: Duration::from_secs(600) });
-//! let admitter = Admitter::new(store, "worker-1".try_into()?, options)?;
+//! let admitter = Admitter::new(store, "worker-1".try_into()?).policy(Policy::Reserve { after: Duration::from_secs(600) });
 //! # drop(admitter);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
@@ -109,7 +108,7 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
@@ -130,12 +129,12 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use std::time::Duration;
 //! use stationmaster::backoff::{AirflowVersion, RetryPolicy};
 //! use stationmaster::ops::{Finish, Finished};
@@ -161,17 +160,17 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
-//! use stationmaster::service::{Reaper, ReaperOptions};
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+//! use stationmaster::service::Reaper;
 //!
 //! store.write(|tx| tx.enqueue(now, &[task("load")]))?;
 //! let lost = admitter.tick(now)?.granted; // and then the worker dies
-//! let mut reaper = Reaper::new(store.clone(), ReaperOptions::default())?;
+//! let mut reaper = Reaper::new(store.clone());
 //! let (mut later, mut reaped) = (now, reaper.tick(now)?);
 //! while let (true, Some(due)) = (reaped.reaped.is_empty(), reaped.next_due) {
 //!     (later, reaped) = (due, reaper.tick(due)?);
@@ -189,7 +188,7 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
@@ -198,11 +197,11 @@
 //! # let path = dir.path().join("in.csv").to_str().unwrap().to_owned();
 //! # std::fs::write(&path, "1,2").unwrap();
 //! # store.write(|tx| tx.enqueue(now, &[task("wait")]))?;
-//! # let granted = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?.tick(now)?.granted;
+//! # let granted = Admitter::new(store.clone(), "worker-1".try_into()?).tick(now)?.granted;
 //! use std::time::Duration;
 //! use stationmaster::sensor::Settings;
 //! use stationmaster::service::kinds::{Condition, FileExists, builtin};
-//! use stationmaster::service::{Poker, PokerOptions};
+//! use stationmaster::service::Poker;
 //!
 //! let lease = granted[0].lease_ref(); // `granted`: what a tick admitted; here the task that has nothing to do but wait
 //! let settings = Settings::new(Duration::from_secs(60), Duration::from_secs(6 * 3600))?;
@@ -211,8 +210,7 @@
 //!     tx.start(now, &[lease])?;
 //!     tx.register(now, &[sensor.clone()]) // its slots are free now
 //! })?;
-//! let options = PokerOptions::default().wait_for_answers(Duration::from_secs(10));
-//! let mut poker = builtin(Poker::new(store.clone(), "poker-1".try_into()?, options)?, store)?;
+//! let mut poker = builtin(Poker::new(store.clone(), "poker-1".try_into()?).wait_for_answers(Duration::from_secs(10)), store)?;
 //! assert_eq!(poker.tick(now)?.landed, 1);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
@@ -222,7 +220,7 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
@@ -246,7 +244,7 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
@@ -277,7 +275,7 @@
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
@@ -306,13 +304,13 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?, AdmitterOptions::default())?;
-//! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?, AdmitterOptions::default())?;
+//! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?);
+//! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?);
 //! store.write(|tx| tx.enqueue(now, &[task("load"), task("check")]))?;
 //! let granted = (a.admit(now, 1)?.granted.len(), b.admit(now, 9)?.granted.len());
 //! assert_eq!(granted, (1, 1), "each task has one holder");
@@ -330,12 +328,12 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use std::ops::ControlFlow;
 //! use stationmaster::clock::SystemClock;
 //! use stationmaster::service::{LoopHandle, drive};
@@ -363,12 +361,12 @@
 #![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 //! # runtime.block_on(async {
 //! use stationmaster::tokio::{AsyncAdmitter, AsyncStore};
@@ -393,12 +391,12 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! let tomorrow = now + std::time::Duration::from_secs(24 * 3600);
 //! store.write(|tx| tx.enqueue(now, &[task("report").not_before(tomorrow)]))?;
 //! assert!(admitter.tick(now)?.granted.is_empty());
@@ -415,12 +413,12 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::service::{Observer, metrics};
 //!
 //! struct Print;

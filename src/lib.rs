@@ -17,7 +17,7 @@
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::ops::{Finish, Finished};
-//! use stationmaster::service::{Admitter, AdmitterOptions, Service};
+//! use stationmaster::service::Admitter;
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey, TaskState};
 //!
@@ -35,20 +35,20 @@
 //!         tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
 //!         tx.enqueue(now, &[load.clone(), check.clone()])
 //!     })?;
-//!     let options = AdmitterOptions::default().lease(lease_for);
-//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?, options)?;
-//!     let admission = admitter.tick(now)?; // service::drive calls it in a loop
-//!     assert_eq!(admission.granted.len(), 1);
+//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).lease(lease_for);
+//!     let admission = admitter.admit(now, 4)?; // at most as many as you have free places
 //!     assert_eq!(admission.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
 //!
-//!     let lease = admission.granted[0].lease_ref();
+//!     let task = &admission.granted[0]; // what to run: `task.key`, `task.attempt`, and your own `task.payload`
+//!     let lease = task.lease_ref();
 //!     let started = store.write(|tx| tx.start(now, &[lease]))?;
 //!     let renewed = store.write(|tx| tx.renew(now, lease_for, &[lease]))?; // every third of a lease
 //!     assert!(started[0] && renewed[0], "false: the lease was lost, stop that work");
-//!     let finished = store.write(|tx| tx.finish(now, &[Finish::failed(lease, "no route to host")]))?;
+//!     let failed = [Finish::failed(lease, "no route to host")]; // outside: `write` may run its body again
+//!     let finished = store.write(|tx| tx.finish(now, &failed))?;
 //!     assert!(matches!(finished[0], Finished::RetryAt(at) if at >= now + Duration::from_secs(30)));
 //!
-//!     let lease = admitter.tick(now)?.granted[0].lease_ref(); // the slot came back: the other task's turn
+//!     let lease = admitter.admit(now, 4)?.granted[0].lease_ref(); // the slot came back: the other task's turn
 //!     store.write(|tx| tx.finish(now, &[Finish::success(lease)]))?;
 //!     let tasks = store.read(|tx| tx.tasks(&[load.key.clone(), check.key.clone()]))?;
 //!     let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
@@ -63,6 +63,7 @@
 //! |---|---|
 //! | [`NewTask`], [`TaskKey`] | what asks for slots: one instance of a task in a run of a workflow |
 //! | [`pool::PoolSpec`], [`admission::limits`] | what bounds how many run at once |
+//! | [`TaskRecord`] | a task as the store has it: its state, attempt, lease and your payload. What is granted is one |
 //! | [`lease::Lease`], [`LeaseRef`] | a timed grant to one holder. Its epoch rises with each grant, so calls under an older one are refused |
 //! | [`backoff::RetryPolicy`] | when a failed task runs again |
 //! | [`sensor::NewSensor`], [`canonical::PokeContext`] | a task that waits, and what for |
@@ -81,21 +82,27 @@
 //!    slots until you change that.
 //! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes
 //!    nothing, so the call is safe to repeat.
-//! 3. [`service::Admitter`] grants leases on slots to your process, at most
-//!    [`budget`](service::AdmitterOptions::budget) tasks a tick; `admitter.admit(now, n)` grants as many as you
-//!    have free places. [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default
-//!    ([`lease`](service::AdmitterOptions::lease)): [renew](store::Tx::renew) them with the same length, at a
-//!    third of it. Stop work whose renewal returns `false`, and [finish](store::Tx::finish) the rest.
+//! 3. [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` for as many tasks as you
+//!    have free places. Or let [`service::drive`] call it in a loop on a thread of yours (on tokio:
+//!    `tokio::drive`); it ticks when the next task is due, and at once when a
+//!    [`WakingStore`](service::WakingStore) heard of new work. [Start](store::Tx::start) the tasks and run them.
+//!    Leases last 60 s by default: [renew](store::Tx::renew) them with the same length, at a third of it. Stop
+//!    work whose renewal returns `false`, and [finish](store::Tx::finish) the rest.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
-//!    [`service::Poker`] polls on its behalf.
-//! 5. [`service::Reaper`] ends the leases of dead processes. By default nothing is deleted. Set
-//!    [`retain_ended_for`](service::ReaperOptions::retain_ended_for) to delete ended tasks. A task with an
-//!    unacknowledged event of its sensor stays; set
-//!    [`retain_events_for`](service::ReaperOptions::retain_events_for) to delete old events, too.
+//!    [`service::Poker`] polls on its behalf. How it ended is an event, which [`service::Delivery`] hands you.
+//! 5. [`service::Reaper`] ends the leases of dead processes. It gives holders a
+//!    [grace](service::Reaper#grace) after it was started or held up, so tick it at least every 20 s. By default
+//!    nothing is deleted: set [`retain_ended_for`](service::Reaper::retain_ended_for) to delete ended tasks, and
+//!    [`retain_events_for`](service::Reaper::retain_events_for) if you acknowledge no events, which keep theirs.
 //!
 //! Every verb takes many items and returns one value per item, in order. A stale lease is a value, not an error:
-//! `.fenced()?` ([`ops::Fenced`]) turns it into one where your own rows depend on it. A repeated `start` or
-//! `finish` returns that the first took effect.
+//! `.fenced()?` ([`ops::Fenced`]) turns it into one where your own rows depend on it, and a finish that had been
+//! stored before likewise. A repeated `start` or `finish` returns that the first took effect.
+//!
+//! `write` rolls back if its body returns an error. It runs the body again after a conflict, up to 16 times, so
+//! the body changes nothing but the store. An error that [`is_retryable`](Error::is_retryable) changed nothing:
+//! call again. After one that [`is_indeterminate`](Error::is_indeterminate) the commit may have taken effect:
+//! repeat the call, or ask.
 //!
 //! An admitter may be granted any task that is ready in its store. So every process that admits must be able
 //! to run every task, or hand it to one that can. Workers that differ (by machine, by tenant) need your own

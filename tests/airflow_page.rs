@@ -2,13 +2,17 @@
 //!
 //! That its links lead somewhere is checked by rustdoc; here, that nothing escapes that check, and what no link can say.
 
-use stationmaster::TaskState;
+use std::sync::Arc;
+
 use stationmaster::backoff::DEFAULT_CAP;
 use stationmaster::bounds::MAX_TEXT_BYTES;
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::id::PoolName;
 use stationmaster::pool::DEFAULT_POOL_SLOTS;
 use stationmaster::sensor::SmartSensorConfig;
-use stationmaster::service::{AdmitterOptions, PokerOptions};
+use stationmaster::service::{Admitter, Poker};
+use stationmaster::store::MemoryStore;
+use stationmaster::{NewTask, TaskKey, TaskState};
 
 const PAGE: &str = include_str!("../docs/coming-from-airflow.md");
 
@@ -59,17 +63,28 @@ fn with_comma(thousands: u64) -> String {
 fn the_defaults_are_those_of_the_code() {
     let (config, airflow) = (SmartSensorConfig::default(), SmartSensorConfig::airflow());
     let codes = airflow.shard_code_upper_limit.get();
+    let store = Arc::new(MemoryStore::new());
+    let poker = format!("{:?}", Poker::new(store.clone(), "p".try_into().unwrap()));
+    // The settings are read where a person would read them.
+    let of_poker = |setting: &str| -> u64 {
+        let text = poker.split_once(&format!("{setting}: ")).expect("a setting").1;
+        text.split_once('s').expect("seconds").0.parse().expect("whole seconds")
+    };
+    let (task, now) = (NewTask::new(TaskKey::new("ns", "w", "r", "t").unwrap()), SystemClock.now());
+    store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task))).unwrap();
+    let granted = Admitter::new(store, "h".try_into().unwrap()).admit(now, 1).unwrap().granted;
+    let lease = granted[0].lease.as_ref().expect("a lease").expires_at.saturating_duration_since(now);
     for (airflow, part) in [
         ("`default_pool`", format!("`default_pool_task_slot_count = {DEFAULT_POOL_SLOTS}`")),
         ("XCom", format!("at most {} MiB", MAX_TEXT_BYTES >> 20)),
-        ("heartbeat of a task", format!("({} s)", AdmitterOptions::default().lease.as_secs())),
+        ("heartbeat of a task", format!("({} s)", lease.as_secs())),
         ("`use_smart_sensor`", format!("({}) |", airflow.use_smart_sensor)),
         ("`use_smart_sensor`", format!("| {} by default", config.use_smart_sensor)),
         ("`shard_code_upper_limit`", format!("({})", with_comma(codes.into()))),
         ("`shards`", format!("({}) |", airflow.shards)),
         ("`shards`", format!("| {} by default", config.shards)),
-        ("infra failures", format!("{} minutes", PokerOptions::default().retry_window.as_secs() / 60)),
-        ("`poke_timeout`", format!("{} s", PokerOptions::default().poke_timeout.as_secs())),
+        ("infra failures", format!("{} minutes", of_poker("retry_window") / 60)),
+        ("`poke_timeout`", format!("{} s", of_poker("poke_timeout"))),
         ("`[core] max_task_retry_delay`", format!("({} s", with_comma(DEFAULT_CAP.as_secs()))),
     ] {
         assert!(row(airflow).contains(&part), "{part}: {}", row(airflow));

@@ -15,7 +15,7 @@ use stationmaster::ops::{Mark, Marked, Registered};
 use stationmaster::sensor::{
     EndReason, Ineligible, NewSensor, OnMissed, PokeOutcome, Settings, SmartSensorConfig,
 };
-use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::contract::SensorState;
 use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::testing::FaultStore;
@@ -62,8 +62,7 @@ fn running(
     settings: Settings,
 ) -> NewSensor {
     store.write(|tx| tx.enqueue(at(now), &[NewTask::new(key.clone())])).unwrap();
-    let mut admitter =
-        Admitter::new(store.clone(), "worker".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "worker".try_into().unwrap());
     let lease = admitter.tick(at(now)).unwrap().granted[0].lease_ref();
     store.write(|tx| tx.start(at(now), &[lease])).unwrap();
     let (kind, context) = (SensorKind::new(kind).unwrap(), PokeContext::from_json(context).unwrap());
@@ -105,17 +104,13 @@ fn poker(
     answer: impl Fn(&str) -> PokeOutcome + Send + Sync + 'static,
 ) -> Poker {
     let seen = seen.clone();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         seen.0.lock().unwrap().push(request.context.as_str().to_owned());
         answer(request.context.as_str())
     };
-    Poker::new(
-        store.clone(),
-        "poker".try_into().unwrap(),
-        PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
-    )
-    .unwrap()
-    .kind("kind".try_into().unwrap(), poke)
+    Poker::new(store.clone(), "poker".try_into().unwrap())
+        .wait_for_answers(Duration::from_secs(60))
+        .kind("kind".try_into().unwrap(), poke)
 }
 
 fn not_yet(_: &str) -> PokeOutcome {
@@ -339,7 +334,7 @@ fn no_s7_two_kinds_with_equal_contexts_share_nothing() {
         let other = running(&store, 0, &key("b"), "other", "{}", waits(10, 60));
         store.write(|tx| tx.register(at(0), std::slice::from_ref(&other))).unwrap();
         let mut poker = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None))
-            .kind("other".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::NotYet);
+            .kind("other".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::NotYet);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.landed), (2, 1));
         assert_eq!(["a", "b"].map(|name| state(&store, name)), [TaskState::Success, TaskState::Sensing]);
@@ -357,10 +352,10 @@ fn no_s8_other_numbers_of_codes_and_shards_strand_nothing() {
         before.leave().unwrap();
         for (now, codes, shards) in [(100, 7, 3), (200, 1, 1), (300, 10_000, 5)] {
             let numbers = (NonZeroU32::new(codes).unwrap(), NonZeroU32::new(shards).unwrap());
-            let options = PokerOptions::default().shard_codes(numbers.0).shards(numbers.1);
-            let mut poker = Poker::new(store.clone(), "poker".try_into().unwrap(), options)
-                .unwrap()
-                .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::NotYet);
+            let mut poker = Poker::new(store.clone(), "poker".try_into().unwrap())
+                .shard_codes(numbers.0)
+                .shards(numbers.1)
+                .kind("kind".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::NotYet);
             assert_eq!(poker.tick(at(now)).unwrap().sensors, 40, "{codes} codes, {shards} shards");
             poker.leave().unwrap();
         }
@@ -373,13 +368,9 @@ fn no_s9_a_worker_that_dies_has_an_heir() {
         sense(&store, 0, "t", "{}", waits(10, 10_000));
         let dead = poker(&store, &Seen::default(), not_yet).tick(at(0)).unwrap();
         assert_eq!(dead.shards, 16);
-        let mut heir = Poker::new(
-            store.clone(),
-            "heir".try_into().unwrap(),
-            PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
-        )
-        .unwrap()
-        .kind("kind".try_into().unwrap(), |_: &PokeRequest<'_>| PokeOutcome::Landed(None));
+        let mut heir = Poker::new(store.clone(), "heir".try_into().unwrap())
+            .wait_for_answers(Duration::from_secs(60))
+            .kind("kind".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::Landed(None));
         let landed = (1..60).find(|now| heir.tick(at(*now)).unwrap().landed == 1);
         // The lease, and then one interval.
         assert!(landed.is_some_and(|now| (30..=40).contains(&now)), "{landed:?}");

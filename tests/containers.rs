@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use stationmaster::service::{Admitter, AdmitterOptions, Service};
+use stationmaster::service::{Admitter, Service};
 use stationmaster::store::SqliteStore;
 use stationmaster::{NewTask, TaskKey, Timestamp};
 
@@ -23,8 +23,7 @@ fn open(path: &Path) -> Arc<SqliteStore> {
 #[test]
 fn container() {
     let Some(path) = std::env::var_os(PATH) else { return };
-    let options = AdmitterOptions::default().budget(1);
-    let mut admitter = Admitter::new(open(Path::new(&path)), "w".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(open(Path::new(&path)), "w".try_into().unwrap()).budget(1);
     let granted = admitter.tick(Timestamp::UNIX_EPOCH).unwrap().granted;
     let numbers: Vec<i64> = granted.iter().map(|task| task.id.0).collect();
     respawn::say(&format!("process {} was granted {numbers:?}", std::process::id()));

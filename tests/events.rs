@@ -10,7 +10,7 @@ use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, SensorEvent, SensorRecord, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, DeliveryReport, Service};
+use stationmaster::service::{Admitter, Callbacks, Delivery, DeliveryReport, Service};
 use stationmaster::store::contract::{Ending, EventNote};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
@@ -31,8 +31,7 @@ fn sense(store: &Arc<dyn Store>, count: usize) -> Vec<SensorRecord> {
             tx.enqueue(at(0), &tasks)
         })
         .unwrap();
-    let options = AdmitterOptions::default();
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let mut granted = Vec::new();
     while granted.len() < count {
         let more = admitter.tick(at(0)).unwrap().granted;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::service::{Admitter, Reaper, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::{Fault, FaultStore, When};
 use stationmaster::{Error, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
@@ -31,8 +31,7 @@ fn state(store: &dyn Store) -> TaskState {
 /// A task that was granted at this instant. Every fourth is a sensor in these examples; it is none of these.
 fn granted(store: &Arc<dyn Store>, now: Timestamp) -> TaskRecord {
     store.write(|tx| tx.enqueue(now, &[NewTask::new(key())])).unwrap();
-    let options = AdmitterOptions::default();
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     admitter.tick(now).unwrap().granted.remove(0)
 }
 
@@ -80,7 +79,7 @@ fn a_thread_whose_lease_was_lost_stops() {
     threads_host::heartbeat(&*store, &held).unwrap();
     assert_eq!(held.lock().len(), 1, "it is renewed");
 
-    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
+    let mut reaper = Reaper::new(store.clone());
     let mut later = SystemClock.now();
     while state(&*store) == TaskState::Queued {
         later += Duration::from_secs(60);

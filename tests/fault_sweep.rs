@@ -11,9 +11,7 @@ use stationmaster::error::{Error, Result, StoreErrorKind};
 use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings, SmartSensorConfig};
-use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
-};
+use stationmaster::service::{Admitter, Delivery, PokeRequest, Poker, Reaper, Service};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sweep_faults};
@@ -157,9 +155,12 @@ fn five_tasks(store: &Arc<dyn Store>, started: usize) -> Vec<LeaseRef> {
     if started == 0 {
         return Vec::new();
     }
-    let options = AdmitterOptions::default().budget(started).lease(Duration::from_secs(30));
-    let granted =
-        Admitter::new(store.clone(), "w".try_into().unwrap(), options).unwrap().tick(at(0)).unwrap().granted;
+    let granted = Admitter::new(store.clone(), "w".try_into().unwrap())
+        .budget(started)
+        .lease(Duration::from_secs(30))
+        .tick(at(0))
+        .unwrap()
+        .granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
     store.write(|tx| tx.start(at(0), &leases)).unwrap();
     leases
@@ -241,10 +242,9 @@ fn ends(store: &Arc<dyn Store>) -> Vec<(TaskState, u32)> {
 
 #[test]
 fn an_admitter() {
-    let options = AdmitterOptions::default().lease(Duration::from_secs(60)).remember(Duration::from_secs(1));
     let struck = sweep(
         |store| drop(five_tasks(store, 2)),
-        |store| Admitter::new(store, "w".try_into().unwrap(), options.clone()).unwrap(),
+        |store| Admitter::new(store, "w".try_into().unwrap()).remember(Duration::from_secs(1)),
         |admitter| {
             admitter.admit(at(3), 1)?;
             admitter.tick(at(6)).map(drop)
@@ -262,10 +262,7 @@ fn an_admitter() {
 fn a_reaper() {
     let struck = sweep(
         |store| drop(five_tasks(store, 4)),
-        |store| {
-            let options = ReaperOptions::default().limit(3).grace(Duration::ZERO);
-            Reaper::new(store, options.retain_ended_for(Duration::from_secs(1))).unwrap()
-        },
+        |store| Reaper::new(store).limit(3).grace(Duration::ZERO).retain_ended_for(Duration::from_secs(1)),
         |reaper| {
             reaper.tick(at(100))?;
             reaper.tick(at(101)).map(drop)
@@ -290,20 +287,19 @@ fn sensing(store: &Arc<dyn Store>) {
 
 #[test]
 fn a_poker() {
-    let options = PokerOptions::default()
-        .shards(std::num::NonZeroU32::new(2).unwrap())
-        .lease(Duration::from_secs(600))
-        .wait_for_answers(Duration::from_secs(60))
-        .poke_timeout(Duration::from_secs(60));
     let struck = sweep(
         sensing,
         |store| {
-            let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains('1') {
+            let poke = |request: &PokeRequest| match request.context.as_str().contains('1') {
                 true => PokeOutcome::Landed(Some("here".into())),
                 false => PokeOutcome::Failed("never".into()),
             };
-            let poker = Poker::new(store, "p".try_into().unwrap(), options.clone()).unwrap();
-            poker.kind("file".try_into().unwrap(), poke)
+            Poker::new(store, "p".try_into().unwrap())
+                .shards(std::num::NonZeroU32::new(2).unwrap())
+                .lease(Duration::from_secs(600))
+                .wait_for_answers(Duration::from_secs(60))
+                .poke_timeout(Duration::from_secs(60))
+                .kind("file".try_into().unwrap(), poke)
         },
         |poker| {
             for now in 2..7 {

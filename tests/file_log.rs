@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions, FileLog, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, FileLog, PokeRequest, Poker, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, Timestamp};
 
@@ -19,8 +19,7 @@ fn sense(store: &Arc<dyn Store>, count: u32) {
     let key = TaskKey::new("ns", "w", "2026-01-01T00:00:00+00:00", "../wait").unwrap();
     let tasks: Vec<NewTask> = (0..count).map(|index| NewTask::new(key.clone().mapped(index))).collect();
     store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let leases: Vec<LeaseRef> =
         admitter.tick(at(0)).unwrap().granted.iter().map(TaskRecord::lease_ref).collect();
     let settings = Settings::new(Duration::from_secs(10), Duration::from_secs(1_000)).unwrap();
@@ -38,18 +37,14 @@ fn sense(store: &Arc<dyn Store>, count: u32) {
 }
 
 fn poker(store: &Arc<dyn Store>, log: &FileLog) -> Poker {
-    let poke = |request: &PokeRequest<'_>| match request.now >= at(10) {
+    let poke = |request: &PokeRequest| match request.now >= at(10) {
         true => PokeOutcome::Landed(Some("two\nlines".into())),
         false => PokeOutcome::NotYet,
     };
-    Poker::new(
-        store.clone(),
-        "p".try_into().unwrap(),
-        PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
-    )
-    .unwrap()
-    .kind("table".try_into().unwrap(), poke)
-    .log(log.clone())
+    Poker::new(store.clone(), "p".try_into().unwrap())
+        .wait_for_answers(Duration::from_secs(60))
+        .kind("table".try_into().unwrap(), poke)
+        .log(log.clone())
 }
 
 fn until_all_landed(poker: &mut Poker, count: usize) {

@@ -166,7 +166,7 @@ fn a_million_fingerprints_are_spread_evenly() {
         let text = format!(r#"{{"ds":"2026-{:02}","table":"t{}"}}"#, sensor % 12 + 1, sensor / 12);
         let code = code(Fingerprint::new(&kind, &PokeContext::from_json(&text).unwrap()), limit);
         codes[code as usize] += 1;
-        owners[ranges.partition_point(|range| range.end() <= code)] += 1;
+        owners[ranges.partition_point(|range| range.end <= code)] += 1;
     }
     // The 99.9 % points of chi-square with 9,999 and 15 degrees of freedom.
     for (counts, bound) in [(&codes[..], 10_442.7), (&owners[..], 37.7)] {

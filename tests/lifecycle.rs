@@ -16,10 +16,7 @@ use stationmaster::ops::{
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, PokeOutcome, SensorRecord, Settings};
-use stationmaster::service::{
-    Admitter, AdmitterOptions, Poke, PokeLog, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
-    Service,
-};
+use stationmaster::service::{Admitter, Poke, PokeLog, PokeRequest, Poker, Reaper, Service};
 use stationmaster::store::{Inserted, MemoryStore, Store};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
@@ -59,8 +56,7 @@ fn task(store: &Shared, name: &str) -> TaskRecord {
 
 /// Admits with leases of ten seconds, and starts.
 fn run(store: &Shared, now: i64) -> Vec<LeaseRef> {
-    let options = AdmitterOptions::default().lease(secs(10));
-    let mut admitter = Admitter::new(store.clone(), "holder".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "holder".try_into().unwrap()).lease(secs(10));
     let granted = admitter.tick(at(now)).unwrap().granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
     let started = store.write(|tx| tx.start(at(now), &leases)).unwrap();
@@ -69,8 +65,8 @@ fn run(store: &Shared, now: i64) -> Vec<LeaseRef> {
 }
 
 /// For reapers whose clock jumps.
-fn at_once() -> ReaperOptions {
-    ReaperOptions::default().grace(Duration::ZERO)
+fn at_once(store: &Shared) -> Reaper {
+    Reaper::new(store.clone()).grace(Duration::ZERO)
 }
 
 fn end(store: &Shared, now: i64, finish_: Finish) -> Finished {
@@ -141,7 +137,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         let leases = run(&store, 0);
         let renewed = store.write(|tx| tx.renew(at(9), secs(10), &leases)).unwrap();
         assert_eq!(renewed, [true, true]);
-        let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
+        let mut reaper = at_once(&store);
         let early = reaper.tick(at(18)).unwrap();
         assert!(early.reaped.is_empty() && early.next_due == Some(at(19)));
         let reaped = reaper.tick(at(19)).unwrap().reaped;
@@ -165,7 +161,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
 fn a_cleared_task_is_forgiven_lost_leases_again() {
     on_every_store(|store| {
         put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 1 })]);
-        let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
+        let mut reaper = at_once(&store);
         let mut lose = |now| {
             run(&store, now);
             reaper.tick(at(now + 10)).unwrap().reaped[0].became
@@ -182,7 +178,7 @@ fn a_cleared_task_is_forgiven_lost_leases_again() {
 fn what_is_given_back_cleanly_uses_up_no_forgiveness_of_lost_leases() {
     on_every_store(|store| {
         put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 2 })]);
-        let mut reaper = Reaper::new(store.clone(), at_once()).unwrap();
+        let mut reaper = at_once(&store);
         let mut lose = |now| {
             run(&store, now);
             let became = reaper.tick(at(now + 10)).unwrap().reaped[0].became;
@@ -272,8 +268,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         assert_eq!(why("one"), "it does not wait for admission: it is running");
         assert_eq!(why("ghost"), "there is no such task");
 
-        let options = AdmitterOptions::default();
-        let mut admitter = Admitter::new(store.clone(), "other".try_into().unwrap(), options).unwrap();
+        let mut admitter = Admitter::new(store.clone(), "other".try_into().unwrap());
         let admission = admitter.tick(at(1)).unwrap();
         assert!(admission.granted.is_empty());
         assert_eq!(admission.next_due, Some(at(60)));
@@ -350,17 +345,17 @@ impl Oracle {
 }
 
 impl Poke for Oracle {
-    fn poke(&self, _: &PokeRequest<'_>) -> PokeOutcome {
+    fn poke(&self, _: &PokeRequest) -> PokeOutcome {
         self.0.0.fetch_add(1, Ordering::SeqCst);
         self.0.1.lock().clone()
     }
 }
 
 fn poker(store: &Shared, name: &str, oracle: &Oracle) -> Poker {
-    let options = PokerOptions::default().shards(NonZeroU32::new(3).unwrap()).lease(secs(30));
-    let options = options.wait_for_answers(secs(60));
-    Poker::new(store.clone(), name.try_into().unwrap(), options)
-        .unwrap()
+    Poker::new(store.clone(), name.try_into().unwrap())
+        .shards(NonZeroU32::new(3).unwrap())
+        .lease(secs(30))
+        .wait_for_answers(secs(60))
         .kind("file".try_into().unwrap(), oracle.clone())
 }
 
@@ -442,14 +437,10 @@ fn a_sensor_times_out_even_when_its_poke_cannot_look() {
 fn a_panicking_poke_is_contained() {
     on_every_store(|store| {
         sense(&store, 0, &["t"], "/a", waits(10, 25));
-        let poke = |_: &PokeRequest<'_>| -> PokeOutcome { std::panic::panic_any("out of cheese") };
-        let mut poker = Poker::new(
-            store.clone(),
-            "p".try_into().unwrap(),
-            PokerOptions::default().wait_for_answers(secs(60)),
-        )
-        .unwrap()
-        .kind("file".try_into().unwrap(), poke);
+        let poke = |_: &PokeRequest| -> PokeOutcome { std::panic::panic_any("out of cheese") };
+        let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
+            .wait_for_answers(secs(60))
+            .kind("file".try_into().unwrap(), poke);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.unreachable, report.sensors), (1, 1, 1));
     });
@@ -511,8 +502,7 @@ fn a_pool_may_let_sensing_tasks_keep_their_slots() {
 fn only_a_running_task_under_its_own_lease_registers() {
     on_every_store(|store| {
         put(&store, 0, &[NewTask::new(key("queued"))]);
-        let options = AdmitterOptions::default();
-        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
         let queued = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
         let sensor = |lease| NewSensor::new(lease, "file".try_into().unwrap(), context("{}"), waits(1, 9));
         let stale = LeaseRef::new(queued.id, queued.epoch + 1);
@@ -645,7 +635,7 @@ fn recorded_attempts_are_in_the_index_of_runs() {
         assert_eq!(active(0, 1), [(id(1), RunStatus::Failed)]);
         assert_eq!(active(3, 7), []);
         let _lost = run(&store, 7);
-        Reaper::new(store.clone(), at_once()).unwrap().tick(at(20)).unwrap();
+        at_once(&store).tick(at(20)).unwrap();
         assert_eq!(active(10, 11), [(id(2), RunStatus::Failed)]);
         register_all(&store, 25, &run(&store, 25), "/a", waits(10, 100));
         assert_eq!(active(26, 27), [(id(3), RunStatus::Running)], "an attempt goes on while its task senses");
@@ -685,9 +675,9 @@ fn old_ended_tasks_are_forgotten_when_asked_for() {
         let lease = run(&store, 0)[0];
         end(&store, 1, Finish::success(lease));
         put(&store, 1, &[NewTask::new(key("open"))]);
-        let mut keeps = Reaper::new(store.clone(), at_once()).unwrap();
+        let mut keeps = at_once(&store);
         assert_eq!(keeps.tick(at(1_000_000)).unwrap().forgotten, 0);
-        let mut forgets = Reaper::new(store.clone(), at_once().retain_ended_for(secs(60))).unwrap();
+        let mut forgets = at_once(&store).retain_ended_for(secs(60));
         assert_eq!(forgets.tick(at(61)).unwrap().forgotten, 0);
         assert_eq!(forgets.tick(at(62)).unwrap().forgotten, 1);
         assert_eq!(task(&store, "open").state, TaskState::Scheduled);
@@ -698,8 +688,11 @@ fn old_ended_tasks_are_forgotten_when_asked_for() {
 fn workers_that_died_long_ago_are_forgotten_by_the_living() {
     on_every_store(|store| {
         let tick = |name: &str, now| {
-            let options = PokerOptions::default().lease(secs(30)).shards(NonZeroU32::new(3).unwrap());
-            Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap().tick(at(now)).unwrap();
+            Poker::new(store.clone(), name.try_into().unwrap())
+                .lease(secs(30))
+                .shards(NonZeroU32::new(3).unwrap())
+                .tick(at(now))
+                .unwrap();
         };
         let known = || -> Vec<String> {
             let workers =

@@ -9,8 +9,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
-    Service, WakingStore, drive,
+    Admitter, Delivery, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore, drive,
 };
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
@@ -49,10 +48,10 @@ fn stores(folder: &std::path::Path) -> Vec<Arc<dyn Store>> {
 }
 
 fn poker(store: &Arc<dyn Store>) -> Poker {
-    let options = PokerOptions::default().threads(3).wait_for_answers(Duration::from_secs(120));
-    let poke = |_: &PokeRequest<'_>| PokeOutcome::NotYet;
-    Poker::new(store.clone(), "p".try_into().unwrap(), options)
-        .unwrap()
+    let poke = |_: &PokeRequest| PokeOutcome::NotYet;
+    Poker::new(store.clone(), "p".try_into().unwrap())
+        .threads(3)
+        .wait_for_answers(Duration::from_secs(120))
         .kind("kind".try_into().unwrap(), poke)
 }
 
@@ -99,9 +98,8 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
     let folder = tempfile::tempdir().unwrap();
     let before = threads();
     for store in stores(folder.path()) {
-        let mut admitter =
-            Admitter::new(store.clone(), "a".try_into().unwrap(), AdmitterOptions::default()).unwrap();
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
+        let mut admitter = Admitter::new(store.clone(), "a".try_into().unwrap());
+        let mut reaper = Reaper::new(store.clone());
         let mut delivery = Delivery::new(store.clone(), 9, |_: &SensorEvent| Ok(())).refresh_every(HOUR);
         let mut idle = poker(&store);
         admitter.tick(at(0)).unwrap();
@@ -127,8 +125,7 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
         assert!(ends_when_stopped(admitter));
         assert!(ends_when_stopped(reaper));
         assert!(ends_when_stopped(delivery));
-        let slow = PokerOptions::default().refresh_every(HOUR).lease(HOUR * 24);
-        let sleeper = Poker::new(store.clone(), "s".try_into().unwrap(), slow).unwrap();
+        let sleeper = Poker::new(store.clone(), "s".try_into().unwrap()).refresh_every(HOUR).lease(HOUR * 24);
         assert!(ends_when_stopped(sleeper));
         assert_eq!(threads(), before);
     }

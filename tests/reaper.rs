@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use stationmaster::ops::AdmitRequest;
-use stationmaster::service::{Reaper, ReaperOptions, Service};
+use stationmaster::service::{Reaper, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
@@ -48,7 +48,7 @@ fn reaped(reaper: &mut Reaper, now: i64) -> usize {
 #[test]
 fn a_machine_that_slept_reaps_nobody_who_slept_with_it() {
     for store in stores() {
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
+        let mut reaper = Reaper::new(store.clone());
         let (alive, dead) = (run(&store, "alive", 0, 60), run(&store, "dead", 0, 60));
         assert_eq!(reaped(&mut reaper, 1), 0);
         assert_eq!(reaped(&mut reaper, 21), 0);
@@ -65,7 +65,7 @@ fn a_machine_that_slept_reaps_nobody_who_slept_with_it() {
 fn a_reaper_that_just_started_waits_for_those_who_may_still_renew() {
     for store in stores() {
         let alive = run(&store, "alive", 0, 60);
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
+        let mut reaper = Reaper::new(store.clone());
         assert_eq!(reaped(&mut reaper, 100), 0, "it cannot know why nobody renewed");
         assert!(renewed(&store, 101, alive));
         assert_eq!(reaped(&mut reaper, 120), 0);
@@ -80,7 +80,7 @@ fn a_reaper_that_just_started_waits_for_those_who_may_still_renew() {
 #[test]
 fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
     for store in stores() {
-        let mut reaper = Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
+        let mut reaper = Reaper::new(store.clone());
         assert_eq!(reaped(&mut reaper, 0) + reaped(&mut reaper, 20), 0);
         let alive = run(&store, "alive", 20, 10);
         assert_eq!(reaped(&mut reaper, 21), 0);
@@ -107,7 +107,7 @@ fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
 #[test]
 fn what_one_reaper_missed_another_that_was_awake_may_end() {
     for store in stores() {
-        let reaper = || Reaper::new(store.clone(), ReaperOptions::default()).unwrap();
+        let reaper = || Reaper::new(store.clone());
         let (mut slept, mut awake) = (reaper(), reaper());
         run(&store, "dead", 0, 60);
         for now in [1, 21] {
@@ -125,7 +125,7 @@ fn an_outage_that_all_saw_costs_nobody_a_lease() {
     use stationmaster::testing::FaultStore;
     for store in stores() {
         let faulty = Arc::new(FaultStore::new(store.clone()));
-        let mut reaper = Reaper::new(faulty.clone(), ReaperOptions::default()).unwrap();
+        let mut reaper = Reaper::new(faulty.clone());
         assert_eq!(reaped(&mut reaper, 0) + reaped(&mut reaper, 20), 0);
         let alive = run(&store, "alive", 20, 15);
         faulty.refuse(TxMode::Write, 10);
@@ -139,7 +139,7 @@ fn an_outage_that_all_saw_costs_nobody_a_lease() {
 
 #[test]
 fn a_limit_of_none_is_refused() {
-    let refused = Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default().limit(0)).unwrap_err();
+    let refused = Reaper::new(Arc::new(MemoryStore::new())).limit(0).tick(at(0)).unwrap_err();
     assert_eq!(refused.to_string(), "a reaper's limit of 0 is refused: give at least 1");
 }
 
@@ -157,7 +157,7 @@ fn a_poisoned_row_among_others(store: Arc<dyn Store>, poison: impl Fn()) {
     });
     store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
     poison();
-    let mut reaper = Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap();
+    let mut reaper = Reaper::new(store.clone()).grace(Duration::ZERO);
     for (now, became) in [
         (0, [Finished::Ready, Finished::Ready]),
         (20, [Finished::Ended(TaskState::Failed), Finished::RetryAt(at(31))]),
@@ -208,7 +208,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
     let scratch = scratch::Scratch::new();
     let holders = scratch.open(|options| options.lock_timeout(secs(1)));
     let reapers: Arc<dyn Store> = Arc::new(scratch.open(|options| options));
-    let mut reaper = Reaper::new(reapers, ReaperOptions::default()).unwrap();
+    let mut reaper = Reaper::new(reapers);
     let begin = SystemClock.now();
     reaper.tick(begin - secs(20)).unwrap();
     reaper.tick(begin).unwrap();

@@ -12,7 +12,7 @@ use stationmaster::sensor::{
     EndReason, Ineligible, NewSensor, PokeOutcome, SensorRecord, Settings, SmartSensorConfig,
 };
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
-use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
@@ -29,8 +29,7 @@ fn key(task: &str) -> TaskKey {
 fn leases(store: &Arc<dyn Store>, names: &[&str], started: bool) -> Vec<LeaseRef> {
     let tasks: Vec<NewTask> = names.iter().map(|name| NewTask::new(key(name))).collect();
     store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let leases: Vec<LeaseRef> =
         admitter.tick(at(0)).unwrap().granted.iter().map(TaskRecord::lease_ref).collect();
     assert_eq!(leases.len(), names.len());
@@ -198,7 +197,8 @@ fn a_task_that_was_refused_is_poked_by_its_host_to_its_end() {
     assert!(matches!(answers[..], [ref refused] if refused.host_pokes()), "{answers:?}");
 
     // By the pokes that a poker would make, the built-in ones here.
-    let look = |now: i64| file_exists(&PokeRequest::new(&wanted.kind, &wanted.context, at(now)));
+    let look =
+        |now: i64| file_exists(&PokeRequest::new(wanted.kind.clone(), wanted.context.clone(), at(now)));
     assert_eq!(look(0), PokeOutcome::NotYet);
     std::fs::write(&file, "12").unwrap();
     let PokeOutcome::Landed(value) = look(10) else { panic!("it is there") };
@@ -261,14 +261,10 @@ fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
     let store = memory();
     let lease = leases(&store, &["t"], true)[0];
     store.write(|tx| tx.register(at(0), &[sensor(lease, "nobody's")])).unwrap();
-    let poke = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
-    let mut poker = Poker::new(
-        store.clone(),
-        "p".try_into().unwrap(),
-        PokerOptions::default().wait_for_answers(Duration::from_secs(60)),
-    )
-    .unwrap()
-    .kind("kind".try_into().unwrap(), poke);
+    let poke = |_: &PokeRequest| PokeOutcome::Landed(None);
+    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
+        .wait_for_answers(Duration::from_secs(60))
+        .kind("kind".try_into().unwrap(), poke);
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.unknown_kind, report.poked, report.landed), (1, 0, 0));
     assert_eq!((1..=60).map(|now| poker.tick(at(now)).unwrap().timed_out).sum::<usize>(), 1);

@@ -16,9 +16,7 @@ use stationmaster::ops::{Admission, AdmitRequest, Cleared, Finish, Finished, Mar
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Settings};
-use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Reaper, ReaperOptions, Report, Service, WakingStore, drive,
-};
+use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service, WakingStore, drive};
 use stationmaster::store::contract::{Ending, SurveyQuery};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::attempt_run_id;
@@ -110,8 +108,7 @@ fn a_commit_of_unknown_end_is_asked_after_and_never_repeated_blindly() {
         let store = Arc::new(Unsure::new(&[committed]));
         put(&*store, &[NewTask::new(key("t"))]);
         store.begin();
-        let mut admitter =
-            Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
         let admission = admitter.admit(at(0), 9).unwrap();
         assert_eq!(admission.granted.len(), granted);
         assert!(committed || admission.next_due == Some(at(0)), "the next tick may come at once");
@@ -125,8 +122,7 @@ fn a_commit_of_unknown_end_is_asked_after_and_never_repeated_blindly() {
 #[test]
 fn old_ticks_are_forgotten() {
     let store = store();
-    let options = AdmitterOptions::default().remember(secs(60));
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).remember(secs(60));
     let names = ["first", "second"].map(|task| NewTask::new(key(task)));
     store
         .write(|tx| {
@@ -193,8 +189,7 @@ fn two_admitters_of_one_name_never_get_the_same_lease() {
     put(&*store, &["a", "b"].map(|name| NewTask::new(key(name))));
     // As in two containers: the same name, the same instant, the same number of the process, the same number of ticks.
     let admit = |_| {
-        let options = AdmitterOptions::default().budget(1);
-        let mut admitter = Admitter::new(store.clone(), "w".try_into().unwrap(), options).unwrap();
+        let mut admitter = Admitter::new(store.clone(), "w".try_into().unwrap()).budget(1);
         admitter.tick(at(0)).unwrap().granted.iter().map(|task| task.id.0).collect::<Vec<_>>()
     };
     assert_eq!([0, 1].map(admit), [[1], [2]]);
@@ -204,8 +199,7 @@ fn two_admitters_of_one_name_never_get_the_same_lease() {
 fn a_budget_of_zero_does_not_make_the_loop_spin() {
     let store = store();
     put(&*store, &[NewTask::new(key("a")), NewTask::new(key("b")).not_before(at(7))]);
-    let options = AdmitterOptions::default().budget(0);
-    let mut admitter = Admitter::new(store, "h".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store, "h".try_into().unwrap()).budget(0);
     assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(7)));
 }
 
@@ -214,11 +208,10 @@ fn what_a_limit_left_over_is_due_at_once() {
     let store = store();
     let tasks = ["a", "b", "c"].map(|task| NewTask::new(key(task)));
     put(&*store, &tasks);
-    let options = AdmitterOptions::default().budget(2).lease(secs(1));
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).budget(2).lease(secs(1));
     assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(0)));
     assert_eq!(admitter.tick(at(0)).unwrap().next_due, None);
-    let mut reaper = Reaper::new(store, ReaperOptions::default().limit(2).grace(Duration::ZERO)).unwrap();
+    let mut reaper = Reaper::new(store).limit(2).grace(Duration::ZERO);
     assert_eq!(reaper.tick(at(1)).unwrap().next_due, Some(at(1)));
     assert_eq!(reaper.tick(at(1)).unwrap().reaped.len(), 1);
 }
@@ -425,8 +418,7 @@ fn a_wake_during_a_tick_brings_another_tick() {
 fn what_frees_slots_or_brings_tasks_wakes_waiters_and_a_tick_does_not() {
     let handle = LoopHandle::new();
     let store = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let woken = |work: &mut dyn FnMut()| {
         let seen = handle.seen();
         work();

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
-
 use chrono::{DateTime, Utc};
+use serde_json::Value;
 
 #[path = "../examples/simulate_a_day/cron.rs"]
 mod cron;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::service::{Admitter, Reaper, Service};
 use stationmaster::store::Durability;
 use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
@@ -121,10 +121,8 @@ fn a_steady_load_does_not_grow_its_file() {
     let options = SqliteOptions::new().durability(Durability::Process);
     let store = Arc::new(SqliteStore::open(&path, options).unwrap());
     store.write(|tx| tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])).unwrap();
-    let options = AdmitterOptions::default().budget(ROUND);
-    let mut admitter = Admitter::new(store.clone(), "host".try_into().unwrap(), options).unwrap();
-    let mut reaper =
-        Reaper::new(store.clone(), ReaperOptions::default().retain_ended_for(load.keep)).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "host".try_into().unwrap()).budget(ROUND);
+    let mut reaper = Reaper::new(store.clone()).retain_ended_for(load.keep);
 
     let began = Instant::now();
     let mut now = Timestamp::from_micros(1_767_225_600_000_000);

@@ -10,8 +10,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
-    ReaperOptions, Service,
+    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Reaper, Service,
 };
 use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -116,8 +115,7 @@ fn task(name: &str) -> NewTask {
 }
 
 fn admitter(store: Arc<dyn Store>) -> Admitter {
-    let options = AdmitterOptions::default().budget(2).lease(Duration::from_secs(10));
-    Admitter::new(store, "worker-1".try_into().unwrap(), options).unwrap()
+    Admitter::new(store, "worker-1".try_into().unwrap()).budget(2).lease(Duration::from_secs(10))
 }
 
 #[test]
@@ -130,14 +128,8 @@ fn an_admission_and_a_lost_lease() {
             })
             .unwrap();
         admitter(store.clone()).tick(at(3)).unwrap();
-        Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO))
-            .unwrap()
-            .tick(at(5))
-            .unwrap();
-        Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO))
-            .unwrap()
-            .tick(at(13))
-            .unwrap();
+        Reaper::new(store.clone()).grace(Duration::ZERO).tick(at(5)).unwrap();
+        Reaper::new(store.clone()).grace(Duration::ZERO).tick(at(13)).unwrap();
     });
     let span = notes.only("admitter", "admit");
     assert!(span.is_span && span.level == Level::DEBUG);
@@ -171,10 +163,7 @@ fn a_tick_that_fails_warns() {
         store.refuse(TxMode::Write, 1);
         admitter(store.clone()).tick(at(0)).unwrap_err();
         store.refuse(TxMode::Write, 1);
-        Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default())
-            .unwrap()
-            .tick(at(0))
-            .unwrap_err();
+        Poker::new(store.clone(), "p".try_into().unwrap()).tick(at(0)).unwrap_err();
     });
     for (target, span) in [("admitter", "admit"), ("poker", "cycle")] {
         let event = notes.only(target, "tick failed");
@@ -209,12 +198,12 @@ fn pokes_events_and_transactions() {
             tx.register(at(0), &sensors)
         })
         .unwrap();
-    let poke = |request: &PokeRequest<'_>| {
+    let poke = |request: &PokeRequest| {
         tracing::info!(target: "host", sensors = request.sensors, "looking");
         PokeOutcome::Landed(None)
     };
-    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
-    let poker = Poker::new(store.clone(), "poker-1".try_into().unwrap(), options).unwrap();
+    let poker =
+        Poker::new(store.clone(), "poker-1".try_into().unwrap()).wait_for_answers(Duration::from_secs(60));
     poker.kind("file".try_into().unwrap(), poke).tick(at(0)).unwrap();
     Delivery::new(store.clone(), 9, |event| match event.task.task.as_str() {
         "a" => Err("not yet".into()),

@@ -23,7 +23,7 @@ use backlog::{Place, now};
 use bars::{Bars, figure, median};
 use stationmaster::LeaseRef;
 use stationmaster::ops::{Finish, Outcome};
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::Durability;
 use stationmaster::store::Store;
 
@@ -35,8 +35,9 @@ fn most() -> usize {
 }
 
 fn admitter(store: &Arc<dyn Store>, name: &str) -> Admitter {
-    let options = AdmitterOptions::default().budget(BUDGET).lease(Duration::from_secs(3_600));
-    Admitter::new(Arc::clone(store), name.try_into().expect("a name"), options).expect("options")
+    Admitter::new(Arc::clone(store), name.try_into().expect("a name"))
+        .budget(BUDGET)
+        .lease(Duration::from_secs(3_600))
 }
 
 /// Makes granted tasks ready again, in their old places.

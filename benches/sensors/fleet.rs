@@ -5,7 +5,7 @@ use std::time::Duration;
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::Store;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(crate) fn now() -> Timestamp {
 pub(crate) fn running(store: &Arc<dyn Store>, tasks: usize) -> Vec<LeaseRef> {
     let pool = PoolSpec::new("wide", Slots::Unlimited).expect("a pool");
     store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).expect("written");
-    let options = AdmitterOptions::default().lease(Duration::from_secs(86_400)).budget(BULK);
-    let mut admitter =
-        Admitter::new(Arc::clone(store), "bench".try_into().expect("a name"), options).expect("options");
+    let mut admitter = Admitter::new(Arc::clone(store), "bench".try_into().expect("a name"))
+        .lease(Duration::from_secs(86_400))
+        .budget(BULK);
     let mut leases = Vec::with_capacity(tasks);
     for first in (0..tasks).step_by(BULK) {
         let new: Vec<NewTask> = (first..tasks.min(first + BULK))

@@ -38,7 +38,7 @@ fn once(store: Arc<dyn Store>, members: usize) -> (Duration, usize) {
     let store: Arc<dyn Store> = counted.clone();
     let landed = Arc::new(AtomicBool::new(false));
     let has = Arc::clone(&landed);
-    let poke = move |_: &PokeRequest<'_>| match has.load(Ordering::Relaxed) {
+    let poke = move |_: &PokeRequest| match has.load(Ordering::Relaxed) {
         true => PokeOutcome::Landed(Some("42 files".into())),
         false => PokeOutcome::NotYet,
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::Durability;
 use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
@@ -42,8 +42,7 @@ pub(crate) fn open(path: &Path) -> Arc<dyn Store> {
 }
 
 pub(crate) fn poker(store: &Arc<dyn Store>, name: &str, lease: Duration) -> Poker {
-    let options = PokerOptions::default().lease(lease).threads(2);
-    Poker::new(Arc::clone(store), name.try_into().expect("a name"), options).expect("options")
+    Poker::new(Arc::clone(store), name.try_into().expect("a name")).lease(lease).threads(2)
 }
 
 /// Ticks until all these targets were poked once more.
@@ -63,7 +62,7 @@ pub(crate) fn cycle(poker: &mut Poker, at: Timestamp, poked: &AtomicUsize, targe
 /// A poke that only counts.
 pub(crate) fn counting(
     poked: &Arc<AtomicUsize>,
-) -> impl Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync + use<> {
+) -> impl Fn(&PokeRequest) -> PokeOutcome + Send + Sync + use<> {
     let poked = Arc::clone(poked);
     move |_| {
         poked.fetch_add(1, Ordering::Relaxed);

@@ -10,9 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::service::kinds::builtin;
-use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, Poker, PokerOptions, Reaper, ReaperOptions, drive,
-};
+use stationmaster::service::{Admitter, LoopHandle, Poker, Reaper, drive};
 use stationmaster::store::Store;
 
 use crate::held::Held;
@@ -54,8 +52,8 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
     let (queue, tasks) = mpsc::channel();
     let tasks = Mutex::new(tasks);
 
-    let options = PokerOptions::default().lease(LEASE).min_interval(Duration::from_millis(100));
-    let poker = Poker::new(Arc::clone(store), holder()?, options)?;
+    let poker =
+        Poker::new(Arc::clone(store), holder()?).lease(LEASE).min_interval(Duration::from_millis(100));
     let poker = kinds::teach(builtin(poker, Arc::clone(store))?)?;
     let mut poker = poker.log(run.places.logs.clone());
     let team = Workers {
@@ -71,8 +69,8 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         run,
         held: &held,
         screen: &screen,
-        admitter: Admitter::new(Arc::clone(store), holder()?, AdmitterOptions::default().lease(LEASE))?,
-        reaper: Reaper::new(Arc::clone(store), ReaperOptions::default().grace(LEASE))?,
+        admitter: Admitter::new(Arc::clone(store), holder()?).lease(LEASE),
+        reaper: Reaper::new(Arc::clone(store)).grace(LEASE),
         workers,
         busy: &busy,
         queue,

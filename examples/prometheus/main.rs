@@ -20,9 +20,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::Finish;
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{
-    Admitter, AdmitterOptions, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Service, metrics,
-};
+use stationmaster::service::{Admitter, ObservedStore, Observer, PokeRequest, Poker, Service, metrics};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey};
 
@@ -77,7 +75,7 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let now = SystemClock.now();
     store.write(|tx| tx.enqueue(now, &tasks))?;
 
-    let admitter = Admitter::new(store.clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+    let admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
     let granted = admitter.observed_by(observer.clone()).tick(now)?.granted;
     let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
     store.write(|tx| tx.start(now, &leases))?;
@@ -92,9 +90,8 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let file = File { path: "/data/in.csv".to_owned() };
     let sensors = [file.sensor(leases[4], settings)?, file.sensor(leases[5], settings)?];
     metrics::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
-    let poker =
-        Poker::new(store, "poker-1".try_into()?, PokerOptions::default().wait_for_answers(Duration::MAX))?;
-    let landed = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
+    let poker = Poker::new(store, "poker-1".try_into()?).wait_for_answers(Duration::MAX);
+    let landed = |_: &PokeRequest| PokeOutcome::Landed(None);
     poker.kind(File::kind()?, landed).observed_by(observer).tick(now)?;
     Ok(())
 }

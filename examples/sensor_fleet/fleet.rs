@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
+use stationmaster::service::Admitter;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::SqliteStore;
 use stationmaster::{NewTask, TaskKey};
 
@@ -39,8 +39,8 @@ fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, 
     let pool = PoolSpec::new("wide", Slots::Unlimited)?;
     store.write(|tx| tx.put_pools(std::slice::from_ref(&pool)))?;
     let settings = Settings::new(options.interval, Duration::from_secs(7 * 86_400))?;
-    let granting = AdmitterOptions::default().lease(Duration::from_secs(3600)).budget(BULK);
-    let mut admitter = Admitter::new(store.clone(), "host".try_into()?, granting)?;
+    let mut admitter =
+        Admitter::new(store.clone(), "host".try_into()?).lease(Duration::from_secs(3600)).budget(BULK);
     let mut took = Duration::ZERO;
     for first in (0..options.sensors).step_by(BULK) {
         let numbers = first..options.sensors.min(first + BULK);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
 
 use crate::cli::Options;
@@ -71,14 +71,14 @@ fn take(lines: &Lines) -> Vec<Line> {
 }
 
 /// Looks at a target that never lands.
-fn poke(request: &PokeRequest<'_>, options: &Options, lines: &Lines) -> PokeOutcome {
+fn poke(request: &PokeRequest, options: &Options, lines: &Lines) -> PokeOutcome {
     let at = SystemClock.now();
     // A target is due on a grid of the interval that is shifted by its fingerprint.
     let interval = options.interval.as_micros() as i64;
     let shift = (request.fingerprint().0 % interval.unsigned_abs()) as i64;
     let late = (at.as_micros() - shift).rem_euclid(interval);
     std::thread::sleep(options.poke);
-    match Target::read(request.context) {
+    match Target::read(&request.context) {
         Ok(Target { n }) => {
             let line = Line::Poke { target: n, at: at.as_micros(), late };
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
@@ -100,12 +100,13 @@ pub(crate) fn work(orders: &Orders) -> Result<(), Failure> {
     let store = Arc::new(Counted { store: fleet::open(&orders.path)?, writes: AtomicUsize::new(0) });
     let options = &orders.options;
     let min_interval = options.interval.min(Duration::from_secs(1));
-    let settings =
-        PokerOptions::default().lease(options.lease).threads(options.threads).min_interval(min_interval);
     let (lines, own) = (Lines::default(), options.clone());
     let into = Arc::clone(&lines);
-    let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?, settings)?
-        .kind(Target::kind()?, move |request: &PokeRequest<'_>| poke(request, &own, &into));
+    let mut poker = Poker::new(store.clone(), orders.name.as_str().try_into()?)
+        .lease(options.lease)
+        .threads(options.threads)
+        .min_interval(min_interval)
+        .kind(Target::kind()?, move |request: &PokeRequest| poke(request, &own, &into));
 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut stated = Instant::now();

@@ -57,8 +57,8 @@ impl Landings {
 
 impl Landings {
     /// Runs on a thread of the poker, and asks no clock: the tick's instant comes with the request.
-    pub(crate) fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
-        match Instance::read(request.context).map(|instance| self.lands_at(&instance)) {
+    pub(crate) fn poke(&self, request: &PokeRequest) -> PokeOutcome {
+        match Instance::read(&request.context).map(|instance| self.lands_at(&instance)) {
             Ok(Some(at)) if at <= request.now => PokeOutcome::Landed(Some(DateTime::from(at).to_rfc3339())),
             Ok(Some(_)) => PokeOutcome::NotYet,
             Ok(None) => PokeOutcome::Failed(format!("{} is of no target", request.context)),

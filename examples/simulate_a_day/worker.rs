@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::Store;
 use stationmaster::{LeaseRef, Result, TaskKey, TaskRecord};
 
@@ -36,8 +36,8 @@ impl Worker {
     pub(crate) fn start(&mut self, store: &Arc<dyn Store>, workers: Workers) -> Result<&Process> {
         self.lives += 1;
         let name = format!("worker-{}.{}", self.number, self.lives);
-        let options = AdmitterOptions::default().lease(workers.lease_s).budget(usize::MAX);
-        let admitter = Admitter::new(store.clone(), name.as_str().try_into()?, options)?;
+        let admitter =
+            Admitter::new(store.clone(), name.as_str().try_into()?).lease(workers.lease_s).budget(usize::MAX);
         let process = Process { name, admitter, at_work: BTreeMap::new(), places: workers.places };
         Ok(self.process.insert(process))
     }

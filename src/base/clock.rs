@@ -21,15 +21,14 @@
 //! use stationmaster::clock::{Clock, ManualClock};
 //! use stationmaster::sensor::Settings;
 //! use stationmaster::service::kinds::{Condition, TimeReached, time_reached};
-//! use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, Service};
+//! use stationmaster::service::{Admitter, Poker, Service};
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey, Timestamp};
 //!
 //! let hours = |n: u64| Duration::from_secs(n * 3600);
 //! let (clock, store) = (ManualClock::new(Timestamp::UNIX_EPOCH), Arc::new(MemoryStore::new()));
-//! let options = PokerOptions::default().wait_for_answers(hours(1)).poke_timeout(hours(1)).lease(hours(12));
-//! let mut poker = Poker::new(store.clone(), "poker".try_into()?, options)?.kind(TimeReached::kind()?, time_reached);
-//! let mut admitter = Admitter::new(store.clone(), "worker".try_into()?, AdmitterOptions::default())?;
+//! let mut poker = Poker::new(store.clone(), "poker".try_into()?).wait_for_answers(hours(1)).poke_timeout(hours(1)).lease(hours(12)).kind(TimeReached::kind()?, time_reached);
+//! let mut admitter = Admitter::new(store.clone(), "worker".try_into()?);
 //!
 //! // A task that may start at one o'clock, and then waits as a sensor until nine.
 //! let key = TaskKey::new("prod", "nightly", "r1", "wait")?;

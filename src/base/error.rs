@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 
 use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
-use crate::id::{Holder, IdError, RequestId, TaskKey};
+use crate::id::{Holder, MAX_BYTES, RequestId, TaskKey};
 
 /// The result of everything that uses a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -44,19 +44,20 @@ pub enum Error {
         /// The number of items in the call.
         of: usize,
     },
-    /// A name was refused.
-    #[error(transparent)]
-    Id(#[from] IdError),
     /// An argument was refused.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// A value was refused when it was built: a retry policy, a poke context.
     #[error(transparent)]
     Refused(Box<dyn StdError + Send + Sync>),
-    /// There is no async runtime that could do the work. Nothing was done.
+    /// A future was not polled by a tokio runtime. Nothing was done.
     #[cfg(feature = "tokio")]
-    #[error(transparent)]
-    Runtime(#[from] NoRuntime),
+    #[error("there is no tokio runtime here: await this in one of its tasks, or enter its handle first")]
+    NoRuntime,
+    /// The tokio runtime was shut down before the work began. Nothing was done.
+    #[cfg(feature = "tokio")]
+    #[error("the tokio runtime was shut down before the work began: nothing was done")]
+    RuntimeShutDown,
     /// The body of a transaction failed with an error of its own. Everything was rolled back.
     #[error("the transaction was rolled back by its caller: {0}")]
     Aborted(#[source] Box<dyn StdError + Send + Sync>),
@@ -79,23 +80,32 @@ impl Error {
     }
 }
 
-/// There is no async runtime that could do the work. Nothing was done.
-#[cfg(feature = "tokio")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoRuntime {
-    /// The future was not polled by a tokio runtime.
-    #[error("there is no tokio runtime here: await this in one of its tasks, or enter its handle first")]
-    Outside,
-    /// The runtime was shut down before the work began.
-    #[error("the tokio runtime was shut down before the work began: nothing was done")]
-    ShutDown,
-}
-
 /// An argument that is wrong in every state of the store. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
+    /// A name has no characters.
+    #[error("{what} is empty: give it at least one character")]
+    EmptyName {
+        /// Which kind of name it is.
+        what: &'static str,
+    },
+    /// A name is longer than [`MAX_BYTES`].
+    #[error("{what} has {bytes} bytes, more than {MAX_BYTES}: shorten it, or use a hash of it")]
+    LongName {
+        /// Which kind of name it is.
+        what: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// A name contains the character U+0000.
+    #[error("{what} has a NUL character at byte {at}: remove it")]
+    NulInName {
+        /// Which kind of name it is.
+        what: &'static str,
+        /// The byte at which it is.
+        at: usize,
+    },
     /// `pool_slots` is 0 or above [`MAX_SLOTS`].
     #[error("task {task} asks for {slots} slots: ask for 1 to {}", MAX_SLOTS)]
     TaskSlots {

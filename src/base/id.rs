@@ -10,47 +10,20 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::setters;
+use crate::error::Invalid;
 
 /// The longest name, in bytes of UTF-8.
 pub const MAX_BYTES: usize = 512;
 
-/// A name was refused. Nothing was stored.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum IdError {
-    /// The name has no characters.
-    #[error("{what} is empty: give it at least one character")]
-    Empty {
-        /// Which kind of name it is.
-        what: &'static str,
-    },
-    /// The name is longer than [`MAX_BYTES`].
-    #[error("{what} has {bytes} bytes, more than {MAX_BYTES}: shorten it, or use a hash of it")]
-    TooLong {
-        /// Which kind of name it is.
-        what: &'static str,
-        /// Its length in bytes.
-        bytes: usize,
-    },
-    /// The name contains the character U+0000.
-    #[error("{what} has a NUL character at byte {at}: remove it")]
-    Nul {
-        /// Which kind of name it is.
-        what: &'static str,
-        /// The byte at which it is.
-        at: usize,
-    },
-}
-
-fn validate(what: &'static str, text: &str) -> Result<(), IdError> {
+fn validate(what: &'static str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {
-        return Err(IdError::Empty { what });
+        return Err(Invalid::EmptyName { what });
     }
     if text.len() > MAX_BYTES {
-        return Err(IdError::TooLong { what, bytes: text.len() });
+        return Err(Invalid::LongName { what, bytes: text.len() });
     }
     match text.bytes().position(|byte| byte == 0) {
-        Some(at) => Err(IdError::Nul { what, at }),
+        Some(at) => Err(Invalid::NulInName { what, at }),
         None => Ok(()),
     }
 }
@@ -68,7 +41,7 @@ macro_rules! names {
         #[doc = concat!("let name = ", stringify!($name), "::new(\"nightly\")?;")]
         /// assert_eq!(name.as_str(), "nightly");
         #[doc = concat!("assert!(", stringify!($name), "::new(\"\").is_err());")]
-        /// # Ok::<(), stationmaster::id::IdError>(())
+        /// # Ok::<(), stationmaster::error::Invalid>(())
         /// ```
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
@@ -78,8 +51,8 @@ macro_rules! names {
             ///
             /// # Errors
             ///
-            /// Returns [`IdError`] if the text is empty, longer than [`MAX_BYTES`] or has a NUL.
-            pub fn new(text: impl AsRef<str>) -> Result<Self, IdError> {
+            /// Returns [`Invalid`] if the text is empty, longer than [`MAX_BYTES`] or has a NUL.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
                 let text = text.as_ref();
                 validate($what, text)?;
                 Ok(Self(text.into()))
@@ -116,22 +89,22 @@ macro_rules! names {
         }
 
         impl TryFrom<&str> for $name {
-            type Error = IdError;
-            fn try_from(text: &str) -> Result<Self, IdError> {
+            type Error = Invalid;
+            fn try_from(text: &str) -> Result<Self, Invalid> {
                 Self::new(text)
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = IdError;
-            fn try_from(text: String) -> Result<Self, IdError> {
+            type Error = Invalid;
+            fn try_from(text: String) -> Result<Self, Invalid> {
                 Self::new(text)
             }
         }
 
         impl std::str::FromStr for $name {
-            type Err = IdError;
-            fn from_str(text: &str) -> Result<Self, IdError> {
+            type Err = Invalid;
+            fn from_str(text: &str) -> Result<Self, Invalid> {
                 Self::new(text)
             }
         }
@@ -191,7 +164,7 @@ impl PoolName {
 /// use stationmaster::TaskKey;
 /// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?.mapped(3);
 /// assert_eq!(key.to_string(), "prod/nightly/2026-01-01/load[3]");
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -214,13 +187,13 @@ impl TaskKey {
     ///
     /// # Errors
     ///
-    /// Returns [`IdError`] if one of the names is refused.
+    /// Returns [`Invalid`] if one of the names is refused.
     pub fn new(
         namespace: impl AsRef<str>,
         workflow: impl AsRef<str>,
         run: impl AsRef<str>,
         task: impl AsRef<str>,
-    ) -> Result<Self, IdError> {
+    ) -> Result<Self, Invalid> {
         Ok(Self {
             namespace: Namespace::new(namespace)?,
             workflow: WorkflowId::new(workflow)?,
@@ -264,12 +237,12 @@ mod tests {
 
     #[test]
     fn refuses_empty_long_and_nul() {
-        assert_eq!(TaskName::new(""), Err(IdError::Empty { what: "task id" }));
-        assert_eq!(PoolName::new("a\0b"), Err(IdError::Nul { what: "pool name", at: 1 }));
+        assert_eq!(TaskName::new(""), Err(Invalid::EmptyName { what: "task id" }));
+        assert_eq!(PoolName::new("a\0b"), Err(Invalid::NulInName { what: "pool name", at: 1 }));
         assert!(RunId::new("x".repeat(MAX_BYTES)).is_ok());
         assert_eq!(
             RunId::new("x".repeat(MAX_BYTES + 1)),
-            Err(IdError::TooLong { what: "run id", bytes: MAX_BYTES + 1 })
+            Err(Invalid::LongName { what: "run id", bytes: MAX_BYTES + 1 })
         );
     }
 

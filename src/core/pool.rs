@@ -127,7 +127,7 @@ impl PoolSpec {
     ///
     /// # Errors
     ///
-    /// Returns [`crate::Error::Id`] for an invalid name and [`Invalid::TooLarge`] above [`MAX_SLOTS`].
+    /// Returns [`Invalid`] for a name that is refused, or slots above [`MAX_SLOTS`].
     pub fn new(name: impl AsRef<str>, slots: Slots) -> crate::Result<Self> {
         if let Slots::Limited(n) = slots
             && n > MAX_SLOTS

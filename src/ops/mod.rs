@@ -42,6 +42,6 @@ pub use fenced::Fenced;
 pub use mark::{Mark, Marked};
 pub use reap::Reaped;
 pub(crate) use reap::reap_expired_by;
-pub use runs::{Silence, StopBeforeStart, Stopped};
+pub use runs::{StopBeforeStart, Stopped};
 pub use sense::Registered;
 pub(crate) use upkeep::sensors_before;

@@ -34,7 +34,7 @@ impl Tx<'_> {
 
     /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not.
     /// Returns how many it deleted. A [`Reaper`](crate::service::Reaper) with
-    /// [`retain_events_for`](crate::service::ReaperOptions::retain_events_for) does this on its own.
+    /// [`retain_events_for`](crate::service::Reaper::retain_events_for) does this on its own.
     ///
     /// # Errors
     ///

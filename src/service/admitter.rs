@@ -16,48 +16,6 @@ use crate::store::Store;
 use crate::store::contract::SurveyQuery;
 use crate::time::Timestamp;
 
-/// How an [`Admitter`] admits.
-///
-/// Defaults: 512 tasks a tick, leases of 60 seconds, ticks are remembered for one hour, [`Policy::Backfill`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct AdmitterOptions {
-    /// The most tasks that one tick admits.
-    pub budget: usize,
-    /// How long leases last. Renew them after a third of this time.
-    pub lease: Duration,
-    /// How long the store remembers what a tick granted, unless a later tick of the same admitter replaces
-    /// it. See [`AdmitRequest::remember`].
-    pub remember: Duration,
-    /// What happens to tasks that do not fit.
-    pub policy: Policy,
-}
-
-impl Default for AdmitterOptions {
-    fn default() -> Self {
-        Self {
-            budget: 512,
-            lease: Duration::from_secs(60),
-            remember: Duration::from_secs(3600),
-            policy: Policy::default(),
-        }
-    }
-}
-
-impl AdmitterOptions {
-    setters! {
-        /// Sets the most tasks that one tick admits.
-        budget: usize;
-        /// Sets how long the store remembers what a tick granted, unless a later tick of the same admitter
-        /// replaces it.
-        remember: Duration;
-        /// Sets how long leases last.
-        lease: Duration;
-        /// Sets what happens to tasks that do not fit.
-        policy: Policy;
-    }
-}
-
 /// Admits waiting tasks for one holder, tick by tick.
 ///
 /// Several admitters, in one process or in many, may work on one store. Together they never grant more slots
@@ -71,7 +29,7 @@ impl AdmitterOptions {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::{Admitter, AdmitterOptions};
+/// use stationmaster::service::Admitter;
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
@@ -80,7 +38,7 @@ impl AdmitterOptions {
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
 ///
-/// let mut admitter = Admitter::new(store, "worker-1".try_into()?, AdmitterOptions::default())?;
+/// let mut admitter = Admitter::new(store, "worker-1".try_into()?);
 /// let granted = admitter.admit(now, 4)?.granted;
 /// assert_eq!(granted.len(), 1);
 /// # Ok::<(), stationmaster::Error>(())
@@ -89,7 +47,10 @@ impl AdmitterOptions {
 pub struct Admitter {
     store: Arc<dyn Store>,
     holder: Holder,
-    options: AdmitterOptions,
+    budget: usize,
+    lease: Duration,
+    remember: Duration,
+    policy: Policy,
     emitter: Emitter,
     /// Random: distinguishes it from others with its name, wherever they run.
     incarnation: u64,
@@ -99,36 +60,53 @@ pub struct Admitter {
 }
 
 impl Admitter {
-    /// Creates an admitter for this holder.
-    ///
-    /// # Errors
-    ///
-    /// [`Invalid::Duration`] for a lease below one millisecond.
-    pub fn new(store: Arc<dyn Store>, holder: Holder, options: AdmitterOptions) -> Result<Self> {
-        if options.lease < Duration::from_millis(1) {
-            return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
+    /// Creates an admitter for this holder: at most 512 tasks a tick, leases of 60 seconds,
+    /// [`Policy::Backfill`].
+    pub fn new(store: Arc<dyn Store>, holder: Holder) -> Self {
+        Self {
+            store,
+            holder,
+            budget: 512,
+            lease: Duration::from_secs(60),
+            remember: Duration::from_secs(3600),
+            policy: Policy::default(),
+            emitter: Emitter::default(),
+            incarnation: incarnation::draw(),
+            ticks: 0,
+            last: None,
         }
-        let incarnation = incarnation::draw();
-        Ok(Self { store, holder, options, emitter: Emitter::default(), incarnation, ticks: 0, last: None })
     }
 
     setters! {
+        /// Sets the most tasks that one tick admits. Default: 512.
+        budget: usize;
+        /// Sets how long leases last, at least one millisecond. Renew them after a third of this time.
+        /// Default: 60 seconds.
+        lease: Duration;
+        /// Sets how long the store remembers what a tick granted, unless a later tick of the same admitter
+        /// replaces it. See [`AdmitRequest::remember`]. Default: one hour.
+        remember: Duration;
+        /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
+        policy: Policy;
         /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
-    /// Admits at most `free` tasks, and no more than the options allow. `free` is the number of free places
-    /// in the executor.
+    /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the
+    /// executor.
     ///
     /// If the outcome of the commit is unknown, it asks the store. It returns an `Err` that is
     /// [`crate::Error::is_indeterminate`] only if the store cannot tell either.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails.
+    /// [`crate::Error::Store`] if the store fails. [`Invalid::Duration`] for a lease below one millisecond.
     pub fn admit(&mut self, now: impl Into<Timestamp>, free: usize) -> Result<Admission> {
         let now = now.into();
-        let budget = self.options.budget.min(free);
+        if self.lease < Duration::from_millis(1) {
+            return Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" }.into());
+        }
+        let budget = self.budget.min(free);
         let (tick, mut runs) = (Tick::begin("admitter", spans::admit(&self.holder, budget)), 0);
         let answer = self.admit_within(budget, now, &mut runs);
         let conflicts = runs.saturating_sub(1);
@@ -140,9 +118,9 @@ impl Admitter {
     /// Admits within a budget. Counts in `runs` how often it decided.
     fn admit_within(&mut self, budget: usize, now: Timestamp, runs: &mut usize) -> Result<Admission> {
         let request = self.request(now)?;
-        let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.options.lease)
-            .policy(self.options.policy.clone())
-            .remember(self.options.remember);
+        let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.lease)
+            .policy(self.policy.clone())
+            .remember(self.remember);
         order.answered = self.last.clone();
         let answer = self.store.write(|tx| {
             *runs += 1;
@@ -196,7 +174,7 @@ impl Service for Admitter {
     /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent.
     fn tick(&mut self, now: Timestamp) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
-        if !admission.granted.is_empty() && admission.granted.len() >= self.options.budget {
+        if !admission.granted.is_empty() && admission.granted.len() >= self.budget {
             admission.next_due = Some(now);
         }
         Ok(admission)
@@ -309,8 +287,7 @@ mod tests {
     fn the_store_remembers_the_latest_request_and_no_other() {
         use End::{Plain, Refused, Unknown, UnknownAndUndone};
         let store = Arc::new(Fickle { inner: MemoryStore::new(), ends: Mutex::default() });
-        let mut admitter =
-            Admitter::new(store.clone(), Holder::new("h").unwrap(), AdmitterOptions::default()).unwrap();
+        let mut admitter = Admitter::new(store.clone(), Holder::new("h").unwrap());
         // Whether the tick has something to grant, what becomes of its transactions, and how many of the
         // requests so far the store remembers afterwards.
         let ticks: [(bool, &[End], usize); 10] = [
@@ -350,10 +327,7 @@ mod tests {
     #[test]
     fn a_request_has_a_length_that_is_allowed_and_is_never_used_twice() {
         let holder = Holder::new("\u{e4}".repeat(256)).unwrap();
-        let admitter = || {
-            let options = AdmitterOptions::default();
-            Admitter::new(Arc::new(MemoryStore::new()), holder.clone(), options).unwrap()
-        };
+        let admitter = || Admitter::new(Arc::new(MemoryStore::new()), holder.clone());
         let [mut one, mut other] = [admitter(), admitter()];
         let now = Timestamp::from_micros(i64::MIN);
         let requests = [one.request(now), one.request(now), other.request(now)].map(Result::unwrap);

@@ -184,10 +184,10 @@ impl LoopHandle {
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::clock::SystemClock;
-/// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions, drive};
+/// use stationmaster::service::{LoopHandle, Reaper, drive};
 /// use stationmaster::store::MemoryStore;
 ///
-/// let mut reaper = Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default())?;
+/// let mut reaper = Reaper::new(Arc::new(MemoryStore::new()));
 /// let handle = LoopHandle::new();
 /// let stopper = handle.clone();
 /// let thread = std::thread::spawn(move || {

@@ -30,13 +30,13 @@ mod retention;
 mod waking;
 mod woken;
 
-pub use admitter::{Admitter, AdmitterOptions};
+pub use admitter::Admitter;
 #[cfg(feature = "tokio")]
 pub(crate) use driver::pause;
 pub use driver::{LoopHandle, Report, Service, drive};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::FileLog;
 pub use observer::{ObservedStore, Observer, metrics, spans};
-pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker, PokerOptions};
-pub use reaper::{ReapReport, Reaper, ReaperOptions};
+pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker};
+pub use reaper::{ReapReport, Reaper};
 pub use waking::WakingStore;

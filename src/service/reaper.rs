@@ -8,65 +8,13 @@ use super::observer::metrics::{EVENTS_FORGOTTEN, FORGOTTEN, KEPT_BY_EVENTS, REAP
 #[cfg(feature = "tracing")]
 use super::observer::spans::debug_or_warn;
 use super::observer::{Emitter, Observer, Reported, Tick, became, spans};
-use super::retention::{Forgotten, forget};
+use super::retention::{Forgotten, Retention, forget};
 use crate::base::setters;
 use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
 use crate::store::Store;
 use crate::time::Timestamp;
-
-/// How a [`Reaper`] works.
-///
-/// Defaults: 1,000 leases a tick, a grace of 20 s. Ended tasks are kept for ever, and events until they are
-/// acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReaperOptions {
-    /// The most leases that one tick ends, and the most tasks that it forgets; at least 1.
-    pub limit: usize,
-    /// How long holders may still renew after the reaper was delayed; see [`Reaper`].
-    pub grace: Duration,
-    /// How long ended tasks are kept; `None` means for ever.
-    pub retain_ended_for: Option<Duration>,
-    /// How long the events of sensors are kept if the host does not acknowledge them; `None` means for ever.
-    pub retain_events_for: Option<Duration>,
-}
-
-impl Default for ReaperOptions {
-    fn default() -> Self {
-        Self { limit: 1_000, grace: Duration::from_secs(20), retain_ended_for: None, retain_events_for: None }
-    }
-}
-
-impl ReaperOptions {
-    setters! {
-        /// Sets the most leases that one tick ends, and the most tasks that it forgets; at least 1, checked
-        /// by [`Reaper::new`].
-        limit: usize;
-        /// Sets how long holders may still renew after the reaper was delayed.
-        ///
-        /// Choose it longer than the interval at which holders renew, which is usually a third of a lease.
-        /// With [`Duration::ZERO`] every tick ends expired leases, even the first. That suits a program whose
-        /// holders all renew before its reaper ticks, one that creates a reaper for each tick, and one that
-        /// jumps in virtual time.
-        grace: Duration;
-        /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new
-        /// task.
-        ///
-        /// Two things keep a task longer. It stays while it has unacknowledged events
-        /// ([`ReapReport::kept_by_events`] counts such tasks). A host that does not use events sets
-        /// [`Self::retain_events_for`]. And a task that was a sensor stays for at least a minute, so that the
-        /// pokers that share its target learn of its end. A poker that looks less often reads all its sensors
-        /// again.
-        retain_ended_for: Some(Duration);
-        /// Forgets events this long after they were recorded, acknowledged or not. A
-        /// [`Delivery`](super::Delivery) never delivers events that it has not delivered by then. Zero suits
-        /// a host that does not use events. Events go in the order in which they were recorded. So an event
-        /// recorded by a clock that ran ahead keeps those behind it until its instant has passed.
-        retain_events_for: Some(Duration);
-    }
-}
 
 /// What one tick of a [`Reaper`] did.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -76,7 +24,7 @@ pub struct ReapReport {
     pub reaped: Vec<Reaped>,
     /// How many ended tasks it forgot.
     pub forgotten: usize,
-    /// How many unacknowledged events it forgot ([`ReaperOptions::retain_events_for`]).
+    /// How many unacknowledged events it forgot ([`Reaper::retain_events_for`]).
     pub events_forgotten: usize,
     /// How many tasks it would have forgotten if their events were acknowledged. Counts only tasks of the
     /// oldest events, as many events as the tick's limit. 0 if ended tasks are kept for ever.
@@ -100,7 +48,7 @@ pub struct ReapReport {
 /// neither does a tick that finds the reaper was delayed. A tick counts as delayed if it comes late, more
 /// than a grace after the previous one, after ticks that failed, or if it had to wait for the store. That
 /// includes a machine that was suspended and a clock that was set forward. Holders may then renew for one
-/// [grace](ReaperOptions::grace), counted from the instant at which the store admitted the tick.
+/// [grace](Reaper::grace), counted from the instant at which the store admitted the tick.
 /// [`ReapReport::waits_until`] says until when. A lease that expires after the wait is ended when it expires.
 /// Less than a twentieth of the grace does not count as late.
 ///
@@ -124,7 +72,7 @@ pub struct ReapReport {
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::ops::Finished;
-/// use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+/// use stationmaster::service::{Admitter, Reaper, Service};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
@@ -132,10 +80,9 @@ pub struct ReapReport {
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
 /// store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task)))?;
-/// let options = AdmitterOptions::default().lease(Duration::from_secs(30));
-/// Admitter::new(store.clone(), "dead".try_into()?, options)?.tick(at(0))?;
+/// Admitter::new(store.clone(), "dead".try_into()?).lease(Duration::from_secs(30)).tick(at(0))?;
 ///
-/// let mut reaper = Reaper::new(store, ReaperOptions::default())?;
+/// let mut reaper = Reaper::new(store);
 /// assert_eq!(reaper.tick(at(1))?.waits_until, Some(at(21)));
 /// assert_eq!(reaper.tick(at(21))?.next_due, Some(at(30)));
 /// assert_eq!(reaper.tick(at(30))?.reaped[0].became, Finished::Ready);
@@ -144,26 +91,51 @@ pub struct ReapReport {
 #[derive(Debug)]
 pub struct Reaper {
     store: Arc<dyn Store>,
-    options: ReaperOptions,
+    limit: usize,
+    retention: Retention,
     grace: Grace,
     emitter: Emitter,
 }
 
 impl Reaper {
-    /// Creates a reaper for this store.
-    ///
-    /// # Errors
-    ///
-    /// [`Invalid::Zero`] for a limit of 0: such a reaper would always be due at once, and end nothing.
-    pub fn new(store: Arc<dyn Store>, options: ReaperOptions) -> Result<Self> {
-        if options.limit == 0 {
-            return Err(Invalid::Zero { what: "a reaper's limit" }.into());
+    /// Creates a reaper for this store: at most 1,000 leases a tick, a grace of 20 seconds. Ended tasks are
+    /// kept for ever, and events until they are acknowledged.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            limit: 1_000,
+            retention: Retention::default(),
+            grace: Grace::new(Duration::from_secs(20)),
+            emitter: Emitter::default(),
         }
-        let grace = Grace::new(options.grace);
-        Ok(Self { store, options, grace, emitter: Emitter::default() })
     }
 
     setters! {
+        /// Sets the most leases that one tick ends, and the most tasks that it forgets; at least 1. Default:
+        /// 1,000.
+        limit: usize;
+        /// Sets how long holders may still renew after the reaper was delayed. Default: 20 seconds.
+        ///
+        /// Choose it longer than the interval at which holders renew, which is usually a third of a lease.
+        /// With [`Duration::ZERO`] every tick ends expired leases, even the first. That suits a program whose
+        /// holders all renew before its reaper ticks, one that creates a reaper for each tick, and one that
+        /// jumps in virtual time.
+        grace(length: Duration) { grace = Grace::new(length) }
+        /// Forgets tasks this long after they ended. Enqueueing a forgotten task's key again makes a new
+        /// task. Default: tasks are kept for ever.
+        ///
+        /// Two things keep a task longer. It stays while it has unacknowledged events
+        /// ([`ReapReport::kept_by_events`] counts such tasks). A host that does not use events sets
+        /// [`Self::retain_events_for`]. And a task that was a sensor stays for at least a minute, so that the
+        /// pokers that share its target learn of its end. A poker that looks less often reads all its sensors
+        /// again.
+        retain_ended_for(length: Duration) { retention.ended = Some(length) }
+        /// Forgets events this long after they were recorded, acknowledged or not. Default: events are kept
+        /// until they are acknowledged. A [`Delivery`](super::Delivery) never delivers events that it has not
+        /// delivered by then. Zero suits a host that does not use events. Events go in the order in which
+        /// they were recorded. So an event recorded by a clock that ran ahead keeps those behind it until its
+        /// instant has passed.
+        retain_events_for(length: Duration) { retention.events = Some(length) }
         /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
@@ -172,8 +144,17 @@ impl Reaper {
 impl Service for Reaper {
     type Report = ReapReport;
 
+    /// Ends expired leases, and forgets what is no longer kept.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails. [`Invalid::Zero`] for a limit of 0: such a reaper would
+    /// always be due at once, and end nothing.
     fn tick(&mut self, now: Timestamp) -> Result<ReapReport> {
-        let (options, tick, called) = (&self.options, Tick::begin("reaper", spans::reap()), Instant::now());
+        if self.limit == 0 {
+            return Err(Invalid::Zero { what: "a reaper's limit" }.into());
+        }
+        let (limit, tick, called) = (self.limit, Tick::begin("reaper", spans::reap()), Instant::now());
         let mut grace = self.grace;
         let answer = self.store.write(|tx| {
             let first_expiry = tx.next_expiry()?;
@@ -182,13 +163,13 @@ impl Service for Reaper {
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
             let reaped = match expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by)) {
-                Some(by) => reap_expired_by(tx, now, by, options.limit)?,
+                Some(by) => reap_expired_by(tx, now, by, limit)?,
                 None => Vec::new(),
             };
             let Forgotten { tasks: forgotten, events: events_forgotten, kept_by_events } =
-                forget(tx, now, options)?;
+                forget(tx, now, self.retention, limit)?;
             let left = if reaped.is_empty() { first_expiry } else { tx.next_expiry()? };
-            let more = reaped.len().max(forgotten).max(events_forgotten) >= options.limit;
+            let more = reaped.len().max(forgotten).max(events_forgotten) >= limit;
             let next_due = if more { Some(now) } else { grace.next_due(left) };
             let waits_until = grace.waits_until();
             Ok(ReapReport { reaped, forgotten, events_forgotten, kept_by_events, waits_until, next_due })

@@ -1,6 +1,7 @@
 //! Deletes old rows, and reports what keeps others.
 
-use super::reaper::ReaperOptions;
+use std::time::Duration;
+
 use crate::error::Result;
 use crate::ops::sensors_before;
 use crate::store::Tx;
@@ -13,15 +14,21 @@ pub(super) struct Forgotten {
     pub(super) kept_by_events: usize,
 }
 
-/// Forgets what the options no longer keep at this instant.
-pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, options: &ReaperOptions) -> Result<Forgotten> {
-    let limit = options.limit;
+/// How long what a host may still ask for is kept; `None` means until it is acknowledged, or for ever.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Retention {
+    pub(super) ended: Option<Duration>,
+    pub(super) events: Option<Duration>,
+}
+
+/// Forgets what is no longer kept at this instant, at most `limit` of each.
+pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: Retention, limit: usize) -> Result<Forgotten> {
     // The events first: they keep the tasks.
-    let events = match options.retain_events_for {
+    let events = match keep.events {
         Some(length) => tx.forget_events(now, length, limit)?,
         None => 0,
     };
-    let Some(length) = options.retain_ended_for else {
+    let Some(length) = keep.ended else {
         return Ok(Forgotten { tasks: 0, events, kept_by_events: 0 });
     };
     // Every task that has events was a sensor.

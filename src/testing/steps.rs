@@ -11,8 +11,8 @@ use crate::canonical::PokeContext;
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::lease::LeaseRef;
+use crate::ops::StopBeforeStart;
 use crate::ops::{AdmitRequest, Finish, Mark};
-use crate::ops::{Silence, StopBeforeStart};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
@@ -172,7 +172,7 @@ pub fn life() -> Vec<Step> {
         "record": |tx| tx.record_runs(&[run("r1"), run("r2"), run("r3").heartbeat(at(2))], StopBeforeStart::Reject)?;
         "beat": |tx| tx.beat_runs(&[RunBeat::new(run("r1").key, at(3))])?;
         "stop": |tx| tx.stop_runs(&[RunClose::new(run("r2").key, at(9), RunStatus::Completed)], StopBeforeStart::Reject)?;
-        "close_silent": |tx| tx.close_silent_runs(at(90), &Silence::after(Duration::from_secs(10)).unwrap())?;
+        "close_silent": |tx| tx.close_silent_runs(at(90), Duration::from_secs(10), RunStatus::Killed, 9)?;
         "put_worker": |tx| tx.raw().put_worker(&worker())?;
         "put_shards": |tx| {
             let lease = ShardLease::new(1, Some("worker".try_into()?), 1, at(50));

@@ -5,17 +5,17 @@ use std::panic::resume_unwind;
 use ::tokio::runtime::Handle;
 use ::tokio::task::JoinError;
 
-use crate::error::NoRuntime;
+use crate::error::{Error, Result};
 
 /// Returns the runtime that polls this future.
-pub(super) fn current() -> Result<Handle, NoRuntime> {
-    Handle::try_current().map_err(|_| NoRuntime::Outside)
+pub(super) fn current() -> Result<Handle> {
+    Handle::try_current().map_err(|_| Error::NoRuntime)
 }
 
 /// Returns the result of spawned work. Resumes its panic here.
-pub(super) fn joined<T>(joined: Result<T, JoinError>) -> Result<T, NoRuntime> {
+pub(super) fn joined<T>(joined: Result<T, JoinError>) -> Result<T> {
     joined.map_err(|error| match error.try_into_panic() {
         Ok(panic) => resume_unwind(panic),
-        Err(_) => NoRuntime::ShutDown,
+        Err(_) => Error::RuntimeShutDown,
     })
 }

@@ -7,7 +7,7 @@ use ::tokio::time::timeout;
 
 use super::service::AsyncService;
 use crate::clock::Clock;
-use crate::error::{Error, NoRuntime, Result};
+use crate::error::{Error, Result};
 use crate::service::{LoopHandle, Report, Service, pause};
 
 /// Ticks a service until its handle is stopped or `each` breaks:
@@ -26,7 +26,7 @@ use crate::service::{LoopHandle, Report, Service, pause};
 ///
 /// # Errors
 ///
-/// [`NoRuntime`] outside a runtime. The runtime must have its timers enabled, or tokio panics.
+/// [`Error::NoRuntime`] outside a runtime. The runtime must have its timers enabled, or tokio panics.
 ///
 /// # Examples
 ///
@@ -35,12 +35,12 @@ use crate::service::{LoopHandle, Report, Service, pause};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::clock::SystemClock;
-/// use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
+/// use stationmaster::service::{LoopHandle, Reaper};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::tokio::{AsyncService, drive};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default())?);
+/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new())));
 /// let (handle, cancelled) = (LoopHandle::new(), tokio::sync::Notify::new());
 /// tokio::select! {
 ///     ended = drive(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |report| {
@@ -59,16 +59,16 @@ pub async fn drive<S>(
     handle: &LoopHandle,
     longest: Duration,
     mut each: impl FnMut(Result<S::Report>) -> ControlFlow<()>,
-) -> Result<(), NoRuntime>
+) -> Result<()>
 where
     S: Service + Send + 'static,
     S::Report: Send,
 {
     let before = service.undelivered().await;
-    if let Some(Err(Error::Runtime(error))) = &before {
-        return Err(*error);
-    }
     // Its report does not include what came after that step began, so no sleep follows.
+    if before.as_ref().is_some_and(|report| report.as_ref().is_err_and(is_of_runtime)) {
+        return before.map_or(Ok(()), |report| report.map(drop));
+    }
     if before.is_some_and(|report| each(report).is_break()) {
         return Ok(());
     }
@@ -77,7 +77,7 @@ where
     while !handle.is_stopped() {
         let seen = handle.seen();
         let report = match service.tick(clock.now()).await {
-            Err(Error::Runtime(error)) => return Err(error),
+            Err(error) if is_of_runtime(&error) => return Err(error),
             report => report,
         };
         failures = if report.is_ok() { 0 } else { failures.saturating_add(1) };
@@ -90,4 +90,9 @@ where
         let _ = timeout(pause, handle.woken_since(seen)).await;
     }
     Ok(())
+}
+
+/// Returns true if no later tick can succeed either.
+fn is_of_runtime(error: &Error) -> bool {
+    matches!(error, Error::NoRuntime | Error::RuntimeShutDown)
 }

@@ -23,7 +23,7 @@
 //!   [`AsyncStore`] whose store has a lock timeout.
 //! * The host's task polls what it awaits. Nothing is spawned for that.
 //!
-//! Outside a runtime everything returns [`NoRuntime`](crate::error::NoRuntime) and does nothing.
+//! Outside a runtime everything returns [`Error::NoRuntime`](crate::Error::NoRuntime) and does nothing.
 //!
 //! # Dropping futures
 //!
@@ -51,7 +51,7 @@
 //! use std::time::Duration;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::ops::Finish;
-//! use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, WakingStore};
+//! use stationmaster::service::{Admitter, LoopHandle, WakingStore};
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::tokio::{AsyncAdmitter, AsyncStore, drive};
 //! use stationmaster::{NewTask, TaskKey};
@@ -63,7 +63,7 @@
 //! let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 //! store.write(move |tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).await?;
 //!
-//! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+//! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?);
 //! let mut admitter = AsyncAdmitter::new(admitter);
 //! let mut work = tokio::task::JoinSet::new();
 //! drive(&mut admitter, &SystemClock, &handle, Duration::from_secs(60), |admission| {
@@ -97,5 +97,3 @@ mod store;
 pub use driver::drive;
 pub use service::{AsyncAdmitter, AsyncService};
 pub use store::AsyncStore;
-
-pub use crate::service::poker::OwnedPokeRequest;

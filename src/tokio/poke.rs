@@ -8,7 +8,7 @@ use ::tokio::runtime::Handle;
 use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
 use crate::service::Poker;
-use crate::service::poker::{AsyncProbe, BoxFuture, OwnedPokeRequest};
+use crate::service::poker::{AsyncProbe, BoxFuture, PokeRequest};
 
 impl Poker {
     /// Sets the poke of this kind: a function from a request to a future, which runs as a task of this
@@ -26,14 +26,14 @@ impl Poker {
     /// ```
     /// use std::sync::Arc;
     /// use stationmaster::sensor::PokeOutcome;
-    /// use stationmaster::service::{Poker, PokerOptions};
+    /// use stationmaster::service::Poker;
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::tokio::OwnedPokeRequest;
+    /// use stationmaster::service::PokeRequest;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let poke = |_: OwnedPokeRequest| async { PokeOutcome::NotYet };
+    /// let poke = |_: PokeRequest| async { PokeOutcome::NotYet };
     /// let runtime = tokio::runtime::Handle::current();
-    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?, PokerOptions::default())?
+    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?)
     ///     .kind_async("http".try_into()?, &runtime, poke)
     ///     .at_once("http".try_into()?, 5_000.try_into().unwrap());
     /// # Ok::<(), stationmaster::Error>(())
@@ -44,13 +44,13 @@ impl Poker {
         self,
         kind: SensorKind,
         runtime: &Handle,
-        poke: impl Fn(OwnedPokeRequest) -> A + Send + Sync + 'static,
+        poke: impl Fn(PokeRequest) -> A + Send + Sync + 'static,
     ) -> Self
     where
         A: Future<Output = PokeOutcome> + Send,
     {
         let (runtime, poke) = (runtime.clone(), Arc::new(poke));
-        let look = move |requests: Vec<OwnedPokeRequest>| -> BoxFuture<Vec<PokeOutcome>> {
+        let look = move |requests: Vec<PokeRequest>| -> BoxFuture<Vec<PokeOutcome>> {
             let poke = Arc::clone(&poke);
             Box::pin(async move {
                 let mut answers = Vec::with_capacity(requests.len());
@@ -75,14 +75,14 @@ impl Poker {
     /// ```
     /// use std::sync::Arc;
     /// use stationmaster::sensor::PokeOutcome;
-    /// use stationmaster::service::{Poker, PokerOptions};
+    /// use stationmaster::service::Poker;
     /// use stationmaster::store::MemoryStore;
-    /// use stationmaster::tokio::OwnedPokeRequest;
+    /// use stationmaster::service::PokeRequest;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let poke = |requests: Vec<OwnedPokeRequest>| async move { vec![PokeOutcome::NotYet; requests.len()] };
+    /// let poke = |requests: Vec<PokeRequest>| async move { vec![PokeOutcome::NotYet; requests.len()] };
     /// let runtime = tokio::runtime::Handle::current();
-    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?, PokerOptions::default())?
+    /// let poker = Poker::new(Arc::new(MemoryStore::new()), "poker".try_into()?)
     ///     .kind_many_async("partition".try_into()?, 500.try_into().unwrap(), &runtime, poke);
     /// # Ok::<(), stationmaster::Error>(())
     /// # }).unwrap();
@@ -93,13 +93,13 @@ impl Poker {
         kind: SensorKind,
         at_most: NonZeroUsize,
         runtime: &Handle,
-        poke: impl Fn(Vec<OwnedPokeRequest>) -> A + Send + Sync + 'static,
+        poke: impl Fn(Vec<PokeRequest>) -> A + Send + Sync + 'static,
     ) -> Self
     where
         A: Future<Output = Vec<PokeOutcome>> + Send,
     {
         let (runtime, poke) = (runtime.clone(), Arc::new(poke));
-        let look = move |requests: Vec<OwnedPokeRequest>| -> BoxFuture<Vec<PokeOutcome>> {
+        let look = move |requests: Vec<PokeRequest>| -> BoxFuture<Vec<PokeOutcome>> {
             let poke = Arc::clone(&poke);
             Box::pin(async move { poke(requests).await })
         };
@@ -115,9 +115,9 @@ struct OnRuntime<F> {
 
 impl<F> AsyncProbe for OnRuntime<F>
 where
-    F: Fn(Vec<OwnedPokeRequest>) -> BoxFuture<Vec<PokeOutcome>> + Send + Sync,
+    F: Fn(Vec<PokeRequest>) -> BoxFuture<Vec<PokeOutcome>> + Send + Sync,
 {
-    fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<PokeOutcome>> {
+    fn look(&self, requests: Vec<PokeRequest>) -> BoxFuture<Vec<PokeOutcome>> {
         (self.look)(requests)
     }
 

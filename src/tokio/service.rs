@@ -9,7 +9,7 @@ use ::tokio::task::{JoinError, JoinHandle};
 use parking_lot::Mutex;
 
 use super::blocking::{current, joined};
-use crate::error::{NoRuntime, Result};
+use crate::error::{Error, Result};
 use crate::ops::Admission;
 use crate::service::{Admitter, LoopHandle, Service};
 use crate::time::Timestamp;
@@ -33,14 +33,14 @@ use crate::time::Timestamp;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::{Poker, PokerOptions};
+/// use stationmaster::service::Poker;
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::Timestamp;
 /// use stationmaster::tokio::AsyncService;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = Arc::new(MemoryStore::new());
-/// let mut poker = AsyncService::new(Poker::new(store, "poker".try_into()?, PokerOptions::default())?);
+/// let mut poker = AsyncService::new(Poker::new(store, "poker".try_into()?));
 /// assert_eq!(poker.tick(Timestamp::UNIX_EPOCH).await?.shards, 16);
 /// poker.with(|poker| poker.leave()).await??;
 /// # Ok::<(), stationmaster::Error>(())
@@ -100,7 +100,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`Service::tick`], and [`crate::Error::Runtime`] outside a runtime.
+    /// As [`Service::tick`], and [`crate::Error::NoRuntime`] outside a runtime.
     pub async fn tick(&mut self, now: impl Into<Timestamp>) -> Result<S::Report> {
         let now = now.into();
         self.step(now, move |service| service.tick(now)).await
@@ -120,12 +120,12 @@ where
     ///
     /// # Errors
     ///
-    /// [`NoRuntime`] outside a runtime. A panic in `work` resumes in the caller.
+    /// [`Error::NoRuntime`] outside a runtime. A panic in `work` resumes in the caller.
     pub async fn with<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut S) -> T + Send + 'static,
-    ) -> Result<T, NoRuntime> {
-        let (runtime, desk) = (current()?, self.desk.clone().ok_or(NoRuntime::ShutDown)?);
+    ) -> Result<T> {
+        let (runtime, desk) = (current()?, self.desk.clone().ok_or(Error::RuntimeShutDown)?);
         // The lock alone keeps no order: of two threads with work, the second may take it first.
         self.settle().await;
         joined(runtime.spawn_blocking(move || work(&mut desk.service.lock())).await)
@@ -142,7 +142,7 @@ where
         step: impl FnOnce(&mut S) -> Result<S::Report> + Send + 'static,
     ) -> Result<S::Report> {
         if self.running.is_none() {
-            let (runtime, desk) = (current()?, self.desk.clone().ok_or(NoRuntime::ShutDown)?);
+            let (runtime, desk) = (current()?, self.desk.clone().ok_or(Error::RuntimeShutDown)?);
             let handle = self.handle.take();
             self.running = Some(Step::Goes(runtime.spawn_blocking(move || {
                 let mut service = desk.service.lock();
@@ -171,7 +171,7 @@ where
             joined(end)?;
         }
         let report = self.desk.as_ref().and_then(|desk| desk.report.lock().take());
-        report.map_or(Err(NoRuntime::ShutDown.into()), |(_, report)| report)
+        report.map_or(Err(Error::RuntimeShutDown), |(_, report)| report)
     }
 }
 
@@ -208,7 +208,7 @@ where
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stationmaster::service::{Admitter, AdmitterOptions};
+/// use stationmaster::service::Admitter;
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::tokio::{AsyncAdmitter, AsyncStore};
 /// use stationmaster::{NewTask, TaskKey, Timestamp};
@@ -217,7 +217,7 @@ where
 /// let (store, now) = (AsyncStore::new(Arc::new(MemoryStore::new())), Timestamp::UNIX_EPOCH);
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// store.write(move |tx| tx.enqueue(now, std::slice::from_ref(&task))).await?;
-/// let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?, AdmitterOptions::default())?;
+/// let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?);
 /// let mut admitter = AsyncAdmitter::new(admitter);
 /// assert_eq!(admitter.admit(now, 4).await?.granted.len(), 1);
 /// # Ok::<(), stationmaster::Error>(())
@@ -232,7 +232,7 @@ impl AsyncService<Admitter> {
     ///
     /// # Errors
     ///
-    /// Those of [`Admitter::admit`], and [`crate::Error::Runtime`] outside a runtime.
+    /// Those of [`Admitter::admit`], and [`crate::Error::NoRuntime`] outside a runtime.
     pub async fn admit(&mut self, now: impl Into<Timestamp>, free: usize) -> Result<Admission> {
         let now = now.into();
         self.step(now, move |admitter| admitter.admit(now, free)).await

@@ -7,7 +7,7 @@ use ::tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use ::tokio::time::timeout;
 
 use super::blocking::{current, joined};
-use crate::error::{NoRuntime, Result, StoreError, StoreErrorKind};
+use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::store::{ReadTx, Store, StoreInfo, Tx, TxMode};
 
 /// How many calls of each mode run at once, unless the host sets another limit.
@@ -86,7 +86,7 @@ impl AsyncStore {
     ///
     /// # Errors
     ///
-    /// Those of that method, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside
+    /// Those of that method, `Busy` if no place was free for too long, and [`crate::Error::NoRuntime`] outside
     /// a runtime. A panic of `body` resumes in the caller.
     pub async fn read<T: Send + 'static>(
         &self,
@@ -100,7 +100,7 @@ impl AsyncStore {
     ///
     /// # Errors
     ///
-    /// Those of that method, `Busy` if no place was free for too long, and [`crate::Error::Runtime`] outside
+    /// Those of that method, `Busy` if no place was free for too long, and [`crate::Error::NoRuntime`] outside
     /// a runtime. A panic of `body` rolls back, and resumes in the caller.
     pub async fn write<T: Send + 'static>(
         &self,
@@ -146,7 +146,7 @@ impl AsyncStore {
                 StoreError::new(StoreErrorKind::Busy, text)
             })?,
         };
-        Ok(place.map_err(|_| NoRuntime::ShutDown)?)
+        place.map_err(|_| Error::RuntimeShutDown)
     }
 }
 

@@ -4,10 +4,10 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{Ageing, Policy};
 use stationmaster::bounds::MAX_SLOTS;
 use stationmaster::error::Invalid;
-use stationmaster::id::{IdError, LimitKey, PoolName};
+use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::MemoryStore;
 use stationmaster::store::contract::SurveyQuery;
 use stationmaster::testing::raw;
@@ -151,11 +151,14 @@ fn a_name_with_a_nul() {
     on_every_store(|scene| {
         some_work(scene);
         changes_nothing(scene, || {
-            assert!(matches!(PoolName::new("d\0b"), Err(IdError::Nul { at: 1, .. })));
-            assert!(matches!(LimitKey::new("\0"), Err(IdError::Nul { at: 0, .. })));
-            assert!(matches!(TaskKey::new("ns", "w", "r", "t\0"), Err(IdError::Nul { at: 1, .. })));
-            assert!(matches!(limits::custom("a\0"), Err(IdError::Nul { .. })));
-            assert!(matches!(PoolSpec::new("d\0b", Slots::Unlimited), Err(Error::Id(IdError::Nul { .. }))));
+            assert!(matches!(PoolName::new("d\0b"), Err(Invalid::NulInName { at: 1, .. })));
+            assert!(matches!(LimitKey::new("\0"), Err(Invalid::NulInName { at: 0, .. })));
+            assert!(matches!(TaskKey::new("ns", "w", "r", "t\0"), Err(Invalid::NulInName { at: 1, .. })));
+            assert!(matches!(limits::custom("a\0"), Err(Invalid::NulInName { .. })));
+            assert!(matches!(
+                PoolSpec::new("d\0b", Slots::Unlimited),
+                Err(Error::Invalid(Invalid::NulInName { .. }))
+            ));
             assert!(serde_json::from_str::<PoolSpec>(r#"{"name":"d\u0000b","slots":1}"#).is_err());
             assert!(serde_json::from_str::<LimitSpec>(r#"{"key":"\u0000","max":1}"#).is_err());
         });
@@ -175,7 +178,7 @@ fn policies_and_leases_that_make_no_sense() {
     for json in [r#"{"linear":{"period_s":-1}}"#, r#"{"linear":{}}"#, "\"quadratic\""] {
         assert!(serde_json::from_str::<Ageing>(json).is_err(), "{json}");
     }
-    let options = AdmitterOptions::default().lease(secs(0));
-    let refused = Admitter::new(std::sync::Arc::new(MemoryStore::new()), "h".try_into().unwrap(), options);
+    let admitter = Admitter::new(std::sync::Arc::new(MemoryStore::new()), "h".try_into().unwrap());
+    let refused = admitter.lease(secs(0)).admit(at(0), 1);
     assert!(matches!(refused, Err(Error::Invalid(Invalid::Duration { .. }))));
 }

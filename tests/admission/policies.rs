@@ -4,7 +4,7 @@ use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{Ageing, AirflowWindow, Policy, Reason};
 use stationmaster::ops::{Finish, Outcome, RetryAdvice};
 use stationmaster::pool::Slots;
-use stationmaster::service::{Admitter, AdmitterOptions, Service};
+use stationmaster::service::{Admitter, Service};
 use stationmaster::store::MemoryStore;
 use stationmaster::task::LeaseLoss;
 use stationmaster::{NewTask, TaskRecord, TaskState};
@@ -218,8 +218,7 @@ fn the_admitter_takes_the_policy_from_its_options() {
     let put = |tasks: &[NewTask]| store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
     put(&[NewTask::new(key("a")).pool_slots(128)]);
     put(&["b", "c"].map(|name| NewTask::new(key(name)).priority(1)));
-    let options = AdmitterOptions::default().budget(1).policy(reserve(0));
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).budget(1).policy(reserve(0));
     assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["b"]);
     put(&[NewTask::new(key("d")).priority(-1)]);
     assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["c"]);

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use stationmaster::conformance::{self, Capabilities, Readers};
 use stationmaster::store::postgres::tokio_postgres::{Client, Config, IsolationLevel, NoTls};
-use stationmaster::store::postgres::{Isolation, PostgresOptions, Schema, attach};
+use stationmaster::store::postgres::{PostgresOptions, Schema, attach};
 use stationmaster::store::{Durability, PostgresStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, Result};
 
@@ -27,17 +27,17 @@ fn conforms(change: impl Fn(PostgresOptions) -> PostgresOptions) {
 
 #[test]
 fn postgres_at_read_committed() {
-    conforms(|options| options.isolation(Isolation::ReadCommitted));
+    conforms(|options| options.isolation(IsolationLevel::ReadCommitted));
 }
 
 #[test]
 fn postgres_at_repeatable_read() {
-    conforms(|options| options.isolation(Isolation::RepeatableRead));
+    conforms(|options| options.isolation(IsolationLevel::RepeatableRead));
 }
 
 #[test]
 fn postgres_at_serializable() {
-    conforms(|options| options.isolation(Isolation::Serializable));
+    conforms(|options| options.isolation(IsolationLevel::Serializable));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, Result};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::service::{Admitter, Reaper, Service};
 use stationmaster::store::Store;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
@@ -273,11 +273,10 @@ pub fn work(orders: Orders) {
             Err(error) => assert!(orders.bears.bears(&error), "{error:?}"),
         }
     };
-    let options = AdmitterOptions::default().lease(orders.mood.lease());
     let name = orders.name.as_str().try_into().unwrap();
     let mut worker = Worker {
-        admitter: Admitter::new(store.clone(), name, options).unwrap(),
-        reaper: Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap(),
+        admitter: Admitter::new(store.clone(), name).lease(orders.mood.lease()),
+        reaper: Reaper::new(store.clone()).grace(Duration::ZERO),
         random: Random(orders.seed),
         diary: Diary::default(),
         held: Vec::new(),

@@ -14,9 +14,7 @@ use stationmaster::id::LimitKey;
 use stationmaster::ops::{Finish, Finished, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
-use stationmaster::service::{
-    Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions, Service,
-};
+use stationmaster::service::{Admitter, PokeRequest, Poker, Reaper, Service};
 use stationmaster::store::{Inserted, Store};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
@@ -69,17 +67,13 @@ impl Workload {
         let limit = LimitSpec::new(database.clone(), 9).unwrap();
         store.write(|tx| Ok((tx.put_pools(&pools)?, tx.put_limits(std::slice::from_ref(&limit))?))).unwrap();
 
-        let admitter = Admitter::new(
-            store.clone(),
-            format!("child-{name}").try_into().unwrap(),
-            AdmitterOptions::default().lease(LEASE),
-        )
-        .unwrap();
-        let reaper = Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap();
-        let options = PokerOptions::default().lease(LEASE).shards(NonZeroU32::new(4).unwrap()).threads(1);
-        let poker = Poker::new(store.clone(), format!("poker-{name}").try_into().unwrap(), options)
-            .unwrap()
-            .kind("coin".try_into().unwrap(), |request: &PokeRequest<'_>| {
+        let admitter = Admitter::new(store.clone(), format!("child-{name}").try_into().unwrap()).lease(LEASE);
+        let reaper = Reaper::new(store.clone()).grace(Duration::ZERO);
+        let poker = Poker::new(store.clone(), format!("poker-{name}").try_into().unwrap())
+            .lease(LEASE)
+            .shards(NonZeroU32::new(4).unwrap())
+            .threads(1)
+            .kind("coin".try_into().unwrap(), |request: &PokeRequest| {
                 match request.context.as_str().len() % 3 {
                     0 => PokeOutcome::NotYet,
                     1 => PokeOutcome::Landed(Some("heads".into())),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stationmaster::service::{Admitter, AdmitterOptions, Reaper, ReaperOptions, Service};
+use stationmaster::service::{Admitter, Reaper, Service};
 use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::{TaskKey, TaskRecord, TaskState, Timestamp};
@@ -36,9 +36,8 @@ impl Shop {
 
     /// Admits the task that ships this order.
     pub fn admit(&self, order: i64) -> Lease {
-        let options = AdmitterOptions::default().lease(Duration::from_secs(30));
-        let mut admitter = Admitter::new(self.store.clone(), "packer".try_into().expect("a name"), options)
-            .expect("an admitter");
+        let mut admitter = Admitter::new(self.store.clone(), "packer".try_into().expect("a name"))
+            .lease(Duration::from_secs(30));
         let granted = admitter.tick(Timestamp::from_micros(NOW)).expect("a tick").granted;
         assert_eq!(granted.len(), 1);
         assert_eq!(Some(&granted[0].key), self.task(order).as_ref().map(|task| &task.key));
@@ -48,8 +47,7 @@ impl Shop {
 
     /// The packer is silent for too long: its lease is lost.
     pub fn lose(&self) {
-        let mut reaper =
-            Reaper::new(self.store.clone(), ReaperOptions::default().grace(Duration::ZERO)).expect("options");
+        let mut reaper = Reaper::new(self.store.clone()).grace(Duration::ZERO);
         let later = Timestamp::from_micros(NOW + 60_000_000);
         assert_eq!(reaper.tick(later).expect("a tick").reaped.len(), 1);
     }

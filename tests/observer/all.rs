@@ -13,8 +13,7 @@ use stationmaster::ops::{Finish, Mark};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::metrics::{self, Metric, finished, registered};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, PokerOptions,
-    Reaper, ReaperOptions, Service,
+    Admitter, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, Reaper, Service,
 };
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -87,15 +86,13 @@ fn everything() -> Told {
     let observer: Arc<dyn Observer> = recorder.clone();
     let contended = Contended(MemoryStore::new(), AtomicBool::new(false));
     let store: Arc<dyn Store> = Arc::new(ObservedStore::new(contended, observer.clone()));
-    let options = AdmitterOptions::default().lease(Duration::from_secs(10));
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap().observed_by(observer.clone());
-    let mut reaper = Reaper::new(
-        store.clone(),
-        ReaperOptions::default().grace(Duration::ZERO).retain_ended_for(Duration::from_secs(60)),
-    )
-    .unwrap()
-    .observed_by(observer.clone());
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap())
+        .lease(Duration::from_secs(10))
+        .observed_by(observer.clone());
+    let mut reaper = Reaper::new(store.clone())
+        .grace(Duration::ZERO)
+        .retain_ended_for(Duration::from_secs(60))
+        .observed_by(observer.clone());
 
     // A task that comes due, whose lease is lost, and which is forgotten; a finish and a renewal that come too late.
     let late = NewTask::new(key("lost")).not_before(at(5)).lease_loss(LeaseLoss::Fail);
@@ -126,14 +123,14 @@ fn everything() -> Told {
     registered(&*observer, &answers);
     let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
     let held = gate.clone();
-    let stuck = move |_: &PokeRequest<'_>| {
+    let stuck = move |_: &PokeRequest| {
         held.1.wait_while(&mut held.0.lock(), |open| !*open);
         PokeOutcome::NotYet
     };
-    let good = |_: &PokeRequest<'_>| PokeOutcome::Landed(None);
-    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60)).max_hung(1);
-    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
-        .unwrap()
+    let good = |_: &PokeRequest| PokeOutcome::Landed(None);
+    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
+        .wait_for_answers(Duration::from_secs(60))
+        .max_hung(1)
         .kind("stuck".try_into().unwrap(), stuck)
         .kind("good".try_into().unwrap(), good)
         .at_once("stuck".try_into().unwrap(), NonZeroUsize::MIN)
@@ -159,16 +156,16 @@ fn everything() -> Told {
 
     // An event, one that is dropped, and an admission that another writer disturbs.
     store.write(|tx| tx.mark(at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
-    let drops = ReaperOptions::default().limit(1).retain_events_for(Duration::ZERO);
-    Reaper::new(store.clone(), drops).unwrap().observed_by(observer.clone()).tick(at(now + 1)).unwrap();
+    Reaper::new(store.clone())
+        .limit(1)
+        .retain_events_for(Duration::ZERO)
+        .observed_by(observer.clone())
+        .tick(at(now + 1))
+        .unwrap();
     Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
     let disturbed = Contended(MemoryStore::new(), AtomicBool::new(true));
     let name = "h".try_into().unwrap();
-    Admitter::new(Arc::new(disturbed), name, AdmitterOptions::default())
-        .unwrap()
-        .observed_by(observer)
-        .tick(at(now))
-        .unwrap();
+    Admitter::new(Arc::new(disturbed), name).observed_by(observer).tick(at(now)).unwrap();
     drop(poker);
     recorder.told()
 }
@@ -195,8 +192,7 @@ fn every_metric_is_told_by_something() {
 fn a_tick_that_fails_tells_what_it_did() {
     let recorder = Arc::new(Recorder::default());
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let mut admitter =
-        Admitter::new(inner.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(inner.clone(), "h".try_into().unwrap());
     let lease = running(&inner, &mut admitter, 0, &["a"])[0];
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();
@@ -205,12 +201,11 @@ fn a_tick_that_fails_tells_what_it_did() {
 
     let store = Arc::new(FaultStore::new(inner));
     let refusing = store.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         refusing.refuse(TxMode::Write, 1);
         PokeOutcome::Landed(None)
     };
-    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
-    let poker = Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap();
+    let poker = Poker::new(store.clone(), "p".try_into().unwrap()).wait_for_answers(Duration::from_secs(60));
     let mut poker = poker.kind("good".try_into().unwrap(), poke).observed_by(recorder.clone());
     poker.tick(at(0)).unwrap_err();
     let failed = recorder.told();
@@ -238,9 +233,7 @@ fn what_comes_after_a_panic_is_told() {
     let half = Arc::new(Half(Recorder::default()));
     let store = ObservedStore::new(MemoryStore::new(), half.clone());
     store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])).unwrap();
-    let mut admitter = Admitter::new(Arc::new(store), "h".try_into().unwrap(), AdmitterOptions::default())
-        .unwrap()
-        .observed_by(half.clone());
+    let mut admitter = Admitter::new(Arc::new(store), "h".try_into().unwrap()).observed_by(half.clone());
     admitter.tick(at(7)).unwrap();
     let told = half.0.told();
     assert_eq!(told.samples("stationmaster_wait_seconds{}"), [7.0]);
@@ -252,12 +245,11 @@ fn what_comes_after_a_panic_is_told() {
 #[cfg(feature = "tokio")]
 #[test]
 fn async_pokes_are_counted_and_measured() {
-    use stationmaster::tokio::OwnedPokeRequest;
+    use stationmaster::service::PokeRequest;
 
     let recorder = Arc::new(Recorder::default());
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let leases = running(&store, &mut admitter, 0, &["a", "b", "c"]);
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
     let settings = settings.poke_timeout(Duration::from_millis(40)).unwrap();
@@ -271,15 +263,14 @@ fn async_pokes_are_counted_and_measured() {
         .collect();
     store.write(|tx| tx.register(at(0), &sensors)).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let poke = |request: OwnedPokeRequest| async move {
+    let poke = |request: PokeRequest| async move {
         if request.context.as_str().contains("never") {
             std::future::pending::<()>().await;
         }
         PokeOutcome::Landed(None)
     };
-    let options = PokerOptions::default().wait_for_answers(Duration::from_secs(60));
-    Poker::new(store, "p".try_into().unwrap(), options)
-        .unwrap()
+    Poker::new(store, "p".try_into().unwrap())
+        .wait_for_answers(Duration::from_secs(60))
         .kind_async("http".try_into().unwrap(), runtime.handle(), poke)
         .observed_by(recorder.clone())
         .tick(at(0))

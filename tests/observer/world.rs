@@ -14,8 +14,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, OnMissed, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::metrics::{finished, registered};
 use stationmaster::service::{
-    Admitter, AdmitterOptions, Delivery, ObservedStore, Observer, PokeRequest, Poker, PokerOptions, Reaper,
-    ReaperOptions, Service,
+    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Reaper, Service,
 };
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -174,7 +173,7 @@ impl World {
         store.write(|tx| tx.put_pools(&[PoolSpec::new("small", Slots::Limited(3))?])).unwrap();
         let pokes: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let heard = pokes.clone();
-        let poke = move |request: &PokeRequest<'_>| {
+        let poke = move |request: &PokeRequest| {
             let (word, answer) = match request.context.as_str() {
                 r#"{"target":0}"# => ("landed", PokeOutcome::Landed(Some("x".into()))),
                 r#"{"target":1}"# => ("failed", PokeOutcome::Failed("no".into())),
@@ -191,17 +190,10 @@ impl World {
             false => Ok(()),
         };
         let lease = secs(60);
-        let options =
-            PokerOptions::default().wait_for_answers(secs(60)).retry_window(secs(20)).lease(secs(40));
-        let mut admitter =
-            Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default().lease(lease))
-                .unwrap();
-        let mut reaper = Reaper::new(
-            store.clone(),
-            ReaperOptions::default().grace(Duration::ZERO).retain_ended_for(secs(300)),
-        )
-        .unwrap();
-        let poker = Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap();
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).lease(lease);
+        let mut reaper = Reaper::new(store.clone()).grace(Duration::ZERO).retain_ended_for(secs(300));
+        let poker = Poker::new(store.clone(), "p".try_into().unwrap());
+        let poker = poker.wait_for_answers(secs(60)).retry_window(secs(20)).lease(secs(40));
         let mut poker = poker.kind("file".try_into().unwrap(), poke);
         let mut delivery = Delivery::new(store.clone(), 3, callback);
         if let Some(observer) = &observer {

@@ -8,7 +8,7 @@ use stationmaster::store::postgres::tokio_postgres::error::SqlState;
 use stationmaster::store::postgres::tokio_postgres::{
     Client, Error as PgError, IsolationLevel, NoTls, connect,
 };
-use stationmaster::store::postgres::{Isolation, PostgresOptions, PostgresStore, Schema, attach};
+use stationmaster::store::postgres::{PostgresOptions, PostgresStore, Schema, attach};
 use stationmaster::store::{Durability, Store, StoreInfo, Tx, TxMode};
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,11 +24,11 @@ pub enum Level {
 impl Level {
     pub const ALL: [Self; 3] = [Self::ReadCommitted, Self::RepeatableRead, Self::Serializable];
 
-    pub fn isolation(self) -> Isolation {
+    pub fn isolation(self) -> IsolationLevel {
         match self {
-            Self::ReadCommitted => Isolation::ReadCommitted,
-            Self::RepeatableRead => Isolation::RepeatableRead,
-            Self::Serializable => Isolation::Serializable,
+            Self::ReadCommitted => IsolationLevel::ReadCommitted,
+            Self::RepeatableRead => IsolationLevel::RepeatableRead,
+            Self::Serializable => IsolationLevel::Serializable,
         }
     }
 }
@@ -121,11 +121,7 @@ impl Store for Host {
     }
 
     fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let level = match self.level {
-            Level::ReadCommitted => IsolationLevel::ReadCommitted,
-            Level::RepeatableRead => IsolationLevel::RepeatableRead,
-            Level::Serializable => IsolationLevel::Serializable,
-        };
+        let level = self.level.isolation();
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         let begin = client.build_transaction().isolation_level(level).start();
         let transaction = self.runtime.block_on(begin).map_err(of_host)?;

@@ -20,7 +20,7 @@ fn tick(poke: impl PokeMany + 'static) -> (PokeReport, std::sync::Arc<dyn statio
         names.iter().map(|(task, target)| (task.as_str(), target.as_str())).collect();
     sense(&store, 0, "kind", &tasks, waits(10, 1_000));
     let ten = NonZeroUsize::new(10).unwrap();
-    let mut poker = poker(&store, patient()).kind_many("kind".try_into().unwrap(), ten, poke);
+    let mut poker = patient(&store).kind_many("kind".try_into().unwrap(), ten, poke);
     (poker.tick(at(0)).unwrap(), store)
 }
 
@@ -28,10 +28,10 @@ fn tick(poke: impl PokeMany + 'static) -> (PokeReport, std::sync::Arc<dyn statio
 fn each_target_gets_its_own_answer() {
     let calls: Arc<Mutex<Vec<usize>>> = Arc::default();
     let seen = calls.clone();
-    let (report, store) = tick(move |requests: &[PokeRequest<'_>]| {
+    let (report, store) = tick(move |requests: &[PokeRequest]| {
         seen.lock().push(requests.len());
-        let seven = |request: &PokeRequest<'_>| request.context.as_str() == r#"{"target":"7"}"#;
-        let answer = |request: &PokeRequest<'_>| match seven(request) {
+        let seven = |request: &PokeRequest| request.context.as_str() == r#"{"target":"7"}"#;
+        let answer = |request: &PokeRequest| match seven(request) {
             true => PokeOutcome::Landed(Some(request.sensors.to_string())),
             false => PokeOutcome::NotYet,
         };
@@ -51,7 +51,7 @@ fn each_target_gets_its_own_answer() {
 #[test]
 fn a_wrong_number_of_answers_says_nothing_of_any_target() {
     for answers in [0_usize, 9, 11, 26] {
-        let (report, store) = tick(move |requests: &[PokeRequest<'_>]| {
+        let (report, store) = tick(move |requests: &[PokeRequest]| {
             let right = requests.len() != 10;
             vec![PokeOutcome::Landed(None); if right { requests.len() } else { answers }]
         });
@@ -62,7 +62,7 @@ fn a_wrong_number_of_answers_says_nothing_of_any_target() {
 
 #[test]
 fn a_panic_is_an_answer_to_all() {
-    let (report, store) = tick(|_: &[PokeRequest<'_>]| -> Vec<PokeOutcome> { panic!("on purpose") });
+    let (report, store) = tick(|_: &[PokeRequest]| -> Vec<PokeOutcome> { panic!("on purpose") });
     assert_eq!((report.poked, report.unreachable, report.backed_off), (25, 25, 25));
     assert!(events(&store).is_empty());
 }
@@ -73,13 +73,13 @@ fn a_call_that_hangs_says_of_all_its_targets_that_it_took_too_long() {
     sense(&store, 0, "kind", &[("a", "a"), ("b", "b"), ("c", "c")], waits(10, 1_000));
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
-    let poke = move |requests: &[PokeRequest<'_>]| {
+    let poke = move |requests: &[PokeRequest]| {
         held.pass();
         vec![PokeOutcome::Landed(None); requests.len()]
     };
     let ten = NonZeroUsize::new(10).unwrap();
     let mut poker =
-        poker(&store, patient().poke_timeout(millis(100))).kind_many("kind".try_into().unwrap(), ten, poke);
+        patient(&store).poke_timeout(millis(100)).kind_many("kind".try_into().unwrap(), ten, poke);
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.overran, report.hung, report.landed), (3, 1, 0), "one thread, three targets");
     gate.open();

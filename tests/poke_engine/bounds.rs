@@ -32,14 +32,14 @@ fn a_huge_poke_timeout_neither_keeps_a_thread_nor_its_sensor_from_timing_out() {
     sense(&store, 0, "kind", &[("a", "hang-a"), ("b", "hang-b")], waits_for_ages(1, 1));
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         if request.context.as_str().contains("hang") {
             held.pass();
         }
         PokeOutcome::Landed(None)
     };
-    let options = patient().threads(1).wait_for_answers(millis(1)).poke_timeout(millis(200));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).threads(1).wait_for_answers(millis(1)).poke_timeout(millis(200));
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     let _at_end = OpensAtEnd(gate.clone());
     tick_until(&mut poker, 0, |report| report.in_flight == 1);
     // One of them has the thread, the other waits for it. Both end when they should.
@@ -63,14 +63,13 @@ fn the_operator_bounds_the_poke_timeouts_of_sensors() {
     sense(&store, 0, "kind", &[("t", "t")], waits_for_ages(10, 10_000_000));
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         held.pass();
         PokeOutcome::NotYet
     };
-    let options = patient().wait_for_answers(millis(1)).max_poke_timeout(secs(1));
-    let mut poker = poker(&store, options)
-        .kind("kind".try_into().unwrap(), poke.clone())
-        .kind("other".try_into().unwrap(), poke);
+    let poker = patient(&store).wait_for_answers(millis(1)).max_poke_timeout(secs(1));
+    let mut poker =
+        poker.kind("kind".try_into().unwrap(), poke.clone()).kind("other".try_into().unwrap(), poke);
     let at_end = OpensAtEnd(gate.clone());
     let began = Instant::now();
     tick_until(&mut poker, 0, |report| report.overran == 1 && report.hung == 1);
@@ -94,13 +93,14 @@ fn the_first_sensor_that_times_out_does_not_cut_short_the_poke_of_the_others() {
     let gate = Arc::new(Gate::default());
     let (held, began) = (gate.clone(), Arc::new(Mutex::new(None)));
     let first = began.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         first.lock().get_or_insert_with(Instant::now);
         held.pass();
         PokeOutcome::Landed(None)
     };
-    let options = patient().wait_for_answers(millis(1)).poke_timeout(millis(100)).refresh_every(secs(3_600));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker =
+        patient(&store).wait_for_answers(millis(1)).poke_timeout(millis(100)).refresh_every(secs(3_600));
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     let _at_end = OpensAtEnd(gate.clone());
     // Its loop is woken when the poke answers: nothing but the timeout makes it tick before.
     poker.woken_by(&LoopHandle::new());
@@ -128,11 +128,11 @@ fn the_first_sensor_that_times_out_does_not_cut_short_the_poke_of_the_others() {
 fn a_sensor_that_timed_out_while_nobody_looked_still_has_its_last_look() {
     let store = memory();
     sense(&store, 0, "kind", &[("a", "there")], waits(1, 5));
-    let poke = |_: &PokeRequest<'_>| {
+    let poke = |_: &PokeRequest| {
         std::thread::sleep(millis(50));
         PokeOutcome::Landed(None)
     };
-    let mut poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
+    let mut poker = patient(&store).kind("kind".try_into().unwrap(), poke);
     tick_until(&mut poker, 1_000, |_| state(&store, "a").is_end());
     assert_eq!(state(&store, "a"), TaskState::Success);
 }

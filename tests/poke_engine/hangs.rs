@@ -30,7 +30,7 @@ fn whatever_some_targets_do_the_others_are_poked_in_time_and_the_end_is_not_held
 
     let poked: Arc<Mutex<HashMap<String, Vec<i64>>>> = Arc::default();
     let (seen, forever) = (poked.clone(), Arc::new(Gate::default()));
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         let context = request.context.as_str();
         seen.lock().entry(context.into()).or_default().push(request.now.as_micros() / 1_000_000);
         if context.contains("panic") {
@@ -44,8 +44,8 @@ fn whatever_some_targets_do_the_others_are_poked_in_time_and_the_end_is_not_held
         }
         PokeOutcome::NotYet
     };
-    let options = patient().poke_timeout(millis(250)).threads(4).max_pause(secs(40));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).poke_timeout(millis(250)).threads(4).max_pause(secs(40));
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     let (mut overran, mut unreachable) = (0, 0);
     for now in 0..=100 {
         let report = poker.tick(at(now)).unwrap();
@@ -76,12 +76,12 @@ fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
     let store = memory();
     sense(&store, 0, "kind", &[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], waits(10, 1_000));
     let forever = Arc::new(Gate::default());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         forever.pass();
         PokeOutcome::NotYet
     };
-    let options = patient().wait_for_answers(millis(1)).poke_timeout(millis(700));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).wait_for_answers(millis(1)).poke_timeout(millis(700));
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     tick_until(&mut poker, 0, |report| report.in_flight == 4);
     let began = Instant::now();
     poker.leave().unwrap();
@@ -93,12 +93,11 @@ fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
 fn what_pokes_answer_while_the_poker_leaves_counts() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000));
-    let poke = |_: &PokeRequest<'_>| {
+    let poke = |_: &PokeRequest| {
         std::thread::sleep(millis(300));
         PokeOutcome::Landed(None)
     };
-    let mut poker =
-        poker(&store, patient().wait_for_answers(millis(1))).kind("kind".try_into().unwrap(), poke);
+    let mut poker = patient(&store).wait_for_answers(millis(1)).kind("kind".try_into().unwrap(), poke);
     tick_until(&mut poker, 0, |report| report.in_flight == 1 || report.landed == 1);
     poker.leave().unwrap();
     assert_eq!(state(&store, "t"), stationmaster::TaskState::Success);
@@ -110,7 +109,7 @@ fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
     sense(&store, 0, "kind", &[("a", "hang-a"), ("b", "hang-b"), ("c", "hang-c")], waits(10, 100_000));
     let (gate, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), good.clone());
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         if request.context.as_str().contains("hang") {
             held.pass();
         } else {
@@ -118,10 +117,9 @@ fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
         }
         PokeOutcome::NotYet
     };
-    let options = patient().threads(3).max_hung(0).poke_timeout(millis(300));
-    let mut poker = poker(&store, options)
-        .kind("kind".try_into().unwrap(), poke.clone())
-        .kind("good".try_into().unwrap(), poke);
+    let poker = patient(&store).threads(3).max_hung(0).poke_timeout(millis(300));
+    let mut poker =
+        poker.kind("kind".try_into().unwrap(), poke.clone()).kind("good".try_into().unwrap(), poke);
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.overran, report.hung, report.threads), (3, 3, 0), "{report:?}");
 
@@ -150,12 +148,12 @@ fn a_sensor_of_a_target_that_hangs_still_times_out() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 35));
     let forever = Arc::new(Gate::default());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         forever.pass();
         PokeOutcome::NotYet
     };
-    let options = patient().poke_timeout(millis(100)).max_pause(secs(0));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).poke_timeout(millis(100)).max_pause(secs(0));
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     let mut reports = (0..=35).map(|now| poker.tick(at(now)).unwrap());
     let unreachable: usize = reports.by_ref().take(35).map(|report| report.unreachable).sum();
     assert!((4..=5).contains(&unreachable), "each due time counts: {unreachable}");
@@ -173,7 +171,7 @@ fn a_kind_at_its_limit_holds_up_no_other() {
     let gate = Arc::new(Gate::default());
     let [running, most, slow, quick] = [(); 4].map(|()| Arc::new(AtomicUsize::new(0)));
     let (held, busy, peak, done) = (gate.clone(), running, most.clone(), slow.clone());
-    let slowly = move |_: &PokeRequest<'_>| {
+    let slowly = move |_: &PokeRequest| {
         peak.fetch_max(busy.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         held.pass();
         busy.fetch_sub(1, Ordering::SeqCst);
@@ -181,11 +179,12 @@ fn a_kind_at_its_limit_holds_up_no_other() {
         PokeOutcome::NotYet
     };
     let counted = quick.clone();
-    let quickly = move |_: &PokeRequest<'_>| {
+    let quickly = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
     };
-    let mut poker = poker(&store, patient().wait_for_answers(millis(5)))
+    let mut poker = patient(&store)
+        .wait_for_answers(millis(5))
         .kind("slow".try_into().unwrap(), slowly)
         .kind("quick".try_into().unwrap(), quickly)
         .at_once("slow".try_into().unwrap(), NonZeroUsize::new(2).unwrap());
@@ -203,15 +202,15 @@ fn pokes_that_return_right_at_their_deadline_all_come_back() {
     let tasks: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), name.as_str())).collect();
     sense(&store, 0, "kind", &tasks, waits(1, 100_000_000));
     let deadline = millis(2);
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         let began = Instant::now();
         while began.elapsed() < deadline {
             std::hint::spin_loop();
         }
         PokeOutcome::NotYet
     };
-    let options = patient().poke_timeout(deadline).max_pause(secs(0)).threads(8).max_hung(1_000);
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).poke_timeout(deadline).max_pause(secs(0)).threads(8).max_hung(1_000);
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     let (mut overran, mut late) = (0, 0);
     for now in 0..40 {
         let report = poker.tick(at(now)).unwrap();
@@ -231,14 +230,14 @@ fn beside_kinds_that_hang(bad: &[&'static str], ticks: i64) -> usize {
     let store = memory();
     let (forever, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let counted = good.clone();
-    let options = patient().threads(4).max_hung(8).poke_timeout(millis(30)).wait_for_answers(millis(300));
-    let mut poker = poker(&store, options).kind("good".try_into().unwrap(), move |_: &PokeRequest<'_>| {
+    let poker = patient(&store).threads(4).max_hung(8).poke_timeout(millis(30)).wait_for_answers(millis(300));
+    let mut poker = poker.kind("good".try_into().unwrap(), move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
     });
     for kind in bad {
         let forever = forever.clone();
-        let hangs = move |_: &PokeRequest<'_>| {
+        let hangs = move |_: &PokeRequest| {
             forever.pass();
             PokeOutcome::NotYet
         };
@@ -272,13 +271,13 @@ fn a_kind_that_was_held_back_is_poked_again_when_its_calls_return() {
     sense(&store, 0, "kind", &[("a", "a"), ("b", "b"), ("c", "c")], waits(10, 100_000));
     let (gate, answered) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), answered.clone());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         held.pass();
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
     };
-    let options = patient().threads(1).max_hung(4).poke_timeout(millis(100)).max_pause(secs(0));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).threads(1).max_hung(4).poke_timeout(millis(100)).max_pause(secs(0));
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     let report = poker.tick(at(0)).unwrap();
     let counts = (report.hung, report.overran, report.held_back, report.unreachable, report.backed_off);
     assert_eq!(counts, (2, 2, 1, 3, 3), "two of four are its share");
@@ -294,13 +293,13 @@ fn threads_that_hang_count_after_the_poker_left_and_came_again() {
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 100_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), pokes.clone());
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         held.pass();
         PokeOutcome::NotYet
     };
-    let options = patient().threads(1).max_hung(1).poke_timeout(millis(100));
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).threads(1).max_hung(1).poke_timeout(millis(100));
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     for (now, expected) in [(0, (1, 1, 0)), (1, (2, 0, 0)), (2, (2, 0, 1)), (3, (2, 0, 1))] {
         let report = poker.tick(at(now)).unwrap();
         assert_eq!((report.hung, report.threads, report.waiting), expected, "{now}");

@@ -13,10 +13,7 @@ use stationmaster::store::TxMode;
 use crate::scene::*;
 
 /// The first poke waits at the gate and lands; those after it find nothing yet.
-fn first_lands(
-    gate: &Arc<Gate>,
-    pokes: &Arc<AtomicUsize>,
-) -> impl Fn(&PokeRequest<'_>) -> PokeOutcome + use<> {
+fn first_lands(gate: &Arc<Gate>, pokes: &Arc<AtomicUsize>) -> impl Fn(&PokeRequest) -> PokeOutcome + use<> {
     let (gate, pokes) = (gate.clone(), pokes.clone());
     move |_| match pokes.fetch_add(1, Ordering::SeqCst) {
         0 => {
@@ -32,7 +29,7 @@ fn an_answer_after_the_deadline_changes_nothing() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000).poke_timeout(millis(100)).unwrap());
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient()).kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
+    let mut poker = patient(&store).kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     let report = poker.tick(at(0)).unwrap();
     assert_eq!((report.overran, report.unreachable, report.backed_off, report.hung), (1, 1, 1, 1));
     gate.open();
@@ -50,7 +47,8 @@ fn an_answer_does_not_end_what_registered_after_its_poke_began() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "target"), ("old", "target")], waits(10, 1_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient().wait_for_answers(millis(1)))
+    let mut poker = patient(&store)
+        .wait_for_answers(millis(1))
         .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     tick_until(&mut poker, 0, |_| pokes.load(Ordering::SeqCst) == 1);
     register_again(&store, 1, ("t", "target"), waits(10, 1_000));
@@ -72,7 +70,8 @@ fn a_sole_sensor_that_registers_again_is_poked_again_after_the_answer_to_its_fir
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(500, 1_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient().wait_for_answers(millis(1)))
+    let mut poker = patient(&store)
+        .wait_for_answers(millis(1))
         .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     tick_until(&mut poker, 0, |_| pokes.load(Ordering::SeqCst) == 1);
     register_again(&store, 1, ("t", "t"), waits(500, 1_000));
@@ -91,7 +90,8 @@ fn a_hung_target_stays_known_when_its_last_sensor_goes_and_another_comes() {
     let store = memory();
     sense(&store, 0, "kind", &[("t", "t")], waits(10, 1_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient().poke_timeout(millis(100)))
+    let mut poker = patient(&store)
+        .poke_timeout(millis(100))
         .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     assert_eq!(poker.tick(at(0)).unwrap().hung, 1);
     register_again(&store, 1, ("t", "t"), waits(10, 1_000));
@@ -115,7 +115,8 @@ fn a_clock_set_back_while_a_poke_runs_loses_no_group() {
     let store = memory();
     sense(&store, 10_000, "kind", &[("t", "t")], waits(10, 1_000_000));
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-    let mut poker = poker(&store, patient().wait_for_answers(millis(1)))
+    let mut poker = patient(&store)
+        .wait_for_answers(millis(1))
         .kind("kind".try_into().unwrap(), first_lands(&gate, &pokes));
     tick_until(&mut poker, 10_000, |_| pokes.load(Ordering::SeqCst) == 1);
     assert_eq!(poker.tick(at(5_000)).unwrap().sensors, 1);
@@ -130,13 +131,13 @@ fn a_loop_that_sleeps_is_woken_by_a_late_answer() {
     let store = memory();
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     sense(&store, i64::try_from(started).unwrap() - 1, "kind", &[("t", "t")], waits(3_600, 100_000));
-    let poke = |_: &PokeRequest<'_>| {
+    let poke = |_: &PokeRequest| {
         std::thread::sleep(millis(100));
         PokeOutcome::Landed(None)
     };
     let hour = secs(3_600);
-    let options = patient().wait_for_answers(millis(1)).refresh_every(hour).poke_timeout(hour);
-    let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+    let poker = patient(&store).wait_for_answers(millis(1)).refresh_every(hour).poke_timeout(hour);
+    let mut poker = poker.kind("kind".try_into().unwrap(), poke);
     let mut landed = 0;
     drive(&mut poker, &SystemClock, &LoopHandle::new(), hour, |report| {
         landed += report.unwrap().landed;
@@ -151,12 +152,12 @@ fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
     sense(&store, 0, "kind", &[("t", "t")], waits(1_000, 10_000));
     let (pokes, switch) = (Arc::new(AtomicUsize::new(0)), faults.clone());
     let counted = pokes.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         switch.refuse(TxMode::Write, 2);
         PokeOutcome::Landed(Some("kept".into()))
     };
-    let mut poker: Poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
+    let mut poker: Poker = patient(&store).kind("kind".try_into().unwrap(), poke);
     assert!(poker.tick(at(0)).is_err());
     assert!(poker.tick(at(1)).is_err());
     assert_eq!(poker.tick(at(2)).unwrap().landed, 1);
@@ -170,11 +171,11 @@ fn who_joins_while_another_leaves_is_still_looked_for_at_once() {
     sense(&store, 0, "kind", &[("stays", "target"), ("t", "target")], waits(3_600, 100_000));
     let pokes = Arc::new(AtomicUsize::new(0));
     let counted = pokes.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet
     };
-    let mut poker = poker(&store, patient()).kind("kind".try_into().unwrap(), poke);
+    let mut poker = patient(&store).kind("kind".try_into().unwrap(), poke);
     poker.tick(at(0)).unwrap();
     let grid = (1..=3_600).find(|now| poker.tick(at(*now)).unwrap().poked == 1).unwrap();
     register_again(&store, grid + 5, ("t", "target"), waits(3_600, 100_000));
@@ -190,13 +191,13 @@ fn ends_that_the_store_refuses_for_long_make_no_target_poked_more_often_than_the
         sense(&inner, 0, "kind", &[("t", "t")], waits(1_000, 100));
         let pokes = Arc::new(AtomicUsize::new(0));
         let (counted, given) = (pokes.clone(), answer.clone());
-        let poke = move |_: &PokeRequest<'_>| {
+        let poke = move |_: &PokeRequest| {
             counted.fetch_add(1, Ordering::SeqCst);
             given.clone()
         };
         let window = if answer == PokeOutcome::NotYet { secs(10_000) } else { secs(50) };
-        let options = patient().min_interval(secs(10)).retry_window(window).max_pause(secs(30));
-        let mut poker = poker(&store, options).kind("kind".try_into().unwrap(), poke);
+        let poker = patient(&store).min_interval(secs(10)).retry_window(window).max_pause(secs(30));
+        let mut poker = poker.kind("kind".try_into().unwrap(), poke);
         poker.tick(at(0)).unwrap();
         faults.refuse(TxMode::Write, u32::MAX);
         let failed = (1..=200).filter(|now| poker.tick(at(*now)).is_err()).count();

@@ -14,12 +14,12 @@ type Pokes = Arc<Mutex<HashMap<(String, i64), Vec<&'static str>>>>;
 
 fn worker(store: &Arc<dyn Store>, name: &'static str, pokes: &Pokes) -> Poker {
     let pokes = pokes.clone();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         let instant = (request.context.as_str().to_owned(), request.now.as_micros() / 1_000_000);
         pokes.lock().entry(instant).or_default().push(name);
         PokeOutcome::NotYet
     };
-    let poker = Poker::new(store.clone(), name.try_into().unwrap(), patient().lease(secs(30))).unwrap();
+    let poker = patient_named(store, name).lease(secs(30));
     poker.kind("kind".try_into().unwrap(), poke)
 }
 

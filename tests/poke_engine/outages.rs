@@ -16,7 +16,7 @@ use crate::scene::*;
 fn dark(store: &Arc<dyn Store>, breaker: u64, except: std::ops::Range<i64>) -> (Poker, Arc<Mutex<Vec<i64>>>) {
     let minutes: Arc<Mutex<Vec<i64>>> = Arc::default();
     let seen = minutes.clone();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         let minute = request.now.as_micros() / 60_000_000;
         seen.lock().push(minute);
         match except.contains(&minute) {
@@ -24,8 +24,8 @@ fn dark(store: &Arc<dyn Store>, breaker: u64, except: std::ops::Range<i64>) -> (
             false => PokeOutcome::Unreachable("no route to host".into()),
         }
     };
-    let options = patient().max_pause(secs(breaker));
-    (poker(store, options).kind("kind".try_into().unwrap(), poke), minutes)
+    let poker = patient(store).max_pause(secs(breaker));
+    (poker.kind("kind".try_into().unwrap(), poke), minutes)
 }
 
 /// Ticks every ten seconds, and answers the minute at which the number of sensors changed.

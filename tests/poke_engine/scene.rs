@@ -9,7 +9,7 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{Cleared, Mark};
 use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions, PokeReport, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, PokeReport, Poker, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::FaultStore;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
@@ -39,13 +39,14 @@ pub fn key(task: &str) -> TaskKey {
 }
 
 /// A tick waits until all have answered or passed their deadlines, which are long.
-pub fn patient() -> PokerOptions {
-    let options = PokerOptions::default().shards(NonZeroU32::new(4).unwrap()).lease(secs(100_000));
-    options.wait_for_answers(secs(120)).poke_timeout(secs(120)).threads(4)
+pub fn patient_named(store: &Arc<dyn Store>, name: &str) -> Poker {
+    let poker = Poker::new(store.clone(), name.try_into().unwrap());
+    let poker = poker.shards(NonZeroU32::new(4).unwrap()).lease(secs(100_000));
+    poker.wait_for_answers(secs(120)).poke_timeout(secs(120)).threads(4)
 }
 
-pub fn poker(store: &Arc<dyn Store>, options: PokerOptions) -> Poker {
-    Poker::new(store.clone(), "p".try_into().unwrap(), options).unwrap()
+pub fn patient(store: &Arc<dyn Store>) -> Poker {
+    patient_named(store, "p")
 }
 
 /// Tasks that wait for targets of a kind, each `(task, target)`.
@@ -75,8 +76,7 @@ pub fn register_ready(
     tasks: &[(&str, &str)],
     settings: Settings,
 ) {
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let granted = admitter.tick(at(now)).unwrap().granted;
     assert_eq!(granted.len(), tasks.len());
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();

@@ -18,9 +18,9 @@ fn pokes_that_end_nothing_write_nothing() {
     let names: Vec<String> = (0..100).map(|n| format!("t{n}")).collect();
     let tasks: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), &name[..2])).collect();
     sense(&store, 0, "kind", &tasks, waits(10, 1_000_000));
-    let poke = |_: &PokeRequest<'_>| PokeOutcome::NotYet;
+    let poke = |_: &PokeRequest| PokeOutcome::NotYet;
     // Renewals are every 100 seconds.
-    let mut poker = poker(&store, patient().lease(secs(300))).kind("kind".try_into().unwrap(), poke);
+    let mut poker = patient(&store).lease(secs(300)).kind("kind".try_into().unwrap(), poke);
     let other = Connection::open(&path).unwrap();
     // Changes with every commit of another connection.
     let version = || other.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0)).unwrap();

@@ -7,7 +7,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::id::SensorKind;
 use stationmaster::ops::Mark;
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, PokeLog, Poker, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
 use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
@@ -41,8 +41,7 @@ pub fn answer(
     let name = format!("t{}", store.read(|tx| Ok(raw(tx).sensor_changes()?.last)).unwrap());
     let key = TaskKey::new("ns", "w", "sensors", &name).unwrap();
     store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())])).unwrap();
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let granted = admitter.tick(now).unwrap().granted;
     let lease = granted.iter().find(|task| task.key == key).unwrap().lease_ref();
     let settings = Settings::new(secs(1), secs(1_000_000)).unwrap();
@@ -54,7 +53,7 @@ pub fn answer(
         })
         .unwrap();
     let log = Answers::default();
-    let poker = Poker::new(store.clone(), "p".try_into().unwrap(), PokerOptions::default()).unwrap();
+    let poker = Poker::new(store.clone(), "p".try_into().unwrap());
     let mut poker = teach(poker).log(log.clone());
     let began = Instant::now();
     while log.0.lock().unwrap().is_empty() {

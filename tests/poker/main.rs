@@ -10,7 +10,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::Result;
 use stationmaster::ops::Mark;
 use stationmaster::sensor::{EndReason, NewSensor, PokeOutcome, SensorRecord, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions, PokeLog, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, PokeLog, PokeRequest, Poker, Service};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
@@ -40,8 +40,7 @@ fn sense(store: &Arc<dyn Store>, now: i64, names: &[&str], settings: Settings) {
     let tasks: Vec<NewTask> =
         names.iter().map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap())).collect();
     store.write(|tx| tx.enqueue(at(now), &tasks)).unwrap();
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let granted = admitter.tick(at(now)).unwrap().granted;
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
     let sensors: Vec<NewSensor> = granted
@@ -68,21 +67,20 @@ fn state(store: &Arc<dyn Store>, name: &str) -> TaskState {
     store.read(|tx| tx.tasks(std::slice::from_ref(&key))).unwrap().remove(0).unwrap().state
 }
 
-fn options() -> PokerOptions {
-    let options = PokerOptions::default().shards(NonZeroU32::new(4).unwrap()).lease(secs(30));
-    options.threads(2).wait_for_answers(secs(60))
+fn unkinded(store: &Arc<dyn Store>, name: &str) -> Poker {
+    let poker = Poker::new(store.clone(), name.try_into().unwrap());
+    let poker = poker.shards(NonZeroU32::new(4).unwrap()).lease(secs(30));
+    poker.threads(2).wait_for_answers(secs(60))
 }
 
 /// A poker that counts its pokes and answers like this.
 fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: PokeOutcome) -> Poker {
     let asked = asked.clone();
-    let poke = move |_: &PokeRequest<'_>| {
+    let poke = move |_: &PokeRequest| {
         asked.fetch_add(1, Ordering::SeqCst);
         answer.clone()
     };
-    Poker::new(store.clone(), name.try_into().unwrap(), options())
-        .unwrap()
-        .kind("kind".try_into().unwrap(), poke)
+    unkinded(store, name).kind("kind".try_into().unwrap(), poke)
 }
 
 /// One of each kind, with nothing in it.
@@ -99,12 +97,11 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
             .zip([0, 7])
             .map(|(name, begins)| {
                 let poked = poked.clone();
-                let poke = move |request: &PokeRequest<'_>| {
+                let poke = move |request: &PokeRequest| {
                     poked.lock().unwrap().push((request.context.to_string(), request.now));
                     PokeOutcome::NotYet
                 };
-                let options = options().refresh_every(secs(3600));
-                let poker = Poker::new(store.clone(), name.try_into().unwrap(), options).unwrap();
+                let poker = unkinded(&store, name).refresh_every(secs(3600));
                 (at(begins), poker.kind("kind".try_into().unwrap(), poke))
             })
             .collect();
@@ -141,13 +138,11 @@ fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
         let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<Timestamp>>::new()));
         let worker = |name: &str| {
             let poked = poked.clone();
-            let poke = move |request: &PokeRequest<'_>| {
+            let poke = move |request: &PokeRequest| {
                 poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
                 PokeOutcome::NotYet
             };
-            let poker =
-                Poker::new(store.clone(), name.try_into().unwrap(), options().refresh_every(secs(3600)))
-                    .unwrap();
+            let poker = unkinded(&store, name).refresh_every(secs(3600));
             poker.kind("kind".try_into().unwrap(), poke)
         };
         let mut workers = [(at(0), worker("old")), (at(joins), worker("new"))];
@@ -198,8 +193,7 @@ fn the_smallest_interval_of_a_group_counts() {
         // The same target again, for another task.
         let key = TaskKey::new("ns", "w", "r2", "t").unwrap();
         store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key.clone())])).unwrap();
-        let mut admitter =
-            Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
         let lease = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
         let context = PokeContext::from_json(r#"{"target":"t"}"#).unwrap();
         let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, waits(10, 10_000));
@@ -258,8 +252,7 @@ fn workers_that_split_the_codes_differently_refuse_to_share() {
         let asked = Arc::new(AtomicUsize::new(0));
         let mut old = poker(&store, "old", &asked, PokeOutcome::NotYet);
         old.tick(at(0)).unwrap();
-        let other = options().shards(NonZeroU32::new(16).unwrap());
-        let mut new = Poker::new(store.clone(), "new".try_into().unwrap(), other).unwrap();
+        let mut new = unkinded(&store, "new").shards(NonZeroU32::new(16).unwrap());
         let refused = new.tick(at(1)).unwrap_err().to_string();
         assert!(refused.starts_with("worker old splits 10000 shard codes into 4 shards"), "{refused}");
         old.leave().unwrap();
@@ -272,14 +265,12 @@ fn no_poke_begins_when_the_lease_is_about_to_end() {
     for store in stores() {
         let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
         sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(10, 1_000));
-        let slow = |_: &PokeRequest<'_>| {
+        let slow = |_: &PokeRequest| {
             std::thread::sleep(Duration::from_millis(20));
             PokeOutcome::NotYet
         };
-        let options = options().lease(Duration::from_millis(240)).threads(1);
-        let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options)
-            .unwrap()
-            .kind("kind".try_into().unwrap(), slow);
+        let poker = unkinded(&store, "p").lease(Duration::from_millis(240)).threads(1);
+        let mut poker = poker.kind("kind".try_into().unwrap(), slow);
         let first = poker.tick(at(0)).unwrap();
         assert!((1..=10).contains(&first.poked), "{} pokes of 20 ms in a lease of 240 ms", first.poked);
         assert_eq!(first.next_due, Some(at(0)), "the rest is due");
@@ -340,13 +331,11 @@ fn a_log_that_panics_holds_up_nobody() {
 fn an_answer_too_long_to_be_kept_fails_its_sensors_and_no_others() {
     for store in stores() {
         sense(&store, 0, &["long", "other"], waits(10, 100));
-        let poke = |request: &PokeRequest<'_>| match request.context.as_str().contains("long") {
+        let poke = |request: &PokeRequest| match request.context.as_str().contains("long") {
             true => PokeOutcome::Landed(Some("x".repeat(10 << 20))),
             false => PokeOutcome::Failed("y".repeat(10 << 20)),
         };
-        let mut poker = Poker::new(store.clone(), "p".try_into().unwrap(), options())
-            .unwrap()
-            .kind("kind".try_into().unwrap(), poke);
+        let mut poker = unkinded(&store, "p").kind("kind".try_into().unwrap(), poke);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.landed, report.failed), (0, 2));
         let events = store.read(|tx| tx.events(0, 9)).unwrap();

@@ -1,10 +1,14 @@
 //! What is kept of sensors that have ended.
 
 use super::*;
-use stationmaster::service::{ReapReport, Reaper, ReaperOptions};
+use stationmaster::service::{ReapReport, Reaper};
 
-fn reap(store: &Arc<dyn Store>, now: i64, options: ReaperOptions) -> ReapReport {
-    Reaper::new(store.clone(), options).unwrap().tick(at(now)).unwrap()
+fn reaper(store: &Arc<dyn Store>) -> Reaper {
+    Reaper::new(store.clone())
+}
+
+fn reap(mut reaper: Reaper, now: i64) -> ReapReport {
+    reaper.tick(at(now)).unwrap()
 }
 
 fn acknowledge(store: &Arc<dyn Store>) {
@@ -23,7 +27,7 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
         let landed = Arc::new(Mutex::new(BTreeSet::<String>::new()));
         let mut workers = ["a", "b"].map(|name| {
             let landed = landed.clone();
-            let poke = move |request: &PokeRequest<'_>| {
+            let poke = move |request: &PokeRequest| {
                 let mut landed = landed.lock().unwrap();
                 let is_due =
                     landed.len() < usize::try_from(request.now.as_micros() / 1_000_000 - 20).unwrap_or(0) / 3;
@@ -32,8 +36,7 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
                     false => PokeOutcome::NotYet,
                 }
             };
-            let poker = Poker::new(store.clone(), name.try_into().unwrap(), options()).unwrap();
-            poker.kind("kind".try_into().unwrap(), poke)
+            unkinded(&store, name).kind("kind".try_into().unwrap(), poke)
         });
         let (mut ended, mut forgotten) = (0, 0);
         for now in 0..170 {
@@ -45,8 +48,7 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
             }
             acknowledge(&store);
             // Before the workers look again, so that they can miss an end.
-            forgotten +=
-                reap(&store, now + 1, ReaperOptions::default().retain_ended_for(Duration::ZERO)).forgotten;
+            forgotten += reap(reaper(&store).retain_ended_for(Duration::ZERO), now + 1).forgotten;
         }
         assert!(forgotten > 20 && ended - forgotten < 25, "of {ended} ended ones {forgotten} were forgotten");
     }
@@ -58,15 +60,15 @@ fn a_host_without_use_for_events_keeps_nothing_for_ever() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
         poker(&store, "w", &asked, PokeOutcome::Landed(None)).tick(at(0)).unwrap();
-        let options = ReaperOptions::default().retain_ended_for(secs(300));
-        let report = reap(&store, 301, options.clone());
+        let keeping = || reaper(&store).retain_ended_for(secs(300));
+        let report = reap(keeping(), 301);
         assert_eq!((report.forgotten, report.kept_by_events), (0, 3), "what keeps them is in the report");
-        assert_eq!(reap(&store, 300, options.clone()).kept_by_events, 0, "they are not old enough");
+        assert_eq!(reap(keeping(), 300).kept_by_events, 0, "they are not old enough");
 
-        let options = options.retain_events_for(secs(600));
-        let report = reap(&store, 600, options.clone());
+        let keeping = || keeping().retain_events_for(secs(600));
+        let report = reap(keeping(), 600);
         assert_eq!((report.events_forgotten, report.forgotten, report.kept_by_events), (0, 0, 3));
-        let report = reap(&store, 601, options.clone());
+        let report = reap(keeping(), 601);
         assert_eq!((report.events_forgotten, report.forgotten, report.kept_by_events), (3, 3, 0));
         assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
     }
@@ -79,10 +81,10 @@ fn events_are_forgotten_in_bounded_pieces() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
         poker(&store, "w", &asked, PokeOutcome::Landed(None)).tick(at(0)).unwrap();
-        let options = ReaperOptions::default().limit(2).retain_events_for(Duration::ZERO);
-        let first = reap(&store, 1, options.clone());
+        let keeping = || reaper(&store).limit(2).retain_events_for(Duration::ZERO);
+        let first = reap(keeping(), 1);
         assert_eq!((first.events_forgotten, first.next_due), (2, Some(at(1))));
-        let second = reap(&store, 1, options);
+        let second = reap(keeping(), 1);
         assert_eq!(second.events_forgotten, 1);
         assert!(second.next_due > Some(at(1)), "nothing is left to do at once");
     }

@@ -18,23 +18,22 @@ impl Fleet {
         let names: Vec<String> = (0..64).map(|n| format!("t{n}")).collect();
         sense(&store, 0, &names.iter().map(String::as_str).collect::<Vec<_>>(), waits(20, 86_400));
         let mut fleet = Self { store, asked: Arc::default(), workers: Vec::new() };
-        fleet.begin(&NAMES, 0, PokerOptions::default());
+        fleet.begin(&NAMES, 0, |poker| poker);
         fleet.run(100);
         assert_eq!(fleet.shards(), [2; 8]);
         fleet
     }
 
     /// Makes workers, due one second after the other.
-    fn begin(&mut self, names: &[&str], now: i64, options: PokerOptions) {
+    fn begin(&mut self, names: &[&str], now: i64, set: impl Fn(Poker) -> Poker) {
         let asked = &self.asked;
         for (name, now) in names.iter().zip(now..) {
             let asked = asked.clone();
-            let poke = move |_: &PokeRequest<'_>| {
+            let poke = move |_: &PokeRequest| {
                 asked.fetch_add(1, Ordering::SeqCst);
                 PokeOutcome::NotYet
             };
-            let options = options.clone().threads(2).wait_for_answers(secs(60)).refresh_every(secs(3600));
-            let poker = Poker::new(self.store.clone(), (*name).try_into().unwrap(), options).unwrap();
+            let poker = set(unkinded(&self.store, name)).refresh_every(secs(3600));
             self.workers.push((at(now), poker.kind("kind".try_into().unwrap(), poke)));
         }
     }
@@ -92,7 +91,7 @@ fn a_fleet_that_starts_again_shares_the_shards_of_the_one_before() {
         for store in stores() {
             let mut fleet = Fleet::settled(store);
             fleet.workers.clear();
-            fleet.begin(&names, 1_000, PokerOptions::default());
+            fleet.begin(&names, 1_000, |poker| poker);
             let (most, unclaimed) = fleet.run(1_100);
             assert_eq!((most, unclaimed), (2, 0));
             assert_eq!(fleet.shards(), [2; 8]);
@@ -178,7 +177,7 @@ fn at_the_first_start_of_a_fleet_nobody_holds_more_than_it_may() {
     for store in stores() {
         let mut fleet = Fleet { store, asked: Arc::default(), workers: Vec::new() };
         let four = NonZeroU32::new(4).unwrap();
-        fleet.begin(&NAMES[..5], 0, PokerOptions::default().most_shards(four));
+        fleet.begin(&NAMES[..5], 0, |poker| poker.most_shards(four));
         assert_eq!(fleet.run(2), (4, 4), "three have begun");
         assert_eq!(fleet.run(100), (4, 0));
         assert_eq!(fleet.shards(), [4, 3, 3, 3, 3]);

@@ -6,8 +6,7 @@ use stationmaster::sensor::OnMissed;
 
 /// Registers a sensor of one attempt of a task, and waits until its execution timeout has passed.
 fn wait_in_vain(store: &Arc<dyn Store>, now: i64, settings: Settings) {
-    let mut admitter =
-        Admitter::new(store.clone(), "h".try_into().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let lease = admitter.tick(at(now)).unwrap().granted[0].lease_ref();
     let context = PokeContext::from_json(r#"{"target":"t"}"#).unwrap();
     let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, settings);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stationmaster::service::{Admitter, AdmitterOptions, Service};
+use stationmaster::service::{Admitter, Service};
 use stationmaster::store::{Inserted, PostgresStore};
 use stationmaster::{NewTask, TaskId, Timestamp};
 
@@ -35,9 +35,7 @@ fn however_many_tasks_come_due_at_once_ticks_come_through() {
     for piece in tasks().chunks(10_000) {
         fill.write(|tx| tx.enqueue(at(0), piece)).unwrap();
     }
-    let mut admitter =
-        Admitter::new(Arc::new(limited(&scratch)), "a".try_into().unwrap(), AdmitterOptions::default())
-            .unwrap();
+    let mut admitter = Admitter::new(Arc::new(limited(&scratch)), "a".try_into().unwrap());
     let (mut promoted, mut granted) = (0, 0);
     for _ in 0..100 {
         // On a busy machine a single tick may still take too long; what must not happen is that none gets through.

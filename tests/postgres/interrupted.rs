@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::service::{Admitter, AdmitterOptions};
+use stationmaster::service::Admitter;
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::config::Host;
@@ -97,8 +97,7 @@ fn a_commit_that_is_done_after_its_client_gave_up_is_found_by_the_admitter() {
         server.write_all(commit).unwrap();
     });
     let store = PostgresStore::open(connector, scratch.options()).unwrap();
-    let mut admitter =
-        Admitter::new(Arc::new(store), "me".parse().unwrap(), AdmitterOptions::default()).unwrap();
+    let mut admitter = Admitter::new(Arc::new(store), "me".parse().unwrap());
     let admitted = admitter.admit(now, 9).unwrap();
     assert_eq!(admitted.granted.len(), 1);
     assert_eq!(other.read(|tx| tx.audit()).unwrap(), []);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stationmaster::error::StoreErrorKind;
 use stationmaster::pool::Slots;
-use stationmaster::store::postgres::Isolation;
+use stationmaster::store::postgres::tokio_postgres::IsolationLevel;
 use stationmaster::store::{Store, TxMode};
 
 use crate::scratch::{Scratch, with_client};
@@ -12,7 +12,9 @@ use crate::{kind, pool, pool_name, pools, put};
 
 #[test]
 fn stores_that_contend_lose_no_change_and_see_no_conflict() {
-    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+    for isolation in
+        [IsolationLevel::ReadCommitted, IsolationLevel::RepeatableRead, IsolationLevel::Serializable]
+    {
         let scratch = Scratch::new();
         let stores: Vec<_> = (0..4).map(|_| scratch.open(|options| options.isolation(isolation))).collect();
         stores[0].write(|tx| tx.put_pools(&[pool("count", 0)])).unwrap();

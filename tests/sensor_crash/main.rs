@@ -31,7 +31,7 @@ use stationmaster::fingerprint::Fingerprint;
 use stationmaster::ops::Registered;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, PokeOutcome, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions, PokeRequest, Poker, PokerOptions, Service};
+use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::Store;
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
 use stationmaster::{NewTask, TaskKey, TaskState};
@@ -89,7 +89,7 @@ struct Orders {
 fn child() {
     let Some(argument) = respawn::argument() else { return };
     let Orders { name, place, fleet, flag } = serde_json::from_str(&argument).unwrap();
-    let poke = move |request: &PokeRequest<'_>| {
+    let poke = move |request: &PokeRequest| {
         let (group, began) = (request.context.as_str(), instant());
         say(&format!("began {began} {group}"));
         let target: Target = request.context.decode().unwrap();
@@ -97,13 +97,11 @@ fn child() {
         say(&format!("returned {} {} {group}", instant(), if landed { "landed" } else { "waits" }));
         if landed { PokeOutcome::Landed(None) } else { PokeOutcome::NotYet }
     };
-    let options = PokerOptions::default()
+    let mut poker = Poker::new(place.open(Commits::Quick), name.as_str().try_into().unwrap())
         .lease(fleet.lease)
         .min_interval(fleet.interval)
         .shards(NonZeroU32::new(12).unwrap())
-        .threads(2);
-    let mut poker = Poker::new(place.open(Commits::Quick), name.as_str().try_into().unwrap(), options)
-        .unwrap()
+        .threads(2)
         .kind(KIND.try_into().unwrap(), poke);
     say("ready");
     loop {
@@ -159,8 +157,9 @@ struct Host {
 
 impl Host {
     fn new(fleet: Fleet, store: Arc<dyn Store>, first_landings: (u64, u64)) -> Self {
-        let options = AdmitterOptions::default().budget(fleet.sensors).lease(Duration::from_secs(600));
-        let admitter = Admitter::new(store.clone(), "host".try_into().unwrap(), options).unwrap();
+        let admitter = Admitter::new(store.clone(), "host".try_into().unwrap())
+            .budget(fleet.sensors)
+            .lease(Duration::from_secs(600));
         Self {
             fleet,
             store,

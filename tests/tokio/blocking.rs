@@ -9,17 +9,15 @@ use std::time::Duration;
 use stationmaster::clock::ManualClock;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, Reaper, ReaperOptions,
-};
+use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Reaper};
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
 use stationmaster::store::{Store, Tx};
-use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, OwnedPokeRequest, drive};
+use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
 use stationmaster::{NewTask, TaskState};
 use tokio::runtime::Handle;
 
 use crate::fleet::*;
-use crate::scene::{Gate, at, key, patient, poker, secs, state, waits};
+use crate::scene::{Gate, at, key, patient, secs, state, waits};
 
 /// A call that is made on the runtime's thread would never let the heart beat so often.
 const BEATS: usize = 50;
@@ -163,16 +161,12 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
     let lock = write_lock(&path);
     one_thread().block_on(async {
         let (clock, handle) = (ManualClock::new(at(1)), LoopHandle::new());
-        let poke = |_: OwnedPokeRequest| async { PokeOutcome::Landed(None) };
-        let poker: Poker =
-            poker(&store, patient()).kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
+        let poke = |_: PokeRequest| async { PokeOutcome::Landed(None) };
+        let poker: Poker = patient(&store).kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
         let mut poker = AsyncService::new(poker);
-        let mut reaper = AsyncService::new(
-            Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO)).unwrap(),
-        );
+        let mut reaper = AsyncService::new(Reaper::new(store.clone()).grace(Duration::ZERO));
         let name = "worker".try_into().unwrap();
-        let mut admitter =
-            AsyncAdmitter::new(Admitter::new(store.clone(), name, AdmitterOptions::default()).unwrap());
+        let mut admitter = AsyncAdmitter::new(Admitter::new(store.clone(), name));
         let released = AtomicUsize::new(0);
         let hour = secs(3_600);
         let once = |told: usize| {
@@ -188,7 +182,7 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
                 lock.execute_batch("ROLLBACK").unwrap();
             }),
         );
-        assert_eq!([admitted, reaped, poked], [Ok(()); 3]);
+        assert!(admitted.is_ok() && reaped.is_ok() && poked.is_ok());
     });
     assert_eq!((state(&store, "kind-0"), state(&store, "ready")), (TaskState::Success, TaskState::Queued));
 }
@@ -202,11 +196,11 @@ fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
     let held = gate.clone();
     let runtime = one_thread();
     runtime.block_on(async {
-        let poke = move |_: &PokeRequest<'_>| {
+        let poke = move |_: &PokeRequest| {
             held.pass();
             PokeOutcome::Landed(None)
         };
-        let poker = poker(&store, patient()).kind("blocking".try_into().unwrap(), poke);
+        let poker = patient(&store).kind("blocking".try_into().unwrap(), poke);
         let mut poker = AsyncService::new(poker);
         let (ticked, ()) = tokio::join!(poker.tick(at(0)), heart(|| gate.open()));
         assert_eq!(ticked.unwrap().landed, 3);
@@ -218,12 +212,12 @@ fn pokes_that_block_and_the_end_of_their_poker_leave_the_thread_to_others() {
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
     runtime.block_on(async {
-        let poke = move |_: &PokeRequest<'_>| {
+        let poke = move |_: &PokeRequest| {
             held.pass();
             PokeOutcome::NotYet
         };
-        let options = patient().wait_for_answers(std::time::Duration::from_millis(1));
-        let mut poker = AsyncService::new(poker(&store, options).kind("again".try_into().unwrap(), poke));
+        let poker = patient(&store).wait_for_answers(std::time::Duration::from_millis(1));
+        let mut poker = AsyncService::new(poker.kind("again".try_into().unwrap(), poke));
         while poker.tick(at(1)).await.unwrap().in_flight < 3 {}
         drop(poker);
         heart(|| gate.open()).await;

@@ -8,9 +8,9 @@ use std::time::Instant;
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
-use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions};
+use stationmaster::service::{Admitter, PokeRequest, Poker};
 use stationmaster::store::Store;
-use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
+use stationmaster::tokio::AsyncService;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -36,8 +36,7 @@ pub fn sense_targets(store: &Arc<dyn Store>, kind: &str, targets: usize, setting
             tx.enqueue(at(0), &tasks)
         })
         .unwrap();
-    let options = AdmitterOptions::default().budget(targets);
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).budget(targets);
     let granted = admitter.admit(at(0), targets).unwrap().granted;
     assert_eq!(granted.len(), targets);
     let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
@@ -63,14 +62,13 @@ pub fn in_state(store: &Arc<dyn Store>, keys: &[TaskKey], state: TaskState) -> u
 
 /// A poker whose kind `kind` is answered by these futures.
 pub fn poker_of<F>(
-    store: &Arc<dyn Store>,
-    options: PokerOptions,
-    poke: impl Fn(OwnedPokeRequest) -> F + Send + Sync + 'static,
+    poker: Poker,
+    poke: impl Fn(PokeRequest) -> F + Send + Sync + 'static,
 ) -> AsyncService<Poker>
 where
     F: Future<Output = PokeOutcome> + Send + 'static,
 {
-    AsyncService::new(poker(store, options).kind_async("kind".try_into().unwrap(), &Handle::current(), poke))
+    AsyncService::new(poker.kind_async("kind".try_into().unwrap(), &Handle::current(), poke))
 }
 
 /// Counts what is in flight.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use stationmaster::admission::Ageing;
 use stationmaster::canonical::PokeContext;
 use stationmaster::lease::LeaseRef;
+use stationmaster::ops::StopBeforeStart;
 use stationmaster::ops::{AdmitRequest, Finish, Mark};
-use stationmaster::ops::{Silence, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunRecord, RunStatus, SeriesBy};
 use stationmaster::sensor::{EndReason, NewSensor, SmartSensorConfig};
@@ -133,8 +133,7 @@ pub fn operations() -> Vec<Operation> {
             store.write(|tx| tx.beat_runs(&[RunBeat::new(run("watched"), at(1))])).await?
         };
         "close_silent_runs": |store, world| {
-            let silence = Silence::after(secs(90))?;
-            store.write(move |tx| tx.close_silent_runs(at(1_000), &silence)).await?
+            store.write(move |tx| tx.close_silent_runs(at(1_000), secs(90), RunStatus::Killed, 9)).await?
         };
         "active_runs": |store, world| store.read(|tx| tx.active_runs(&ActiveQuery::new(at(0), at(9)))).await?;
         "run_series": |store, world| {

@@ -7,8 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use stationmaster::Error;
 use stationmaster::clock::SystemClock;
-use stationmaster::error::NoRuntime;
-use stationmaster::service::{LoopHandle, Reaper, ReaperOptions};
+use stationmaster::service::{LoopHandle, Reaper};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::tokio::{AsyncService, AsyncStore, drive};
 
@@ -31,7 +30,7 @@ fn outside_a_runtime_every_operation_is_refused_and_nothing_is_done() {
     let before = look(&store, &world.keys);
     for (name, operation) in operations() {
         match at_once(operation(AsyncStore::new(store.clone()), world.clone())) {
-            Err(Error::Runtime(NoRuntime::Outside)) => {}
+            Err(Error::NoRuntime) => {}
             other => panic!("{name}: {other:?}"),
         }
         assert_eq!(look(&store, &world.keys), before, "{name}");
@@ -40,13 +39,13 @@ fn outside_a_runtime_every_operation_is_refused_and_nothing_is_done() {
 
 #[test]
 fn outside_a_runtime_a_service_does_not_run() {
-    let reaper =
-        || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new()), ReaperOptions::default()).unwrap());
+    let reaper = || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new())));
     let refused = at_once(reaper().tick(at(0))).unwrap_err();
-    assert!(matches!(refused, Error::Runtime(NoRuntime::Outside)) && !refused.is_retryable());
-    assert_eq!(at_once(reaper().with(|_| ())), Err(NoRuntime::Outside));
+    assert!(matches!(refused, Error::NoRuntime) && !refused.is_retryable());
+    assert!(matches!(at_once(reaper().with(|_| ())), Err(Error::NoRuntime)));
     assert!(at_once(reaper().undelivered()).is_none());
     let (mut reaper, handle) = (reaper(), LoopHandle::new());
     let each = |_| ControlFlow::Continue(());
-    assert_eq!(at_once(drive(&mut reaper, &SystemClock, &handle, secs(1), each)), Err(NoRuntime::Outside));
+    let driven = at_once(drive(&mut reaper, &SystemClock, &handle, secs(1), each));
+    assert!(matches!(driven, Err(Error::NoRuntime)));
 }

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use stationmaster::TaskState;
 use stationmaster::clock::SystemClock;
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::{LoopHandle, PokeRequest, PokerOptions};
-use stationmaster::tokio::{AsyncService, OwnedPokeRequest, drive};
+use stationmaster::service::{LoopHandle, PokeRequest};
+use stationmaster::tokio::{AsyncService, drive};
 use tokio::runtime::Handle;
 use tokio::sync::{Barrier, Notify};
 
@@ -35,7 +35,7 @@ fn five_thousand_are_in_flight_at_once_on_one_thread() {
                 PokeOutcome::Landed(None)
             }
         };
-        let poker = poker(&store, patient())
+        let poker = patient(&store)
             .kind_async("kind".try_into().unwrap(), &Handle::current(), poke)
             .at_once("kind".try_into().unwrap(), places(6_000));
         let mut poker = AsyncService::new(poker);
@@ -74,7 +74,7 @@ fn a_kind_has_as_many_in_flight_as_its_limit_says() {
                 PokeOutcome::NotYet
             }
         };
-        let poker = poker(&store, patient())
+        let poker = patient(&store)
             .kind_async("kind".try_into().unwrap(), &Handle::current(), poke)
             .kind_async("other".try_into().unwrap(), &Handle::current(), other)
             .at_once("kind".try_into().unwrap(), places(LIMIT));
@@ -103,7 +103,8 @@ fn what_is_queued_behind_a_limit_is_launched_without_a_tick() {
                 PokeOutcome::NotYet
             }
         };
-        let poker = poker(&store, patient().wait_for_answers(millis(1)))
+        let poker = patient(&store)
+            .wait_for_answers(millis(1))
             .kind_async("kind".try_into().unwrap(), &Handle::current(), poke)
             .at_once("kind".try_into().unwrap(), places(2));
         let mut poker = AsyncService::new(poker);
@@ -124,11 +125,11 @@ fn batches_take_what_is_due_and_answer_each() {
     one_thread().block_on(async {
         let batches: Arc<Mutex<Vec<usize>>> = Arc::default();
         let seen = batches.clone();
-        let poke = move |requests: Vec<OwnedPokeRequest>| {
+        let poke = move |requests: Vec<PokeRequest>| {
             seen.lock().push(requests.len());
             async move {
                 tokio::task::yield_now().await;
-                let answer = |request: &OwnedPokeRequest| match request.context.as_str().contains("-3") {
+                let answer = |request: &PokeRequest| match request.context.as_str().contains("-3") {
                     true => PokeOutcome::NotYet,
                     false => PokeOutcome::Landed(Some(request.context.as_str().to_owned())),
                 };
@@ -136,8 +137,7 @@ fn batches_take_what_is_due_and_answer_each() {
             }
         };
         let runtime = Handle::current();
-        let poker =
-            poker(&store, patient()).kind_many_async("kind".try_into().unwrap(), places(4), &runtime, poke);
+        let poker = patient(&store).kind_many_async("kind".try_into().unwrap(), places(4), &runtime, poke);
         let report = AsyncService::new(poker).tick(at(0)).await.unwrap();
         assert_eq!((report.poked, report.landed), (10, 9));
         assert_eq!(*batches.lock(), [4, 4, 2]);
@@ -159,14 +159,14 @@ fn kinds_of_both_sorts_do_not_hold_up_each_other() {
         let (threads, landed) = (Arc::new(Gate::default()), Arc::new(Notify::new()));
         let done: Arc<Mutex<HashSet<String>>> = Arc::default();
         let (gate, told, names) = (threads.clone(), landed.clone(), done.clone());
-        let block = move |request: &PokeRequest<'_>| {
+        let block = move |request: &PokeRequest| {
             gate.pass();
             names.lock().insert(request.context.as_str().to_owned());
             told.notify_waiters();
             PokeOutcome::Landed(None)
         };
         let (first, begun) = (Flights::default(), threads.clone());
-        let poke = move |request: OwnedPokeRequest| {
+        let poke = move |request: PokeRequest| {
             let (flights, gate, done, landed) = (first.clone(), begun.clone(), done.clone(), landed.clone());
             async move {
                 let _flight = flights.begin();
@@ -185,9 +185,11 @@ fn kinds_of_both_sorts_do_not_hold_up_each_other() {
                 }
             }
         };
-        let poker = poker(&store, patient().threads(2))
-            .kind("blocking".try_into().unwrap(), block)
-            .kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
+        let poker = patient(&store).threads(2).kind("blocking".try_into().unwrap(), block).kind_async(
+            "kind".try_into().unwrap(),
+            &Handle::current(),
+            poke,
+        );
         let report = AsyncService::new(poker).tick(at(0)).await.unwrap();
         assert_eq!((report.landed, report.threads, report.hung), (40, 2, 0));
     });
@@ -213,7 +215,7 @@ fn an_answer_reaches_only_those_that_were_known_when_its_poke_began() {
                 PokeOutcome::Landed(Some("first".into()))
             }
         };
-        let mut poker = poker_of(&store, patient().wait_for_answers(millis(1)), poke);
+        let mut poker = poker_of(patient(&store).wait_for_answers(millis(1)), poke);
         assert_eq!(poker.tick(at(0)).await.unwrap().in_flight, 1);
         until(|| flights.begun() == 1).await;
         register_again(&store, 1, ("t", "target"), waits(10, 1_000));
@@ -255,9 +257,8 @@ fn an_answer_that_no_tick_waits_for_wakes_the_loop() {
         };
         // Nothing else would have the loop tick within the hour.
         let hour = secs(3_600);
-        let options: PokerOptions =
-            patient().wait_for_answers(millis(1)).poke_timeout(hour).refresh_every(hour);
-        let mut poker = poker_of(&store, options, poke);
+        let poker = patient(&store).wait_for_answers(millis(1)).poke_timeout(hour).refresh_every(hour);
+        let mut poker = poker_of(poker, poke);
         let (ticked, mut landed) = (asked.clone(), 0);
         let run = drive(&mut poker, &SystemClock, &handle, hour, |report| {
             landed += report.unwrap().landed;
@@ -291,9 +292,9 @@ fn a_future_is_dropped_at_the_operators_bound_and_when_nobody_waits_any_more() {
                 PokeOutcome::NotYet
             }
         };
-        let options =
-            patient().wait_for_answers(millis(1)).poke_timeout(millis(200)).max_poke_timeout(secs(10));
-        let mut poker = poker_of(&store, options, poke);
+        let poker =
+            patient(&store).wait_for_answers(millis(1)).poke_timeout(millis(200)).max_poke_timeout(secs(10));
+        let mut poker = poker_of(poker, poke);
         while flights.now() < 2 {
             poker.tick(at(0)).await.unwrap();
         }

@@ -14,7 +14,7 @@ use stationmaster::lease::LeaseRef;
 use stationmaster::ops::{Admission, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::{Admitter, AdmitterOptions, LoopHandle, Report, Service, WakingStore};
+use stationmaster::service::{Admitter, LoopHandle, Report, Service, WakingStore};
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::cut::*;
 use crate::fleet::{in_state, sense_targets, until};
-use crate::scene::{Gate, at, key, memory, patient, poker, secs, waits};
+use crate::scene::{Gate, at, key, memory, patient, secs, waits};
 
 /// So many tasks for a pool with this many slots.
 fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
@@ -39,8 +39,7 @@ fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
 }
 
 fn admitter(store: &Arc<dyn Store>) -> AsyncAdmitter {
-    let options = AdmitterOptions::default().lease(secs(1_000_000));
-    AsyncAdmitter::new(Admitter::new(store.clone(), "h".try_into().unwrap(), options).unwrap())
+    AsyncAdmitter::new(Admitter::new(store.clone(), "h".try_into().unwrap()).lease(secs(1_000_000)))
 }
 
 fn leases(granted: &[TaskRecord]) -> Vec<LeaseRef> {
@@ -273,7 +272,7 @@ fn a_poker_whose_ticks_are_dropped_ends_each_sensor_once_and_reports_it_once() {
                     PokeOutcome::Landed(None)
                 };
                 let kind = "kind".try_into().unwrap();
-                let poker = poker(store, patient()).kind_async(kind, &Handle::current(), poke);
+                let poker = patient(store).kind_async(kind, &Handle::current(), poke);
                 let mut poker = AsyncService::new(poker);
                 let first = cut(polls, || {}, poker.tick(at(0))).await;
                 let mut landed = first.map_or(0, |first| first.unwrap().landed);

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stationmaster::TaskState;
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::Service;
-use stationmaster::tokio::{AsyncService, OwnedPokeRequest};
+use stationmaster::service::{PokeRequest, Service};
+use stationmaster::tokio::AsyncService;
 use tokio::runtime::{Builder, Handle};
 
 use crate::fleet::*;
 use crate::scene::*;
 
 /// A poke that never answers.
-fn forever(flights: &Flights) -> impl Fn(OwnedPokeRequest) -> BoxedPoke + Send + Sync + use<> {
+fn forever(flights: &Flights) -> impl Fn(PokeRequest) -> BoxedPoke + Send + Sync + use<> {
     let flights = flights.clone();
     move |_| {
         let flights = flights.clone();
@@ -32,7 +32,9 @@ fn past_its_deadline_a_future_is_dropped_and_costs_nothing() {
     sense_targets(&store, "kind", 10, waits(10, 100_000));
     one_thread().block_on(async {
         let flights = Flights::default();
-        let poker = poker(&store, patient().poke_timeout(millis(400)).max_hung(2))
+        let poker = patient(&store)
+            .poke_timeout(millis(400))
+            .max_hung(2)
             .kind_async("kind".try_into().unwrap(), &Handle::current(), forever(&flights))
             .at_once("kind".try_into().unwrap(), places(5));
         let mut poker = AsyncService::new(poker);
@@ -55,7 +57,7 @@ fn panics_count_as_unreachable_and_the_others_are_answered() {
     let store = memory();
     let keys = sense_targets(&store, "kind", 12, waits(10, 100_000));
     one_thread().block_on(async {
-        let poke = |request: OwnedPokeRequest| {
+        let poke = |request: PokeRequest| {
             let context = request.context;
             assert!(!context.as_str().contains("-2"), "before there is a future");
             async move {
@@ -64,7 +66,7 @@ fn panics_count_as_unreachable_and_the_others_are_answered() {
                 PokeOutcome::Landed(None)
             }
         };
-        let report = poker_of(&store, patient(), poke).tick(at(0)).await.unwrap();
+        let report = poker_of(patient(&store), poke).tick(at(0)).await.unwrap();
         assert_eq!((report.poked, report.unreachable, report.landed), (12, 2, 10));
     });
     assert_eq!(in_state(&store, &keys, TaskState::Success), 10);
@@ -75,10 +77,9 @@ fn a_wrong_number_of_answers_counts_as_unreachable_for_all() {
     let store = memory();
     sense_targets(&store, "kind", 3, waits(10, 100_000));
     one_thread().block_on(async {
-        let poke = |_: Vec<OwnedPokeRequest>| async { vec![PokeOutcome::Landed(None); 2] };
+        let poke = |_: Vec<PokeRequest>| async { vec![PokeOutcome::Landed(None); 2] };
         let runtime = Handle::current();
-        let poker =
-            poker(&store, patient()).kind_many_async("kind".try_into().unwrap(), places(9), &runtime, poke);
+        let poker = patient(&store).kind_many_async("kind".try_into().unwrap(), places(9), &runtime, poke);
         let report = AsyncService::new(poker).tick(at(0)).await.unwrap();
         assert_eq!((report.poked, report.unreachable, report.landed), (3, 3, 0));
     });
@@ -90,13 +91,13 @@ fn a_poker_that_is_dropped_or_leaves_drops_its_futures() {
     let keys = sense_targets(&store, "kind", 300, waits(10, 100_000));
     one_thread().block_on(async {
         let flights = Flights::default();
-        let mut poker = poker_of(&store, patient().wait_for_answers(millis(1)), forever(&flights));
+        let mut poker = poker_of(patient(&store).wait_for_answers(millis(1)), forever(&flights));
         assert_eq!(poker.tick(at(0)).await.unwrap().in_flight, 300);
         until(|| flights.now() == 300).await;
         poker.with(|poker| poker.leave()).await.unwrap().unwrap();
         assert_eq!(flights.now(), 0, "before leaving has ended");
 
-        let mut poker = poker_of(&store, patient().wait_for_answers(millis(1)), forever(&flights));
+        let mut poker = poker_of(patient(&store).wait_for_answers(millis(1)), forever(&flights));
         assert_eq!(poker.tick(at(1)).await.unwrap().in_flight, 300);
         until(|| flights.begun() == 600).await;
         drop(poker);
@@ -112,7 +113,7 @@ fn a_future_that_blocks_counts_as_hung_until_it_lets_go() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let (held, counted) = (gate.clone(), pokes.clone());
-    let poke = move |request: OwnedPokeRequest| {
+    let poke = move |request: PokeRequest| {
         let (gate, pokes) = (held.clone(), counted.clone());
         async move {
             if request.context.as_str().contains("blocks") {
@@ -123,7 +124,7 @@ fn a_future_that_blocks_counts_as_hung_until_it_lets_go() {
             PokeOutcome::NotYet
         }
     };
-    let mut poker = poker(&store, patient().poke_timeout(secs(1)).max_pause(secs(0))).kind_async(
+    let mut poker = patient(&store).poke_timeout(secs(1)).max_pause(secs(0)).kind_async(
         "kind".try_into().unwrap(),
         runtime.handle(),
         poke,
@@ -149,8 +150,8 @@ fn without_its_runtime_a_target_cannot_be_looked_at() {
     let store = memory();
     let keys = sense_targets(&store, "kind", 30, waits(10, 100_000));
     let (runtime, flights) = (one_thread(), Flights::default());
-    let options = patient().wait_for_answers(millis(1)).max_pause(secs(0));
-    let mut poker = poker(&store, options)
+    let poker = patient(&store).wait_for_answers(millis(1)).max_pause(secs(0));
+    let mut poker = poker
         .kind_async("kind".try_into().unwrap(), runtime.handle(), forever(&flights))
         .at_once("kind".try_into().unwrap(), places(20));
     let report = poker.tick(at(0)).unwrap();

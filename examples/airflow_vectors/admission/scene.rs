@@ -20,8 +20,8 @@ use stationmaster::id::PoolName;
 use stationmaster::ops::Mark;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
+use stationmaster::service::Admitter;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, AdmitterOptions};
 use stationmaster::store::Store;
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
@@ -222,8 +222,8 @@ impl<'a> Scene<'a> {
     }
 
     fn admitter(&self, policy: Policy) -> Result<Admitter> {
-        let options = AdmitterOptions::default().budget(usize::MAX).lease(LEASE).policy(policy);
-        Admitter::new(self.store.clone(), "holder".try_into()?, options)
+        let admitter = Admitter::new(self.store.clone(), "holder".try_into()?);
+        Ok(admitter.budget(usize::MAX).lease(LEASE).policy(policy))
     }
 
     /// One call, by Airflow's rules.

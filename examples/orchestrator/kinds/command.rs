@@ -152,8 +152,8 @@ impl Condition for CommandSucceeds {
 }
 
 /// The poke of [`CommandSucceeds`].
-pub(super) fn command_succeeds(request: &PokeRequest<'_>) -> PokeOutcome {
-    match CommandSucceeds::read(request.context) {
+pub(super) fn command_succeeds(request: &PokeRequest) -> PokeOutcome {
+    match CommandSucceeds::read(&request.context) {
         Ok(wanted) => wanted.look(),
         Err(wrong) => wrong,
     }

@@ -92,8 +92,8 @@ impl Condition for TcpAccepts {
 }
 
 /// The poke of [`TcpAccepts`].
-pub(super) fn tcp_accepts(request: &PokeRequest<'_>) -> PokeOutcome {
-    match TcpAccepts::read(request.context) {
+pub(super) fn tcp_accepts(request: &PokeRequest) -> PokeOutcome {
+    match TcpAccepts::read(&request.context) {
         Ok(wanted) => wanted.look(),
         Err(wrong) => wrong,
     }

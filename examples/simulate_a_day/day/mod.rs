@@ -17,10 +17,7 @@ use stationmaster::admission::limits;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{
-    Admitter, AdmitterOptions, LoopHandle, PokeRequest, Poker, PokerOptions, Reaper, ReaperOptions,
-    WakingStore,
-};
+use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Reaper, WakingStore};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, Result, TaskKey, Timestamp};
 
@@ -182,7 +179,7 @@ impl<'a> Day<'a> {
             workers: (1..=workload.workers.count).map(Worker::new).collect(),
             asker: asker(&store)?,
             // Nothing holds up this world, and its clock jumps: no grace is needed.
-            reaper: Reaper::new(store.clone(), ReaperOptions::default().grace(Duration::ZERO))?,
+            reaper: Reaper::new(store.clone()).grace(Duration::ZERO),
             store,
             admit_at: None,
             reap_at: None,
@@ -318,16 +315,15 @@ impl<'a> Day<'a> {
 }
 
 fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
-    let options =
-        PokerOptions::default().wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
+    let poker = Poker::new(store.clone(), "poker".try_into()?);
+    let poker = poker.wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
     // It hears of registrations, and no one else pokes, so there is nothing to share.
-    let options = options.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
-    let poker = Poker::new(store.clone(), "poker".try_into()?, options)?;
-    Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest<'_>| landings.poke(request)))
+    let poker = poker.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
+    Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest| landings.poke(request)))
 }
 
 fn asker(store: &Arc<dyn Store>) -> Result<Admitter> {
-    Admitter::new(store.clone(), "asker".try_into()?, AdmitterOptions::default())
+    Ok(Admitter::new(store.clone(), "asker".try_into()?))
 }
 
 fn limits_of(workload: &Workload) -> Result<Vec<limits::LimitSpec>> {

@@ -14,13 +14,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
-use crate::id::{IdError, LimitKey, Namespace, TaskKey, WorkflowId};
+use crate::id::{LimitKey, Namespace, TaskKey, WorkflowId};
 
 /// Returns the key that counts the tasks of a workflow, over all its runs.
 ///
 /// # Errors
 ///
-/// Returns [`IdError::TooLong`] if the parts together exceed [`crate::id::MAX_BYTES`] bytes.
+/// Returns [`Invalid::LongName`] if the parts together exceed [`crate::id::MAX_BYTES`] bytes.
 ///
 /// # Examples
 ///
@@ -28,9 +28,9 @@ use crate::id::{IdError, LimitKey, Namespace, TaskKey, WorkflowId};
 /// use stationmaster::{TaskKey, admission::limits};
 /// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?;
 /// assert_eq!(limits::workflow(&key)?.as_str(), "workflow:4:prod7:nightly");
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
-pub fn workflow(key: &TaskKey) -> Result<LimitKey, IdError> {
+pub fn workflow(key: &TaskKey) -> Result<LimitKey, Invalid> {
     workflow_named(&key.namespace, &key.workflow)
 }
 
@@ -49,7 +49,7 @@ pub fn workflow(key: &TaskKey) -> Result<LimitKey, IdError> {
 /// assert_eq!(defined.key, limits::workflow(&key)?, "what the workflow's tasks carry");
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
-pub fn workflow_named(namespace: &Namespace, workflow: &WorkflowId) -> Result<LimitKey, IdError> {
+pub fn workflow_named(namespace: &Namespace, workflow: &WorkflowId) -> Result<LimitKey, Invalid> {
     named("workflow", &[namespace.as_str(), workflow.as_str()])
 }
 
@@ -58,7 +58,7 @@ pub fn workflow_named(namespace: &Namespace, workflow: &WorkflowId) -> Result<Li
 /// # Errors
 ///
 /// The same as [`workflow`].
-pub fn run(key: &TaskKey) -> Result<LimitKey, IdError> {
+pub fn run(key: &TaskKey) -> Result<LimitKey, Invalid> {
     named("run", &[key.namespace.as_str(), key.workflow.as_str(), key.run.as_str()])
 }
 
@@ -67,7 +67,7 @@ pub fn run(key: &TaskKey) -> Result<LimitKey, IdError> {
 /// # Errors
 ///
 /// The same as [`workflow`].
-pub fn task(key: &TaskKey) -> Result<LimitKey, IdError> {
+pub fn task(key: &TaskKey) -> Result<LimitKey, Invalid> {
     named("task", &[key.namespace.as_str(), key.workflow.as_str(), key.task.as_str()])
 }
 
@@ -76,7 +76,7 @@ pub fn task(key: &TaskKey) -> Result<LimitKey, IdError> {
 /// # Errors
 ///
 /// The same as [`workflow`].
-pub fn task_in_run(key: &TaskKey) -> Result<LimitKey, IdError> {
+pub fn task_in_run(key: &TaskKey) -> Result<LimitKey, Invalid> {
     let parts = [key.namespace.as_str(), key.workflow.as_str(), key.run.as_str(), key.task.as_str()];
     named("task_in_run", &parts)
 }
@@ -85,8 +85,8 @@ pub fn task_in_run(key: &TaskKey) -> Result<LimitKey, IdError> {
 ///
 /// # Errors
 ///
-/// Returns [`IdError`] if the name is empty, too long or contains a NUL.
-pub fn custom(name: &str) -> Result<LimitKey, IdError> {
+/// Returns [`Invalid`] if the name is empty, too long or contains a NUL.
+pub fn custom(name: &str) -> Result<LimitKey, Invalid> {
     LimitKey::new(format!("free:{name}"))
 }
 
@@ -120,7 +120,7 @@ impl Scope {
 }
 
 /// Prefixes each part by its length, so that no two lists of parts make the same key.
-fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, IdError> {
+fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
     let mut text = format!("{scope}:");
     for part in parts {
         text.push_str(&part.len().to_string());

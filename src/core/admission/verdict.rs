@@ -17,7 +17,7 @@ use crate::lease::TaskId;
 /// use stationmaster::admission::Reason;
 /// let reason = Reason::PoolFull { pool: "etl".try_into()?, open: 0, total: 16, needs: 2 };
 /// assert_eq!(reason.to_string(), "pool etl: 0 open of 16, needs 2");
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]

@@ -131,7 +131,7 @@ impl fmt::Display for GiveUp {
 /// the first attempt to the start of the next one. An attempt that starts exactly when the budget ends is
 /// still made.
 ///
-/// Instants saturate as in [`time::add`].
+/// Instants saturate at [`Timestamp::MAX`].
 ///
 /// # Examples
 ///

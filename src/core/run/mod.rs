@@ -5,7 +5,7 @@
 //!
 //! * [`RunRecord`] is what is stored and [`ActiveQuery`] is the query.
 //!   [`ReadTx::active_runs`](crate::store::ReadTx::active_runs) runs it.
-//! * [`Series`] folds runs into buckets of time: active runs, starts, stops and time at work.
+//! * [`Tx::run_series`](crate::store::ReadTx::run_series) folds runs into buckets of time: active runs, starts, stops and time at work.
 //! * [`Tx::record_runs`](crate::store::Tx::record_runs) and [`stop_runs`](crate::store::Tx::stop_runs) check
 //!   records before they are stored. [`close_silent_runs`](crate::store::Tx::close_silent_runs) closes runs
 //!   whose heartbeats stopped.
@@ -21,4 +21,5 @@ pub(crate) use active::ActiveIndex;
 pub use query::ActiveQuery;
 pub(crate) use query::RunPlace;
 pub use record::{RunBeat, RunClose, RunKey, RunRecord, RunStatus, StartMethod, Suspension};
-pub use series::{Bucket, Group, Series, SeriesBy, SeriesSpec};
+pub use series::{Bucket, Group, SeriesBy};
+pub(crate) use series::{Series, SeriesSpec};

@@ -37,7 +37,7 @@ impl RunPlace {
 /// use stationmaster::Timestamp;
 /// let query = ActiveQuery::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(10)).namespace("prod".try_into()?).limit(100);
 /// assert!(!query.is_empty());
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

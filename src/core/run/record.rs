@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::query::RunPlace;
 use crate::base::setters;
 use crate::error::Invalid;
-use crate::id::{IdError, Namespace, RunId, WorkflowId};
+use crate::id::{Namespace, RunId, WorkflowId};
 use crate::time::Timestamp;
 
 /// A span of time in which a run was suspended, half-open.
@@ -42,8 +42,8 @@ impl RunKey {
     ///
     /// # Errors
     ///
-    /// Returns [`IdError`] if one of the names is refused.
-    pub fn new(namespace: impl AsRef<str>, id: impl AsRef<str>) -> Result<Self, IdError> {
+    /// Returns [`Invalid`] if one of the names is refused.
+    pub fn new(namespace: impl AsRef<str>, id: impl AsRef<str>) -> Result<Self, Invalid> {
         Ok(Self { namespace: Namespace::new(namespace)?, id: RunId::new(id)? })
     }
 }
@@ -128,7 +128,7 @@ pub enum StartMethod {
 /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, Timestamp::UNIX_EPOCH).closed(Timestamp::from_micros(5), RunStatus::Completed);
 /// assert!(run.is_active(Timestamp::from_micros(5), Timestamp::from_micros(6)), "the stop is inclusive");
 /// assert!(!run.is_active(Timestamp::from_micros(6), Timestamp::from_micros(9)));
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -210,7 +210,7 @@ impl RunRecord {
     /// let run = run.suspend(Timestamp::from_micros(5)).resume(Timestamp::from_micros(9));
     /// assert_eq!(run.status, RunStatus::Running);
     /// assert_eq!(run.suspended[0].to, Some(Timestamp::from_micros(9)));
-    /// # Ok::<(), stationmaster::id::IdError>(())
+    /// # Ok::<(), stationmaster::error::Invalid>(())
     /// ```
     #[must_use]
     pub fn resume(mut self, at: impl Into<Timestamp>) -> Self {
@@ -237,7 +237,7 @@ impl RunRecord {
     ///     .closed(Timestamp::from_micros(5), RunStatus::Killed);
     /// let run = killed.reopened(Timestamp::from_micros(60));
     /// assert_eq!((run.stop, run.heartbeat), (None, Some(Timestamp::from_micros(60))));
-    /// # Ok::<(), stationmaster::id::IdError>(())
+    /// # Ok::<(), stationmaster::error::Invalid>(())
     /// ```
     #[must_use]
     pub fn reopened(mut self, now: impl Into<Timestamp>) -> Self {

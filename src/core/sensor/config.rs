@@ -28,7 +28,7 @@ use crate::shard::DEFAULT_CODES;
 /// | `sensors_enabled` | `"*"` | `["NamedHivePartitionSensor"]` | kinds: a list, a text with commas between them, or `"*"` for all |
 ///
 /// [`Self::airflow`] returns Airflow's defaults. To create a poker from a config, use
-/// `PokerOptions::from(&config)`.
+/// `Poker::config(&config)`.
 ///
 /// # Examples
 ///

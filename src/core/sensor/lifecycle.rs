@@ -22,7 +22,7 @@ pub enum PokeOutcome {
     Landed(Option<String>),
     /// The poke could not check its target: network, quota, a panic, a deadline passed. It is retried after
     /// longer and longer pauses. In the end the sensor is given up
-    /// ([`PokerOptions::retry_window`](crate::service::PokerOptions::retry_window)).
+    /// ([`Poker::retry_window`](crate::service::Poker::retry_window)).
     Unreachable(String),
     /// The condition will never be met: waiting longer is pointless.
     Failed(String),

@@ -54,7 +54,7 @@ pub enum OnMissed {
 #[non_exhaustive]
 pub struct Settings {
     /// The time between two pokes, at least one millisecond. No poker goes below its own minimum
-    /// (`PokerOptions::min_interval`, one second by default).
+    /// (`Poker::min_interval`, one second by default).
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
     /// How long it waits, from its registration; at least one microsecond. A poker then ends it for good.
@@ -69,7 +69,7 @@ pub struct Settings {
     )]
     pub execution_timeout: Option<Duration>,
     /// How long one poke may take, at least one millisecond. If not set, the poker's options decide. A poker
-    /// also has its own upper bound (`PokerOptions::max_poke_timeout`, ten minutes by default). The smallest
+    /// also has its own upper bound (`Poker::max_poke_timeout`, ten minutes by default). The smallest
     /// value among the sensors of a group counts.
     #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub poke_timeout: Option<Duration>,

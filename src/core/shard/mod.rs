@@ -5,14 +5,13 @@
 //! every code is in exactly one of them. They are the ranges of AIP-17's smart sensors. Equal sensors have
 //! equal codes and so share one range, whose holder pokes once for all of them.
 //!
-//! A host sets two numbers. [`PokerOptions::shards`](crate::service::PokerOptions::shards) is the number of
-//! ranges. [`PokerOptions::shard_codes`](crate::service::PokerOptions::shard_codes) is the limit. Pokers
+//! A host sets two numbers. [`Poker::shards`](crate::service::Poker::shards) is the number of
+//! ranges. [`Poker::shard_codes`](crate::service::Poker::shard_codes) is the limit. Pokers
 //! lease the ranges, so only the ranges of a poker that joins or leaves change hands. With a different limit
 //! nearly all codes change. They are computed from the stored fingerprints; a stored code is only a cache.
 
 use std::num::NonZeroU32;
-
-use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 use crate::fingerprint::Fingerprint;
 
@@ -37,69 +36,6 @@ pub const fn code(fingerprint: Fingerprint, codes: NonZeroU32) -> u32 {
     (fingerprint.0 % codes.get() as u64) as u32
 }
 
-/// The codes from `start` up to, but not including, `end`. Empty if they are equal.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::shard::ShardRange;
-///
-/// let range = ShardRange::new(2_000, 4_000).unwrap();
-/// assert!(range.contains(2_000) && !range.contains(4_000));
-/// assert_eq!(ShardRange::new(3, 2), None);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "(u32, u32)", into = "(u32, u32)")]
-pub struct ShardRange {
-    start: u32,
-    end: u32,
-}
-
-impl ShardRange {
-    /// Returns the range of these codes; `None` if it would end before it starts.
-    pub const fn new(start: u32, end: u32) -> Option<Self> {
-        if start <= end { Some(Self { start, end }) } else { None }
-    }
-
-    /// Returns the first code.
-    pub const fn start(self) -> u32 {
-        self.start
-    }
-
-    /// Returns the first code after the range.
-    pub const fn end(self) -> u32 {
-        self.end
-    }
-
-    /// Returns how many codes there are.
-    pub const fn len(self) -> u32 {
-        self.end - self.start
-    }
-
-    /// Returns true if there are no codes.
-    pub const fn is_empty(self) -> bool {
-        self.start == self.end
-    }
-
-    /// Returns true if this code is in the range.
-    pub const fn contains(self, code: u32) -> bool {
-        self.start <= code && code < self.end
-    }
-}
-
-impl From<ShardRange> for (u32, u32) {
-    fn from(range: ShardRange) -> Self {
-        (range.start, range.end)
-    }
-}
-
-impl TryFrom<(u32, u32)> for ShardRange {
-    type Error = &'static str;
-    fn try_from((start, end): (u32, u32)) -> Result<Self, Self::Error> {
-        Self::new(start, end).ok_or("a shard range must not end before it starts")
-    }
-}
-
 /// Returns the `index`-th of `n` ranges, counted from 0. Its codes are those from `index * limit / n` up to,
 /// but not including, `(index + 1) * limit / n`.
 ///
@@ -113,13 +49,13 @@ impl TryFrom<(u32, u32)> for ShardRange {
 /// use stationmaster::shard::{DEFAULT_CODES, range};
 ///
 /// let three = NonZeroU32::new(3).unwrap();
-/// let cuts = [0, 1, 2, 3].map(|index| range(DEFAULT_CODES, three, index).start());
+/// let cuts = [0, 1, 2, 3].map(|index| range(DEFAULT_CODES, three, index).start);
 /// assert_eq!(cuts, [0, 3_334, 6_667, 10_000]);
 /// ```
-pub fn range(limit: NonZeroU32, n: NonZeroU32, index: u32) -> ShardRange {
+pub fn range(limit: NonZeroU32, n: NonZeroU32, index: u32) -> Range<u32> {
     let cut = |index: u64| (index * u64::from(limit.get())).div_ceil(u64::from(n.get()));
     let cut = |index: u64| cut(index.min(u64::from(n.get()))) as u32;
-    ShardRange { start: cut(u64::from(index)), end: cut(u64::from(index) + 1) }
+    cut(u64::from(index))..cut(u64::from(index) + 1)
 }
 
 #[cfg(test)]
@@ -137,9 +73,9 @@ mod tests {
             let n = NonZeroU32::new(n).unwrap();
             let ranges: Vec<_> = (0..n.get()).map(|index| range(limit, n, index)).collect();
             prop_assert_eq!(ranges.len() as u32, n.get());
-            prop_assert_eq!(ranges[0].start(), 0);
-            prop_assert_eq!(ranges[ranges.len() - 1].end(), limit.get());
-            prop_assert!(ranges.windows(2).all(|pair| pair[0].end() == pair[1].start()));
+            prop_assert_eq!(ranges[0].start, 0);
+            prop_assert_eq!(ranges[ranges.len() - 1].end, limit.get());
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
             let lengths = ranges.iter().map(|range| range.len());
             let (shortest, longest) = (lengths.clone().min().unwrap(), lengths.max().unwrap());
             prop_assert!(longest - shortest <= 1);
@@ -157,7 +93,7 @@ mod tests {
                 for code in 0..limit.get() {
                     let cut = |index: usize| index as f64 * f64::from(limit.get()) / f64::from(n);
                     let inside = cut(index) <= f64::from(code) && f64::from(code) < cut(index + 1);
-                    assert_eq!(range.contains(code), inside, "{limit:?} {n} {index} {code}");
+                    assert_eq!(range.contains(&code), inside, "{limit:?} {n} {index} {code}");
                 }
             }
         }
@@ -168,7 +104,6 @@ mod tests {
         let (limit, n) = (DEFAULT_CODES, NonZeroU32::new(3).unwrap());
         assert!(range(limit, n, 3).is_empty());
         assert!(range(limit, n, u32::MAX).is_empty());
-        assert_eq!(serde_json::to_string(&range(limit, n, 0)).unwrap(), "[0,3334]");
-        assert!(serde_json::from_str::<ShardRange>("[2,1]").is_err());
+        assert_eq!(range(limit, n, 0), 0..3_334);
     }
 }

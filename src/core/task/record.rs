@@ -120,7 +120,8 @@ impl TaskRecord {
     ///
     /// # Errors
     ///
-    /// Returns [`crate::Error::Id`] if the id is too long. Enqueueing such a task checks that.
+    /// Returns [`Invalid::LongName`](crate::error::Invalid::LongName) if the id is too long. Enqueueing checks
+    /// that for tasks whose attempts are recorded.
     pub fn attempt_run(&self, attempt: u32) -> crate::Result<RunKey> {
         Ok(RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))?)
     }
@@ -174,7 +175,7 @@ impl TaskRecord {
 /// use stationmaster::{TaskKey, TaskId, task::attempt_run_id};
 /// let key = TaskKey::new("prod", "nightly", "r1", "load")?.mapped(3);
 /// assert_eq!(attempt_run_id(&key, TaskId(17), 2), "nightly/r1/load[3]#2@17");
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 pub fn attempt_run_id(key: &TaskKey, id: TaskId, attempt: u32) -> String {
     let TaskKey { workflow, run, task, .. } = key;

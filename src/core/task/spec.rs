@@ -57,7 +57,7 @@ impl Default for LeaseLoss {
 ///     .pool_slots(2)
 ///     .priority(10);
 /// assert_eq!(task.pool_slots, 2);
-/// # Ok::<(), stationmaster::id::IdError>(())
+/// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]

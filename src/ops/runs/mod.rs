@@ -20,4 +20,3 @@ mod series;
 mod silence;
 
 pub use record::{StopBeforeStart, Stopped};
-pub use silence::Silence;

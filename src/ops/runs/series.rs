@@ -51,13 +51,13 @@ impl ReadTx<'_> {
         by: SeriesBy,
         as_of: impl Into<Timestamp>,
     ) -> Result<Vec<(Group, Vec<Bucket>)>> {
-        let mut series = Series::new(SeriesSpec::new(query.begin, query.end, width)?.by(by), as_of);
+        let mut series = Series::new(SeriesSpec::new(query.begin, query.end, width, by)?, as_of.into());
         let mut query = query.clone().limit(PAGE);
         query.after = None;
         loop {
             let page = self.raw().active_runs(&query)?;
             for run in &page {
-                series.add(run)?;
+                series.add(run, 1)?;
             }
             match page.last().map(RunRecord::place) {
                 Some(last) if page.len() == PAGE => query.after = Some(last),

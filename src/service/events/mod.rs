@@ -49,7 +49,7 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// Only one delivery at a time should work on a store: two would deliver each event twice. An event that a
 /// callback never accepts stays until the host acknowledges it explicitly
 /// ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
-/// ([`crate::service::ReaperOptions::retain_events_for`]).
+/// ([`crate::service::Reaper::retain_events_for`]).
 ///
 /// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
 /// next tick continues where it stopped, so events that are never accepted do not block the others.
@@ -65,14 +65,14 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 /// use stationmaster::canonical::PokeContext;
 /// use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
 /// use stationmaster::ops::Mark;
-/// use stationmaster::service::{Admitter, AdmitterOptions, Callbacks, Delivery, Service};
+/// use stationmaster::service::{Admitter, Callbacks, Delivery, Service};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 ///
 /// let (store, now) = (Arc::new(MemoryStore::new()), Timestamp::UNIX_EPOCH);
 /// let key = TaskKey::new("prod", "nightly", "r1", "wait")?;
 /// store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())]))?;
-/// let task = Admitter::new(store.clone(), "w".try_into()?, AdmitterOptions::default())?.tick(now)?.granted.remove(0);
+/// let task = Admitter::new(store.clone(), "w".try_into()?).tick(now)?.granted.remove(0);
 /// let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
 /// let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
 /// let sensor = NewSensor::new(task.lease_ref(), "file".try_into()?, context, settings);

@@ -129,8 +129,8 @@ impl Condition for FileExists {
 }
 
 /// Pokes for [`FileExists`].
-pub fn file_exists(request: &PokeRequest<'_>) -> PokeOutcome {
-    match FileExists::read(request.context) {
+pub fn file_exists(request: &PokeRequest) -> PokeOutcome {
+    match FileExists::read(&request.context) {
         Ok(wanted) => wanted.look(request.now),
         Err(wrong) => wrong,
     }

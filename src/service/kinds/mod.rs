@@ -21,12 +21,12 @@
 //! use std::time::Duration;
 //! use stationmaster::sensor::Settings;
 //! use stationmaster::service::kinds::{Condition, FileExists, builtin};
-//! use stationmaster::service::{Poker, PokerOptions};
+//! use stationmaster::service::Poker;
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::{LeaseRef, TaskId};
 //!
 //! let store = std::sync::Arc::new(MemoryStore::new());
-//! let poker = builtin(Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?, store)?;
+//! let poker = builtin(Poker::new(store.clone(), "poker".try_into()?), store)?;
 //!
 //! let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3600))?;
 //! let lease = LeaseRef::new(TaskId(1), 1); // of the running task that waits
@@ -52,8 +52,8 @@ pub use time::{TimeReached, time_reached};
 
 use super::poker::Poker;
 use crate::canonical::{CanonicalError, PokeContext};
-use crate::error::Result;
-use crate::id::{IdError, SensorKind};
+use crate::error::{Invalid, Result};
+use crate::id::SensorKind;
 use crate::lease::LeaseRef;
 use crate::sensor::{NewSensor, PokeOutcome, Settings};
 use crate::store::Store;
@@ -70,8 +70,8 @@ pub trait Condition: Serialize + DeserializeOwned {
     ///
     /// # Errors
     ///
-    /// [`IdError`] if [`Self::KIND`] is not a valid name.
-    fn kind() -> Result<SensorKind, IdError> {
+    /// [`Invalid`] if [`Self::KIND`] is not a valid name.
+    fn kind() -> Result<SensorKind, Invalid> {
         SensorKind::new(Self::KIND)
     }
 
@@ -117,7 +117,7 @@ pub trait Condition: Serialize + DeserializeOwned {
 ///
 /// # Errors
 ///
-/// [`IdError`] if a name were refused, which does not happen.
+/// [`Invalid`] if a name were refused, which does not happen.
 pub fn builtin(poker: Poker, store: Arc<dyn Store>) -> Result<Poker> {
     Ok(poker
         .kind(FileExists::kind()?, file_exists)

@@ -87,7 +87,7 @@ impl Condition for RunEnded {
 
 /// Returns the poke of [`RunEnded`], which looks in this store.
 pub fn run_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
-    move |request: &PokeRequest<'_>| match RunEnded::read(request.context) {
+    move |request: &PokeRequest| match RunEnded::read(&request.context) {
         Ok(wanted) => wanted.look(store.as_ref()),
         Err(wrong) => wrong,
     }

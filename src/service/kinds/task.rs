@@ -86,7 +86,7 @@ impl Condition for TaskEnded {
 
 /// Returns the poke of [`TaskEnded`], which looks in this store.
 pub fn task_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
-    move |request: &PokeRequest<'_>| match TaskEnded::read(request.context) {
+    move |request: &PokeRequest| match TaskEnded::read(&request.context) {
         Ok(wanted) => wanted.look(store.as_ref()),
         Err(wrong) => wrong,
     }

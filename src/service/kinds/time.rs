@@ -38,8 +38,8 @@ impl Condition for TimeReached {
 }
 
 /// Pokes for [`TimeReached`].
-pub fn time_reached(request: &PokeRequest<'_>) -> PokeOutcome {
-    match TimeReached::read(request.context) {
+pub fn time_reached(request: &PokeRequest) -> PokeOutcome {
+    match TimeReached::read(&request.context) {
         Ok(wanted) if request.now >= wanted.at => PokeOutcome::Landed(None),
         Ok(_) => PokeOutcome::NotYet,
         Err(wrong) => wrong,

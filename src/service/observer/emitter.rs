@@ -65,7 +65,7 @@ pub(super) fn result(error: Option<&Error>) -> &'static str {
         Some(Error::Stale { .. }) => "stale",
         Some(Error::Repeated { .. }) => "repeated",
         #[cfg(feature = "tokio")]
-        Some(Error::Runtime(_)) => "no_runtime",
+        Some(Error::NoRuntime | Error::RuntimeShutDown) => "no_runtime",
         Some(_) => "invalid",
     }
 }

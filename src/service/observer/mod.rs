@@ -49,7 +49,7 @@ pub use store::ObservedStore;
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use stationmaster::service::metrics::{self, Metric};
-/// use stationmaster::service::{Admitter, AdmitterOptions, Observer, Service};
+/// use stationmaster::service::{Admitter, Observer, Service};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
@@ -67,7 +67,7 @@ pub use store::ObservedStore;
 /// let (store, observer) = (Arc::new(MemoryStore::new()), Arc::new(Granted::default()));
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
 /// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task.clone()]))?;
-/// let admitter = Admitter::new(store, "worker-1".try_into()?, AdmitterOptions::default())?;
+/// let admitter = Admitter::new(store, "worker-1".try_into()?);
 /// admitter.observed_by(observer.clone()).tick(Timestamp::UNIX_EPOCH)?;
 /// assert_eq!(observer.0.load(Ordering::Relaxed), 1);
 /// # Ok::<(), stationmaster::Error>(())

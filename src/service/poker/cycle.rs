@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::crew::{Crew, Haul, Job, Standing};
 use super::group::{GroupRef, Phase, Rules};
-use super::options::PokerOptions;
+use super::options::Options;
 use super::report::PokeReport;
 use super::worker::{Pending, Poker};
-use crate::error::Result;
+use crate::error::{Invalid, Result};
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
 use crate::time::Timestamp;
@@ -24,7 +24,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
     pub(super) fn rules(&self) -> Rules {
-        let PokerOptions { min_interval, max_pause, retry_window, .. } = self.options;
+        let Options { min_interval, max_pause, retry_window, .. } = self.options;
         Rules { min_interval, max_pause, window: retry_window }
     }
 
@@ -73,7 +73,7 @@ impl Poker {
     /// Assigns the groups to poke, as far as there are places for them. Returns how many jobs it assigned.
     fn hand_out(&mut self, now: Timestamp) -> usize {
         let (tick, rules) = (self.ticks, self.rules());
-        let PokerOptions { poke_timeout: usual, max_poke_timeout, .. } = self.options;
+        let Options { poke_timeout: usual, max_poke_timeout, .. } = self.options;
         let usual_micros = i64::try_from(usual.as_micros()).unwrap_or(i64::MAX);
         let now_micros = now.as_micros();
         let Some(crew) = &mut self.crew else { return 0 };
@@ -147,7 +147,7 @@ impl Poker {
     }
 
     /// Has overdue groups poked, and processes their outcomes until all have arrived or
-    /// [`PokerOptions::wait_for_answers`] has passed.
+    /// [`Self::wait_for_answers`] has passed.
     fn poke(&mut self, now: Timestamp, began: Instant, report: &mut PokeReport) {
         let begin_until = self.begin_until(now, began);
         if let Some(crew) = &self.crew {
@@ -233,6 +233,9 @@ impl Poker {
 impl Poker {
     /// Runs one tick, up to where it fails.
     fn cycle(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
+        if self.options.lease < Duration::from_millis(10) {
+            return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
+        }
         let began = Instant::now();
         if self.last.is_some_and(|last| now < last) {
             // The clock was set back: due times and leases may be far in the future.

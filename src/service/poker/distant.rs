@@ -4,10 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::probe::{PokeRequest, Probe};
-use crate::canonical::PokeContext;
 use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
-use crate::time::Timestamp;
 
 /// The most futures of a kind in flight at once, unless the host sets another limit.
 const FUTURES_AT_ONCE: usize = 1_000;
@@ -15,37 +13,10 @@ const FUTURES_AT_ONCE: usize = 1_000;
 /// A future whose type is erased.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What an async poke is to look at: a [`PokeRequest`](crate::service::PokeRequest) that borrows nothing.
-/// Cheap to clone.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct OwnedPokeRequest {
-    /// The kind.
-    pub kind: SensorKind,
-    /// What to look at, as the sensors describe it.
-    pub context: PokeContext,
-    /// How many sensors share the outcome.
-    pub sensors: usize,
-    /// The instant of the tick that asked for it.
-    pub now: Timestamp,
-}
-
-impl OwnedPokeRequest {
-    /// Creates a request for one sensor, at this instant. For hosts that call a poke themselves.
-    pub fn new(kind: SensorKind, context: PokeContext, now: impl Into<Timestamp>) -> Self {
-        Self { kind, context, sensors: 1, now: now.into() }
-    }
-
-    /// Returns the same request for a [`Poke`](crate::service::Poke).
-    pub fn as_request(&self) -> PokeRequest<'_> {
-        PokeRequest::new(&self.kind, &self.context, self.now).sensors(self.sensors)
-    }
-}
-
 /// A poke that is a future, and the runtime on which it runs.
 pub(crate) trait AsyncProbe: Send + Sync {
     /// Returns a future that looks once for each request. The call itself runs none of the host's code.
-    fn look(&self, requests: Vec<OwnedPokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
+    fn look(&self, requests: Vec<PokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
 
     /// Spawns a task on the runtime. Drops it if the runtime was shut down.
     fn spawn(&self, task: BoxFuture<()>);

@@ -1,12 +1,14 @@
 //! What a poker reads from the store.
 
+use std::ops::Range;
+
 use super::groups::Arrival;
-use super::options::PokerOptions;
+use super::options::Options;
 use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::{Error, Result};
 use crate::sensor::SensorRecord;
-use crate::shard::{ShardRange, code, range};
+use crate::shard::{code, range};
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time::Timestamp;
 
@@ -42,7 +44,7 @@ impl Poker {
     fn load(
         &mut self,
         after: u64,
-        ranges: Vec<ShardRange>,
+        ranges: Vec<Range<u32>>,
         which: WhichSensors,
         gained: &Gained,
         now: Timestamp,
@@ -53,8 +55,8 @@ impl Poker {
         let mut query =
             SensorQuery::new(after, self.options.shard_codes, ranges, which, self.options.page_size.max(1));
         let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
-        let PokerOptions { shard_codes: codes, shards, .. } = self.options;
-        let since: Vec<(ShardRange, Timestamp)> =
+        let Options { shard_codes: codes, shards, .. } = self.options;
+        let since: Vec<(Range<u32>, Timestamp)> =
             gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
         let mut loaded = 0;
         loop {
@@ -82,12 +84,12 @@ impl Poker {
     fn looked_at_before(
         &self,
         sensor: &SensorRecord,
-        since: &[(ShardRange, Timestamp)],
+        since: &[(Range<u32>, Timestamp)],
         now: Timestamp,
     ) -> Option<Timestamp> {
         let is_young = now < sensor.registered_at + self.options.lease;
         let code = code(sensor.fingerprint, self.options.shard_codes);
-        let since = since.iter().find(|(range, _)| range.contains(code)).map_or(now, |(_, since)| *since);
+        let since = since.iter().find(|(range, _)| range.contains(&code)).map_or(now, |(_, since)| *since);
         (!is_young).then_some(since)
     }
 }

@@ -19,10 +19,7 @@ mod slab;
 mod worker;
 
 #[cfg(feature = "tokio")]
-pub use distant::OwnedPokeRequest;
-#[cfg(feature = "tokio")]
 pub(crate) use distant::{AsyncProbe, BoxFuture};
-pub use options::PokerOptions;
 pub use probe::{Poke, PokeLog, PokeMany, PokeRequest};
 pub use report::PokeReport;
 pub use worker::Poker;

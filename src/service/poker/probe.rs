@@ -29,7 +29,7 @@ const MAX_MESSAGE_CHARS: usize = 16 * 1024;
 /// struct FileExists;
 ///
 /// impl Poke for FileExists {
-///     fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
+///     fn poke(&self, request: &PokeRequest) -> PokeOutcome {
 ///         match request.context.to_value().get("path").and_then(|path| path.as_str()) {
 ///             Some(path) if std::path::Path::new(path).exists() => PokeOutcome::Landed(None),
 ///             Some(_) => PokeOutcome::NotYet,
@@ -40,11 +40,11 @@ const MAX_MESSAGE_CHARS: usize = 16 * 1024;
 /// ```
 pub trait Poke: Send + Sync {
     /// Looks once.
-    fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome;
+    fn poke(&self, request: &PokeRequest) -> PokeOutcome;
 }
 
-impl<F: Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync> Poke for F {
-    fn poke(&self, request: &PokeRequest<'_>) -> PokeOutcome {
+impl<F: Fn(&PokeRequest) -> PokeOutcome + Send + Sync> Poke for F {
+    fn poke(&self, request: &PokeRequest) -> PokeOutcome {
         self(request)
     }
 }
@@ -61,9 +61,9 @@ impl<F: Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync> Poke for F {
 /// struct Partitions;
 ///
 /// impl PokeMany for Partitions {
-///     fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
+///     fn poke_many(&self, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
 ///         let there: HashSet<&str> = HashSet::new(); // one query for all of them
-///         let answer = |request: &PokeRequest<'_>| match there.contains(request.context.as_str()) {
+///         let answer = |request: &PokeRequest| match there.contains(request.context.as_str()) {
 ///             true => PokeOutcome::Landed(None),
 ///             false => PokeOutcome::NotYet,
 ///         };
@@ -74,30 +74,32 @@ impl<F: Fn(&PokeRequest<'_>) -> PokeOutcome + Send + Sync> Poke for F {
 pub trait PokeMany: Send + Sync {
     /// Looks once for each request, and returns the outcomes in their order. A wrong number of outcomes, or a
     /// panic, counts as [`PokeOutcome::Unreachable`] for all of them.
-    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome>;
+    fn poke_many(&self, requests: &[PokeRequest]) -> Vec<PokeOutcome>;
 }
 
-impl<F: Fn(&[PokeRequest<'_>]) -> Vec<PokeOutcome> + Send + Sync> PokeMany for F {
-    fn poke_many(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
+impl<F: Fn(&[PokeRequest]) -> Vec<PokeOutcome> + Send + Sync> PokeMany for F {
+    fn poke_many(&self, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
         self(requests)
     }
 }
 
 /// What a poke is to look at.
-#[derive(Debug, Clone, Copy)]
+///
+/// Cheap to clone.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct PokeRequest<'a> {
+pub struct PokeRequest {
     /// The kind.
-    pub kind: &'a SensorKind,
+    pub kind: SensorKind,
     /// What to look at, as the sensors describe it.
-    pub context: &'a PokeContext,
+    pub context: PokeContext,
     /// How many sensors share the outcome.
     pub sensors: usize,
     /// The instant of the tick that asked for it.
     pub now: Timestamp,
 }
 
-impl<'a> PokeRequest<'a> {
+impl PokeRequest {
     /// Creates a request for one sensor, at this instant. For hosts that call a [`Poke`] themselves, for
     /// example because a task may not register
     /// ([`Registered::host_pokes`](crate::ops::Registered::host_pokes)).
@@ -111,23 +113,23 @@ impl<'a> PokeRequest<'a> {
     /// use stationmaster::service::{Poke, PokeRequest};
     /// use stationmaster::Timestamp;
     ///
-    /// let poke = |request: &PokeRequest<'_>| match request.sensors {
+    /// let poke = |request: &PokeRequest| match request.sensors {
     ///     2 => PokeOutcome::Landed(Some(request.context.as_str().to_owned())),
     ///     _ => PokeOutcome::NotYet,
     /// };
     /// let (kind, context) = (SensorKind::new("file")?, PokeContext::from_json(r#"{"path": "in.csv"}"#)?);
-    /// let request = PokeRequest::new(&kind, &context, Timestamp::UNIX_EPOCH);
+    /// let request = PokeRequest::new(kind, context, Timestamp::UNIX_EPOCH);
     /// assert_eq!((request.sensors, poke.poke(&request)), (1, PokeOutcome::NotYet));
     /// assert_eq!(poke.poke(&request.sensors(2)), PokeOutcome::Landed(Some(r#"{"path":"in.csv"}"#.into())));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn new(kind: &'a SensorKind, context: &'a PokeContext, now: impl Into<Timestamp>) -> Self {
+    pub fn new(kind: SensorKind, context: PokeContext, now: impl Into<Timestamp>) -> Self {
         Self { kind, context, sensors: 1, now: now.into() }
     }
 
     /// Hashes kind and context. Shards are assigned, and pokes spread over time, by this hash.
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::new(self.kind, self.context)
+        Fingerprint::new(&self.kind, &self.context)
     }
 
     setters! {
@@ -154,7 +156,7 @@ pub(super) enum Probe {
 
 impl Probe {
     /// Looks once for each request.
-    pub(super) fn look(&self, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
+    pub(super) fn look(&self, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
         match self {
             Self::One(poke) => requests.iter().map(|request| look(poke.as_ref(), request)).collect(),
             Self::Many(poke, _) => look_many(poke.as_ref(), requests),
@@ -162,11 +164,11 @@ impl Probe {
     }
 }
 
-pub(super) fn look(poke: &dyn Poke, request: &PokeRequest<'_>) -> PokeOutcome {
+pub(super) fn look(poke: &dyn Poke, request: &PokeRequest) -> PokeOutcome {
     bounded(catch_unwind(AssertUnwindSafe(|| poke.poke(request))).unwrap_or_else(|panic| panicked(&*panic)))
 }
 
-fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest<'_>]) -> Vec<PokeOutcome> {
+fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
     checked(catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))), requests.len())
 }
 

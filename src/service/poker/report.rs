@@ -18,7 +18,7 @@ pub struct PokeReport {
     /// Shards that this worker holds.
     pub shards: u32,
     /// Shards that no one held when it last renewed. Workers may still come back for them, or every worker
-    /// holds as many as it may ([`most_shards`](super::PokerOptions::most_shards)). Their sensors are not
+    /// holds as many as it may ([`most_shards`](super::Poker::most_shards)). Their sensors are not
     /// poked.
     pub unclaimed: u32,
     /// Until when another poker with its name counts as alive. Until then this one holds nothing. It is due
@@ -42,7 +42,7 @@ pub struct PokeReport {
     /// last poke still hung, and those [held back](Self::held_back).
     pub unreachable: usize,
     /// Due times at which a target was not poked because too many pokes of its kind hang
-    /// ([`max_hung`](super::PokerOptions::max_hung)).
+    /// ([`max_hung`](super::Poker::max_hung)).
     pub held_back: usize,
     /// Pokes that passed their deadline in this tick.
     pub overran: usize,
@@ -55,7 +55,7 @@ pub struct PokeReport {
     /// Sensors that timed out.
     pub timed_out: usize,
     /// Sensors whose target was unreachable for longer than they tolerate
-    /// ([`retry_window`](super::PokerOptions::retry_window)).
+    /// ([`retry_window`](super::Poker::retry_window)).
     pub gave_up: usize,
     /// Sensors of kinds that this worker has no poke for. They time out, but are not poked.
     pub unknown_kind: usize,
@@ -71,8 +71,8 @@ pub struct PokeReport {
     /// Calls that passed their deadline and have not returned. Each holds a thread. Of async pokes, only
     /// those that block their runtime count.
     pub hung: usize,
-    /// Threads that may poke: [`PokerOptions::threads`](super::PokerOptions::threads), less those hung beyond
-    /// [`max_hung`](super::PokerOptions::max_hung). At 0 only async kinds are poked. Sensors of other kinds
+    /// Threads that may poke: [`Poker::threads`](super::Poker::threads), less those hung beyond
+    /// [`max_hung`](super::Poker::max_hung). At 0 only async kinds are poked. Sensors of other kinds
     /// can then only time out.
     pub threads: usize,
     /// How long the tick took.

@@ -1,14 +1,15 @@
 //! Which shards a poker holds.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
-use super::options::PokerOptions;
+use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
-use crate::shard::{ShardRange, code, range};
+use crate::shard::{code, range};
 use crate::time::Timestamp;
 
 /// How long expired workers stay visible in the store.
@@ -122,11 +123,11 @@ impl Poker {
     /// Forgets the sensors of shards that it does not hold.
     pub(super) fn keep_only_held(&mut self) {
         let (codes, kept) = (self.options.shard_codes, self.ranges(self.shards.keys().copied()));
-        self.groups.retain(|print| kept.iter().any(|range| range.contains(code(print, codes))));
+        self.groups.retain(|print| kept.iter().any(|range| range.contains(&code(print, codes))));
         self.withdraw();
     }
 
-    pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<ShardRange> {
+    pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
         shards.map(|shard| range(self.options.shard_codes, self.options.shards, shard)).collect()
     }
 }
@@ -141,7 +142,7 @@ fn left_alone_since(lease: &ShardLease, length: Duration, now: Timestamp) -> Tim
 }
 
 /// Refuses to share sensors with a worker that splits them otherwise.
-fn agree(me: &Holder, options: &PokerOptions, live: &[Worker]) -> Result<()> {
+fn agree(me: &Holder, options: &Options, live: &[Worker]) -> Result<()> {
     let same = |worker: &&Worker| worker.codes == options.shard_codes && worker.shards == options.shards;
     match live.iter().find(|worker| worker.name != *me && !same(worker)) {
         None => Ok(()),

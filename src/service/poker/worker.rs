@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::counts::PokeCounts;
 use super::crew::{Crew, Former, Haul};
@@ -12,11 +11,11 @@ use super::distant::Way;
 use super::group::GroupRef;
 use super::groups::Groups;
 use super::kinds::Kinds;
-use super::options::PokerOptions;
+use super::options::Options;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
 use crate::base::setters;
-use crate::error::{Error, Invalid, Result};
+use crate::error::{Error, Result};
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::{Comeback, Ending};
@@ -37,7 +36,7 @@ use crate::time::Timestamp;
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. If nothing changed, it reads nothing else.
 /// 3. *Poke.* Each overdue group is assigned to the poker's threads once. The tick waits for the outcomes, at
-///    most [`wait_for_answers`](PokerOptions::wait_for_answers). A later tick processes those that come
+///    most [`wait_for_answers`](Self::wait_for_answers). A later tick processes those that come
 ///    later, and no other group waits for them.
 /// 4. *Settle.* Sensors that landed, failed, timed out or were given up are ended in one transaction (of
 ///    10,000 at most), with an event per sensor. If none ended, nothing is written. A sensor that times out
@@ -46,30 +45,30 @@ use crate::time::Timestamp;
 /// # Pokes
 ///
 /// A group is poked when one of its sensors registers, at most once per
-/// [`min_interval`](PokerOptions::min_interval), and not while its target is unreachable. After that it is
+/// [`min_interval`](Self::min_interval), and not while its target is unreachable. After that it is
 /// poked on a grid of the smallest interval of its members (not below that minimum), and when a member times
 /// out. The grid is computed from fingerprint and interval alone. So a restart needs no stored counter and
 /// pokes no more than usual.
 ///
 /// * *Threads* are the poker's own, created when there is work for them. At most
-///   [`threads`](PokerOptions::threads) of them do not hang. Kinds take turns. A kind may have a limit of
+///   [`threads`](Self::threads) of them do not hang. Kinds take turns. A kind may have a limit of
 ///   concurrent calls ([`Self::at_once`]), and does not delay the others.
 /// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the
 ///   same deadlines, fences and limits by kind. Past its deadline a future is dropped, so nothing hangs
 ///   unless it blocks its runtime.
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its
-///   members, but no more than [`max_poke_timeout`](PokerOptions::max_poke_timeout). If no member sets one,
+///   members, but no more than [`max_poke_timeout`](Self::max_poke_timeout). If no member sets one,
 ///   the options' timeout applies. A poke is also given up when all its sensors have timed out. Then it
 ///   counts as [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), its thread counts as
-///   hung, and another takes its place, up to [`max_hung`](PokerOptions::max_hung). Beyond that the poker
+///   hung, and another takes its place, up to [`max_hung`](Self::max_hung). Beyond that the poker
 ///   works with fewer. While a poke hangs, its group is not poked again, and each due time counts as
 ///   unreachable. A hung call does not count against [`Self::at_once`], but a kind with too many of them is
-///   not poked until one returns ([`max_hung`](PokerOptions::max_hung)). Its late answer changes nothing.
+///   not poked until one returns ([`max_hung`](Self::max_hung)). Its late answer changes nothing.
 /// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end. The rest stays due.
 /// * *An unreachable target* is poked after longer and longer pauses, until it is reachable. A sensor
-///   tolerates that for [`retry_window`](PokerOptions::retry_window), then its attempt fails. This is kept in
+///   tolerates that for [`retry_window`](Self::retry_window), then its attempt fails. This is kept in
 ///   memory, so after a takeover the time starts again.
 ///
 /// # What holds
@@ -77,7 +76,7 @@ use crate::time::Timestamp;
 /// While its leases last, only this worker pokes the groups of its shards. A poke changes nothing if its
 /// sensor was meanwhile cancelled, registered again or ended by another worker. Every end is conditional on
 /// the registration's epoch and on the task still sensing. Sensors time out only while some worker ticks. A
-/// last look may take as long as the [`poke_timeout`](PokerOptions::poke_timeout) of the options. If it has
+/// last look may take as long as the [`poke_timeout`](Self::poke_timeout) of the options. If it has
 /// not come by then, the sensor times out without it. If the store fails to record ends, the next tick tries
 /// again.
 ///
@@ -93,7 +92,7 @@ use crate::time::Timestamp;
 /// use std::time::Duration;
 /// use stationmaster::canonical::PokeContext;
 /// use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
-/// use stationmaster::service::{Admitter, AdmitterOptions, Poker, PokerOptions, PokeRequest, Service};
+/// use stationmaster::service::{Admitter, Poker, PokeRequest, Service};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 ///
@@ -101,7 +100,7 @@ use crate::time::Timestamp;
 /// let now = Timestamp::UNIX_EPOCH;
 /// let keys = ["a", "b"].map(|task| TaskKey::new("prod", "nightly", "r1", task).unwrap());
 /// store.write(|tx| tx.enqueue(now, &keys.clone().map(NewTask::new)))?;
-/// let granted = Admitter::new(store.clone(), "worker".try_into()?, AdmitterOptions::default())?.tick(now)?.granted;
+/// let granted = Admitter::new(store.clone(), "worker".try_into()?).tick(now)?.granted;
 ///
 /// // Both tasks wait for the same file: they give their slots back and share one poke.
 /// let context = PokeContext::from_json(r#"{"path": "/data/in.csv"}"#)?;
@@ -115,8 +114,8 @@ use crate::time::Timestamp;
 ///     tx.register(now, &sensors)
 /// })?;
 ///
-/// let poke = |_: &PokeRequest<'_>| PokeOutcome::Landed(Some("2 MB".into()));
-/// let mut poker = Poker::new(store.clone(), "poker".try_into()?, PokerOptions::default())?.kind("file".try_into()?, poke);
+/// let poke = |_: &PokeRequest| PokeOutcome::Landed(Some("2 MB".into()));
+/// let mut poker = Poker::new(store.clone(), "poker".try_into()?).kind("file".try_into()?, poke);
 /// let report = poker.tick(now)?;
 /// assert_eq!((report.poked, report.saved, report.landed), (1, 1, 2));
 /// let tasks = store.read(|tx| tx.tasks(&keys))?;
@@ -126,7 +125,7 @@ use crate::time::Timestamp;
 pub struct Poker {
     pub(super) store: Arc<dyn Store>,
     pub(super) name: Holder,
-    pub(super) options: PokerOptions,
+    pub(super) options: Options,
     pub(super) kinds: Kinds,
     pub(super) log: Option<Arc<dyn PokeLog>>,
     pub(super) groups: Groups,
@@ -182,18 +181,11 @@ impl Poker {
     /// Creates a worker with this name. Of two live workers with one name, the second holds nothing, and says
     /// so in its reports ([`PokeReport::name_taken_until`]). A worker that replaces another with its name
     /// takes over when the other has left ([`Self::leave`]), otherwise when the other's lease ends.
-    ///
-    /// # Errors
-    ///
-    /// [`Invalid::Duration`] for a lease below ten milliseconds.
-    pub fn new(store: Arc<dyn Store>, name: Holder, options: PokerOptions) -> Result<Self> {
-        if options.lease < Duration::from_millis(10) {
-            return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
-        }
-        Ok(Self {
+    pub fn new(store: Arc<dyn Store>, name: Holder) -> Self {
+        Self {
             store,
             name,
-            options,
+            options: Options::default(),
             kinds: Kinds::default(),
             log: None,
             groups: Groups::default(),
@@ -214,7 +206,7 @@ impl Poker {
             pending: Vec::new(),
             emitter: Emitter::default(),
             counts: PokeCounts::default(),
-        })
+        }
     }
 
     setters! {
@@ -242,13 +234,13 @@ impl Poker {
     /// use std::num::NonZeroUsize;
     /// use std::sync::Arc;
     /// use stationmaster::sensor::PokeOutcome;
-    /// use stationmaster::service::{PokeRequest, Poker, PokerOptions};
+    /// use stationmaster::service::{PokeRequest, Poker};
     /// use stationmaster::store::MemoryStore;
     ///
     /// let store = Arc::new(MemoryStore::new());
-    /// let poke = |requests: &[PokeRequest<'_>]| vec![PokeOutcome::NotYet; requests.len()];
+    /// let poke = |requests: &[PokeRequest]| vec![PokeOutcome::NotYet; requests.len()];
     /// let thousand = NonZeroUsize::new(1_000).unwrap();
-    /// let poker = Poker::new(store, "poker".try_into()?, PokerOptions::default())?
+    /// let poker = Poker::new(store, "poker".try_into()?)
     ///     .kind_many("partition".try_into()?, thousand, poke)
     ///     .at_once("partition".try_into()?, NonZeroUsize::new(2).unwrap());
     /// # Ok::<(), stationmaster::Error>(())
@@ -289,7 +281,7 @@ impl Poker {
     /// Releases the shards, so that other workers take them over at once. First waits for the pokes on
     /// threads, each until its deadline at most, and drops async ones. Outcomes of those pokes count. Hung
     /// threads stay until their pokes return. If the poker ticks again, they count against
-    /// [`max_hung`](PokerOptions::max_hung) as before.
+    /// [`max_hung`](Self::max_hung) as before.
     ///
     /// # Errors
     ///

@@ -1,13 +1,14 @@
 //! What a store does with sensors, their events, and the workers that share them.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
-use crate::shard::{ShardRange, code};
+use crate::shard::code;
 use crate::time::Timestamp;
 
 /// A query for sensors, in the order of their last change.
@@ -19,7 +20,7 @@ pub struct SensorQuery {
     /// The number of shard codes: a sensor's code is its fingerprint modulo this.
     pub codes: NonZeroU32,
     /// Only sensors whose code lies in one of these.
-    pub ranges: Vec<ShardRange>,
+    pub ranges: Vec<Range<u32>>,
     /// Whether sensors that ended are included.
     pub which: WhichSensors,
     /// At most this many.
@@ -40,7 +41,7 @@ impl SensorQuery {
     pub fn new(
         after: u64,
         codes: NonZeroU32,
-        ranges: Vec<ShardRange>,
+        ranges: Vec<Range<u32>>,
         which: WhichSensors,
         limit: usize,
     ) -> Self {
@@ -50,7 +51,7 @@ impl SensorQuery {
     /// Returns true if a sensor with this fingerprint lies in one of the ranges.
     pub fn covers(&self, fingerprint: Fingerprint) -> bool {
         let code = code(fingerprint, self.codes);
-        self.ranges.iter().any(|range| range.contains(code))
+        self.ranges.iter().any(|range| range.contains(&code))
     }
 }
 

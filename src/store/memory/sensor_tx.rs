@@ -182,7 +182,7 @@ mod tests {
     use crate::error::StoreErrorKind;
     use crate::id::SensorKind;
     use crate::sensor::{EndReason, Ending, NewSensor, Settings};
-    use crate::shard::{DEFAULT_CODES, ShardRange};
+    use crate::shard::DEFAULT_CODES;
     use crate::store::MemoryStore;
     use crate::store::contract::{Move, StateSet, WhichSensors};
     use crate::task::TaskState;
@@ -220,7 +220,7 @@ mod tests {
             assert!(ended[1].is_none());
             assert_eq!(tx.sensors(std::slice::from_ref(&key))?, ended[..1]);
             let codes = DEFAULT_CODES;
-            let ranges = vec![ShardRange::new(0, u32::MAX).unwrap()];
+            let ranges = std::iter::once(0..u32::MAX).collect();
             let query = SensorQuery::new(2, codes, ranges, WhichSensors::All, 9);
             assert_eq!(tx.changed_sensors(&query)?.len(), 1);
 

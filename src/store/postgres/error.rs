@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::{Severity, SqlState};
 
-use crate::error::{StoreError, StoreErrorKind};
-use crate::id::IdError;
+use crate::error::{Invalid, StoreError, StoreErrorKind};
 use crate::store::sql::codes::UnknownCode;
 use crate::store::sql::row::Damaged;
 
@@ -100,8 +99,8 @@ impl From<PgError> for Fault {
     }
 }
 
-impl From<IdError> for Fault {
-    fn from(error: IdError) -> Self {
+impl From<Invalid> for Fault {
+    fn from(error: Invalid) -> Self {
         Self::Damaged(error.to_string())
     }
 }

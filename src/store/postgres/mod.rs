@@ -72,7 +72,7 @@ pub use host::{PostgresTx, attach, tx};
 pub use listen::{Change, Listening};
 pub use migrate::{migrate, migrations_sql};
 pub use name::Schema;
-pub use options::{Isolation, PostgresOptions};
+pub use options::PostgresOptions;
 /// The driver, in the version that the crate was built with. For hosts that connect, or pass in their own
 /// transactions.
 pub use tokio_postgres;

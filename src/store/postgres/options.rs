@@ -2,38 +2,16 @@
 
 use std::time::Duration;
 
+use tokio_postgres::IsolationLevel;
+
 use super::name::Schema;
 use super::route::Route;
 use crate::base::setters;
 use crate::store::{Durability, TxMode};
 
-/// The isolation level of transactions that write. The store behaves the same at each of them, because its
-/// writers exclude each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Isolation {
-    /// `READ COMMITTED`: the cheapest, and enough.
-    #[default]
-    ReadCommitted,
-    /// `REPEATABLE READ`.
-    RepeatableRead,
-    /// `SERIALIZABLE`: for hosts whose own transactions on the same tables use it.
-    Serializable,
-}
-
-impl Isolation {
-    fn sql(self) -> &'static str {
-        match self {
-            Self::ReadCommitted => "READ COMMITTED",
-            Self::RepeatableRead => "REPEATABLE READ",
-            Self::Serializable => "SERIALIZABLE",
-        }
-    }
-}
-
 /// How a [`super::PostgresStore`] is opened. A duration of zero switches a limit off.
 ///
-/// Defaults: schema `stationmaster`, [`Isolation::ReadCommitted`], [`Durability::Power`], tables are created
+/// Defaults: schema `stationmaster`, `READ COMMITTED`, [`Durability::Power`], tables are created
 /// and notifications sent, 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement,
 /// 60 s for an idle transaction. They are set only on the store's own connections, and behind a pooler only
 /// in its own transactions.
@@ -47,13 +25,15 @@ impl Isolation {
 /// assert_eq!(options.schema.as_str(), "jobs");
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PostgresOptions {
     /// Where the tables are.
     pub schema: Schema,
-    /// The level of transactions that write. Those that read are `REPEATABLE READ, READ ONLY`.
-    pub isolation: Isolation,
+    /// The level of transactions that write. The store behaves the same at each of them; hosts whose own
+    /// transactions on the same tables are `SERIALIZABLE` choose that. Those that read are `REPEATABLE READ,
+    /// READ ONLY`.
+    pub isolation: IsolationLevel,
     /// What a commit survives once its call has returned.
     ///
     /// * `Power`: what the server's `synchronous_commit` is set to, and `on` if that is `off`.
@@ -90,7 +70,7 @@ impl PostgresOptions {
     pub fn new() -> Self {
         Self {
             schema: Schema::default(),
-            isolation: Isolation::default(),
+            isolation: IsolationLevel::ReadCommitted,
             durability: Durability::Power,
             apply_migrations: true,
             notify: true,
@@ -106,7 +86,7 @@ impl PostgresOptions {
         /// Sets the schema.
         schema: Schema;
         /// Sets the isolation level of transactions that write.
-        isolation: Isolation;
+        isolation: IsolationLevel;
         /// Sets what a commit survives.
         durability: Durability;
         /// Sets whether opening may change tables.
@@ -147,7 +127,13 @@ impl PostgresOptions {
         let begin = match mode {
             TxMode::Read => format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}"),
             TxMode::Write => {
-                let (level, turn) = (self.isolation.sql(), super::turn::LOCK);
+                let level = match self.isolation {
+                    IsolationLevel::RepeatableRead => "REPEATABLE READ",
+                    IsolationLevel::Serializable => "SERIALIZABLE",
+                    // The server has no lower level.
+                    _ => "READ COMMITTED",
+                };
+                let turn = super::turn::LOCK;
                 // Reading a setting takes a snapshot, so it comes after the lock.
                 let durable = match route {
                     Route::Direct => String::new(),

@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use super::codes::{Code, UnknownCode};
-use crate::id::{Holder, IdError, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
+use crate::error::Invalid;
+use crate::id::{Holder, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::time::Timestamp;
 
 /// A column holds a value that the store never wrote.
@@ -17,7 +18,7 @@ pub(in crate::store) fn out_of_range(value: i64) -> Damaged {
 
 /// A driver's row. Columns are identified by their position, from 0.
 pub(in crate::store) trait ReadRow {
-    type Fault: From<Damaged> + From<IdError> + From<UnknownCode> + From<serde_json::Error>;
+    type Fault: From<Damaged> + From<Invalid> + From<UnknownCode> + From<serde_json::Error>;
 
     fn integer(&self, at: usize) -> Read<i64, Self>;
 
@@ -39,13 +40,13 @@ pub(in crate::store) trait ReadRow {
 /// What was read, or why it cannot be.
 pub(in crate::store) type Read<T, R> = Result<T, <R as ReadRow>::Fault>;
 
-pub(in crate::store) fn name<T: FromStr<Err = IdError>, R: ReadRow>(row: &R, at: usize) -> Read<T, R> {
+pub(in crate::store) fn name<T: FromStr<Err = Invalid>, R: ReadRow>(row: &R, at: usize) -> Read<T, R> {
     Ok(row.text(at)?.parse()?)
 }
 
 pub(in crate::store) fn maybe_name<T, R>(row: &R, at: usize) -> Read<Option<T>, R>
 where
-    T: FromStr<Err = IdError>,
+    T: FromStr<Err = Invalid>,
     R: ReadRow,
 {
     Ok(row.maybe_text(at)?.map(str::parse).transpose()?)
@@ -120,9 +121,9 @@ impl Names {
     }
 }
 
-fn share<T>(last: &mut Option<T>, text: &str) -> Result<T, IdError>
+fn share<T>(last: &mut Option<T>, text: &str) -> Result<T, Invalid>
 where
-    T: FromStr<Err = IdError> + AsRef<str> + Clone,
+    T: FromStr<Err = Invalid> + AsRef<str> + Clone,
 {
     match last {
         Some(name) if (*name).as_ref() == text => Ok(name.clone()),

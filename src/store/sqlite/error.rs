@@ -4,8 +4,7 @@ use rusqlite::ErrorCode;
 use rusqlite::ffi;
 use rusqlite::types::FromSqlError;
 
-use crate::error::{StoreError, StoreErrorKind};
-use crate::id::IdError;
+use crate::error::{Invalid, StoreError, StoreErrorKind};
 use crate::store::sql::codes::UnknownCode;
 use crate::store::sql::row::Damaged;
 
@@ -35,8 +34,8 @@ impl From<FromSqlError> for Fault {
     }
 }
 
-impl From<IdError> for Fault {
-    fn from(error: IdError) -> Self {
+impl From<Invalid> for Fault {
+    fn from(error: Invalid) -> Self {
         Self::Damaged(error.to_string())
     }
 }

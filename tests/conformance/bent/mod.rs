@@ -320,7 +320,7 @@ impl SensorTx for BentTx<'_> {
         let mut query = query.clone();
         match self.fault {
             Fault::ChangesIgnoreTheShard => {
-                query.ranges = vec![stationmaster::shard::ShardRange::new(0, u32::MAX).unwrap()];
+                query.ranges = std::iter::once(0..u32::MAX).collect();
             }
             Fault::ChangesLeaveOutWhatEnded => query.which = WhichSensors::Waiting,
             _ => {}

@@ -7,12 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::record::{RunRecord, RunStatus};
-use crate::base::setters;
 use crate::bounds::{MAX_BUCKETS, MAX_SERIES_BUCKETS};
 use crate::error::Invalid;
 use crate::id::{Namespace, WorkflowId};
-use crate::time::Timestamp;
-use crate::time::duration_micros;
+use crate::time::{Timestamp, duration_micros};
 
 /// How the runs of a series are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -30,22 +28,8 @@ pub enum SeriesBy {
 
 /// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on. The last one is cut at
 /// `end`.
-///
-/// Default: not grouped.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::run::SeriesSpec;
-/// use stationmaster::Timestamp;
-/// let day = SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(86_400_000_000), Duration::from_secs(3600))?;
-/// assert_eq!(day.buckets(), 24);
-/// assert!(SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(1), Duration::ZERO).is_err());
-/// # Ok::<(), stationmaster::error::Invalid>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeriesSpec {
+#[derive(Debug)]
+pub(crate) struct SeriesSpec {
     begin: i64,
     end: i64,
     width: i64,
@@ -53,51 +37,32 @@ pub struct SeriesSpec {
 }
 
 impl SeriesSpec {
-    /// Creates buckets of a width over the window `[begin, end)`. An empty window has none.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Invalid::Duration`] if the width is below a microsecond. Returns [`Invalid::Buckets`] if
-    /// there would be more than [`MAX_BUCKETS`].
-    pub fn new(
-        begin: impl Into<Timestamp>,
-        end: impl Into<Timestamp>,
+    /// Creates buckets of a width over the window `[begin, end)`, at least a microsecond and at most
+    /// [`MAX_BUCKETS`]. An empty window has none.
+    pub(crate) fn new(
+        begin: Timestamp,
+        end: Timestamp,
         width: Duration,
+        by: SeriesBy,
     ) -> Result<Self, Invalid> {
-        let (begin, end) = (begin.into().as_micros(), end.into().as_micros());
-        let width = duration_micros(width);
+        let (begin, end, width) = (begin.as_micros(), end.as_micros(), duration_micros(width));
         if width == 0 {
             return Err(Invalid::Duration {
                 what: "the width of a bucket",
                 expected: "a microsecond or more",
             });
         }
-        let spec = Self { begin, end: end.max(begin), width, by: SeriesBy::Nothing };
+        let spec = Self { begin, end: end.max(begin), width, by };
         match spec.buckets() {
             0..=MAX_BUCKETS => Ok(spec),
             count => Err(Invalid::Buckets { count, cap: MAX_BUCKETS }),
         }
     }
 
-    setters! {
-        /// Sets how runs are grouped.
-        by: SeriesBy;
-    }
-
     /// Returns how many buckets there are.
-    pub fn buckets(&self) -> usize {
+    fn buckets(&self) -> usize {
         let buckets = self.end.abs_diff(self.begin).div_ceil(self.width.unsigned_abs());
         usize::try_from(buckets).unwrap_or(usize::MAX)
-    }
-
-    /// Returns the window's first instant.
-    pub fn begin(&self) -> Timestamp {
-        Timestamp::from_micros(self.begin)
-    }
-
-    /// Returns the first instant after the window.
-    pub fn end(&self) -> Timestamp {
-        Timestamp::from_micros(self.end)
     }
 
     /// Returns the bucket of an instant of the window.
@@ -152,24 +117,8 @@ pub struct Group {
 /// as differences to the previous bucket. A run is at work from [`RunRecord::running`] to its stop, or to the
 /// series' `as_of`, without the spans in which it was suspended. A pending, starting or rejected run without
 /// [`RunRecord::running`] is not at work.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use stationmaster::run::{RunKey, RunRecord, RunStatus, Series, SeriesSpec};
-/// use stationmaster::Timestamp;
-/// let half_hour = |n: i64| Timestamp::from_micros(n * 1_800_000_000);
-/// let spec = SeriesSpec::new(half_hour(0), half_hour(6), Duration::from_secs(3600))?;
-/// let mut series = Series::new(spec, half_hour(6));
-/// series.add(&RunRecord::open(RunKey::new("prod", "r")?, half_hour(1)).closed(half_hour(4), RunStatus::Completed))?;
-/// let (_, buckets) = series.finish().remove(0);
-/// assert_eq!(buckets.iter().map(|bucket| bucket.active).collect::<Vec<_>>(), [1, 1, 1], "the stop is inclusive");
-/// assert_eq!(buckets.iter().map(|bucket| bucket.node_hours()).collect::<Vec<_>>(), [0.5, 1.0, 0.0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct Series {
+#[derive(Debug)]
+pub(crate) struct Series {
     spec: SeriesSpec,
     as_of: i64,
     rows: BTreeMap<Group, Vec<Sums>>,
@@ -189,28 +138,18 @@ struct Sums {
 
 impl Series {
     /// Creates an empty series. Open runs count as at work until `as_of`.
-    pub fn new(spec: SeriesSpec, as_of: impl Into<Timestamp>) -> Self {
-        Self { spec, as_of: as_of.into().as_micros(), rows: BTreeMap::new() }
+    pub(crate) fn new(spec: SeriesSpec, as_of: Timestamp) -> Self {
+        Self { spec, as_of: as_of.as_micros(), rows: BTreeMap::new() }
     }
 
-    /// Counts a run on one node. A run that is not active in the window changes nothing.
+    /// Counts a run on this many nodes. Only [`Bucket::node_micros`] depends on the number of nodes. A run that
+    /// is not active in the window changes nothing.
     ///
-    /// # Errors
-    ///
-    /// Returns [`Invalid::Buckets`] if its row would exceed the cap: all rows together have at most
-    /// [`MAX_SERIES_BUCKETS`] buckets.
-    pub fn add(&mut self, run: &RunRecord) -> Result<(), Invalid> {
-        self.add_nodes(run, 1)
-    }
-
-    /// Counts a run on this many nodes. Only [`Bucket::node_micros`] depends on the number of nodes.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`Self::add`].
-    pub fn add_nodes(&mut self, run: &RunRecord, nodes: u32) -> Result<(), Invalid> {
+    /// Refuses a run whose row would exceed the cap: all rows together have at most [`MAX_SERIES_BUCKETS`]
+    /// buckets.
+    pub(crate) fn add(&mut self, run: &RunRecord, nodes: u32) -> Result<(), Invalid> {
         let spec = &self.spec;
-        if !run.is_active(spec.begin(), spec.end()) {
+        if !run.is_active(Timestamp::from_micros(spec.begin), Timestamp::from_micros(spec.end)) {
             return Ok(());
         }
         let namespace = (spec.by != SeriesBy::Nothing).then(|| run.key.namespace.clone());
@@ -248,7 +187,7 @@ impl Series {
 
     /// Returns the rows, by group; each has every bucket. If runs are not grouped, or there are none, there
     /// is one row.
-    pub fn finish(mut self) -> Vec<(Group, Vec<Bucket>)> {
+    pub(crate) fn finish(mut self) -> Vec<(Group, Vec<Bucket>)> {
         if self.spec.by == SeriesBy::Nothing {
             let all = Group { namespace: None, workflow: None };
             self.rows.entry(all).or_insert_with(|| vec![Sums::default(); self.spec.buckets()]);

@@ -35,10 +35,10 @@ proptest! {
     ) {
         let runs: Vec<RunRecord> = drawn.iter().enumerate().map(|(id, drawn)| run(id, drawn)).collect();
         let (end, as_of) = (begin + length, 55);
-        let spec = SeriesSpec::new(Timestamp::from_micros(begin), Timestamp::from_micros(end), Duration::from_micros(width)).unwrap();
+        let spec = SeriesSpec::new(Timestamp::from_micros(begin), Timestamp::from_micros(end), Duration::from_micros(width), SeriesBy::Nothing).unwrap();
         let mut series = Series::new(spec, Timestamp::from_micros(as_of));
         for run in &runs {
-            series.add_nodes(run, nodes).unwrap();
+            series.add(run, nodes).unwrap();
         }
         let (_, buckets) = series.finish().remove(0);
         let mut edge = begin;
@@ -77,20 +77,20 @@ fn spec_end(buckets: &[Bucket]) -> Timestamp {
 #[test]
 fn all_of_time_in_one_bucket_and_too_many_buckets() {
     let (first, last) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
-    let mut series = Series::new(SeriesSpec::new(first, last, Duration::MAX).unwrap(), last);
-    series.add_nodes(&RunRecord::open(RunKey::new("n", "r").unwrap(), first), u32::MAX).unwrap();
+    let mut series =
+        Series::new(SeriesSpec::new(first, last, Duration::MAX, SeriesBy::Nothing).unwrap(), last);
+    series.add(&RunRecord::open(RunKey::new("n", "r").unwrap(), first), u32::MAX).unwrap();
     let (_, buckets) = series.finish().remove(0);
     assert_eq!((buckets.len(), buckets[0].active, buckets[0].node_micros), (2, 1, u64::MAX));
-    let refused = SeriesSpec::new(first, last, Duration::from_secs(1)).unwrap_err();
+    let refused = SeriesSpec::new(first, last, Duration::from_secs(1), SeriesBy::Nothing).unwrap_err();
     assert!(matches!(refused, Invalid::Buckets { cap: MAX_BUCKETS, .. }));
 }
 
 #[test]
 fn groups_are_rows() {
     let spec = |by| {
-        SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(9), Duration::from_micros(9))
+        SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(9), Duration::from_micros(9), by)
             .unwrap()
-            .by(by)
     };
     let run = |namespace, id, workflow: Option<&str>| {
         let run = RunRecord::open(RunKey::new(namespace, id).unwrap(), Timestamp::from_micros(1));
@@ -103,7 +103,7 @@ fn groups_are_rows() {
     {
         let mut series = Series::new(spec(by), Timestamp::from_micros(9));
         for run in &runs {
-            series.add(run).unwrap();
+            series.add(run, 1).unwrap();
         }
         let rows = series.finish();
         assert_eq!(rows.iter().map(|(_, buckets)| buckets[0].active).collect::<Vec<_>>(), expected);
@@ -112,33 +112,41 @@ fn groups_are_rows() {
 
 #[test]
 fn all_rows_together_have_a_cap() {
-    let spec =
-        SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(100_000), Duration::from_micros(1))
-            .unwrap();
-    let mut series = Series::new(spec.by(SeriesBy::Namespace), Timestamp::UNIX_EPOCH);
+    let spec = SeriesSpec::new(
+        Timestamp::UNIX_EPOCH,
+        Timestamp::from_micros(100_000),
+        Duration::from_micros(1),
+        SeriesBy::Namespace,
+    )
+    .unwrap();
+    let mut series = Series::new(spec, Timestamp::UNIX_EPOCH);
     let run =
         |n: usize| RunRecord::open(RunKey::new(format!("n{n}"), "r").unwrap(), Timestamp::from_micros(5));
     let rows = MAX_SERIES_BUCKETS / 100_000;
     for n in (0..rows).chain([0]) {
-        series.add(&run(n)).unwrap();
+        series.add(&run(n), 1).unwrap();
     }
-    let refused = series.add(&run(rows)).unwrap_err();
+    let refused = series.add(&run(rows), 1).unwrap_err();
     assert!(matches!(refused, Invalid::Buckets { cap: MAX_SERIES_BUCKETS, .. }));
-    series.add(&run(1)).unwrap();
+    series.add(&run(1), 1).unwrap();
     let rows_made = series.finish();
     assert_eq!((rows_made.len(), rows_made[0].1[5].starts, rows_made[1].1[5].starts), (rows, 2, 2));
 }
 
 #[test]
 fn a_run_that_was_suspended_when_it_was_closed_works_again_once_it_is_open() {
-    let spec =
-        SeriesSpec::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(100), Duration::from_micros(100))
-            .unwrap();
+    let spec = SeriesSpec::new(
+        Timestamp::UNIX_EPOCH,
+        Timestamp::from_micros(100),
+        Duration::from_micros(100),
+        SeriesBy::Nothing,
+    )
+    .unwrap();
     let run = RunRecord::open(RunKey::new("n", "r").unwrap(), Timestamp::UNIX_EPOCH)
         .suspend(Timestamp::from_micros(10));
     let run = run.closed(Timestamp::from_micros(30), RunStatus::Killed).reopened(Timestamp::from_micros(40));
     let mut series = Series::new(spec, Timestamp::from_micros(100));
-    series.add(&run).unwrap();
+    series.add(&run, 1).unwrap();
     assert_eq!(series.finish()[0].1[0].node_micros, 80, "without the 20 in which it was suspended");
     assert_eq!(run.suspend(Timestamp::from_micros(50)).suspended.len(), 2);
 }

@@ -141,22 +141,11 @@ impl Desk {
             }
             made += batch.len();
             let _span = spans::poke(&name, batch.len());
-            let request = |job: &'_ Job| (job.sensors as usize, job.now);
             if let (Probe::One(poke), [(job, _)]) = (&probe, batch.as_slice()) {
-                let (sensors, now) = request(job);
-                answers.push(look(
-                    poke.as_ref(),
-                    &PokeRequest { kind: &name, context: &job.context, sensors, now },
-                ));
+                answers.push(look(poke.as_ref(), &job.request(&name)));
                 continue;
             }
-            let requests: Vec<PokeRequest<'_>> = batch
-                .iter()
-                .map(|(job, _)| {
-                    let (sensors, now) = request(job);
-                    PokeRequest { kind: &name, context: &job.context, sensors, now }
-                })
-                .collect();
+            let requests: Vec<PokeRequest> = batch.iter().map(|(job, _)| job.request(&name)).collect();
             answers = probe.look(&requests);
         }
     }

@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 
 use super::board::{Board, Shared};
 use super::desk::Call;
-use super::job::{Answer, Job};
+use super::job::Answer;
 use crate::sensor::PokeOutcome;
-use crate::service::poker::distant::{AsyncProbe, BoxFuture, OwnedPokeRequest};
+use crate::service::poker::distant::{AsyncProbe, BoxFuture};
 use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::checked;
 
@@ -137,13 +137,7 @@ impl Board {
         let (probe, jobs) = self.take_futures(kind)?;
         let call = Call::new(now, knew, jobs.iter())?;
         let name = self.kinds.get(kind)?.name.clone();
-        let request = |Job { context, sensors, now, .. }: Job| OwnedPokeRequest {
-            kind: name.clone(),
-            context,
-            sensors: sensors as usize,
-            now,
-        };
-        let future = probe.look(jobs.into_iter().map(request).collect());
+        let future = probe.look(jobs.iter().map(|job| job.request(&name)).collect());
         let flight = Flight {
             probe,
             future: Mutex::new(Some(future)),

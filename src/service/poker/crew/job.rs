@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::canonical::PokeContext;
+use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::group::GroupRef;
+use crate::service::poker::probe::PokeRequest;
 use crate::time::Timestamp;
 
 /// A group to poke.
@@ -22,6 +24,14 @@ pub(in crate::service::poker) struct Job {
     pub(in crate::service::poker) of_use_until: i64,
     /// The number of the tick that asks.
     pub(in crate::service::poker) tick: u64,
+}
+
+impl Job {
+    /// Returns what the host's poke is given.
+    pub(super) fn request(&self, kind: &SensorKind) -> PokeRequest {
+        let (kind, context) = (kind.clone(), self.context.clone());
+        PokeRequest { kind, context, sensors: self.sensors as usize, now: self.now }
+    }
 }
 
 /// The outcome of a poke.

@@ -38,7 +38,7 @@ fn spans(query: &SensorQuery) -> (Vec<i64>, Vec<i64>) {
         .ranges
         .iter()
         .filter(|range| !range.is_empty())
-        .map(|range| (range.start().into(), range.end().into()))
+        .map(|range| (range.start.into(), range.end.into()))
         .collect();
     ranges.sort_unstable();
     let mut spans: Vec<(i64, i64)> = Vec::with_capacity(ranges.len());
@@ -265,12 +265,12 @@ impl SensorTx for PostgresBackend<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::{DEFAULT_CODES, ShardRange};
+    use crate::shard::DEFAULT_CODES;
 
     #[test]
     fn ranges_that_touch_are_one_and_all_codes_are_none() {
         let asked = |ranges: &[(u32, u32)]| {
-            let ranges = ranges.iter().filter_map(|(low, high)| ShardRange::new(*low, *high)).collect();
+            let ranges = ranges.iter().map(|(low, high)| *low..*high).collect();
             spans(&SensorQuery::new(0, DEFAULT_CODES, ranges, WhichSensors::All, 9))
         };
         assert_eq!(asked(&[(5, 9), (2, 5), (7, 8), (20, 20), (11, 12)]), (vec![2, 11], vec![9, 12]));
