@@ -44,7 +44,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::pool::{PoolSpec, Slots};
@@ -67,7 +67,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::admission::limits;
@@ -92,7 +92,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use std::time::Duration;
 //! use stationmaster::admission::Policy;
@@ -111,7 +111,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //!
 //! let load = task("load").pool("databsae".try_into()?);
@@ -132,7 +132,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use std::time::Duration;
@@ -163,7 +163,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::service::Reaper;
@@ -191,7 +191,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("in.csv").to_str().unwrap().to_owned();
@@ -223,7 +223,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use stationmaster::service::Delivery;
 //!
@@ -247,7 +247,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 //! use stationmaster::ops::StopBeforeStart;
@@ -278,7 +278,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("shop.db");
@@ -307,7 +307,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! let mut a = Admitter::new(store.clone(), "machine-a".try_into()?);
 //! let mut b = Admitter::new(store.clone(), "machine-b".try_into()?);
@@ -331,7 +331,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use std::ops::ControlFlow;
@@ -364,7 +364,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -394,7 +394,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! let tomorrow = now + std::time::Duration::from_secs(24 * 3600);
@@ -416,7 +416,7 @@
 //! # use stationmaster::service::{Admitter, Service};
 //! # use stationmaster::store::{MemoryStore, Store};
 //! # let store = Arc::new(MemoryStore::new());
-//! # let now = Timestamp::UNIX_EPOCH;
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::service::{Observer, metrics};

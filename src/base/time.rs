@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// An instant: a whole number of microseconds since 1970-01-01T00:00:00Z, UTC.
 ///
-/// Every store keeps it unchanged, so an instant compares the same before and after it was stored. Functions
-/// that take `impl Into<Timestamp>` also accept a [`DateTime<Utc>`], which is rounded down to the microsecond.
+/// Every store keeps it unchanged, so an instant compares the same before and after it was stored. A function
+/// that takes `impl Into<Timestamp>` also accepts a [`DateTime<Utc>`], and rounds it down to the microsecond.
 /// Text, JSON and debug output are those of [`DateTime<Utc>`].
 ///
 /// Arithmetic saturates at [`Self::MIN`] and [`Self::MAX`].

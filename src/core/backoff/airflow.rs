@@ -213,8 +213,7 @@ impl<'a> AirflowRetry<'a> {
 
     /// Returns the instant of the next try, in the time zone of the end of the failed one.
     ///
-    /// Saturates at [`Timestamp::MAX`]. Airflow raises an error after the
-    /// year 9999.
+    /// Saturates at [`Timestamp::MAX`]. Airflow raises an error after the year 9999.
     ///
     /// # Examples
     ///

@@ -20,7 +20,8 @@ use crate::time::Timestamp;
 /// use stationmaster::backoff::History;
 /// use stationmaster::Timestamp;
 ///
-/// let history = History::new(2, Timestamp::UNIX_EPOCH, Timestamp::from_micros(90_000_000)).hint(Duration::from_secs(60));
+/// let history = History::new(2, Timestamp::UNIX_EPOCH, Timestamp::from_micros(90_000_000))
+///     .hint(Duration::from_secs(60));
 /// assert_eq!(history.attempt, 2);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

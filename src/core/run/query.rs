@@ -35,7 +35,9 @@ impl RunPlace {
 /// ```
 /// use stationmaster::run::ActiveQuery;
 /// use stationmaster::Timestamp;
-/// let query = ActiveQuery::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(10)).namespace("prod".try_into()?).limit(100);
+/// let query = ActiveQuery::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(10))
+///     .namespace("prod".try_into()?)
+///     .limit(100);
 /// assert!(!query.is_empty());
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```

@@ -125,7 +125,8 @@ pub enum StartMethod {
 /// ```
 /// use stationmaster::run::{RunKey, RunRecord, RunStatus};
 /// use stationmaster::Timestamp;
-/// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, Timestamp::UNIX_EPOCH).closed(Timestamp::from_micros(5), RunStatus::Completed);
+/// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, Timestamp::UNIX_EPOCH)
+///     .closed(Timestamp::from_micros(5), RunStatus::Completed);
 /// assert!(run.is_active(Timestamp::from_micros(5), Timestamp::from_micros(6)), "the stop is inclusive");
 /// assert!(!run.is_active(Timestamp::from_micros(6), Timestamp::from_micros(9)));
 /// # Ok::<(), stationmaster::error::Invalid>(())

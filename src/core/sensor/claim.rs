@@ -268,7 +268,7 @@ mod tests {
             let mut state = BTreeMap::new();
             let mut now = Timestamp::UNIX_EPOCH;
             for workers in [first, second] {
-                now = now + TTL * 2;
+                now += TTL * 2;
                 let names: Vec<Holder> =
                     workers.iter().map(|n| Holder::new(format!("w{n}")).unwrap()).collect();
                 let split = NonZeroU32::new(shards).unwrap();

@@ -97,7 +97,7 @@ proptest! {
         let (mut asked, mut hung): (Vec<GroupRef>, Vec<GroupRef>) = Default::default();
         let (mut now, mut epoch) = (Timestamp::UNIX_EPOCH, 0);
         for (step, later) in steps {
-            now = now + Duration::from_secs(later);
+            now += Duration::from_secs(later);
             match step {
                 Step::Learn(id, target, interval, timeout) => {
                     epoch += 1;
