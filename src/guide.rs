@@ -140,7 +140,7 @@
 //! use stationmaster::ops::{Finish, Finished};
 //!
 //! let retry = RetryPolicy::airflow(AirflowVersion::V2_10, Duration::from_secs(300)).max_attempts(4).build()?;
-//! let date = "2026-01-01T00:00:00Z".parse().unwrap();
+//! let date: chrono::DateTime<chrono::Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
 //! store.write(|tx| tx.enqueue(now, &[task("load").logical_date(date).retry(retry.clone())]))?;
 //! let lease = admitter.tick(now)?.granted[0].lease_ref();
 //! store.write(|tx| tx.start(now, &[lease]))?;

@@ -137,8 +137,8 @@ mod tests {
         let (first, last) = (Timestamp::MIN, Timestamp::MAX);
         assert_eq!([i64::MIN, i64::MAX].map(Timestamp::from_micros), [first, last]);
         let (second, most) = (Duration::from_secs(1), Duration::MAX);
-        assert_eq!([last + second, first + most, last + most], [last; 3]);
-        assert_eq!([first - second, last - most, first - most], [first; 3]);
+        assert_eq!([last + second, Timestamp::UNIX_EPOCH + most, last + most], [last; 3]);
+        assert_eq!([first - second, Timestamp::UNIX_EPOCH - most, first - most], [first; 3]);
         assert_eq!(first.saturating_duration_since(last), Duration::ZERO);
         assert_eq!(last.saturating_duration_since(first), Duration::from_micros(i64::MAX.unsigned_abs()));
     }
