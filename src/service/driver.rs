@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::woken::{Change, Waiters};
+use super::handle_futures::{Change, Waiters};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::time;

@@ -4,11 +4,11 @@
 //! Each thread records its answers on its own `Desk`, from which the tick collects them. If a
 //! call passes its deadline, the tick takes over its desk. It answers the call's jobs, returns the remaining
 //! ones to the queue, and lets another thread take its place. If the call returns after all, its answers are
-//! dropped and its thread ends. Async pokes are tasks of a runtime instead: see [`flights`].
+//! dropped and its thread ends. Async pokes are tasks of a runtime instead: see [`async_calls`].
 
+mod async_calls;
 mod board;
 mod desk;
-mod flights;
 mod job;
 mod thread;
 

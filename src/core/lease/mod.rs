@@ -4,7 +4,7 @@
 //! its epoch in every call. Each grant of a task raises its epoch. So a holder that was considered dead and
 //! comes back changes nothing: its calls return that they are stale.
 
-pub(crate) mod grace;
+pub(crate) mod reaper_grace;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
