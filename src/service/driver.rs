@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -110,7 +111,7 @@ impl LoopHandle {
         self.0.changed.notify_all();
         let waiters = state.waiters.take();
         drop(state);
-        waiters.wake();
+        waiters.for_each(Waker::wake);
     }
 
     /// Returns true after [`Self::stop`].

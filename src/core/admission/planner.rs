@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::lane::{Candidate, Lane, LaneId, LanePage, OrderKey};
+use super::lane::{Candidate, Lane, LaneId, LanePage};
 use super::limits::LimitRecord;
+use super::order::OrderKey;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};

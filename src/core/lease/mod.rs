@@ -4,6 +4,7 @@
 //! its epoch in every call. Each grant of a task raises its epoch. So a holder that was considered dead and
 //! comes back changes nothing: its calls return that they are stale.
 
+mod fencing;
 pub(crate) mod reaper_grace;
 
 use chrono::{DateTime, Utc};

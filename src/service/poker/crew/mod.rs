@@ -8,6 +8,7 @@
 
 mod async_calls;
 mod board;
+mod call;
 mod desk;
 mod job;
 mod thread;
@@ -184,7 +185,7 @@ impl Crew {
             // the rest goes back to the front of the queue, where another thread finds it. Nothing else
             // happens, and the thread keeps its desk. Only past the call's deadline does it lose the desk,
             // and with it the right to answer.
-            let stuck = now.saturating_duration_since(call.began()) >= STUCK;
+            let stuck = now.saturating_duration_since(call.began) >= STUCK;
             let kind = work.kind;
             let left = match overran || stuck {
                 true => std::mem::take(&mut work.todo),
