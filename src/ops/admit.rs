@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::attempt::tasks_under;
 use crate::admission::{Need, Plan, Planner, Policy, Refusal};
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
@@ -212,11 +213,8 @@ impl Tx<'_> {
 
 /// Returns what is left of the leases that a tick of the same name granted.
 fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
-    let ids: Vec<_> = leases.iter().map(|lease| lease.id).collect();
-    let tasks = tx.raw().tasks_by_id(&ids)?;
-    let same = |(task, lease): (Option<TaskRecord>, &_)| task.filter(|task| task.lease_ref() == *lease);
-    let granted = tasks.into_iter().zip(leases).filter_map(same).filter(|task| task.state.is_leased());
-    let granted: Vec<TaskRecord> = granted.collect();
+    let tasks = tasks_under(tx, leases)?.into_iter().flatten();
+    let granted: Vec<TaskRecord> = tasks.filter(|task| task.state.is_leased()).collect();
     let others = |task: &&TaskRecord| task.lease.as_ref().is_some_and(|lease| lease.holder != order.holder);
     if let Some(lease) = granted.iter().find(others).and_then(|task| task.lease.as_ref()) {
         let (request, holder) = (order.request.clone(), lease.holder.clone());

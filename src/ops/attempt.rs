@@ -151,8 +151,8 @@ impl Tx<'_> {
                 }
             }
             // Repeated: an earlier call already started a task that runs under its lease.
-            for (lease, task) in refused.iter().zip(tasks_of(tx, &refused)?) {
-                if task.is_some_and(|task| task.lease_ref() == *lease && task.state == TaskState::Running) {
+            for (lease, task) in refused.iter().zip(tasks_under(tx, &refused)?) {
+                if task.is_some_and(|task| task.state == TaskState::Running) {
                     runs_now.insert(*lease);
                 }
             }
@@ -163,16 +163,21 @@ impl Tx<'_> {
     }
 }
 
-/// Returns the tasks that these leases name. Reads nothing if there are no leases.
-fn tasks_of(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
+/// Returns the task of each lease, or `None` if a later grant has fenced the lease off. Reads nothing if there
+/// are no leases.
+pub(super) fn tasks_under(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
     let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
-    if ids.is_empty() { Ok(Vec::new()) } else { tx.raw().tasks_by_id(&ids).map_err(Into::into) }
+    let tasks = if ids.is_empty() { Vec::new() } else { tx.raw().tasks_by_id(&ids)? };
+    let current = |(task, lease): (Option<TaskRecord>, &LeaseRef)| {
+        task.filter(|task| lease.is_current(task.lease_ref()))
+    };
+    Ok(tasks.into_iter().zip(leases).map(current).collect())
 }
 
 /// Records the attempts that just started under these leases as runs.
 fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
     let mut runs = Vec::with_capacity(leases.len());
-    for task in tasks_of(tx, leases)?.into_iter().flatten() {
+    for task in tasks_under(tx, leases)?.into_iter().flatten() {
         if let Some(started_at) = task.started_at {
             let run = RunRecord::open(leave::attempt_run(&task)?, started_at);
             runs.push(run.workflow(task.key.workflow).method(StartMethod::Triggered));
@@ -201,9 +206,7 @@ impl Tx<'_> {
     ) -> Result<Vec<bool>> {
         Ok(self.renew_leases(leases, now.into() + lease)?)
     }
-}
 
-impl Tx<'_> {
     /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
     ///
     /// A task that was admitted but never started may be finished too. Hosts that have no use for `Running`
@@ -250,12 +253,11 @@ impl Tx<'_> {
             for finish in finishes {
                 check(&finish.outcome)?;
             }
-            let ids: Vec<TaskId> = finishes.iter().map(|finish| finish.lease.id).collect();
+            let leases: Vec<LeaseRef> = finishes.iter().map(|finish| finish.lease).collect();
             let mut leaving: Vec<Leaving> = Vec::with_capacity(finishes.len());
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
             let mut places: Vec<Place> = Vec::with_capacity(finishes.len());
-            for (finish, task) in finishes.iter().zip(tx.raw().tasks_by_id(&ids)?) {
-                let task = task.filter(|task| task.lease_ref() == finish.lease);
+            for (finish, task) in finishes.iter().zip(tasks_under(tx, &leases)?) {
                 places.push(match (first.get(&finish.lease), task) {
                     (Some(first), _) => Place::Again(*first),
                     (None, Some(task)) if task.state.is_leased() => {

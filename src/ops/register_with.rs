@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::attempt::tasks_under;
 use super::sense::Registered;
 use crate::error::Result;
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::LeaseRef;
 use crate::sensor::{Ineligible, NewSensor, SmartSensorConfig};
 use crate::store::Tx;
 use crate::task::TaskState;
@@ -52,14 +53,12 @@ impl Tx<'_> {
 
 /// Returns the results for those that must not be sensors. A lost lease takes precedence.
 fn keep(tx: &mut Tx<'_>, others: &[(&NewSensor, Ineligible)]) -> Result<Vec<Registered>> {
-    let ids: Vec<TaskId> = others.iter().map(|(sensor, _)| sensor.lease.id).collect();
-    let tasks = tx.raw().tasks_by_id(&ids)?;
-    let answers = others.iter().zip(tasks).map(|((sensor, why), task)| {
-        match task.filter(|task| task.lease_ref() == sensor.lease).map(|task| task.state) {
-            Some(TaskState::Running) => Registered::Ineligible(*why),
-            Some(TaskState::Queued) => Registered::NotRunning,
-            _ => Registered::Stale,
-        }
+    let leases: Vec<LeaseRef> = others.iter().map(|(sensor, _)| sensor.lease).collect();
+    let tasks = tasks_under(tx, &leases)?;
+    let answers = others.iter().zip(tasks).map(|((_, why), task)| match task.map(|task| task.state) {
+        Some(TaskState::Running) => Registered::Ineligible(*why),
+        Some(TaskState::Queued) => Registered::NotRunning,
+        _ => Registered::Stale,
     });
     Ok(answers.collect())
 }

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::attempt::RetryAdvice;
+use super::attempt::{RetryAdvice, tasks_under};
 use super::leave::{self, Leaving};
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::PoolName;
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
 use crate::store::Tx;
 use crate::store::contract::{EventNote, Move, StateSet};
@@ -54,8 +54,8 @@ impl Tx<'_> {
     pub fn register(&mut self, now: impl Into<Timestamp>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
         let now = now.into();
         self.whole(|tx| {
-            let ids: Vec<TaskId> = sensors.iter().map(|sensor| sensor.lease.id).collect();
-            let tasks = tx.raw().tasks_by_id(&ids)?;
+            let leases: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease).collect();
+            let tasks = tasks_under(tx, &leases)?;
             let keeping = keeping_pools(tx, tasks.iter().flatten())?;
 
             let mut leaving: Vec<Leaving> = Vec::with_capacity(sensors.len());
@@ -63,7 +63,7 @@ impl Tx<'_> {
             let mut places: Vec<Result<usize, Registered>> = Vec::with_capacity(sensors.len());
             let mut seen = HashSet::with_capacity(sensors.len());
             for (sensor, task) in sensors.iter().zip(tasks) {
-                let task = match task.filter(|task| task.lease_ref() == sensor.lease) {
+                let task = match task {
                     Some(task) if task.state == TaskState::Queued => {
                         places.push(Err(Registered::NotRunning));
                         continue;
@@ -138,16 +138,14 @@ impl Tx<'_> {
                 check(ending)?;
             }
             let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
-            let ids: Vec<TaskId> = refs.iter().map(|sensor| sensor.id).collect();
-            let tasks = tx.raw().tasks_by_id(&ids)?;
+            let tasks = tasks_under(tx, &refs)?;
             let sensors = tx.raw().end_sensors_if_waiting(&refs)?;
 
             let mut leaving: Vec<Leaving> = Vec::new();
             let mut notes = Vec::new();
             let mut places = Vec::with_capacity(ends.len());
-            for (((registration, ending), task), sensor) in ends.iter().zip(tasks).zip(sensors) {
-                let sensing =
-                    |task: &TaskRecord| task.lease_ref() == *registration && task.state == TaskState::Sensing;
+            for (((_, ending), task), sensor) in ends.iter().zip(tasks).zip(sensors) {
+                let sensing = |task: &TaskRecord| task.state == TaskState::Sensing;
                 let (Some(task), Some(sensor)) = (task.filter(sensing), sensor) else {
                     places.push(None);
                     continue;

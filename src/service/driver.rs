@@ -3,11 +3,12 @@
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::woken::{Change, Waiters};
+use super::handle_futures::{Change, Waiters};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::time::Timestamp;
@@ -109,7 +110,7 @@ impl LoopHandle {
         self.0.changed.notify_all();
         let waiters = state.waiters.take();
         drop(state);
-        waiters.wake();
+        waiters.for_each(Waker::wake);
     }
 
     /// Returns true after [`Self::stop`].

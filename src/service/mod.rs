@@ -21,14 +21,14 @@ mod admitter;
 mod driver;
 mod events;
 mod file_log;
+mod handle_futures;
 mod incarnation;
 pub mod kinds;
 mod observer;
 pub(crate) mod poker;
 mod reaper;
 mod retention;
-mod waking;
-mod woken;
+mod waking_store;
 
 pub use admitter::Admitter;
 #[cfg(feature = "tokio")]
@@ -39,4 +39,4 @@ pub use file_log::FileLog;
 pub use observer::{ObservedStore, Observer, metrics, spans};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker};
 pub use reaper::{ReapReport, Reaper};
-pub use waking::WakingStore;
+pub use waking_store::WakingStore;

@@ -11,7 +11,7 @@ use super::observer::{Emitter, Observer, Reported, Tick, became, spans};
 use super::retention::{Forgotten, Retention, forget};
 use crate::base::setters;
 use crate::error::{Invalid, Result};
-use crate::lease::grace::Grace;
+use crate::lease::reaper_grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
 use crate::store::Store;
 use crate::time::Timestamp;

@@ -1,10 +1,10 @@
-//! Lanes, and the order within and across them.
+//! Lanes of tasks with equal needs, and their ready tasks.
 
 use serde::{Deserialize, Serialize};
 
+use super::order::OrderKey;
 use crate::base::setters;
 use crate::id::{LimitKey, PoolName};
-use crate::lease::TaskId;
 use crate::time::Timestamp;
 
 /// The number that a store assigned to a lane.
@@ -49,27 +49,6 @@ impl Lane {
     /// Creates a lane as a store read it.
     pub fn new(id: LaneId, key: LaneKey, ready: u64) -> Self {
         Self { id, key, ready }
-    }
-}
-
-/// The position of a task in the order of admission; smaller goes first. No two tasks of a store are equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct OrderKey {
-    /// From [`Ageing::rank`](crate::admission::Ageing::rank).
-    pub rank: i64,
-    /// The date the run is for: earlier first, in whole microseconds.
-    pub logical_date: Timestamp,
-    /// A task that is not mapped goes before its mapped instances.
-    pub map_index: Option<u32>,
-    /// The order of arrival.
-    pub id: TaskId,
-}
-
-impl OrderKey {
-    /// Creates the position of a task.
-    pub fn new(rank: i64, logical_date: Timestamp, map_index: Option<u32>, id: TaskId) -> Self {
-        Self { rank, logical_date, map_index, id }
     }
 }
 

@@ -17,6 +17,7 @@
 mod ageing;
 pub(crate) mod lane;
 pub mod limits;
+pub(crate) mod order;
 mod plan;
 mod planner;
 mod policy;
@@ -25,7 +26,8 @@ mod verdict;
 mod window;
 
 pub use ageing::Ageing;
-pub(crate) use lane::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
+pub(crate) use lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
+pub(crate) use order::OrderKey;
 pub(crate) use plan::{Need, Plan};
 pub(crate) use planner::Planner;
 pub use policy::{AirflowWindow, Policy};

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::lane::{Candidate, Lane, LaneId, LanePage, OrderKey};
+use super::lane::{Candidate, Lane, LaneId, LanePage};
 use super::limits::LimitRecord;
+use super::order::OrderKey;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};

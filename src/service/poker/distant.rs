@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::probe::{PokeRequest, Probe};
-use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
 
 /// The most futures of a kind in flight at once, unless the host sets another limit.
@@ -49,7 +48,7 @@ impl super::Poker {
     /// Sets the poke of this kind, which creates such futures for at most `at_most` targets each.
     pub(crate) fn kind_of_futures(
         self,
-        kind: &SensorKind,
+        kind: &crate::id::SensorKind,
         probe: Arc<dyn AsyncProbe>,
         at_most: std::num::NonZeroUsize,
     ) -> Self {

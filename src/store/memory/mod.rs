@@ -13,6 +13,7 @@ mod counters;
 mod course;
 mod lanes;
 mod pools;
+mod promote;
 mod requests;
 mod run_tx;
 mod runs;

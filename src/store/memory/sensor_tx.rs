@@ -26,7 +26,7 @@ impl Transaction<'_> {
 
     fn end_sensor_if_waiting(&mut self, lease: LeaseRef) -> Option<SensorRecord> {
         let waits =
-            |sensor: &&SensorRecord| sensor.state == SensorState::Waiting && sensor.epoch == lease.epoch;
+            |row: &&SensorRecord| row.state == SensorState::Waiting && lease.is_current(row.lease_ref());
         let mut sensor = self.state.sensors.get(lease.id).filter(waits)?.clone();
         sensor.state = SensorState::Ended;
         sensor.changed = self.next_sensor_change();

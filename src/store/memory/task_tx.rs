@@ -12,8 +12,7 @@ use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, TaskId};
 use crate::store::contract::{
-    Forget, GrantBatch, Granted, Move, PoolTx, Promote, Started, Survey, SurveyQuery, TaskInsert, TaskTx,
-    WhichPools,
+    Forget, GrantBatch, Granted, Move, PoolTx, Started, Survey, SurveyQuery, TaskInsert, TaskTx, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskRecord, TaskState};
@@ -36,7 +35,8 @@ impl Transaction<'_> {
     }
 
     fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> bool {
-        let from = |task: &TaskRecord| task.epoch == order.task.epoch && order.from.contains(task.state);
+        let Move { task: lease, from, .. } = order;
+        let from = |task: &TaskRecord| lease.is_current(task.lease_ref()) && from.contains(task.state);
         let mut back = Use::default();
         let moved = self.change_task_if(order.task.id, from, |task| {
             if !order.keeps_slots {
@@ -58,24 +58,6 @@ impl Transaction<'_> {
         let is_moved = moved.is_some();
         uses.add(self.state.tasks.lane(order.task.id), back);
         is_moved
-    }
-}
-
-/// Steps of a tick.
-impl Transaction<'_> {
-    fn promote(&mut self, promote: Promote) -> usize {
-        let due: Vec<TaskId> = self.state.tasks.due(promote.now).take(promote.limit).collect();
-        for id in &due {
-            self.change_task_if(
-                *id,
-                |_| true,
-                |task| {
-                    task.state = TaskState::Scheduled;
-                    task.due = None;
-                },
-            );
-        }
-        due.len()
     }
 
     fn grant_if_ready(&mut self, batch: &GrantBatch<'_>, uses: &mut Uses) -> Vec<TaskRecord> {
@@ -183,7 +165,8 @@ impl TaskTx for Transaction<'_> {
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>> {
         self.writable()?;
         let start = |lease: &LeaseRef| {
-            let is_queued = |task: &TaskRecord| task.state == TaskState::Queued && task.epoch == lease.epoch;
+            let is_queued =
+                |task: &TaskRecord| task.state == TaskState::Queued && lease.is_current(task.lease_ref());
             let started = self.change_task_if(lease.id, is_queued, |task| {
                 let at = task.recorded_at(now);
                 task.state = TaskState::Running;
@@ -198,7 +181,7 @@ impl TaskTx for Transaction<'_> {
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
         self.writable()?;
         let renew = |lease: &LeaseRef| {
-            let is_leased = |task: &TaskRecord| task.lease.is_some() && task.epoch == lease.epoch;
+            let is_leased = |task: &TaskRecord| task.lease.is_some() && lease.is_current(task.lease_ref());
             let renewed = self.change_task_if(lease.id, is_leased, |task| {
                 if let Some(lease) = &mut task.lease {
                     lease.expires_at = expires_at;

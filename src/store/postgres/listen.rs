@@ -15,7 +15,7 @@ use tokio_postgres::Notification;
 use super::connect::Connector;
 use super::dial::{Dialer, PAUSES};
 use super::error::Failure;
-use super::listener::Listener;
+use super::listen_connection::Listener;
 use super::options::PostgresOptions;
 use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};

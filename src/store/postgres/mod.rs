@@ -46,7 +46,7 @@ mod driver;
 mod error;
 mod host;
 mod listen;
-mod listener;
+mod listen_connection;
 mod liveness;
 mod migrate;
 mod name;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::flights::Air;
+use super::async_calls::Air;
 use super::job::Job;
 use crate::id::SensorKind;
 use crate::service::driver::LoopHandle;

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::board::{Shared, Stint};
+use super::call::Call;
 use super::job::{Answer, Job, Outcome};
 use crate::sensor::PokeOutcome;
 use crate::service::observer::spans;
@@ -28,90 +29,6 @@ pub(super) struct Work {
     pub(super) done: Vec<Answer>,
     /// True once the call passed its deadline: the thread no longer owns this work.
     pub(super) taken: bool,
-}
-
-/// A call that runs.
-pub(super) struct Call {
-    began: Instant,
-    timeout: Duration,
-    knew: u64,
-    /// The first of its jobs; a call for many has more.
-    first: Asked,
-    more: Vec<Asked>,
-}
-
-/// A group, and the tick that asked for it.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    group: GroupRef,
-    tick: u64,
-}
-
-impl Call {
-    /// Creates a call for these jobs. Returns `None` for no jobs.
-    pub(super) fn new<'a>(
-        began: Instant,
-        knew: u64,
-        jobs: impl Iterator<Item = &'a Job> + Clone,
-    ) -> Option<Self> {
-        let timeout = jobs.clone().map(|job| job.timeout).min()?;
-        // Of several groups the latest counts, since the end of one must not cut short the poke of the
-        // others.
-        let until = jobs.clone().map(|job| job.of_use_until).max()?;
-        let left = until.saturating_sub(jobs.clone().next()?.now.as_micros());
-        let timeout = timeout.min(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
-        let mut asked = jobs.map(|job| Asked { group: job.group, tick: job.tick });
-        let first = asked.next()?;
-        Some(Self { began, timeout, knew, first, more: asked.collect() })
-    }
-
-    pub(super) fn groups(&self) -> impl Iterator<Item = GroupRef> {
-        self.asked().map(|asked| asked.group)
-    }
-
-    /// Returns the answers for the outcomes of the call.
-    pub(super) fn answered(&self, answers: Vec<PokeOutcome>) -> impl Iterator<Item = Answer> {
-        self.answers(self.began.elapsed(), answers.into_iter().map(Outcome::Answered))
-    }
-
-    /// Returns one answer for each group. The first says how long the call took.
-    fn answers(
-        &self,
-        took: Duration,
-        outcomes: impl Iterator<Item = Outcome>,
-    ) -> impl Iterator<Item = Answer> {
-        let mut took = Some(took);
-        let answer = move |(Asked { group, tick }, outcome)| Answer {
-            group,
-            tick,
-            knew: self.knew,
-            outcome,
-            took: took.take(),
-        };
-        self.asked().zip(outcomes).map(answer)
-    }
-
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.began.checked_add(self.timeout)
-    }
-
-    pub(super) fn pokes(&self) -> usize {
-        1 + self.more.len()
-    }
-
-    pub(super) fn began(&self) -> Instant {
-        self.began
-    }
-
-    fn asked(&self) -> impl Iterator<Item = Asked> {
-        std::iter::once(self.first).chain(self.more.iter().copied())
-    }
-
-    /// Returns the answers for a call that passed its deadline. `hangs` says whether it still runs.
-    pub(super) fn overran(&self, hangs: bool) -> impl Iterator<Item = Answer> {
-        let outcome = move |_| Outcome::Overran { timeout: self.timeout, hangs };
-        self.answers(self.timeout, self.asked().map(outcome))
-    }
 }
 
 /// Whether the thread still owns its work.

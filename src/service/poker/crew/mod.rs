@@ -4,11 +4,12 @@
 //! Each thread records its answers on its own `Desk`, from which the tick collects them. If a
 //! call passes its deadline, the tick takes over its desk. It answers the call's jobs, returns the remaining
 //! ones to the queue, and lets another thread take its place. If the call returns after all, its answers are
-//! dropped and its thread ends. Async pokes are tasks of a runtime instead: see [`flights`].
+//! dropped and its thread ends. Async pokes are tasks of a runtime instead: see [`async_calls`].
 
+mod async_calls;
 mod board;
+mod call;
 mod desk;
-mod flights;
 mod job;
 mod thread;
 
@@ -184,7 +185,7 @@ impl Crew {
             // the rest goes back to the front of the queue, where another thread finds it. Nothing else
             // happens, and the thread keeps its desk. Only past the call's deadline does it lose the desk,
             // and with it the right to answer.
-            let stuck = now.saturating_duration_since(call.began()) >= STUCK;
+            let stuck = now.saturating_duration_since(call.began) >= STUCK;
             let kind = work.kind;
             let left = match overran || stuck {
                 true => std::mem::take(&mut work.todo),

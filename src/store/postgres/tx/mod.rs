@@ -4,7 +4,9 @@ mod attempt;
 mod audit;
 mod event;
 mod insert;
+mod notify;
 mod pool;
+mod promote;
 mod retention;
 mod row;
 mod run;
@@ -18,8 +20,8 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
+use self::notify::Telling;
 use super::error::{Fault, Outcome};
-use super::listen::{News, NewsSet};
 use super::turn;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
 use crate::admission::LaneKey;
@@ -42,60 +44,27 @@ pub(super) enum Access {
 pub(in crate::store) struct PostgresBackend<'w> {
     db: Db<'w>,
     access: Access,
-    whole: Whole,
-}
-
-/// Whether every operation so far did all of its work or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whole {
-    Yes,
-    No,
+    /// Whether every operation so far did all of its work or none.
+    is_whole: bool,
 }
 
 /// What operations work on.
 struct Db<'w> {
     wire: Box<dyn Wire + 'w>,
     touch: Touch,
-    ticket: Ticket,
+    /// Whether the transaction has noted that it writes.
+    has_ticket: bool,
     telling: Telling,
     /// Lanes never change once they exist, and their numbers are never reused.
     lanes: HashMap<i64, LaneKey>,
     names: row::Names,
 }
 
-const NOTIFY: &str = "SELECT pg_notify($1::text, $2::text)";
-
-/// What others are told when the transaction commits: each once.
-struct Telling {
-    channel: Option<Arc<str>>,
-    told: NewsSet,
-    /// Goes with the next statements.
-    next: Option<News>,
-}
-
-impl Telling {
-    fn take(&mut self) -> Option<Statement> {
-        let (news, channel) = (self.next.take()?, self.channel.as_deref()?);
-        if self.told.has(news) {
-            return None;
-        }
-        self.told.add(news);
-        Some(ask!(NOTIFY, channel, news.payload()))
-    }
-}
-
-/// Whether the transaction has noted that it writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ticket {
-    Untaken,
-    Taken,
-}
-
 impl std::fmt::Debug for PostgresBackend<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PostgresBackend")
             .field("access", &self.access)
-            .field("whole", &self.whole)
+            .field("is_whole", &self.is_whole)
             .finish_non_exhaustive()
     }
 }
@@ -105,31 +74,23 @@ impl<'w> PostgresBackend<'w> {
         let db = Db {
             wire,
             touch: Touch::Reads,
-            ticket: Ticket::Untaken,
-            telling: Telling { channel, told: NewsSet::default(), next: None },
+            has_ticket: false,
+            telling: Telling::on(channel),
             lanes: HashMap::new(),
             names: row::Names::default(),
         };
-        Self { db, access, whole: Whole::Yes }
+        Self { db, access, is_whole: true }
     }
 
     /// The same, in a transaction that has noted that it writes.
     pub(super) fn ticketed(mut self) -> Self {
-        self.db.ticket = Ticket::Taken;
-        self
-    }
-
-    /// Sends no `NOTIFY` with what is asked from now on: for a host that prepares its transaction for a
-    /// two-phase commit, which the server refuses after one. Others then see at their next tick what changed.
-    #[must_use]
-    pub(super) fn without_notify(mut self) -> Self {
-        self.db.telling.channel = None;
+        self.db.has_ticket = true;
         self
     }
 
     /// Refuses to continue once the transaction is lost.
     pub(in crate::store) fn check_whole(&self) -> StoreResult<()> {
-        if self.whole == Whole::Yes {
+        if self.is_whole {
             return Ok(());
         }
         let text = "an operation failed earlier in this transaction: roll it back and begin again";
@@ -148,20 +109,12 @@ impl<'w> PostgresBackend<'w> {
         self.run(Touch::Writes, work)
     }
 
-    /// [`Self::write`], of which others are told if it asks the server anything.
-    fn tell<T>(&mut self, news: News, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
-        self.db.telling.next = Some(news);
-        let done = self.write(work);
-        self.db.telling.next = None;
-        done
-    }
-
     fn run<T>(&mut self, touch: Touch, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
         self.check_whole()?;
         self.db.touch = touch;
         work(&mut self.db).map_err(|fault| {
             if !matches!(fault, Fault::Refused(_)) {
-                self.whole = Whole::No;
+                self.is_whole = false;
             }
             fault.into()
         })
@@ -178,10 +131,10 @@ impl Db<'_> {
     /// Runs statements in one round trip. Each sees what those before it changed.
     fn all<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
         let mut batch = Vec::with_capacity(N + 2);
-        let ticket = self.touch == Touch::Writes && self.ticket == Ticket::Untaken;
+        let ticket = self.touch == Touch::Writes && !self.has_ticket;
         if ticket {
             batch.push(ask!(turn::TICKET));
-            self.ticket = Ticket::Taken;
+            self.has_ticket = true;
         }
         batch.extend(statements);
         let news = self.telling.take();
@@ -201,9 +154,9 @@ impl Db<'_> {
 
     /// [`Self::all`] for statements that note by themselves that they write, if they do.
     fn unticketed<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
-        let before = std::mem::replace(&mut self.ticket, Ticket::Taken);
+        let before = std::mem::replace(&mut self.has_ticket, true);
         let answers = self.all(statements);
-        self.ticket = before;
+        self.has_ticket = before;
         answers
     }
 

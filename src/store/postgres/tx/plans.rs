@@ -6,14 +6,14 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
-use super::{attempt, event, insert, pool, retention, run, sensor, tick, worker};
+use super::{attempt, event, insert, pool, promote, retention, run, sensor, tick, worker};
 
 const HOT: &[(&str, &str)] = &[
     ("insert", insert::INSERT),
     ("tasks", insert::BY_KEY),
     ("tasks_by_id", insert::BY_NO),
     ("request", tick::REQUEST),
-    ("promote", tick::PROMOTE),
+    ("promote", promote::PROMOTE),
     ("next_due", tick::NEXT_DUE),
     ("ready lanes", tick::READY_LANES),
     ("named pools", tick::NAMED_POOLS),

@@ -6,27 +6,13 @@ use tokio_postgres::Row;
 
 use super::super::error::Outcome;
 use super::super::wire::{Statement, ask};
-use super::{Db, clamp, first, pool, row};
+use super::{Db, clamp, first, pool, promote, row};
 use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
 use crate::time::Timestamp;
 
 pub(super) const REQUEST: &str = "SELECT nos, epochs FROM sm.request WHERE id = $1::text";
-/// Does nothing for a tick that was noted. A tick for which nothing is due writes nothing, not even that it
-/// writes.
-///
-/// `= ANY` instead of a join: a host's transaction leaves the planner as it is, and a join it may merge,
-/// which reads the whole index of numbers.
-pub(super) const PROMOTE: &str = "WITH due AS MATERIALIZED ( \
-       SELECT no, lane FROM sm.task WHERE due IS NOT NULL AND due <= $1::bigint \
-         AND NOT EXISTS (SELECT FROM sm.request WHERE id = $2::text) \
-       ORDER BY due, rank, logical_date, map_index, no LIMIT $3::bigint), \
-     ticket AS (UPDATE sm.writer SET ticket = ticket + 1 WHERE EXISTS (SELECT FROM due)), \
-     promoted AS (UPDATE sm.task SET state = 0, due = NULL WHERE no = ANY (ARRAY(SELECT no FROM due))), \
-     counted AS (UPDATE sm.lane SET ready = ready + more \
-       FROM (SELECT lane, count(*) AS more FROM due GROUP BY lane) due WHERE lane.no = due.lane) \
-     SELECT count(*) FROM due";
 pub(super) const NEXT_DUE: &str = "SELECT due FROM sm.task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready FROM sm.lane WHERE ready > 0 ORDER BY no";
@@ -104,7 +90,9 @@ impl Db<'_> {
     pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let promote = match query.promote {
-            Some(promote) => ask!(PROMOTE, promote.now.as_micros(), request.clone(), clamp(promote.limit)),
+            Some(promote) => {
+                ask!(promote::PROMOTE, promote.now.as_micros(), request.clone(), clamp(promote.limit))
+            }
             None => ask!("SELECT 0::bigint"),
         };
         let pools = match query.pools {

@@ -8,6 +8,7 @@ mod grant;
 mod insert;
 mod lane;
 mod pool;
+mod promote;
 mod retention;
 mod row;
 mod run;

@@ -7,7 +7,7 @@ use super::super::schema::migrate_inside;
 use super::{attempt, counters, event, grant, insert, lane, pool, retention, run, sensor, tick, worker};
 
 const HOT: &[(&str, &str)] = &[
-    ("promote_due", tick::PROMOTE),
+    ("promote_due", super::promote::PROMOTE),
     ("next_due", tick::NEXT_DUE),
     ("first candidates", tick::FIRST_CANDIDATES),
     ("equal candidates", tick::EQUAL_CANDIDATES),

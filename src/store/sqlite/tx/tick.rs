@@ -1,22 +1,18 @@
-//! What an admission tick reads, and what makes tasks ready for it.
+//! What an admission tick reads.
 
 use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension, Rows};
 
 use super::super::error::Outcome;
-use super::counters::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, clamp, row};
 use crate::admission::{Candidate, LaneId, LanePage, OrderKey};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
-use crate::store::contract::{Promote, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{Survey, SurveyQuery, WhichPools};
 use crate::time::Timestamp;
 
-pub(super) const PROMOTE: &str = "UPDATE sm_task SET state = 0, due = NULL WHERE no IN \
-     (SELECT no FROM sm_task WHERE due IS NOT NULL AND due <= ?1 \
-      ORDER BY due, rank, logical_date, map_index, no LIMIT ?2) RETURNING lane";
 pub(super) const READY_AT: &str = "SELECT ready_at FROM sm_task WHERE no = ?1";
 pub(super) const NEXT_DUE: &str = "SELECT due FROM sm_task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
 pub(super) const FIRST_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
@@ -51,19 +47,6 @@ impl Db<'_> {
         }
         survey.next_due = self.next_due()?;
         Ok(survey)
-    }
-
-    fn promote(&mut self, promote: Promote) -> Outcome<usize> {
-        let mut changes = LaneChanges::default();
-        let mut promoted = 0;
-        let mut statement = self.prepare(PROMOTE)?;
-        let mut rows = statement.query((promote.now.as_micros(), clamp(promote.limit)))?;
-        while let Some(row) = rows.next()? {
-            changes.ready(row.get(0)?, 1);
-            promoted += 1;
-        }
-        changes.write(self)?;
-        Ok(promoted)
     }
 
     fn next_due(&mut self) -> Outcome<Option<Timestamp>> {

@@ -24,13 +24,13 @@ use crate::time::{Timestamp, duration_micros};
 /// The column behind those of a sensor and its task.
 const AFTER_SENSOR: usize = 23;
 
-pub(super) const PUT: &str = statement!("sensor/put_sensors.sql");
-pub(super) const OF_KEYS: &str = statement!("sensor/sensors_of_keys.sql");
-pub(super) const CHANGED: &str = statement!("sensor/changed_sensors.sql");
-pub(super) const CHANGED_WAITING: &str = statement!("sensor/changed_waiting_sensors.sql");
+pub(super) const PUT: &str = statement!("put_sensors.sql");
+pub(super) const OF_KEYS: &str = statement!("sensors_of_keys.sql");
+pub(super) const CHANGED: &str = statement!("changed_sensors.sql");
+pub(super) const CHANGED_WAITING: &str = statement!("changed_waiting_sensors.sql");
 pub(super) const CHANGES: &str = "SELECT (SELECT value FROM sm.counter WHERE name = 'sensor'), \
      (SELECT value FROM sm.counter WHERE name = 'forgotten')";
-pub(super) const END: &str = statement!("sensor/end_sensors.sql");
+pub(super) const END: &str = statement!("end_sensors.sql");
 
 /// The ranges that hold some codes, those that touch as one; none if they hold every code.
 fn spans(query: &SensorQuery) -> (Vec<i64>, Vec<i64>) {

@@ -14,19 +14,10 @@ pub(super) struct Waiters {
     places: u64,
 }
 
-/// The wakers to call.
-pub(super) struct Woken(BTreeMap<u64, Waker>);
-
 impl Waiters {
     /// Takes all wakers out. A future that still waits returns to its place.
-    pub(super) fn take(&mut self) -> Woken {
-        Woken(std::mem::take(&mut self.wakers))
-    }
-}
-
-impl Woken {
-    pub(super) fn wake(self) {
-        self.0.into_values().for_each(Waker::wake);
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Waker> + use<> {
+        std::mem::take(&mut self.wakers).into_values()
     }
 }
 

@@ -20,11 +20,11 @@ use crate::time::{Timestamp, duration_micros};
 pub(super) const TASK: &str =
     "SELECT namespace, workflow, run, task, map_index, attempt FROM sm_task WHERE no = ?1";
 pub(super) const GENERATION: &str = "SELECT generation FROM sm_sensor WHERE no = ?1";
-pub(super) const PUT: &str = statement!("sensor/put_sensor.sql");
-pub(super) const OF_KEY: &str = statement!("sensor/sensor_of_key.sql");
-pub(super) const CHANGED: &str = statement!("sensor/changed_sensors.sql");
-pub(super) const CHANGED_WAITING: &str = statement!("sensor/changed_waiting_sensors.sql");
-pub(super) const IF_WAITING: &str = statement!("sensor/waiting_sensor.sql");
+pub(super) const PUT: &str = statement!("put_sensor.sql");
+pub(super) const OF_KEY: &str = statement!("sensor_of_key.sql");
+pub(super) const CHANGED: &str = statement!("changed_sensors.sql");
+pub(super) const CHANGED_WAITING: &str = statement!("changed_waiting_sensors.sql");
+pub(super) const IF_WAITING: &str = statement!("waiting_sensor.sql");
 pub(super) const END: &str = "UPDATE sm_sensor SET state = 1, changed = ?2 WHERE no = ?1";
 
 /// Returns the key and the attempt of a task. `tasks` is [`TASK`].

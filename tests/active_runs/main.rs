@@ -4,12 +4,12 @@
 //! `STATIONMASTER_RUNS=long` takes the sets in the sizes of docs/active-runs.md and more random sequences.
 #![allow(clippy::panic, clippy::expect_used)]
 
-#[path = "../benches/runs/data.rs"]
+#[path = "../../benches/runs/data.rs"]
 #[allow(dead_code)]
 mod data;
 #[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
 mod scratch;
-#[path = "active_runs/sequences.rs"]
 mod sequences;
 
 use data::{BASE, DAY, NOW, POINT, Random, Span, instant, namespace};

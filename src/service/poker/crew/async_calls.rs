@@ -19,7 +19,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::board::{Board, Shared};
-use super::desk::Call;
+use super::call::Call;
 use super::job::Answer;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::distant::{AsyncProbe, BoxFuture};

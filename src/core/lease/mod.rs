@@ -4,7 +4,8 @@
 //! its epoch in every call. Each grant of a task raises its epoch. So a holder that was considered dead and
 //! comes back changes nothing: its calls return that they are stale.
 
-pub(crate) mod grace;
+mod fencing;
+pub(crate) mod reaper_grace;
 
 use serde::{Deserialize, Serialize};
 

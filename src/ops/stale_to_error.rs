@@ -10,7 +10,9 @@ trait UnderLease {
     fn is_stale(&self) -> bool;
 
     /// Returns true if an earlier call had already done it, so that this call did nothing.
-    fn is_repeated(&self) -> bool;
+    fn is_repeated(&self) -> bool {
+        false
+    }
 }
 
 impl UnderLease for Finished {
@@ -29,10 +31,6 @@ impl UnderLease for bool {
     fn is_stale(&self) -> bool {
         !*self
     }
-
-    fn is_repeated(&self) -> bool {
-        false
-    }
 }
 
 /// Only [`Registered::Stale`] is stale: a task that was not started, or may not be a sensor, is still the
@@ -40,10 +38,6 @@ impl UnderLease for bool {
 impl UnderLease for Registered {
     fn is_stale(&self) -> bool {
         *self == Self::Stale
-    }
-
-    fn is_repeated(&self) -> bool {
-        false
     }
 }
 

@@ -1,12 +1,9 @@
 //! Canonical contexts and fingerprints: the published vectors, and what holds for all documents.
 
-mod fingerprint {
-    pub(crate) mod vectors;
-}
+mod vectors;
 
 use std::num::NonZeroU32;
 
-use fingerprint::vectors;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use stationmaster::canonical::{CanonicalError, MAX_BYTES, PokeContext};
