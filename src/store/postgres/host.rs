@@ -16,10 +16,10 @@ use super::name::Schema;
 use super::pipeline::join_all;
 use super::request::Reply;
 use super::turn;
-use super::tx::{Access, PostgresBackend};
+use super::tx::PostgresBackend;
 use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{Result, StoreError, StoreErrorKind};
-use crate::store::Tx;
+use crate::store::{Tx, TxMode};
 
 /// Runs a statement by its text, in one round trip.
 pub(super) async fn execute_text<C: GenericClient + Sync + ?Sized>(
@@ -191,7 +191,7 @@ impl PostgresTx {
 fn bridge(schema: &Schema) -> (PostgresBackend<'static>, UnboundedReceiver<Question>) {
     let (sender, questions) = unbounded_channel();
     (
-        PostgresBackend::inside(Box::new(Bridge(sender)), Access::Write, Some(schema.channel().into()))
+        PostgresBackend::inside(Box::new(Bridge(sender)), TxMode::Write, Some(schema.channel().into()))
             .ticketed(),
         questions,
     )

@@ -84,7 +84,6 @@ use driver::Driver;
 use request::Request;
 use sessions::Sessions;
 use time::{PostgresClock, Timekeeper};
-use tx::Access;
 pub(super) use tx::PostgresBackend;
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
@@ -225,12 +224,9 @@ impl Store for PostgresStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let (sessions, access) = match mode {
-            TxMode::Read => (&self.readers, Access::Read),
-            TxMode::Write => (&self.writer, Access::Write),
-        };
+        let sessions = if mode == TxMode::Read { &self.readers } else { &self.writer };
         sessions.transact(&self.options, |wire| {
-            let mut tx = PostgresBackend::inside(wire, access, self.channel.clone());
+            let mut tx = PostgresBackend::inside(wire, mode, self.channel.clone());
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)
         })

@@ -13,9 +13,8 @@ use super::log::{self, Log};
 use super::options::SqliteOptions;
 use super::probe;
 use super::schema::{self, Found};
-use super::tx::Access;
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
-use crate::store::nested;
+use crate::store::{TxMode, nested};
 
 /// More than the number of the store's statements.
 const STATEMENTS: usize = 128;
@@ -86,11 +85,7 @@ impl Session {
 
     /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection outside a
     /// transaction.
-    pub(super) fn transact(
-        &self,
-        access: Access,
-        body: impl FnOnce(&Connection) -> Result<()>,
-    ) -> Result<()> {
+    pub(super) fn transact(&self, mode: TxMode, body: impl FnOnce(&Connection) -> Result<()>) -> Result<()> {
         let timeout = self.options.timeout();
         let lock = self.conn.try_lock_for(timeout).ok_or_else(|| {
             let text = format!("other threads used the connection for {timeout:?}: call again");
@@ -104,7 +99,9 @@ impl Session {
         let Some(conn) = healer.slot.as_ref() else {
             return Err(StoreError::new(StoreErrorKind::Backend, "the connection is lost").into());
         };
-        execute(conn, access.begin()).map_err(store_error)?;
+        // A transaction that may write takes the lock first: one that has read could not wait for it.
+        let begin = if mode == TxMode::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        execute(conn, begin).map_err(store_error)?;
         body(conn)?;
         if conn.is_autocommit() {
             let text =
@@ -112,10 +109,10 @@ impl Session {
             return Err(StoreError::new(StoreErrorKind::Backend, text).into());
         }
         execute(conn, "COMMIT").map_err(|error| {
-            let is_known = !conn.is_autocommit() || access == Access::Read;
+            let is_known = !conn.is_autocommit() || mode == TxMode::Read;
             Error::Store(if is_known { store_error(error) } else { commit_error(error) })
         })?;
-        if access == Access::Write
+        if mode == TxMode::Write
             && let (Some(log), Some(conn)) = (&self.log, healer.slot.as_mut())
         {
             log.lock().committed(conn, timeout);

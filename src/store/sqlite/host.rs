@@ -3,9 +3,9 @@
 use rusqlite::Connection;
 
 use super::prefix::Prefix;
-use super::tx::{Access, SqliteBackend};
+use super::tx::SqliteBackend;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
-use crate::store::Tx;
+use crate::store::{Tx, TxMode};
 
 /// Creates a [`Tx`] over a transaction that the host owns.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +60,6 @@ impl SqliteTx {
             let text = "no transaction is open on the connection: begin one, and attach to it";
             return Err(StoreError::new(StoreErrorKind::Backend, text));
         }
-        Ok(Tx::of_sqlite(SqliteBackend::inside(conn, prefix, Access::Write)))
+        Ok(Tx::of_sqlite(SqliteBackend::inside(conn, prefix, TxMode::Write)))
     }
 }

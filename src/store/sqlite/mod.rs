@@ -88,7 +88,6 @@ pub(super) use tx::SqliteBackend;
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::store::{Durability, Store, StoreInfo, Tx, TxMode};
 use conn::{Place, Role, Session};
-use tx::Access;
 
 /// Keeps everything in a SQLite database. See the [module](self).
 #[derive(Debug)]
@@ -165,12 +164,9 @@ impl Store for SqliteStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let (session, access) = match mode {
-            TxMode::Read => (self.reader.as_ref().unwrap_or(&self.writer), Access::Read),
-            TxMode::Write => (&self.writer, Access::Write),
-        };
-        session.transact(access, |conn| {
-            let mut tx = SqliteBackend::inside(conn, &self.options.prefix, access);
+        let reader = self.reader.as_ref().filter(|_| mode == TxMode::Read);
+        reader.unwrap_or(&self.writer).transact(mode, |conn| {
+            let mut tx = SqliteBackend::inside(conn, &self.options.prefix, mode);
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)
         })

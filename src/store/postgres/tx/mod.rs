@@ -26,13 +26,7 @@ use super::turn;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
 use crate::admission::LaneKey;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
-
-/// What a transaction may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-}
+use crate::store::TxMode;
 
 /// The store's operations inside a transaction.
 ///
@@ -43,7 +37,7 @@ pub(super) enum Access {
 /// transaction back.
 pub(in crate::store) struct PostgresBackend<'w> {
     db: Db<'w>,
-    access: Access,
+    mode: TxMode,
     /// Whether every operation so far did all of its work or none.
     is_whole: bool,
 }
@@ -63,14 +57,14 @@ struct Db<'w> {
 impl std::fmt::Debug for PostgresBackend<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PostgresBackend")
-            .field("access", &self.access)
+            .field("mode", &self.mode)
             .field("is_whole", &self.is_whole)
             .finish_non_exhaustive()
     }
 }
 
 impl<'w> PostgresBackend<'w> {
-    pub(super) fn inside(wire: Box<dyn Wire + 'w>, access: Access, channel: Option<Arc<str>>) -> Self {
+    pub(super) fn inside(wire: Box<dyn Wire + 'w>, mode: TxMode, channel: Option<Arc<str>>) -> Self {
         let db = Db {
             wire,
             touch: Touch::Reads,
@@ -79,7 +73,7 @@ impl<'w> PostgresBackend<'w> {
             lanes: HashMap::new(),
             names: row::Names::default(),
         };
-        Self { db, access, is_whole: true }
+        Self { db, mode, is_whole: true }
     }
 
     /// The same, in a transaction that has noted that it writes.
@@ -102,7 +96,7 @@ impl<'w> PostgresBackend<'w> {
     }
 
     fn write<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
-        if self.access == Access::Read {
+        if self.mode == TxMode::Read {
             let text = "the transaction only reads: begin one that writes";
             return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
         }

@@ -25,25 +25,8 @@ use super::error::{Fault, Outcome};
 use super::prefix::Prefix;
 use crate::admission::LaneKey;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::store::TxMode;
 use crate::store::sql::codes;
-
-/// What a transaction may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-}
-
-impl Access {
-    /// Returns the statement that begins it. A transaction that may write takes the lock first, because one
-    /// that has read could not wait for it.
-    pub(super) fn begin(self) -> &'static str {
-        match self {
-            Self::Read => "BEGIN",
-            Self::Write => "BEGIN IMMEDIATE",
-        }
-    }
-}
 
 /// The store's operations inside a transaction.
 ///
@@ -52,15 +35,9 @@ impl Access {
 #[derive(Debug)]
 pub(in crate::store) struct SqliteBackend<'c> {
     db: Db<'c>,
-    access: Access,
-    whole: Whole,
-}
-
-/// Whether every operation so far did all of its work or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whole {
-    Yes,
-    No,
+    mode: TxMode,
+    /// Whether every operation so far did all of its work or none.
+    is_whole: bool,
 }
 
 /// What operations work on.
@@ -74,14 +51,14 @@ pub(super) struct Db<'c> {
 }
 
 impl<'c> SqliteBackend<'c> {
-    pub(super) fn inside(conn: &'c Connection, prefix: &Prefix, access: Access) -> Self {
+    pub(super) fn inside(conn: &'c Connection, prefix: &Prefix, mode: TxMode) -> Self {
         let db = Db { conn, prefix: prefix.clone(), lanes: HashMap::new(), names: row::Names::default() };
-        Self { db, access, whole: Whole::Yes }
+        Self { db, mode, is_whole: true }
     }
 
     /// Refuses to continue once an operation may have done half of its work, or SQLite has rolled back.
     pub(in crate::store) fn check_whole(&self) -> StoreResult<()> {
-        if self.whole == Whole::Yes && !self.db.conn.is_autocommit() {
+        if self.is_whole && !self.db.conn.is_autocommit() {
             return Ok(());
         }
         let text = "an operation failed earlier in this transaction: roll it back and begin again";
@@ -92,14 +69,14 @@ impl<'c> SqliteBackend<'c> {
         self.check_whole()?;
         work(&mut self.db).map_err(|fault| {
             if !matches!(fault, Fault::Refused(_)) {
-                self.whole = Whole::No;
+                self.is_whole = false;
             }
             fault.into()
         })
     }
 
     fn write<T>(&mut self, work: impl FnOnce(&mut Db<'c>) -> Outcome<T>) -> StoreResult<T> {
-        if self.access == Access::Read {
+        if self.mode == TxMode::Read {
             let text = "the transaction only reads: begin one that writes";
             return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
         }
