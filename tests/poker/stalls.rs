@@ -33,7 +33,8 @@ impl Fleet {
                 asked.fetch_add(1, Ordering::SeqCst);
                 PokeOutcome::NotYet
             };
-            let poker = set(unkinded(&self.store, name)).refresh_every(secs(3600));
+            let poker = set(Poker::new(self.store.clone(), (*name).try_into().unwrap()));
+            let poker = poker.threads(2).wait_for_answers(secs(60)).refresh_every(secs(3600));
             self.workers.push((at(now), poker.kind("kind".try_into().unwrap(), poke)));
         }
     }
