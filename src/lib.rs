@@ -3,8 +3,8 @@
 //! server, no async runtime and no workflow language: your program keeps its own graph and links the crate in.
 //!
 //! Where to go next: [`guide`] has short programs by task. [`store::Tx`] lists everything a host does in a
-//! transaction. [`service`] has what runs in the background. Complete programs are in `examples/`; start with
-//! `quickstart.rs`. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
+//! transaction. [`service`] has what runs in the background. Complete programs are in `examples/`: start with
+//! `quickstart.rs`; `threads_host.rs` and `tokio_host.rs` are whole workers. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
 //! [`_coming_from_airflow`].
 //!
 //! # One program
@@ -17,7 +17,7 @@
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::ops::{Finish, Finished};
-//! use stationmaster::service::Admitter;
+//! use stationmaster::service::{Admitter, Reaper, Service};
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey, TaskState};
 //!
@@ -27,7 +27,7 @@
 //!     let lease_for = Duration::from_secs(60);
 //!     let retry = RetryPolicy::exponential(Duration::from_secs(30)).max_attempts(3).build()?;
 //!     let task = |name| TaskKey::new("prod", "nightly", "2026-01-01", name).map(NewTask::new);
-//!     let load = task("load")?.pool("db".try_into()?).retry(retry);
+//!     let load = task("load")?.pool("db".try_into()?).retry(retry).payload("copy.sql");
 //!     let check = task("check")?.pool("db".try_into()?);
 //!
 //!     let now = SystemClock.now(); // a transaction reads no clock: you pass the instant
@@ -39,7 +39,8 @@
 //!     let admission = admitter.admit(now, 4)?; // at most as many as you have free places
 //!     assert_eq!(admission.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
 //!
-//!     let task = &admission.granted[0]; // what to run: `task.key`, `task.attempt`, and your own `task.payload`
+//!     let task = &admission.granted[0]; // `task.key` and `task.attempt` say what to run, and your own text does:
+//!     assert_eq!(task.payload, "copy.sql");
 //!     let lease = task.lease_ref();
 //!     let started = store.write(|tx| tx.start(now, &[lease]))?;
 //!     let renewed = store.write(|tx| tx.renew(now, lease_for, &[lease]))?; // every third of a lease
@@ -53,6 +54,8 @@
 //!     let tasks = store.read(|tx| tx.tasks(&[load.key.clone(), check.key.clone()]))?;
 //!     let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
 //!     assert_eq!(states, [TaskState::UpForRetry, TaskState::Success]);
+//!     let reaped = Reaper::new(store).tick(now)?.reaped; // in a loop of its own: ends the leases of dead workers
+//!     assert!(reaped.is_empty());
 //!     Ok(())
 //! }
 //! ```
@@ -81,23 +84,28 @@
 //! 1. Open a store. Define pools and limits. A task that names no pool is in `default_pool`, which has 128
 //!    slots until you change that.
 //! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes
-//!    nothing, so the call is safe to repeat.
+//!    nothing, so the call is safe to repeat, until the task has ended and was deleted (step 5).
 //! 3. [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` for as many tasks as you
 //!    have free places. Or let [`service::drive`] call it in a loop on a thread of yours (on tokio:
 //!    `tokio::drive`); it ticks when the next task is due, and at once when a
 //!    [`WakingStore`](service::WakingStore) heard of new work. [Start](store::Tx::start) the tasks and run them.
-//!    Leases last 60 s by default: [renew](store::Tx::renew) them with the same length, at a third of it. Stop
-//!    work whose renewal returns `false`, and [finish](store::Tx::finish) the rest.
+//!    Leases last 60 s by default, from the grant on: [renew](store::Tx::renew) them with the same length, at a
+//!    third of it, also those of tasks that you did not start yet. Stop work whose renewal returns `false`, and
+//!    [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that
+//!    you will not run.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
 //!    [`service::Poker`] polls on its behalf. How it ended is an event, which [`service::Delivery`] hands you.
-//! 5. [`service::Reaper`] ends the leases of dead processes. It gives holders a
-//!    [grace](service::Reaper#grace) after it was started or held up, so tick it at least every 20 s. By default
-//!    nothing is deleted: set [`retain_ended_for`](service::Reaper::retain_ended_for) to delete ended tasks, and
-//!    [`retain_events_for`](service::Reaper::retain_events_for) if you acknowledge no events, which keep theirs.
+//! 5. [`service::Reaper`] ends the leases of dead processes. A reaper that was held up lets holders renew first,
+//!    for a [grace](service::Reaper#grace) of 20 s; so tick it more often than that. By default nothing is
+//!    deleted. [`retain_ended_for`](service::Reaper::retain_ended_for) deletes ended tasks, except those whose
+//!    events you have not acknowledged; [`retain_events_for`](service::Reaper::retain_events_for) deletes old
+//!    events, too.
 //!
-//! Every verb takes many items and returns one value per item, in order. A stale lease is a value, not an error:
-//! `.fenced()?` ([`ops::Fenced`]) turns it into one where your own rows depend on it, and a finish that had been
-//! stored before likewise. A repeated `start` or `finish` returns that the first took effect.
+//! An instant is a [`Timestamp`]; verbs also accept chrono's `DateTime<Utc>`. A verb on items takes many and
+//! returns one value per item, in order. A stale lease is a value, not an error. Where you write rows of your own
+//! in the same transaction, `.fenced()?` ([`ops::Fenced`]) turns it into [`Error::Stale`], and a finish that had
+//! been stored before into [`Error::Repeated`]. Otherwise a repeated `start` or `finish` returns that the first
+//! took effect.
 //!
 //! `write` rolls back if its body returns an error. It runs the body again after a conflict, up to 16 times, so
 //! the body changes nothing but the store. An error that [`is_retryable`](Error::is_retryable) changed nothing:

@@ -274,7 +274,8 @@ pub enum StoreErrorKind {
     Schema,
     /// The store is read-only.
     ReadOnly,
-    /// The commit failed, and it is unknown whether it took effect. Query the store before you try again.
+    /// The commit failed, and it is unknown whether it took effect. Repeat the call if it is a verb, which
+    /// then says what the first did; otherwise query the store first.
     Indeterminate,
     /// Anything else: see the source.
     Backend,

@@ -5,7 +5,7 @@
 //! A verb under an older epoch changes nothing and says so.
 //!
 //! Verbs compare with the row that they read. Stores compare again in each conditional write, in the
-//! statement that changes the row.
+//! statement that changes the row: see `attempt.rs` of each store.
 
 use super::LeaseRef;
 
