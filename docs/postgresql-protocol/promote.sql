@@ -9,9 +9,10 @@ free AS MATERIALIZED (
   ORDER BY due, rank, logical_date, map_index, no LIMIT $2::bigint
   FOR UPDATE SKIP LOCKED
 ),
+-- Kept whatever the clock of this tick says: the bound may be past them.
 early AS MATERIALIZED (
   SELECT idle.no FROM unnest((SELECT early FROM last)) asked (no)
-  CROSS JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = asked.no AND idle.due <= $1::bigint OFFSET 0) idle
+  CROSS JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = asked.no AND idle.due IS NOT NULL OFFSET 0) idle
 ),
 early_free AS MATERIALIZED (
   SELECT idle.no FROM (SELECT no FROM early ORDER BY no) early CROSS JOIN LATERAL (
