@@ -1,4 +1,5 @@
--- Of the store's own calls. A run that somebody else has locked is passed over; the answer is that it is open.
+-- Of the store's own calls. A run that somebody else has locked is passed over; the answer is that it is
+-- open.
 WITH given AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) WITH ORDINALITY given (ns, id, at, place)),
 held AS MATERIALIZED (
   SELECT given.at, run.* FROM (SELECT * FROM given ORDER BY ns, id) given CROSS JOIN LATERAL (

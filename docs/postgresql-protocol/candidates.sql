@@ -1,6 +1,6 @@
--- $1..$6 of each lane: its digest, the place where its page begins, how many. $7, $8 its early tasks: lane and
--- number; one may be on the page, too. This is the form of the second plan: what somebody else has locked is absent from it. The first
--- plan uses the same text with OFFSET 0 instead of both locking clauses.
+-- $1..$6 of each lane: its digest, the place where its page begins, how many. $7, $8 its early tasks: lane
+-- and number; one may be on the page, too. This is the form of the second plan: what somebody else has locked
+-- is absent from it. The first plan uses the same text with OFFSET 0 instead of both locking clauses.
 SELECT page.lane, ready.*
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
   page (lane, from_rank, from_date, from_index, from_no, most)

@@ -1,5 +1,5 @@
--- $1..$16 of each task, $17..$19 of each lane, $20 of each task: its number, or NULL. For tasks that are neither found nor
--- made, a second statement looks again: an enqueue of the same key was committed meanwhile.
+-- $1..$16 of each task, $17..$19 of each lane, $20 of each task: its number, or NULL. For tasks that are
+-- neither found nor made, a second statement looks again: an enqueue of the same key was committed meanwhile.
 WITH given AS MATERIALIZED (
   SELECT given.*, lanes.digest FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
     $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[],

@@ -31,8 +31,9 @@ touched AS MATERIALIZED (
   FROM (SELECT DISTINCT digest FROM sm.lane_use WHERE tasks = 0 AND ready = 0) left_empty CROSS JOIN read
   WHERE read.whole AND left_empty.digest NOT IN (SELECT digest FROM sums)
 ),
--- A lane is made again from the needs in its deltas, so one that was removed in between comes back. Only a whole
--- fold has read every cause of what it read: only it may find that a lane is empty, or that one is missing.
+-- A lane is made again from the needs in its deltas, so one that was removed in between comes back. Only a
+-- whole fold has read every cause of what it read: only it may find that a lane is empty, or that one is
+-- missing.
 lanes AS MATERIALIZED (
   SELECT touched.*, coalesce(lane.pool, touched.pool) AS of_pool, coalesce(lane.limits, touched.limits) AS of_limits,
     lane.digest IS NULL AS is_new,

@@ -1,4 +1,5 @@
--- $1, $2 instants, $3 how many, $4 where the caller's last look ended. Rows that somebody else has locked are passed over.
+-- $1, $2 instants, $3 how many, $4 where the caller's last look ended. Rows that somebody else has locked are
+-- passed over.
 WITH old AS MATERIALIZED (
   SELECT idle.no FROM sm.idle
   WHERE idle.state >= 6 AND idle.ended_at >= $4::bigint AND idle.ended_at < $1::bigint

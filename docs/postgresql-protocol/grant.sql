@@ -1,6 +1,7 @@
--- $1..$5 the places of the tasks in order of admission (lane, rank, date, index, no), $6 holder, $7 expiry, $8 now, $9 1: started,
--- $10..$14 of each lane: its digest and its new bound, $15, $16 the tasks that stay before the bounds: lane and number.
--- Grants all of them or none. No row: a task was locked or gone, and nothing was changed. FALSE: roll back.
+-- $1..$5 the places of the tasks in order of admission (lane, rank, date, index, no), $6 holder, $7 expiry,
+-- $8 now, $9 1: started, $10..$14 of each lane: its digest and its new bound, $15, $16 the tasks that stay
+-- before the bounds: lane and number. Grants all of them or none. No row: a task was locked or gone, and
+-- nothing was changed. FALSE: roll back.
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY
     given (lane, rank, logical_date, map_index, no, place)

@@ -1,5 +1,5 @@
--- Of services, after the tasks and before they are moved. Returns the open runs that somebody else has locked: their tasks
--- are left out.
+-- Of services, after the tasks and before they are moved. Returns the open runs that somebody else has
+-- locked: their tasks are left out.
 WITH given AS MATERIALIZED (SELECT DISTINCT ns, id FROM unnest($1::uuid[], $2::text[]) given (ns, id)),
 held AS MATERIALIZED (
   SELECT run.ns, run.id FROM (SELECT * FROM given ORDER BY ns, id) given CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
--- Whether a tick has anything to do, without the lock: with neither deltas, nor a due task, nor a lane that fits, an admitter
--- goes back to sleep.
+-- Whether a tick has anything to do, without the lock: with neither deltas, nor a due task, nor a lane that
+-- fits, an admitter goes back to sleep.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1)
 SELECT EXISTS (SELECT FROM sm.unfolded AS delta) AS deltas,
   least(

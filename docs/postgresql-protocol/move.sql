@@ -1,6 +1,6 @@
--- $1..$12 of each move; allowed is the one state in which the caller read the task, as a bit. Of several moves of one task
--- the first counts. More than one table only after lock_tasks: here each table's rows are locked in order, one table after
--- the other.
+-- $1..$12 of each move; allowed is the one state in which the caller read the task, as a bit. Of several
+-- moves of one task the first counts. More than one table only after lock_tasks: here each table's rows are
+-- locked in order, one table after the other.
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
     $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[])

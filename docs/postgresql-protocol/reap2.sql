@@ -1,5 +1,5 @@
--- $1, $2 the leases that reap1 locked, $3 now. In a statement of its own, so that it sees what was committed before the lock.
--- Those that a beat keeps alive are looked at again when it ends.
+-- $1, $2 the leases that reap1 locked, $3 now. In a statement of its own, so that it sees what was committed
+-- before the lock. Those that a beat keeps alive are looked at again when it ends.
 WITH held AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[]) held (no, epoch)),
 alive AS MATERIALIZED (
   SELECT held.no FROM held CROSS JOIN LATERAL (

@@ -1,4 +1,5 @@
--- 2 renewed, 1 busy: somebody is ending it or reaping it; no row: lost. Of what was renewed, the latest beat stays.
+-- 2 renewed, 1 busy: somebody is ending it or reaping it; no row: lost. Of what was renewed, the latest beat
+-- stays.
 WITH given AS MATERIALIZED (SELECT DISTINCT no, epoch FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch)),
 held AS MATERIALIZED (
   SELECT lease.* FROM (SELECT * FROM given ORDER BY no) given CROSS JOIN LATERAL (

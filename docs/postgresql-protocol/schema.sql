@@ -1,5 +1,5 @@
--- One version. sm stands for the schema's name. Left out are request, worker and shard, which have not changed, and
--- run with its indexes, where only ns has become a UUID.
+-- One version. sm stands for the schema's name. Left out are request, worker and shard, which have not
+-- changed, and run with its indexes, where only ns has become a UUID.
 
 -- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
 CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
@@ -44,8 +44,8 @@ CREATE TABLE sm.lane (
     limits TEXT COLLATE "C" NOT NULL
 );
 CREATE SEQUENCE sm.lane_no;
--- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have not
--- ended. rank to no: no ready task that a tick can see stands before this place, but for those in early.
+-- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have
+-- not ended. rank to no: no ready task that a tick can see stands before this place, but for those in early.
 CREATE TABLE sm.lane_use (
     digest       UUID,
     version      BIGINT,
