@@ -1,4 +1,4 @@
--- After LOCK TABLE sm.tick_lock and replace_tick. Counter and deltas in one statement.
+-- After LOCK TABLE. Counter and deltas in one statement.
 WITH back AS MATERIALIZED (
   SELECT lane.pool, sum(delta.slots)::bigint AS slots FROM sm.unfolded AS delta
   CROSS JOIN LATERAL (SELECT pool FROM sm.lane WHERE lane.digest = delta.lane OFFSET 0) lane
@@ -8,5 +8,5 @@ asked AS MATERIALIZED (
   FROM unnest($1::text[]) WITH ORDINALITY given (name, place)
   CROSS JOIN LATERAL (SELECT name FROM sm.pool WHERE pool.name = given.name OFFSET 0) pool
   LEFT JOIN LATERAL (SELECT used FROM sm.pool_use WHERE pool_use.name = pool.name ORDER BY version DESC LIMIT 1) was ON true),
-gone AS (DELETE FROM sm.pool USING asked WHERE pool.name = asked.name AND asked.used = 0 AND asked.name <> 'default_pool')
+gone AS (DELETE FROM sm.pool WHERE name = ANY (ARRAY(SELECT name FROM asked WHERE used = 0 AND name <> 'default_pool')))
 SELECT place, used FROM asked

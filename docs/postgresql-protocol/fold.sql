@@ -1,28 +1,25 @@
+-- $1 how many deltas at most.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
--- Whether a delta exists decides; what the last whole fold saw only bounds the search. A transaction is not among
--- those that its own snapshot names as open, so what the last folder appended is looked for by its number.
-late AS MATERIALIZED (
-  SELECT txid_snapshot_xip(last.seen) AS xid FROM last UNION SELECT last.folder FROM last
-),
+-- Whether a delta exists decides; what the last whole fold saw only bounds the search.
+late AS MATERIALIZED (SELECT txid_snapshot_xip(last.seen) AS xid FROM last),
 found AS MATERIALIZED (
-  SELECT * FROM (
-    (SELECT delta.xid, delta.id FROM last CROSS JOIN LATERAL (
-       SELECT xid, id FROM sm.delta WHERE delta.xid >= txid_snapshot_xmax(last.seen)
+  SELECT at FROM (
+    (SELECT delta.* FROM last CROSS JOIN LATERAL (
+       SELECT ctid AS at, xid, id FROM sm.delta WHERE delta.xid >= txid_snapshot_xmax(last.seen)
        ORDER BY xid, id LIMIT $1::bigint) delta)
-    UNION
-    (SELECT delta.xid, delta.id FROM late CROSS JOIN LATERAL (
-       SELECT xid, id FROM sm.delta WHERE delta.xid = late.xid ORDER BY xid, id LIMIT $1::bigint) delta)
+    UNION ALL
+    (SELECT delta.* FROM late CROSS JOIN LATERAL (
+       SELECT ctid AS at, xid, id FROM sm.delta WHERE delta.xid = late.xid ORDER BY xid, id LIMIT $1::bigint) delta)
   ) found
   ORDER BY xid, id LIMIT $1::bigint
 ),
-gone AS (
-  DELETE FROM sm.delta USING found WHERE delta.xid = found.xid AND delta.id = found.id RETURNING delta.*
-),
+gone AS (DELETE FROM sm.delta WHERE ctid = ANY (ARRAY(SELECT at FROM found)) RETURNING delta.*),
 read AS MATERIALIZED (SELECT count(*) AS count, count(*) < $1::bigint AS whole FROM gone),
 sums AS MATERIALIZED (
   SELECT lane AS digest, sum(ready)::bigint AS ready, sum(tasks)::bigint AS tasks, sum(slots)::bigint AS slots,
     sum(leases)::bigint AS leases, min(due) AS due, min(first) AS first,
-    min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE no IS NOT NULL) AS head,
+    min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 0) AS head,
+    min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 1) AS head_of_many,
     min(pool) AS pool, min(lane_slots) AS lane_slots, min(limits) AS limits
   FROM gone GROUP BY lane
 ),
@@ -30,85 +27,95 @@ sums AS MATERIALIZED (
 touched AS MATERIALIZED (
   SELECT * FROM sums
   UNION ALL
-  SELECT left_empty.digest, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL
+  SELECT left_empty.digest, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM (SELECT DISTINCT digest FROM sm.lane_use WHERE tasks = 0 AND ready = 0) left_empty CROSS JOIN read
-  WHERE read.whole AND NOT EXISTS (SELECT FROM sums WHERE sums.digest = left_empty.digest)
+  WHERE read.whole AND left_empty.digest NOT IN (SELECT digest FROM sums)
 ),
--- A lane is made again from what its inserts say, so one that was removed in between comes back.
+-- A lane is made again from the needs in its deltas, so one that was removed in between comes back. Only a
+-- whole fold has read every cause of what it read: only it may find that a lane is empty, or that one is
+-- missing.
 lanes AS MATERIALIZED (
-  SELECT touched.*, lane.no, coalesce(lane.pool, touched.pool) AS of_pool, coalesce(lane.limits, touched.limits) AS of_limits,
+  SELECT touched.*, coalesce(lane.pool, touched.pool) AS of_pool, coalesce(lane.limits, touched.limits) AS of_limits,
     lane.digest IS NULL AS is_new,
-    coalesce((lane.pool, lane.slots, lane.limits) <> (touched.pool, touched.lane_slots, touched.limits), touched.pool IS NULL AND lane.digest IS NULL)
-      AS damaged,
-    coalesce(was.ready, 0) AS was_ready, coalesce(was.tasks, 0) AS was_tasks, was.version,
-    ARRAY[was.rank, was.logical_date, was.map_index, was.no] AS was_head
-  FROM touched
+    coalesce((lane.pool, lane.slots, lane.limits) <> (touched.pool, touched.lane_slots, touched.limits),
+      lane.digest IS NULL AND touched.pool IS NULL AND (touched.slots > 0 OR touched.leases > 0 OR read.whole)) AS damaged,
+    read.whole AND coalesce(was.tasks, 0) + touched.tasks = 0 AND coalesce(was.ready, 0) + touched.ready = 0 AS empty,
+    was.at, coalesce(was.ready, 0) AS was_ready, coalesce(was.tasks, 0) AS was_tasks,
+    ARRAY[was.rank, was.logical_date, was.map_index, was.no] AS bound, coalesce(was.early, '{}') AS early
+  FROM touched CROSS JOIN read
   LEFT JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.digest = touched.digest OFFSET 0) lane ON true
-  LEFT JOIN LATERAL (SELECT * FROM sm.lane_use WHERE lane_use.digest = touched.digest ORDER BY version DESC LIMIT 1) was ON true
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, * FROM sm.lane_use WHERE lane_use.digest = touched.digest ORDER BY version DESC LIMIT 1) was ON true
 ),
--- Only a whole fold has seen every cause of what it read, so only it may find that a lane is empty.
-emptied AS MATERIALIZED (
-  SELECT lanes.* FROM lanes CROSS JOIN read WHERE read.whole AND was_tasks + tasks = 0 AND was_ready + ready = 0
+-- What became ready alone and stands before the bound is remembered one by one; the bound falls for the rest.
+before AS MATERIALIZED (
+  SELECT lanes.digest, came.no, came.place,
+    cardinality(lanes.early) + row_number() OVER (PARTITION BY lanes.digest ORDER BY came.place) AS nth
+  FROM (SELECT DISTINCT lane, no, ARRAY[rank, logical_date, map_index, no] AS place FROM gone WHERE came = 1) came
+  JOIN lanes ON lanes.digest = came.lane
+  WHERE lanes.at IS NOT NULL AND came.place < lanes.bound AND came.no <> ALL (lanes.early)
+),
+earlier AS MATERIALIZED (
+  SELECT digest, array_agg(no) FILTER (WHERE nth <= 32) AS early, min(place) FILTER (WHERE nth > 32) AS head
+  FROM before GROUP BY digest
 ),
 kept AS MATERIALIZED (
-  SELECT lanes.*, CASE WHEN version IS NULL THEN head ELSE least(was_head, head) END AS new_head
-  FROM lanes WHERE NOT EXISTS (SELECT FROM emptied WHERE emptied.digest = lanes.digest)
+  SELECT lanes.digest, was_ready + ready AS ready, was_tasks + tasks AS tasks, lanes.early || earlier.early AS early,
+    CASE WHEN at IS NULL THEN lanes.head ELSE least(bound, head_of_many, earlier.head) END AS bound
+  FROM lanes LEFT JOIN earlier ON earlier.digest = lanes.digest WHERE NOT empty
 ),
 made_lanes AS (
   INSERT INTO sm.lane (digest, no, slots, pool, limits)
   SELECT digest, nextval('sm.lane_no'), lane_slots, pool, limits
-  FROM (SELECT * FROM kept WHERE is_new AND pool IS NOT NULL ORDER BY first) made
+  FROM (SELECT * FROM lanes WHERE is_new AND NOT empty AND pool IS NOT NULL ORDER BY first) made
 ),
-lost_lanes AS (DELETE FROM sm.lane USING emptied WHERE lane.digest = emptied.digest),
-old_lane_uses AS (
-  DELETE FROM sm.lane_use USING lanes WHERE lane_use.digest = lanes.digest AND lane_use.version = lanes.version
-),
+lost_lanes AS (DELETE FROM sm.lane WHERE digest = ANY (ARRAY(SELECT digest FROM lanes WHERE empty))),
+old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),
 lane_uses AS (
-  INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no)
-  SELECT digest, nextval('sm.version'), was_ready + ready, was_tasks + tasks,
-    coalesce(new_head[1], 9223372036854775807), coalesce(new_head[2], 9223372036854775807),
-    coalesce(new_head[3], 9223372036854775807), coalesce(new_head[4], 9223372036854775807)
+  INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+  SELECT digest, nextval('sm.version'), ready, tasks, coalesce(bound[1], -9223372036854775808), coalesce(bound[2], 0),
+    coalesce(bound[3], 0), coalesce(bound[4], 0), early
   FROM kept
 ),
 pools AS MATERIALIZED (
-  SELECT back.pool, back.slots, was.version, was.used - back.slots AS used
+  SELECT back.pool, was.at, was.used - back.slots AS used
   FROM (SELECT of_pool AS pool, sum(slots)::bigint AS slots FROM lanes WHERE slots > 0 GROUP BY of_pool) back
-  LEFT JOIN LATERAL (SELECT * FROM sm.pool_use WHERE pool_use.name = back.pool ORDER BY version DESC LIMIT 1) was ON true
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, used FROM sm.pool_use WHERE pool_use.name = back.pool ORDER BY version DESC LIMIT 1) was ON true
 ),
-old_pool_uses AS (
-  DELETE FROM sm.pool_use USING pools WHERE pool_use.name = pools.pool AND pool_use.version = pools.version
-),
+old_pool_uses AS (DELETE FROM sm.pool_use WHERE ctid = ANY (ARRAY(SELECT at FROM pools))),
 pool_uses AS (
   INSERT INTO sm.pool_use (name, version, used) SELECT pool, nextval('sm.version'), used FROM pools WHERE used <> 0
 ),
 limits AS MATERIALIZED (
-  SELECT change.key, change.lanes, was.version, coalesce(was.used, 0) - change.leases AS used,
-    coalesce(was.lanes, 0) + change.lanes AS new_lanes
-  FROM (SELECT carried.key, sum(leases)::bigint AS leases, sum(lanes)::bigint AS lanes
-        FROM (SELECT lanes.of_limits, lanes.leases, CASE WHEN lanes.is_new AND emptied.digest IS NULL THEN 1
-                WHEN NOT lanes.is_new AND emptied.digest IS NOT NULL THEN -1 ELSE 0 END AS lanes
-              FROM lanes LEFT JOIN emptied ON emptied.digest = lanes.digest) lane
-        CROSS JOIN LATERAL json_array_elements_text(of_limits::json) carried (key)
-        WHERE leases > 0 OR lanes <> 0 GROUP BY carried.key) change
-  LEFT JOIN LATERAL (SELECT * FROM sm.limit_use WHERE limit_use.key = change.key ORDER BY version DESC LIMIT 1) was ON true
+  SELECT change.key, was.at, coalesce(was.used, 0) - change.leases AS used, coalesce(was.lanes, 0) + change.lanes AS lanes
+  FROM (
+    SELECT carried.key, sum(lane.leases)::bigint AS leases, sum(lane.more)::bigint AS lanes
+    FROM (
+      SELECT of_limits, leases, CASE WHEN is_new AND NOT empty THEN 1 WHEN empty AND NOT is_new THEN -1 ELSE 0 END AS more
+      FROM lanes
+    ) lane CROSS JOIN LATERAL json_array_elements_text(lane.of_limits::json) carried (key)
+    WHERE lane.leases > 0 OR lane.more <> 0 GROUP BY carried.key
+  ) change
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, used, lanes FROM sm.limit_use WHERE limit_use.key = change.key ORDER BY version DESC LIMIT 1) was ON true
 ),
-old_limit_uses AS (
-  DELETE FROM sm.limit_use USING limits WHERE limit_use.key = limits.key AND limit_use.version = limits.version
-),
+old_limit_uses AS (DELETE FROM sm.limit_use WHERE ctid = ANY (ARRAY(SELECT at FROM limits))),
 limit_uses AS (
   INSERT INTO sm.limit_use (key, version, used, lanes)
-  SELECT key, nextval('sm.version'), used, new_lanes FROM limits WHERE used <> 0 OR new_lanes <> 0
+  SELECT key, nextval('sm.version'), used, lanes FROM limits WHERE used <> 0 OR lanes <> 0
 ),
-old_tick AS (DELETE FROM sm.tick USING last CROSS JOIN read 
-  WHERE tick.no = last.no AND (read.count > 0 OR EXISTS (SELECT FROM touched))),
+old_tick AS (
+  DELETE FROM sm.tick USING last CROSS JOIN read
+  WHERE tick.no = last.no AND (read.count > 0 OR EXISTS (SELECT FROM touched))
+),
 new_tick AS (
-  INSERT INTO sm.tick (no, seen, folder, due)
+  INSERT INTO sm.tick (no, seen, due, early)
   SELECT last.no + 1, CASE WHEN read.whole THEN txid_current_snapshot() ELSE last.seen END,
-    CASE WHEN read.whole THEN txid_current() ELSE last.folder END,
-    least(last.due, (SELECT min(due) FROM sums))
+    least(last.due, (SELECT min(due) FROM sums)), last.early
   FROM last CROSS JOIN read WHERE read.count > 0 OR EXISTS (SELECT FROM touched)
 )
 SELECT read.count, read.whole,
   (SELECT count(*) FROM lanes WHERE damaged) + (SELECT count(*) FROM pools WHERE coalesce(used, -1) < 0)
-    + (SELECT count(*) FROM limits WHERE used < 0 OR new_lanes < 0) AS damaged
+    + (SELECT count(*) FROM limits WHERE used < 0 OR lanes < 0) AS damaged
 FROM read

@@ -1,4 +1,5 @@
--- Locks where each task stands, in order of numbers; a task that moved meanwhile is not among the rows: look again.
+-- Locks where each task stands, in order of numbers; a task that moved meanwhile is not among the rows: look
+-- again.
 WITH given AS MATERIALIZED (SELECT DISTINCT no FROM unnest($1::bigint[]) given (no) ORDER BY no)
 SELECT given.no, coalesce(lease.no, idle.no, ready.no) FROM given
 LEFT JOIN LATERAL (SELECT no FROM sm.lease WHERE lease.no = given.no FOR UPDATE) lease ON true

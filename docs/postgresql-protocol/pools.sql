@@ -4,7 +4,7 @@ WITH back AS MATERIALIZED (
   CROSS JOIN LATERAL (SELECT pool FROM sm.lane WHERE lane.digest = delta.lane OFFSET 0) lane
   WHERE delta.slots > 0 GROUP BY lane.pool
 )
-SELECT pool.name, pool.slots, coalesce(was.used, 0) - coalesce((SELECT slots FROM back WHERE back.pool = pool.name), 0), keeps_slots, description, place
+SELECT place, pool.slots, coalesce(was.used, 0) - coalesce((SELECT slots FROM back WHERE back.pool = pool.name), 0), keeps_slots, description
 FROM unnest($1::text[]) WITH ORDINALITY given (name, place)
 CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = given.name OFFSET 0) pool
 LEFT JOIN LATERAL (SELECT used FROM sm.pool_use WHERE pool_use.name = pool.name ORDER BY version DESC LIMIT 1) was ON true

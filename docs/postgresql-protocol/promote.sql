@@ -1,29 +1,78 @@
--- $1 now, $2 the tick's name or NULL, $3 how many. A row that somebody else has locked is passed over.
+-- $1 now, $2 how many. A row that somebody else has locked is passed over, and remembered by its number.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
-due AS MATERIALIZED (
-  SELECT idle.no FROM sm.idle CROSS JOIN last
-  WHERE idle.due IS NOT NULL AND idle.due >= last.due AND idle.due <= $1::bigint
-  ORDER BY idle.due, idle.rank, idle.logical_date, idle.map_index, idle.no LIMIT $2::bigint
-  FOR NO KEY UPDATE OF idle SKIP LOCKED
+page AS MATERIALIZED (
+  SELECT no, due FROM sm.idle WHERE idle.due >= (SELECT due FROM last) AND idle.due <= $1::bigint
+  ORDER BY due, rank, logical_date, map_index, no LIMIT $2::bigint
 ),
-gone AS (DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM due)) RETURNING idle.*),
+free AS MATERIALIZED (
+  SELECT no FROM sm.idle WHERE idle.due >= (SELECT due FROM last) AND idle.due <= $1::bigint
+  ORDER BY due, rank, logical_date, map_index, no LIMIT $2::bigint
+  FOR UPDATE SKIP LOCKED
+),
+-- Kept whatever the clock of this tick says: the bound may be past them.
+early AS MATERIALIZED (
+  SELECT idle.no FROM unnest((SELECT early FROM last)) asked (no)
+  CROSS JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = asked.no AND idle.due IS NOT NULL OFFSET 0) idle
+),
+early_free AS MATERIALIZED (
+  SELECT idle.no FROM (SELECT no FROM early ORDER BY no) early CROSS JOIN LATERAL (
+    SELECT no FROM sm.idle WHERE idle.no = early.no AND idle.due <= $1::bigint FOR UPDATE SKIP LOCKED) idle
+),
+gone AS (
+  DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM free UNION SELECT no FROM early_free)) RETURNING idle.*
+),
 ready AS (
   INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at, epoch, attempt, forgiven, lost, queued_at,
     first_started_at, started_at, ended_at, finished, message, value)
   SELECT lane, rank, logical_date, map_index, no, ready_at, epoch, attempt, forgiven, lost, queued_at,
     first_started_at, started_at, ended_at, finished, message, value FROM gone
 ),
-more AS MATERIALIZED (
-  SELECT gone.lane AS digest, count(*) AS ready, min(ARRAY[gone.rank, gone.logical_date, gone.map_index, gone.no]) AS head
-  FROM gone GROUP BY gone.lane
+-- The task may have been committed after the fold: its lane may have no row yet, and perhaps no counter.
+lanes AS MATERIALIZED (
+  SELECT more.*, was.at, coalesce(was.ready, 0) AS was_ready, coalesce(was.tasks, 0) AS tasks,
+    ARRAY[was.rank, was.logical_date, was.map_index, was.no] AS bound, coalesce(was.early, '{}') AS early
+  FROM (
+    SELECT lane AS digest, count(*) AS ready, min(ARRAY[rank, logical_date, map_index, no]) AS head FROM gone GROUP BY lane
+  ) more
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, * FROM sm.lane_use WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
 ),
-was AS MATERIALIZED (
-  SELECT was.*, more.ready AS more, least(ARRAY[was.rank, was.logical_date, was.map_index, was.no], more.head) AS head
-  FROM more CROSS JOIN LATERAL (SELECT * FROM sm.lane_use WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was
+before AS MATERIALIZED (
+  SELECT lanes.digest, came.no, came.place,
+    cardinality(lanes.early) + row_number() OVER (PARTITION BY lanes.digest ORDER BY came.place) AS nth
+  FROM (SELECT lane, no, ARRAY[rank, logical_date, map_index, no] AS place FROM gone) came
+  JOIN lanes ON lanes.digest = came.lane
+  WHERE lanes.at IS NOT NULL AND came.place < lanes.bound AND came.no <> ALL (lanes.early)
 ),
-old AS (DELETE FROM sm.lane_use USING was WHERE lane_use.digest = was.digest AND lane_use.version = was.version),
-new AS (
-  INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no)
-  SELECT digest, nextval('sm.version'), ready + more, tasks, head[1], head[2], head[3], head[4] FROM was
+earlier AS MATERIALIZED (
+  SELECT digest, array_agg(no) FILTER (WHERE nth <= 32) AS early, min(place) FILTER (WHERE nth > 32) AS head
+  FROM before GROUP BY digest
+),
+old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),
+lane_uses AS (
+  INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+  SELECT digest, nextval('sm.version'), was_ready + ready, tasks, bound[1], bound[2], bound[3], bound[4], early
+  FROM (
+    SELECT lanes.digest, was_ready, ready, tasks, lanes.early || earlier.early AS early,
+      CASE WHEN at IS NULL THEN lanes.head ELSE least(bound, earlier.head) END AS bound
+    FROM lanes LEFT JOIN earlier ON earlier.digest = lanes.digest
+  ) kept
+),
+left_early AS MATERIALIZED (SELECT no FROM early WHERE no NOT IN (SELECT no FROM early_free)),
+passed AS MATERIALIZED (
+  SELECT no, due, (SELECT count(*) FROM left_early) + row_number() OVER (ORDER BY due, no) AS nth
+  FROM page WHERE no NOT IN (SELECT no FROM free) AND no NOT IN (SELECT no FROM left_early)
+),
+old_tick AS (
+  DELETE FROM sm.tick USING last
+  WHERE tick.no = last.no AND (EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free))
+),
+new_tick AS (
+  INSERT INTO sm.tick (no, seen, due, early)
+  SELECT last.no + 1, last.seen,
+    greatest(last.due, coalesce((SELECT min(due) FROM passed WHERE nth > 32),
+      CASE WHEN (SELECT count(*) FROM page) < $2::bigint THEN $1::bigint ELSE (SELECT max(due) FROM page) END)),
+    ARRAY(SELECT no FROM left_early UNION ALL SELECT no FROM passed WHERE nth <= 32)
+  FROM last WHERE EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free)
 )
-SELECT count(*), (SELECT count(*) FROM more) - (SELECT count(*) FROM was) AS damaged FROM gone
+SELECT count(*) FROM gone

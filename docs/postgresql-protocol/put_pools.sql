@@ -1,4 +1,4 @@
--- After LOCK TABLE sm.tick_lock. The change of definitions is counted in the same transaction.
+-- After LOCK TABLE.
 INSERT INTO sm.pool AS pool (name, slots, keeps_slots, description)
 SELECT name, slots, keeps_slots, description
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) given (name, slots, keeps_slots, description)

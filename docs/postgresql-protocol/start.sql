@@ -1,11 +1,11 @@
 WITH given AS MATERIALIZED (SELECT DISTINCT no, epoch FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch)),
 held AS MATERIALIZED (
-  SELECT lease.* FROM (SELECT * FROM given ORDER BY no) given CROSS JOIN LATERAL (
+  SELECT lease.no FROM (SELECT * FROM given ORDER BY no) given CROSS JOIN LATERAL (
     SELECT no FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch AND lease.started = 0
     FOR NO KEY UPDATE) lease
 )
 UPDATE sm.lease SET started = 1,
   started_at = greatest($3::bigint, lease.ready_at, lease.queued_at, lease.started_at, lease.ended_at),
   first_started_at = coalesce(first_started_at, greatest($3::bigint, lease.ready_at, lease.queued_at, lease.started_at, lease.ended_at))
-FROM held WHERE lease.no = held.no
+WHERE lease.no = ANY (ARRAY(SELECT no FROM held))
 RETURNING lease.no, lease.epoch, (SELECT attempt_runs FROM sm.task WHERE task.no = lease.no)

@@ -12,7 +12,7 @@ CROSS JOIN LATERAL (
   FROM sm.ready WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
     AND ready.map_index = task.map_index AND ready.no = task.no
   UNION ALL
-  SELECT 1 + started, NULL, epoch, slots, coalesce((SELECT beat.expires_at FROM sm.beat WHERE beat.no = lease.no AND beat.epoch = lease.epoch ORDER BY beat.id DESC LIMIT 1), expires_at), attempt, forgiven, lost, queued_at,
+  SELECT 1 + started, NULL, epoch, slots, greatest(expires_at, (SELECT max(beat.expires_at) FROM sm.beat WHERE beat.no = lease.no AND beat.epoch = lease.epoch)), attempt, forgiven, lost, queued_at,
     first_started_at, started_at, ended_at, finished, holder, message, value, ready_at
   FROM sm.lease WHERE lease.no = task.no
   UNION ALL

@@ -1,0 +1,312 @@
+-- One version. sm stands for the schema's name. Left out are request, worker and shard, which have not
+-- changed, and run with its indexes, where only ns has become a UUID.
+
+-- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
+CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
+
+-- Definitions. slots, max: NULL is unlimited.
+CREATE TABLE sm.pool (
+    name        TEXT COLLATE "C" PRIMARY KEY,
+    slots       BIGINT,
+    keeps_slots BIGINT NOT NULL DEFAULT 0,
+    description TEXT NOT NULL DEFAULT ''
+);
+INSERT INTO sm.pool (name, slots) VALUES ('default_pool', 128);
+CREATE TABLE sm.task_limit (
+    key TEXT COLLATE "C" PRIMARY KEY,
+    max BIGINT NOT NULL
+);
+
+-- Counters, changed under the tick lock alone. A change inserts a version and deletes the one before, so that
+-- the newest is found first, however many dead ones an old snapshot keeps.
+CREATE SEQUENCE sm.version;
+CREATE TABLE sm.pool_use (
+    name TEXT COLLATE "C",
+    version BIGINT,
+    used BIGINT NOT NULL,
+    PRIMARY KEY (name, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE TABLE sm.limit_use (
+    key  TEXT COLLATE "C",
+    version BIGINT,
+    used BIGINT NOT NULL,
+    lanes BIGINT NOT NULL,
+    PRIMARY KEY (key, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots and limits, see
+-- lane_digest.
+CREATE TABLE sm.lane (
+    digest UUID PRIMARY KEY,
+    no     BIGINT NOT NULL,
+    slots  BIGINT NOT NULL,
+    pool   TEXT COLLATE "C" NOT NULL,
+    limits TEXT COLLATE "C" NOT NULL
+);
+CREATE SEQUENCE sm.lane_no;
+-- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have
+-- not ended. rank to no: no ready task that a tick can see stands before this place, but for those in early.
+CREATE TABLE sm.lane_use (
+    digest       UUID,
+    version      BIGINT,
+    ready        BIGINT NOT NULL,
+    tasks        BIGINT NOT NULL,
+    rank         BIGINT NOT NULL,
+    logical_date BIGINT NOT NULL,
+    map_index    BIGINT NOT NULL,
+    no           BIGINT NOT NULL,
+    early        BIGINT[] NOT NULL,
+    PRIMARY KEY (digest, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- Lanes that a fold that was not whole has left empty.
+CREATE INDEX lane_use_empty ON sm.lane_use (digest) WHERE tasks = 0 AND ready = 0;
+
+-- One row, in versions as above. seen: what the last whole fold saw. due: no task that waits for an instant
+-- waits for an earlier one, but for those in early.
+CREATE TABLE sm.tick (
+    no    BIGINT PRIMARY KEY,
+    seen  TXID_SNAPSHOT NOT NULL,
+    due   BIGINT NOT NULL,
+    early BIGINT[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, '{}');
+
+-- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated.
+-- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the
+-- least place of these. due: the least instant waited for. pool, lane_slots, limits: the lane's needs, where
+-- tasks began to count; first: the lowest number of these.
+CREATE TABLE sm.delta (
+    xid          BIGINT NOT NULL DEFAULT txid_current(),
+    id           BIGINT NOT NULL GENERATED ALWAYS AS IDENTITY,
+    lane         UUID NOT NULL,
+    ready        BIGINT NOT NULL,
+    tasks        BIGINT NOT NULL,
+    slots        BIGINT NOT NULL CHECK (slots >= 0),
+    leases       BIGINT NOT NULL CHECK (leases >= 0),
+    came         BIGINT NOT NULL,
+    rank         BIGINT,
+    logical_date BIGINT,
+    map_index    BIGINT,
+    no           BIGINT,
+    due          BIGINT,
+    first        BIGINT,
+    lane_slots   BIGINT,
+    pool         TEXT COLLATE "C",
+    limits       TEXT COLLATE "C",
+    PRIMARY KEY (xid, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- The deltas that exist, found without walking those that were folded before: what every reader of sums
+-- reads. Whether a row exists decides; what the last whole fold saw only bounds the search.
+CREATE VIEW sm.unfolded AS
+WITH last AS MATERIALIZED (SELECT seen FROM sm.tick ORDER BY no DESC LIMIT 1),
+late AS MATERIALIZED (SELECT txid_snapshot_xip(last.seen) AS xid FROM last)
+SELECT delta.* FROM last CROSS JOIN LATERAL (
+  SELECT * FROM sm.delta WHERE delta.xid >= txid_snapshot_xmax(last.seen) OFFSET 0) delta
+UNION ALL
+SELECT delta.* FROM late CROSS JOIN LATERAL (
+  SELECT * FROM sm.delta WHERE delta.xid = late.xid OFFSET 0) delta;
+
+-- What never changes about a task. lane: the digest of its needs, which are the last columns.
+CREATE SEQUENCE sm.task_no;
+CREATE TABLE sm.task (
+    no           BIGINT PRIMARY KEY,
+    lane         UUID NOT NULL,
+    rank         BIGINT NOT NULL,
+    logical_date BIGINT NOT NULL,
+    map_index    BIGINT NOT NULL,
+    priority     BIGINT NOT NULL,
+    slots        BIGINT NOT NULL,
+    enqueued_at  BIGINT NOT NULL,
+    lease_loss   BIGINT,
+    attempt_runs BIGINT NOT NULL,
+    namespace    TEXT COLLATE "C" NOT NULL,
+    workflow     TEXT COLLATE "C" NOT NULL,
+    run          TEXT COLLATE "C" NOT NULL,
+    task         TEXT COLLATE "C" NOT NULL,
+    pool         TEXT COLLATE "C" NOT NULL,
+    limits       TEXT COLLATE "C" NOT NULL,
+    retry        TEXT,
+    payload      TEXT NOT NULL
+);
+CREATE UNIQUE INDEX task_key ON sm.task (namespace, workflow, run, task, map_index);
+
+-- What moves. A task has one row in one of ready, lease and idle; a move deletes it and inserts the next.
+CREATE TABLE sm.ready (
+    lane             UUID,
+    rank             BIGINT,
+    logical_date     BIGINT,
+    map_index        BIGINT,
+    no               BIGINT,
+    ready_at         BIGINT NOT NULL,
+    epoch            BIGINT NOT NULL DEFAULT 0,
+    attempt          BIGINT NOT NULL DEFAULT 0,
+    forgiven         BIGINT,
+    lost             BIGINT,
+    queued_at        BIGINT,
+    first_started_at BIGINT,
+    started_at       BIGINT,
+    ended_at         BIGINT,
+    finished         BIGINT,
+    message          TEXT,
+    value            TEXT,
+    PRIMARY KEY (lane, rank, logical_date, map_index, no)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+-- started: whether the holder began. expires_at: when a reaper looks at it. A later beat of the same epoch
+-- makes the lease last longer.
+CREATE TABLE sm.lease (
+    no               BIGINT PRIMARY KEY,
+    epoch            BIGINT NOT NULL,
+    lane             UUID NOT NULL,
+    slots            BIGINT NOT NULL,
+    expires_at       BIGINT NOT NULL,
+    queued_at        BIGINT NOT NULL,
+    attempt          BIGINT NOT NULL,
+    ready_at         BIGINT NOT NULL,
+    started          BIGINT NOT NULL DEFAULT 0,
+    started_at       BIGINT,
+    first_started_at BIGINT,
+    ended_at         BIGINT,
+    forgiven         BIGINT,
+    lost             BIGINT,
+    finished         BIGINT,
+    holder           TEXT COLLATE "C" NOT NULL,
+    message          TEXT,
+    value            TEXT
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX lease_expiry ON sm.lease (expires_at, no);
+-- state: 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, 6 success, 7 failed, 8 skipped.
+-- slots: what it keeps.
+CREATE TABLE sm.idle (
+    no               BIGINT PRIMARY KEY,
+    state            BIGINT NOT NULL,
+    epoch            BIGINT NOT NULL DEFAULT 0,
+    lane             UUID NOT NULL,
+    rank             BIGINT,
+    logical_date     BIGINT,
+    map_index        BIGINT,
+    due              BIGINT,
+    slots            BIGINT,
+    ready_at         BIGINT NOT NULL,
+    attempt          BIGINT NOT NULL DEFAULT 0,
+    forgiven         BIGINT,
+    lost             BIGINT,
+    queued_at        BIGINT,
+    first_started_at BIGINT,
+    started_at       BIGINT,
+    ended_at         BIGINT,
+    finished         BIGINT,
+    message          TEXT,
+    value            TEXT
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX idle_due ON sm.idle (due, rank, logical_date, map_index, no) WHERE due IS NOT NULL;
+CREATE INDEX idle_sensing ON sm.idle (lane) WHERE state = 4;
+CREATE INDEX idle_ended ON sm.idle (ended_at, no) WHERE state >= 6;
+
+-- Heartbeats, from the first renewal on. Only inserted; the latest expiry of an epoch counts.
+CREATE TABLE sm.beat (
+    no         BIGINT,
+    id         BIGINT GENERATED ALWAYS AS IDENTITY,
+    epoch      BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    PRIMARY KEY (no, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- What lets the callers of `serialize` take turns.
+CREATE TABLE sm.turn (
+    name TEXT COLLATE "C" PRIMARY KEY,
+    at   BIGINT NOT NULL
+);
+
+CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT) RETURNS UUID
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$SELECT encode(substr(sha256(convert_to(
+  $2::text || ' ' || octet_length($1)::text || ' ' || $1 || $3, 'UTF8')), 1, 16), 'hex')::uuid$$;
+
+-- Sensors. state: 0 waiting, 1 ended. The number of the last change is in sensor_change, once it has one.
+CREATE TABLE sm.sensor (
+    no            BIGINT PRIMARY KEY,
+    epoch         BIGINT NOT NULL,
+    state         BIGINT NOT NULL,
+    fingerprint   BIGINT NOT NULL,
+    attempt       BIGINT NOT NULL,
+    generation    BIGINT NOT NULL,
+    interval      BIGINT NOT NULL,
+    timeout       BIGINT NOT NULL,
+    execution     BIGINT,
+    poke          BIGINT,
+    max_interval  BIGINT,
+    on_landed     BIGINT NOT NULL,
+    on_missed     BIGINT NOT NULL,
+    registered_at BIGINT NOT NULL,
+    times_out_at  BIGINT NOT NULL,
+    kind          TEXT COLLATE "C" NOT NULL,
+    context       TEXT COLLATE "C" NOT NULL
+);
+-- The last change of each sensor, numbered. Written by who holds the advisory lock of numbers.
+CREATE TABLE sm.sensor_change (
+    seq     BIGINT PRIMARY KEY,
+    no      BIGINT NOT NULL,
+    waiting BOOLEAN NOT NULL
+);
+CREATE INDEX sensor_change_of ON sm.sensor_change (no);
+CREATE INDEX sensor_change_waiting ON sm.sensor_change (seq) WHERE waiting;
+-- Changes without a number yet. kind: 0 registered, 1 ended, 2 deleted.
+CREATE TABLE sm.sensor_inbox (
+    id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    no   BIGINT NOT NULL,
+    kind BIGINT NOT NULL
+);
+CREATE INDEX sensor_inbox_of ON sm.sensor_inbox (no);
+-- Events, as today, with an index by task; and those without a number yet.
+CREATE TABLE sm.event (
+    seq        BIGINT PRIMARY KEY,
+    no         BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
+    at         BIGINT NOT NULL,
+    reason     BIGINT NOT NULL,
+    next       BIGINT NOT NULL,
+    value      TEXT,
+    message    TEXT
+);
+CREATE INDEX event_of ON sm.event (no);
+CREATE TABLE sm.event_inbox (
+    id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    no         BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
+    at         BIGINT NOT NULL,
+    reason     BIGINT NOT NULL,
+    next       BIGINT NOT NULL,
+    value      TEXT,
+    message    TEXT
+);
+CREATE INDEX event_inbox_of ON sm.event_inbox (no);
+-- The last numbers of sensor changes and events, and the highest number of a sensor that was deleted.
+-- Changed under the advisory lock of numbers, in versions as the counters above.
+CREATE TABLE sm.numbers (
+    version   BIGINT PRIMARY KEY,
+    sensor    BIGINT NOT NULL,
+    event     BIGINT NOT NULL,
+    forgotten BIGINT NOT NULL
+);
+INSERT INTO sm.numbers VALUES (0, 0, 0, 0);
+
+-- Namespaces by a digest of their names, so that nobody waits for who uses a new one. One name may stand
+-- here twice.
+CREATE TABLE sm.namespace (
+    no   UUID,
+    id   BIGINT GENERATED ALWAYS AS IDENTITY,
+    name TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (no, id)
+);
+-- How far runs reach before and after their nodes, by level. Only inserted; the largest counts.
+CREATE TABLE sm.level (
+    ns     UUID NOT NULL,
+    bit    BIGINT NOT NULL,
+    id     BIGINT GENERATED ALWAYS AS IDENTITY,
+    mask   BIGINT NOT NULL,
+    before BIGINT NOT NULL,
+    after  BIGINT NOT NULL,
+    PRIMARY KEY (ns, bit, id)
+);
