@@ -59,7 +59,9 @@ pub fn main() -> Result<()> {
     shop.lose();
     let lease = shop.admit(1);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    attach(&tx)?.start(Timestamp::from_micros(NOW), &[LeaseRef::new(TaskId(lease.id), lease.epoch)])?.fenced()?;
+    attach(&tx)?
+        .start(Timestamp::from_micros(NOW), &[LeaseRef::new(TaskId(lease.id), lease.epoch)])?
+        .fenced()?;
     tx.commit()?;
 
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -1,8 +1,8 @@
 //! What happens to a task once it was granted.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Row, params};
 
 use super::super::error::{Fault, Outcome};
 use super::codes::{Code, mask, task_state};
@@ -19,17 +19,18 @@ pub(super) const START: &str = concat!(
     row::recorded_at!("?3"),
     ", first_started_at = coalesce(first_started_at, ",
     row::recorded_at!("?3"),
-    ") WHERE no = ?1 AND epoch = ?2 AND state = 1 RETURNING attempt_runs"
+    ") WHERE no = ?1 AND epoch = ?2 AND state = 1"
 );
+/// A query of its own: a `RETURNING` would cost three times as much as this.
+pub(super) const RECORDS_ATTEMPTS: &str = "SELECT attempt_runs FROM sm_task WHERE no = ?1";
 pub(super) const RENEW: &str =
     "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
 pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?2, due = ?3, held_slots = ?4, \
      ready_at = coalesce(max(?3, ?6), ?3, ?6, ready_at), \
      forgiven = min(forgiven + ?5, 4294967295), lost = coalesce(?9, lost), ended_at = coalesce(?6, ended_at), \
      message = ?7, value = ?8, finished = ?10, holder = NULL, expires_at = NULL WHERE no = ?1";
-/// What moves of these tasks depend on, and return.
-pub(super) const STANDINGS: &str = "SELECT no, epoch, state, lane, held_slots FROM sm_task \
-     WHERE no IN (SELECT value FROM json_each(?1))";
+/// What a move of this task depends on, and returns.
+pub(super) const STANDING: &str = "SELECT epoch, state, lane, held_slots FROM sm_task WHERE no = ?1";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",
     row::task_columns!(),
@@ -59,20 +60,28 @@ struct Standing {
     held_slots: i64,
 }
 
+impl Standing {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { epoch: row.get(0)?, state: row.get(1)?, lane: row.get(2)?, held_slots: row.get(3)? })
+    }
+}
+
 impl Db<'_> {
     pub(super) fn start_if_queued(
         &mut self,
         leases: &[LeaseRef],
         now: Timestamp,
     ) -> Outcome<Vec<Option<Started>>> {
-        let mut statement = self.prepare(START)?;
+        let (mut statement, mut records) = (self.prepare(START)?, self.prepare(RECORDS_ATTEMPTS)?);
         let now = now.as_micros();
-        let mut start = |lease: &LeaseRef| {
-            let mut rows = statement.query((lease.id.0, lease.epoch, now))?;
-            let Some(row) = rows.next()? else { return Ok(None) };
-            Ok(Some(Started::new(row::code(row, 0)?)))
+        let start = |lease: &LeaseRef| {
+            if statement.execute((lease.id.0, lease.epoch, now))? == 0 {
+                return Ok(None);
+            }
+            let records = records.query_row([lease.id.0], |row| Ok(row::code(row, 0)))??;
+            Ok(Some(Started::new(records)))
         };
-        leases.iter().map(&mut start).collect()
+        leases.iter().map(start).collect()
     }
 
     pub(super) fn renew_if_leased(
@@ -93,19 +102,18 @@ impl Db<'_> {
             );
             return Err(Fault::Refused(StoreError::new(StoreErrorKind::Backend, text)));
         }
-        let mut standings = self.standings(moves)?;
-        let mut statement = self.prepare(MOVE)?;
-        let mut changes = LaneChanges::default();
+        let (mut standing, mut statement) = (self.prepare(STANDING)?, self.prepare(MOVE)?);
+        let (mut changes, mut moved) = (LaneChanges::default(), HashSet::with_capacity(moves.len()));
         let mut answers = Vec::with_capacity(moves.len());
         for change in moves {
             let id = change.task.id.0;
-            let fits = |was: &&Standing| was.epoch == change.task.epoch && is_in(change.from, was.state);
-            if standings.get(&id).filter(fits).is_none() {
+            let was = standing.query_row([id], Standing::read).optional()?;
+            let fits = |was: &Standing| was.epoch == change.task.epoch && is_in(change.from, was.state);
+            // Only the first of several moves of a task counts.
+            let Some(was) = was.filter(fits).filter(|_| moved.insert(id)) else {
                 answers.push(false);
                 continue;
-            }
-            // It leaves the map, because only the first of several moves of a task counts.
-            let Some(was) = standings.remove(&id) else { continue };
+            };
             let kept = if change.keeps_slots { was.held_slots } else { 0 };
             statement.execute(params![
                 id,
@@ -130,27 +138,6 @@ impl Db<'_> {
         }
         changes.write(self)?;
         Ok(answers)
-    }
-
-    /// Returns the current state of the tasks of these moves, by number.
-    fn standings(&self, moves: &[Move]) -> Outcome<HashMap<i64, Standing>> {
-        if moves.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let ids: Vec<i64> = moves.iter().map(|change| change.task.id.0).collect();
-        let mut statement = self.prepare(STANDINGS)?;
-        let mut rows = statement.query([serde_json::to_string(&ids)?])?;
-        let mut standings = HashMap::with_capacity(moves.len());
-        while let Some(row) = rows.next()? {
-            let standing = Standing {
-                epoch: row.get(1)?,
-                state: row.get(2)?,
-                lane: row.get(3)?,
-                held_slots: row.get(4)?,
-            };
-            standings.insert(row.get(0)?, standing);
-        }
-        Ok(standings)
     }
 
     pub(super) fn expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
