@@ -11,8 +11,14 @@ use crate::error::{StoreError, StoreResult};
 use crate::store::sql::ledger::{Ledger, Migration, untouched};
 
 /// The steps of the schema, in SQL with the schema written as `sm`.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") }];
+const MIGRATIONS: &[Migration] = &[Migration {
+    name: "0001_initial",
+    sql: concat!(
+        include_str!("migrations/0001_initial/tasks.sql"),
+        include_str!("migrations/0001_initial/sensors.sql"),
+        include_str!("migrations/0001_initial/runs.sql"),
+    ),
+}];
 
 const LEDGER: &str = "CREATE TABLE sm.migration (
     version    BIGINT PRIMARY KEY,

@@ -1,0 +1,39 @@
+CREATE TABLE sm.namespace (
+    no   BIGINT PRIMARY KEY,
+    name TEXT COLLATE "C" NOT NULL UNIQUE
+);
+
+-- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes.
+-- mask: the bits above it. The node 0 has neither.
+CREATE TABLE sm.level (
+    ns     BIGINT NOT NULL,
+    bit    BIGINT NOT NULL,
+    mask   BIGINT NOT NULL,
+    before BIGINT NOT NULL,
+    after  BIGINT NOT NULL,
+    PRIMARY KEY (ns, bit)
+);
+
+-- node: where the fork-node index files a closed run; NULL while it is open.
+-- status: 3 is suspended. suspended: a JSON array of [from, to or null], or NULL.
+CREATE TABLE sm.run (
+    ns         BIGINT NOT NULL,
+    start      BIGINT NOT NULL,
+    stop       BIGINT,
+    node       BIGINT,
+    status     BIGINT NOT NULL,
+    method     BIGINT NOT NULL,
+    running    BIGINT,
+    heartbeat  BIGINT,
+    id         TEXT COLLATE "C" NOT NULL,
+    workflow   TEXT COLLATE "C",
+    "user"     TEXT,
+    suspended  TEXT,
+    attributes TEXT,
+    PRIMARY KEY (ns, start, id) INCLUDE (stop)
+);
+CREATE UNIQUE INDEX run_key ON sm.run (ns, id);
+CREATE INDEX run_open ON sm.run (ns, start) INCLUDE (id) WHERE stop IS NULL;
+CREATE INDEX run_node_start ON sm.run (ns, node, start) INCLUDE (id) WHERE node IS NOT NULL;
+CREATE INDEX run_node_stop ON sm.run (ns, node, stop) INCLUDE (start, id) WHERE node IS NOT NULL;
+CREATE INDEX run_watched ON sm.run (heartbeat) WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;
