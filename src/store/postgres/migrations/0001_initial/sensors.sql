@@ -33,6 +33,7 @@ CREATE TABLE sm.event (
     value      TEXT,
     message    TEXT
 );
+CREATE INDEX event_of ON sm.event (no);
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
 CREATE TABLE sm.worker (

@@ -1,102 +1,245 @@
--- Instants are microseconds since 1970, UTC. Names sort by their bytes. What becomes of a NUL or a U+001A in a text of the
--- host's: U+001A '0', U+001A '1'.
+-- Instants are microseconds since 1970, UTC. Names sort by their bytes. What becomes of a NUL or a U+001A in a
+-- text of the host's: U+001A '0', U+001A '1'.
 
--- The writers take turns by locking it. ticket: changed by each that changes anything. one: the key of its one row, without which
--- the server would refuse to update it in a schema that is published for logical replication.
+-- The writers take turns by locking it. ticket: changed by each that changes anything. one: the key of its one
+-- row, without which the server would refuse to update it in a schema that is published for logical
+-- replication.
 CREATE TABLE sm.writer (
     one    BOOLEAN PRIMARY KEY DEFAULT true CHECK (one),
     ticket BIGINT NOT NULL
 );
 INSERT INTO sm.writer (ticket) VALUES (0);
 
--- Numbers that only rise: the last task, lane, sensor change and event; forgotten: the highest last change of a sensor
--- that was deleted.
+-- Numbers that only rise: the last sensor change and event; forgotten: the highest last change of a sensor that
+-- was deleted.
 CREATE TABLE sm.counter (
     name  TEXT COLLATE "C" PRIMARY KEY,
     value BIGINT NOT NULL
 ) WITH (fillfactor = 10);
-INSERT INTO sm.counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), ('forgotten', 0);
+INSERT INTO sm.counter (name, value) VALUES ('sensor', 0), ('event', 0), ('forgotten', 0);
 
--- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
+-- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
+CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
+
+-- Definitions. slots, max: NULL is unlimited.
 CREATE TABLE sm.pool (
     name        TEXT COLLATE "C" PRIMARY KEY,
     slots       BIGINT,
-    used        BIGINT NOT NULL DEFAULT 0,
     keeps_slots BIGINT NOT NULL DEFAULT 0,
     description TEXT NOT NULL DEFAULT ''
-) WITH (fillfactor = 50);
+);
 INSERT INTO sm.pool (name, slots) VALUES ('default_pool', 128);
-
--- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it.
 CREATE TABLE sm.task_limit (
-    key   TEXT COLLATE "C" PRIMARY KEY,
-    max   BIGINT,
-    used  BIGINT NOT NULL DEFAULT 0,
-    lanes BIGINT NOT NULL DEFAULT 0
-) WITH (fillfactor = 50);
-CREATE INDEX task_limit_defined ON sm.task_limit (key) WHERE max IS NOT NULL;
+    key TEXT COLLATE "C" PRIMARY KEY,
+    max BIGINT NOT NULL
+);
 
--- limits: a JSON array of the keys, sorted. digest: of pool, slots and limits, which are too long for an index.
--- tasks: how many are in it; ready: how many of them are.
+-- Counters, changed under the tick lock alone. A change inserts a version and deletes the one before, so that
+-- the newest is found first, however many dead ones an old snapshot keeps.
+CREATE SEQUENCE sm.version;
+CREATE TABLE sm.pool_use (
+    name TEXT COLLATE "C",
+    version BIGINT,
+    used BIGINT NOT NULL,
+    PRIMARY KEY (name, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE TABLE sm.limit_use (
+    key  TEXT COLLATE "C",
+    version BIGINT,
+    used BIGINT NOT NULL,
+    lanes BIGINT NOT NULL,
+    PRIMARY KEY (key, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots and limits, see
+-- lane_digest.
 CREATE TABLE sm.lane (
-    no     BIGINT PRIMARY KEY,
-    digest BIGINT NOT NULL,
+    digest UUID PRIMARY KEY,
+    no     BIGINT NOT NULL,
     slots  BIGINT NOT NULL,
-    tasks  BIGINT NOT NULL DEFAULT 0,
-    ready  BIGINT NOT NULL DEFAULT 0,
     pool   TEXT COLLATE "C" NOT NULL,
     limits TEXT COLLATE "C" NOT NULL
-) WITH (fillfactor = 50);
-CREATE INDEX lane_digest ON sm.lane (digest);
-CREATE INDEX lane_ready ON sm.lane (no) WHERE ready > 0;
+);
+CREATE SEQUENCE sm.lane_no;
+-- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have
+-- not ended. rank to no: no ready task that a tick can see stands before this place, but for those in early.
+CREATE TABLE sm.lane_use (
+    digest       UUID,
+    version      BIGINT,
+    ready        BIGINT NOT NULL,
+    tasks        BIGINT NOT NULL,
+    rank         BIGINT NOT NULL,
+    logical_date BIGINT NOT NULL,
+    map_index    BIGINT NOT NULL,
+    no           BIGINT NOT NULL,
+    early        BIGINT[] NOT NULL,
+    PRIMARY KEY (digest, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
--- 6 success, 7 failed, 8 skipped.
--- map_index: -1 is a task that is not mapped. events: how many of its events are not acknowledged. lease_loss: NULL is fail,
--- else how many are requeued. retry: NULL is never. finished: the state to which the holder's finish moved it when its last
--- lease ended; NULL if something else ended that lease or moved the task since.
+-- Lanes that a fold that was not whole has left empty.
+CREATE INDEX lane_use_empty ON sm.lane_use (digest) WHERE tasks = 0 AND ready = 0;
+
+-- One row, in versions as above. seen: what the last whole fold saw. due: no task that waits for an instant
+-- waits for an earlier one, but for those in early.
+CREATE TABLE sm.tick (
+    no    BIGINT PRIMARY KEY,
+    seen  TXID_SNAPSHOT NOT NULL,
+    due   BIGINT NOT NULL,
+    early BIGINT[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, '{}');
+
+-- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated.
+-- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the
+-- least place of these. due: the least instant waited for. pool, lane_slots, limits: the lane's needs, where
+-- tasks began to count; first: the lowest number of these.
+CREATE TABLE sm.delta (
+    xid          BIGINT NOT NULL DEFAULT txid_current(),
+    id           BIGINT NOT NULL GENERATED ALWAYS AS IDENTITY,
+    lane         UUID NOT NULL,
+    ready        BIGINT NOT NULL,
+    tasks        BIGINT NOT NULL,
+    slots        BIGINT NOT NULL CHECK (slots >= 0),
+    leases       BIGINT NOT NULL CHECK (leases >= 0),
+    came         BIGINT NOT NULL,
+    rank         BIGINT,
+    logical_date BIGINT,
+    map_index    BIGINT,
+    no           BIGINT,
+    due          BIGINT,
+    first        BIGINT,
+    lane_slots   BIGINT,
+    pool         TEXT COLLATE "C",
+    limits       TEXT COLLATE "C",
+    PRIMARY KEY (xid, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- The deltas that exist, found without walking those that were folded before: what every reader of sums
+-- reads. Whether a row exists decides; what the last whole fold saw only bounds the search.
+CREATE VIEW sm.unfolded AS
+WITH last AS MATERIALIZED (SELECT seen FROM sm.tick ORDER BY no DESC LIMIT 1),
+late AS MATERIALIZED (SELECT txid_snapshot_xip(last.seen) AS xid FROM last)
+SELECT delta.* FROM last CROSS JOIN LATERAL (
+  SELECT * FROM sm.delta WHERE delta.xid >= txid_snapshot_xmax(last.seen) OFFSET 0) delta
+UNION ALL
+SELECT delta.* FROM late CROSS JOIN LATERAL (
+  SELECT * FROM sm.delta WHERE delta.xid = late.xid OFFSET 0) delta;
+
+-- What never changes about a task. lane: the digest of its needs, which are the last columns.
+CREATE SEQUENCE sm.task_no;
 CREATE TABLE sm.task (
-    no               BIGINT PRIMARY KEY,
-    state            BIGINT NOT NULL DEFAULT 0,
-    due              BIGINT,
-    epoch            BIGINT NOT NULL DEFAULT 0,
-    lane             BIGINT NOT NULL,
-    slots            BIGINT NOT NULL,
-    held_slots       BIGINT NOT NULL DEFAULT 0,
-    expires_at       BIGINT,
-    rank             BIGINT NOT NULL,
-    logical_date     BIGINT NOT NULL,
-    map_index        BIGINT NOT NULL,
-    priority         BIGINT NOT NULL,
-    attempt          BIGINT NOT NULL DEFAULT 0,
-    forgiven         BIGINT NOT NULL DEFAULT 0,
-    lost             BIGINT NOT NULL DEFAULT 0,
-    lease_loss       BIGINT,
-    attempt_runs     BIGINT NOT NULL DEFAULT 0,
-    events           BIGINT NOT NULL DEFAULT 0,
-    enqueued_at      BIGINT NOT NULL,
+    no           BIGINT PRIMARY KEY,
+    lane         UUID NOT NULL,
+    rank         BIGINT NOT NULL,
+    logical_date BIGINT NOT NULL,
+    map_index    BIGINT NOT NULL,
+    priority     BIGINT NOT NULL,
+    slots        BIGINT NOT NULL,
+    enqueued_at  BIGINT NOT NULL,
+    lease_loss   BIGINT,
+    attempt_runs BIGINT NOT NULL,
+    namespace    TEXT COLLATE "C" NOT NULL,
+    workflow     TEXT COLLATE "C" NOT NULL,
+    run          TEXT COLLATE "C" NOT NULL,
+    task         TEXT COLLATE "C" NOT NULL,
+    pool         TEXT COLLATE "C" NOT NULL,
+    limits       TEXT COLLATE "C" NOT NULL,
+    retry        TEXT,
+    payload      TEXT NOT NULL
+);
+CREATE UNIQUE INDEX task_key ON sm.task (namespace, workflow, run, task, map_index);
+
+-- What moves. A task has one row in one of ready, lease and idle; a move deletes it and inserts the next.
+CREATE TABLE sm.ready (
+    lane             UUID,
+    rank             BIGINT,
+    logical_date     BIGINT,
+    map_index        BIGINT,
+    no               BIGINT,
     ready_at         BIGINT NOT NULL,
+    epoch            BIGINT NOT NULL DEFAULT 0,
+    attempt          BIGINT NOT NULL DEFAULT 0,
+    forgiven         BIGINT,
+    lost             BIGINT,
     queued_at        BIGINT,
     first_started_at BIGINT,
     started_at       BIGINT,
     ended_at         BIGINT,
     finished         BIGINT,
-    namespace        TEXT COLLATE "C" NOT NULL,
-    workflow         TEXT COLLATE "C" NOT NULL,
-    run              TEXT COLLATE "C" NOT NULL,
-    task             TEXT COLLATE "C" NOT NULL,
-    holder           TEXT COLLATE "C",
-    retry            TEXT,
     message          TEXT,
     value            TEXT,
-    payload          TEXT NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02);
-CREATE UNIQUE INDEX task_key ON sm.task (namespace, workflow, run, task, map_index);
-CREATE INDEX task_ready ON sm.task (lane, rank, logical_date, map_index, no) INCLUDE (ready_at) WHERE state = 0;
-CREATE INDEX task_due ON sm.task (due, rank, logical_date, map_index, no) WHERE due IS NOT NULL;
-CREATE INDEX task_lease ON sm.task (expires_at, no) WHERE expires_at IS NOT NULL;
-CREATE INDEX task_sensing ON sm.task (lane) WHERE state = 4;
-CREATE INDEX task_ended ON sm.task (ended_at, no) WHERE state >= 6 AND events = 0;
+    PRIMARY KEY (lane, rank, logical_date, map_index, no)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+-- started: whether the holder began. expires_at: when a reaper looks at it. A later beat of the same epoch
+-- makes the lease last longer.
+CREATE TABLE sm.lease (
+    no               BIGINT PRIMARY KEY,
+    epoch            BIGINT NOT NULL,
+    lane             UUID NOT NULL,
+    slots            BIGINT NOT NULL,
+    expires_at       BIGINT NOT NULL,
+    queued_at        BIGINT NOT NULL,
+    attempt          BIGINT NOT NULL,
+    ready_at         BIGINT NOT NULL,
+    started          BIGINT NOT NULL DEFAULT 0,
+    started_at       BIGINT,
+    first_started_at BIGINT,
+    ended_at         BIGINT,
+    forgiven         BIGINT,
+    lost             BIGINT,
+    finished         BIGINT,
+    holder           TEXT COLLATE "C" NOT NULL,
+    message          TEXT,
+    value            TEXT
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX lease_expiry ON sm.lease (expires_at, no);
+-- state: 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, 6 success, 7 failed, 8 skipped.
+-- slots: what it keeps.
+CREATE TABLE sm.idle (
+    no               BIGINT PRIMARY KEY,
+    state            BIGINT NOT NULL,
+    epoch            BIGINT NOT NULL DEFAULT 0,
+    lane             UUID NOT NULL,
+    rank             BIGINT,
+    logical_date     BIGINT,
+    map_index        BIGINT,
+    due              BIGINT,
+    slots            BIGINT,
+    ready_at         BIGINT NOT NULL,
+    attempt          BIGINT NOT NULL DEFAULT 0,
+    forgiven         BIGINT,
+    lost             BIGINT,
+    queued_at        BIGINT,
+    first_started_at BIGINT,
+    started_at       BIGINT,
+    ended_at         BIGINT,
+    finished         BIGINT,
+    message          TEXT,
+    value            TEXT
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX idle_due ON sm.idle (due, rank, logical_date, map_index, no) WHERE due IS NOT NULL;
+CREATE INDEX idle_sensing ON sm.idle (lane) WHERE state = 4;
+CREATE INDEX idle_ended ON sm.idle (ended_at, no) WHERE state >= 6;
+
+-- Heartbeats, from the first renewal on. Only inserted; the latest expiry of an epoch counts.
+CREATE TABLE sm.beat (
+    no         BIGINT,
+    id         BIGINT GENERATED ALWAYS AS IDENTITY,
+    epoch      BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    PRIMARY KEY (no, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- What lets the callers of `serialize` take turns.
+CREATE TABLE sm.turn (
+    name TEXT COLLATE "C" PRIMARY KEY,
+    at   BIGINT NOT NULL
+);
+
+CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT) RETURNS UUID
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$SELECT encode(substr(sha256(convert_to(
+  $2::text || ' ' || octet_length($1)::text || ' ' || $1 || $3, 'UTF8')), 1, 16), 'hex')::uuid$$;
 
 -- Ticks that granted something, and what: the numbers of the tasks, and their epochs.
 CREATE TABLE sm.request (
