@@ -36,6 +36,7 @@ const TABLES: &[&str] = &[
     "event",
     "idle",
     "lane",
+    "lane_now",
     "lane_use",
     "lease",
     "level",

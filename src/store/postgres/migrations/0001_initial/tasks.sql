@@ -55,7 +55,7 @@ CREATE TABLE sm.limit_use (
 -- lane_digest.
 CREATE TABLE sm.lane (
     digest UUID PRIMARY KEY,
-    no     BIGINT NOT NULL,
+    no     BIGINT NOT NULL UNIQUE,
     slots  BIGINT NOT NULL,
     pool   TEXT COLLATE "C" NOT NULL,
     limits TEXT COLLATE "C" NOT NULL
@@ -124,6 +124,33 @@ SELECT delta.* FROM last CROSS JOIN LATERAL (
 UNION ALL
 SELECT delta.* FROM late CROSS JOIN LATERAL (
   SELECT * FROM sm.delta WHERE delta.xid = late.xid OFFSET 0) delta;
+
+-- Lanes as they are with the deltas that are not folded yet. slots and limits: what each task of it needs;
+-- slots_back, leases_back: what deltas return. bound: no ready task stands before this place, but for those in
+-- early. A lane that only deltas know has a number behind all others, from its first task, for as long.
+CREATE VIEW sm.lane_now AS
+WITH more AS MATERIALIZED (
+  SELECT lane AS digest, sum(ready)::bigint AS ready, sum(tasks)::bigint AS tasks, sum(slots)::bigint AS slots_back,
+    sum(leases)::bigint AS leases_back, min(first) AS first,
+    min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 0) AS head,
+    min(pool) AS pool, min(lane_slots) AS slots, min(limits) AS limits
+  FROM sm.unfolded GROUP BY lane
+)
+SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, was.ready + coalesce(more.ready, 0) AS ready,
+  was.tasks + coalesce(more.tasks, 0) AS tasks, coalesce(more.slots_back, 0) AS slots_back,
+  coalesce(more.leases_back, 0) AS leases_back, least(was.bound, more.head) AS bound, was.early
+FROM sm.lane CROSS JOIN LATERAL (
+  SELECT ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
+  WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
+LEFT JOIN more ON more.digest = lane.digest
+UNION ALL
+SELECT more.digest, 4611686018427387904 + more.first, more.pool, more.slots, more.limits,
+  coalesce(was.ready, 0) + more.ready, coalesce(was.tasks, 0) + more.tasks, more.slots_back, more.leases_back,
+  least(was.bound, more.head), coalesce(was.early, '{}')
+FROM more LEFT JOIN LATERAL (
+  SELECT ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
+  WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
+WHERE NOT EXISTS (SELECT FROM sm.lane WHERE lane.digest = more.digest OFFSET 0);
 
 -- What never changes about a task. lane: the digest of its needs, which are the last columns.
 CREATE SEQUENCE sm.task_no;
