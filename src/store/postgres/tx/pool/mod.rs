@@ -16,54 +16,18 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::store::contract::PoolTx;
 use crate::store::sql::codes::Code;
 pub(super) use crate::store::sql::records::{limit, pool};
+use crate::store::sql::statement::statement;
 use crate::store::{LimitDeletion, PoolDeletion};
 
-const PUT_POOLS: &str = "INSERT INTO sm.pool AS pool (name, slots, keeps_slots, description) \
-     SELECT name, slots, keeps_slots, description \
-     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) given (name, slots, keeps_slots, description) \
-     ON CONFLICT (name) DO UPDATE \
-     SET slots = excluded.slots, keeps_slots = excluded.keeps_slots, description = excluded.description";
-/// Returns what was there before.
-pub(super) const DELETE_POOLS: &str = "WITH asked AS MATERIALIZED ( \
-       SELECT place, pool.name, pool.used FROM unnest($1::text[]) WITH ORDINALITY given (name, place) \
-       CROSS JOIN LATERAL (SELECT name, used FROM sm.pool WHERE pool.name = given.name OFFSET 0) pool), \
-     gone AS (DELETE FROM sm.pool USING asked \
-       WHERE pool.name = asked.name AND asked.used = 0 AND asked.name <> 'default_pool') \
-     SELECT place, used FROM asked";
-pub(super) const POOLS: &str = "SELECT pool.name, slots, used, keeps_slots, description, place \
-     FROM unnest($1::text[]) WITH ORDINALITY given (name, place) \
-     CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = given.name OFFSET 0) pool";
-pub(super) const ALL_POOLS: &str =
-    "SELECT name, slots, used, keeps_slots, description FROM sm.pool ORDER BY name";
-/// By pool and by what its tasks do: 0 ready, 1 queued, 2 running, 4 sensing.
-pub(super) const SLOT_SUMS: &str = "SELECT lane.pool, 0::bigint, \
-       least(sum(lane.slots::numeric * lane.ready), 9223372036854775807)::bigint \
-     FROM sm.lane WHERE ready > 0 GROUP BY lane.pool \
-     UNION ALL SELECT lane.pool, held.state, least(sum(held.slots), 9223372036854775807)::bigint \
-     FROM (SELECT lane, state, sum(held_slots) AS slots FROM sm.task \
-           WHERE expires_at IS NOT NULL AND state IN (1, 2) GROUP BY lane, state) held \
-     CROSS JOIN LATERAL (SELECT pool FROM sm.lane WHERE lane.no = held.lane OFFSET 0) lane \
-     GROUP BY lane.pool, held.state \
-     UNION ALL SELECT lane.pool, 4::bigint, least(sum(lane.slots * sensing.count), 9223372036854775807)::bigint \
-     FROM (SELECT lane, count(*)::numeric AS count FROM sm.task WHERE state = 4 GROUP BY lane) sensing \
-     CROSS JOIN LATERAL (SELECT pool, slots FROM sm.lane WHERE lane.no = sensing.lane OFFSET 0) lane \
-     GROUP BY lane.pool";
-const PUT_LIMITS: &str = "INSERT INTO sm.task_limit AS task_limit (key, max) \
-     SELECT key, max FROM unnest($1::text[], $2::bigint[]) given (key, max) \
-     ON CONFLICT (key) DO UPDATE SET max = excluded.max";
-/// A key that nothing keeps goes, another one only loses its limit.
-pub(super) const DELETE_LIMITS: &str = "WITH asked AS MATERIALIZED ( \
-       SELECT place, task_limit.key, task_limit.used = 0 AND task_limit.lanes = 0 AS idle \
-       FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
-       CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key AND max IS NOT NULL OFFSET 0) task_limit), \
-     gone AS (DELETE FROM sm.task_limit USING asked WHERE task_limit.key = asked.key AND idle), \
-     undefined AS (UPDATE sm.task_limit SET max = NULL FROM asked WHERE task_limit.key = asked.key AND NOT idle) \
-     SELECT place FROM asked";
-pub(super) const LIMITS: &str = "SELECT task_limit.key, max, used, place \
-     FROM unnest($1::text[]) WITH ORDINALITY given (key, place) \
-     CROSS JOIN LATERAL (SELECT * FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) task_limit";
-pub(super) const DEFINED_LIMITS: &str =
-    "SELECT key, max, used FROM sm.task_limit WHERE max IS NOT NULL ORDER BY key";
+const PUT_POOLS: &str = statement!("put_pools.sql");
+pub(super) const DELETE_POOLS: &str = statement!("delete_pools.sql");
+pub(super) const POOLS: &str = statement!("pools.sql");
+pub(super) const ALL_POOLS: &str = statement!("all_pools.sql");
+pub(super) const POOL_STATS: &str = statement!("pool_stats.sql");
+const PUT_LIMITS: &str = statement!("put_limits.sql");
+pub(super) const DELETE_LIMITS: &str = statement!("delete_limits.sql");
+pub(super) const LIMITS: &str = statement!("limits.sql");
+pub(super) const ALL_LIMITS: &str = statement!("all_limits.sql");
 
 fn texts<T: AsRef<str>>(names: &[T]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_owned()).collect()
@@ -81,15 +45,6 @@ fn last_of_each<T>(given: &[T], name: impl Fn(&T) -> &str) -> Vec<&T> {
         .filter(|(at, item)| last.get(name(item)) == Some(at))
         .map(|(_, item)| item)
         .collect()
-}
-
-/// Slots of one pool, by what its tasks are doing.
-#[derive(Debug, Default, Clone, Copy)]
-struct Sums {
-    running: i64,
-    queued: i64,
-    scheduled: i64,
-    sensing: i64,
 }
 
 impl Db<'_> {
@@ -135,41 +90,21 @@ impl Db<'_> {
     }
 
     fn pool_stats(&mut self, names: &[PoolName]) -> Outcome<Vec<Option<PoolStats>>> {
-        let [pools, slots] = self.all([ask!(POOLS, texts(names)), ask!(SLOT_SUMS)])?;
-        let mut sums: HashMap<String, Sums> = HashMap::new();
-        for row in &slots {
-            let sums = sums.entry(row::value(row, 0)?).or_default();
-            let sum = match row::value::<i64>(row, 1)? {
-                0 => &mut sums.scheduled,
-                1 => &mut sums.queued,
-                2 => &mut sums.running,
-                _ => &mut sums.sensing,
-            };
-            *sum = row::value(row, 2)?;
-        }
-        Self::placed(&pools, names.len(), 5, |row| {
-            let pool = pool(row)?;
-            let sums = sums.get(pool.spec.name.as_str()).copied().unwrap_or_default();
-            Ok(PoolStats::new(&pool, sums.running, sums.queued, sums.scheduled, sums.sensing))
+        Self::placed(&self.one(ask!(POOL_STATS, texts(names)))?, names.len(), 5, |row| {
+            let slots = |at| row::value(row, at);
+            Ok(PoolStats::new(&pool(row)?, slots(6)?, slots(7)?, slots(8)?, slots(9)?))
         })
     }
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> Outcome<Vec<LimitDeletion>> {
-        let mut answers = vec![LimitDeletion::NotDefined; keys.len()];
-        let mut deleted = HashSet::new();
-        let mut found = Vec::new();
-        for row in self.one(ask!(DELETE_LIMITS, texts(keys)))? {
-            found.push(row::place(&row, 0)?);
-        }
-        found.sort_unstable();
-        for at in found {
-            if let (Some(key), Some(answer)) = (keys.get(at), answers.get_mut(at))
-                && deleted.insert(key)
-            {
-                *answer = LimitDeletion::Deleted;
-            }
-        }
-        Ok(answers)
+        let rows = self.one(ask!(DELETE_LIMITS, texts(keys)))?;
+        let mut gone: HashSet<String> = rows.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
+        // A key that is named twice is deleted once.
+        let answer = |key: &LimitKey| match gone.remove(key.as_str()) {
+            true => LimitDeletion::Deleted,
+            false => LimitDeletion::NotDefined,
+        };
+        Ok(keys.iter().map(answer).collect())
     }
 }
 
@@ -225,6 +160,6 @@ impl PoolTx for PostgresBackend<'_> {
     }
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
-        self.read(|db| db.one(ask!(DEFINED_LIMITS))?.iter().map(limit).collect())
+        self.read(|db| db.one(ask!(ALL_LIMITS))?.iter().map(limit).collect())
     }
 }

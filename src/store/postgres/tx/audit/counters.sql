@@ -1,0 +1,70 @@
+-- The counters that differ from what they count, by what is wrong: 0 a pool with its deltas, 1 a pool without
+-- them, which must not be below what is held; 2 and 3 the same of a limit; 4 the lanes that name a limit key;
+-- 5 the ready tasks of a lane, 6 its tasks that have not ended. Then a pool, a key, or the needs of a lane, then
+-- what is counted and what there is. In one statement, hence in one snapshot.
+WITH
+held AS MATERIALIZED (
+  SELECT stands.*, task.pool, task.slots, task.limits
+  FROM (
+    SELECT lane, min(no) AS no, sum(held)::bigint AS held, sum(leases)::bigint AS leases, sum(ready)::bigint AS ready,
+      count(*) AS tasks
+    FROM (
+      SELECT lane, no, 0 AS held, 0 AS leases, 1 AS ready FROM sm.ready
+      UNION ALL
+      SELECT lane, no, slots, 1, 0 FROM sm.lease
+      UNION ALL
+      SELECT lane, no, coalesce(slots, 0), 0, 0 FROM sm.idle WHERE state = 4
+      UNION ALL
+      SELECT lane, no, 0, 0, 0 FROM sm.idle WHERE due IS NOT NULL AND state IN (3, 5)
+    ) stands
+    GROUP BY lane
+  ) stands
+  CROSS JOIN LATERAL (SELECT pool, slots, limits FROM sm.task WHERE task.no = stands.no OFFSET 0) task
+),
+lanes AS MATERIALIZED (SELECT * FROM sm.lane_now),
+pools AS (
+  SELECT coalesce(was.pool, back.pool, there.pool) AS pool, coalesce(was.used, 0) AS raw,
+    coalesce(was.used, 0) - coalesce(back.slots, 0) AS counted, coalesce(there.held, 0) AS held
+  FROM (SELECT name AS pool, sum(used)::bigint AS used FROM sm.pool_use GROUP BY name) was
+  FULL JOIN (SELECT pool, sum(slots_back)::bigint AS slots FROM lanes WHERE slots_back <> 0 GROUP BY pool) back
+    ON back.pool = was.pool
+  FULL JOIN (SELECT pool, sum(held)::bigint AS held FROM held GROUP BY pool) there
+    ON there.pool = coalesce(was.pool, back.pool)
+),
+limits AS (
+  SELECT coalesce(was.key, back.key, there.key, named.key) AS key, coalesce(was.used, 0) AS raw,
+    coalesce(was.used, 0) - coalesce(back.leases, 0) AS counted, coalesce(there.leases, 0) AS held,
+    coalesce(was.lanes, 0) AS lanes, coalesce(named.lanes, 0) AS named
+  FROM (SELECT key, sum(used)::bigint AS used, sum(lanes)::bigint AS lanes FROM sm.limit_use GROUP BY key) was
+  FULL JOIN (
+    SELECT carried.key, sum(lanes.leases_back)::bigint AS leases
+    FROM lanes CROSS JOIN LATERAL json_array_elements_text(lanes.limits::json) carried (key)
+    WHERE lanes.leases_back <> 0 GROUP BY carried.key) back ON back.key = was.key
+  FULL JOIN (
+    SELECT carried.key, sum(held.leases)::bigint AS leases
+    FROM held CROSS JOIN LATERAL json_array_elements_text(held.limits::json) carried (key)
+    GROUP BY carried.key) there ON there.key = coalesce(was.key, back.key)
+  FULL JOIN (
+    SELECT carried.key, count(*) AS lanes
+    FROM sm.lane CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key)
+    GROUP BY carried.key) named ON named.key = coalesce(was.key, back.key, there.key)
+),
+counts AS (
+  SELECT coalesce(lanes.pool, held.pool) AS pool, coalesce(lanes.slots, held.slots) AS slots,
+    coalesce(lanes.limits, held.limits) AS limits, coalesce(lanes.ready, 0) AS ready,
+    coalesce(lanes.tasks, 0) AS tasks, coalesce(held.ready, 0) AS is_ready, coalesce(held.tasks, 0) AS has_tasks
+  FROM lanes FULL JOIN held ON held.lane = lanes.digest
+)
+SELECT 0::bigint, pool, NULL::bigint, NULL::text, counted, held FROM pools WHERE counted <> held
+UNION ALL
+SELECT 1, pool, NULL, NULL, raw, held FROM pools WHERE counted = held AND raw < held
+UNION ALL
+SELECT 2, key, NULL, NULL, counted, held FROM limits WHERE counted <> held
+UNION ALL
+SELECT 3, key, NULL, NULL, raw, held FROM limits WHERE counted = held AND raw < held
+UNION ALL
+SELECT 4, key, NULL, NULL, lanes, named FROM limits WHERE lanes <> named
+UNION ALL
+SELECT 5, pool, slots, limits, ready, is_ready FROM counts WHERE ready <> is_ready
+UNION ALL
+SELECT 6, pool, slots, limits, tasks, has_tasks FROM counts WHERE tasks <> has_tasks

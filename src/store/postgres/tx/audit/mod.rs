@@ -1,0 +1,100 @@
+//! The audit: every counter against what it counts, and every task against the rows that say where it stands.
+//! The counters are compared in one statement, so that it is right at every isolation level. Tasks are read a
+//! page at a time.
+
+use super::super::error::{Fault, Outcome};
+use super::super::wire::ask;
+use super::{Db, first, row};
+use crate::lease::TaskId;
+use crate::store::Discrepancy;
+use crate::store::sql::codes::from_task_state;
+use crate::store::sql::statement::statement;
+use tokio_postgres::Row;
+
+/// How many tasks are read by one statement.
+const PAGE: i64 = 5_000;
+
+/// How many rows without a task are told.
+const STRAYS: i64 = 1_000;
+
+const COUNTERS: &str = statement!("counters.sql");
+const PASSED_OVER: &str = statement!("passed_over.sql");
+const STRAY: &str = statement!("strays.sql");
+const TASK_PAGE: &str = statement!("task_page.sql");
+const BROKEN: &str = statement!("broken.sql");
+
+/// Describes a counter that [`COUNTERS`] returned.
+fn counter(row: &Row) -> Outcome<Discrepancy> {
+    let (counted, held) = (row::value(row, 4)?, row::value(row, 5)?);
+    Ok(match row::value::<i64>(row, 0)? {
+        0 | 1 => Discrepancy::Pool { pool: row::name(row, 1)?, counted, held },
+        2 | 3 => Discrepancy::Limit { key: row::name(row, 1)?, counted, held },
+        4 => Discrepancy::LimitLanes { key: row::name(row, 1)?, counted, held },
+        5 => Discrepancy::Lane { lane: row::lane_key(row, 1)?, counted, held },
+        6 => Discrepancy::LaneTasks { lane: row::lane_key(row, 1)?, counted, held },
+        other => return Err(Fault::Damaged(format!("{other} is no kind of a counter"))),
+    })
+}
+
+fn task(no: i64, problem: impl Into<String>) -> Discrepancy {
+    Discrepancy::Task { task: TaskId(no), problem: problem.into() }
+}
+
+/// Describes a task that [`BROKEN`] returned.
+fn broken(row: &Row) -> Outcome<Discrepancy> {
+    let no = row::value(row, 0)?;
+    let state = match row::value::<i64>(row, 1)? {
+        1 => from_task_state(row::value(row, 2)?)?,
+        0 => return Ok(task(no, "it is neither ready nor leased nor idle")),
+        times => return Ok(task(no, format!("it stands in {times} places: ready, leased or idle"))),
+    };
+    let held: i64 = row::value(row, 3)?;
+    Ok(task(
+        no,
+        match row::value(row, 4)? {
+            true => format!("it is {state}, and its row is of another lane, place or number of slots"),
+            false if held > 0 && !state.is_leased() => format!("it is {state} and holds {held} slots"),
+            false => format!("it is {state}, and its due instant says otherwise"),
+        },
+    ))
+}
+
+/// Describes a task that [`PASSED_OVER`] returned.
+fn passed_over(row: &Row) -> Outcome<Discrepancy> {
+    let problem = match row::value(row, 1)? {
+        true => "it is ready before the bound of its lane, where no tick looks",
+        false => "it is due before the bound of ticks, where none looks",
+    };
+    Ok(task(row::value(row, 0)?, problem))
+}
+
+impl Db<'_> {
+    pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
+        let [counters, passed, strays, last] =
+            self.all([ask!(COUNTERS), ask!(PASSED_OVER), ask!(STRAY, STRAYS), ask!(TASK_PAGE, 0, PAGE)])?;
+        let mut found = counters.iter().map(counter).collect::<Outcome<Vec<_>>>()?;
+        found.sort_by_key(|found| match found {
+            Discrepancy::Pool { pool, .. } => (0, pool.to_string()),
+            Discrepancy::Limit { key, .. } => (1, key.to_string()),
+            Discrepancy::LimitLanes { key, .. } => (2, key.to_string()),
+            Discrepancy::Lane { lane, .. } => (3, lane.pool.to_string()),
+            Discrepancy::LaneTasks { lane, .. } => (4, lane.pool.to_string()),
+            Discrepancy::Task { .. } => (5, String::new()),
+        });
+        for row in &passed {
+            found.push(passed_over(row)?);
+        }
+        for row in &strays {
+            found.push(task(row::value(row, 0)?, "it is ready, leased or idle, and there is no such task"));
+        }
+        let (mut after, mut last) = (0, row::value(first(&last)?, 0)?);
+        while let Some(to) = last {
+            let [wrong, next] = self.all([ask!(BROKEN, after, to), ask!(TASK_PAGE, to, PAGE)])?;
+            for row in &wrong {
+                found.push(broken(row)?);
+            }
+            (after, last) = (to, row::value(first(&next)?, 0)?);
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,154 @@
+-- Applies what committed transactions changed to the counters, and forgets it: the deltas with the lowest
+-- numbers of transactions first. Returns how many deltas it read, whether these were all, and what is damaged:
+-- if anything is, roll back.
+-- $1: how many deltas at most.
+WITH
+last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
+-- Whether a delta exists decides; what the last whole fold saw only bounds the search.
+late AS MATERIALIZED (SELECT txid_snapshot_xip(last.seen) AS xid FROM last),
+found AS MATERIALIZED (
+  SELECT at FROM (
+    (SELECT delta.* FROM last CROSS JOIN LATERAL (
+       SELECT ctid AS at, xid, id FROM sm.delta WHERE delta.xid >= txid_snapshot_xmax(last.seen)
+       ORDER BY xid, id LIMIT $1::bigint) delta)
+    UNION ALL
+    (SELECT delta.* FROM late CROSS JOIN LATERAL (
+       SELECT ctid AS at, xid, id FROM sm.delta WHERE delta.xid = late.xid
+       ORDER BY xid, id LIMIT $1::bigint) delta)
+  ) found
+  ORDER BY xid, id LIMIT $1::bigint
+),
+gone AS (DELETE FROM sm.delta WHERE ctid = ANY (ARRAY(SELECT at FROM found)) RETURNING delta.*),
+read AS MATERIALIZED (SELECT count(*) AS count, count(*) < $1::bigint AS whole FROM gone),
+sums AS MATERIALIZED (
+  SELECT lane AS digest, sum(ready)::bigint AS ready, sum(tasks)::bigint AS tasks, sum(slots)::bigint AS slots,
+    sum(leases)::bigint AS leases, min(due) AS due, min(first) AS first,
+    min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 0) AS head,
+    min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 1) AS head_of_many,
+    min(pool) AS pool, min(lane_slots) AS lane_slots, min(limits) AS limits
+  FROM gone GROUP BY lane
+),
+-- And the lanes that folds which were not whole have left empty.
+touched AS MATERIALIZED (
+  SELECT * FROM sums
+  UNION ALL
+  SELECT left_empty.digest, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM (SELECT DISTINCT digest FROM sm.lane_use WHERE tasks = 0 AND ready = 0) left_empty CROSS JOIN read
+  WHERE read.whole AND left_empty.digest NOT IN (SELECT digest FROM sums)
+),
+-- A lane is made again from the needs in its deltas, so one that was removed in between comes back. Only a
+-- whole fold has read every cause of what it read: only it may find that a lane is empty, or that one is
+-- missing.
+lanes AS MATERIALIZED (
+  SELECT touched.*, coalesce(lane.pool, touched.pool) AS of_pool, coalesce(lane.limits, touched.limits) AS of_limits,
+    lane.digest IS NULL AS is_new,
+    coalesce(
+      (lane.pool, lane.slots, lane.limits) <> (touched.pool, touched.lane_slots, touched.limits),
+      lane.digest IS NULL AND touched.pool IS NULL
+        AND (touched.slots > 0 OR touched.leases > 0 OR read.whole)) AS is_damaged,
+    read.whole AND coalesce(was.tasks, 0) + touched.tasks = 0 AND coalesce(was.ready, 0) + touched.ready = 0
+      AS is_empty,
+    was.at, coalesce(was.ready, 0) + touched.ready AS now_ready, coalesce(was.tasks, 0) + touched.tasks AS now_tasks,
+    was.bound, coalesce(was.early, '{}') AS early
+  FROM touched CROSS JOIN read
+  LEFT JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.digest = touched.digest OFFSET 0) lane ON true
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
+    WHERE lane_use.digest = touched.digest ORDER BY version DESC LIMIT 1) was ON true
+),
+-- What became ready alone and stands before the bound is remembered one by one; the bound falls for the rest.
+before AS MATERIALIZED (
+  SELECT lanes.digest, came.no, came.place,
+    cardinality(lanes.early) + row_number() OVER (PARTITION BY lanes.digest ORDER BY came.place) AS nth
+  FROM (
+    SELECT DISTINCT lane, no, ARRAY[rank, logical_date, map_index, no] AS place FROM gone WHERE came = 1
+  ) came
+  JOIN lanes ON lanes.digest = came.lane
+  WHERE came.place < lanes.bound AND came.no <> ALL (lanes.early)
+),
+earlier AS MATERIALIZED (
+  SELECT digest, array_agg(no) FILTER (WHERE nth <= 32) AS early, min(place) FILTER (WHERE nth > 32) AS head
+  FROM before GROUP BY digest
+),
+kept AS MATERIALIZED (
+  SELECT lanes.digest, now_ready, now_tasks, lanes.early || earlier.early AS early,
+    CASE WHEN at IS NULL THEN lanes.head ELSE least(bound, head_of_many, earlier.head) END AS bound
+  FROM lanes LEFT JOIN earlier ON earlier.digest = lanes.digest
+  WHERE NOT is_empty
+),
+made_lanes AS (
+  INSERT INTO sm.lane (digest, no, slots, pool, limits)
+  SELECT digest, nextval('sm.lane_no'), lane_slots, pool, limits
+  FROM (SELECT * FROM lanes WHERE is_new AND NOT is_empty AND pool IS NOT NULL ORDER BY first) made
+),
+lost_lanes AS (DELETE FROM sm.lane WHERE digest = ANY (ARRAY(SELECT digest FROM lanes WHERE is_empty))),
+old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),
+lane_uses AS (
+  INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+  SELECT digest, nextval('sm.version'), now_ready, now_tasks, coalesce(bound[1], -9223372036854775808),
+    coalesce(bound[2], -9223372036854775808), coalesce(bound[3], -9223372036854775808),
+    coalesce(bound[4], -9223372036854775808), early
+  FROM kept
+),
+-- A counter that comes to 0 is removed. Who gives back proves that its lease is counted, so 0 means that no
+-- lease is open.
+pools AS MATERIALIZED (
+  SELECT back.pool, was.at, was.used - back.slots AS used
+  FROM (SELECT of_pool AS pool, sum(slots)::bigint AS slots FROM lanes WHERE slots > 0 GROUP BY of_pool) back
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, used FROM sm.pool_use WHERE pool_use.name = back.pool
+    ORDER BY version DESC LIMIT 1) was ON true
+),
+old_pool_uses AS (DELETE FROM sm.pool_use WHERE ctid = ANY (ARRAY(SELECT at FROM pools))),
+pool_uses AS (
+  INSERT INTO sm.pool_use (name, version, used) SELECT pool, nextval('sm.version'), used FROM pools WHERE used <> 0
+),
+limits AS MATERIALIZED (
+  SELECT change.key, was.at, coalesce(was.used, 0) - change.leases AS used,
+    coalesce(was.lanes, 0) + change.lanes AS lanes
+  FROM (
+    SELECT carried.key, sum(lane.leases)::bigint AS leases, sum(lane.more)::bigint AS lanes
+    FROM (
+      SELECT of_limits, leases,
+        CASE WHEN is_new AND NOT is_empty AND pool IS NOT NULL THEN 1 WHEN is_empty AND NOT is_new THEN -1 ELSE 0 END
+          AS more
+      FROM lanes
+    ) lane
+    CROSS JOIN LATERAL json_array_elements_text(lane.of_limits::json) carried (key)
+    WHERE lane.leases > 0 OR lane.more <> 0
+    GROUP BY carried.key
+  ) change
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, used, lanes FROM sm.limit_use WHERE limit_use.key = change.key
+    ORDER BY version DESC LIMIT 1) was ON true
+),
+old_limit_uses AS (DELETE FROM sm.limit_use WHERE ctid = ANY (ARRAY(SELECT at FROM limits))),
+limit_uses AS (
+  INSERT INTO sm.limit_use (key, version, used, lanes)
+  SELECT key, nextval('sm.version'), used, lanes FROM limits WHERE used <> 0 OR lanes <> 0
+),
+-- A snapshot does not list the transaction that takes it. This one may append more deltas after the fold, so
+-- it is noted as open.
+own AS MATERIALIZED (
+  SELECT txid_current() AS xid, txid_current_snapshot() AS seen FROM read
+  WHERE read.count > 0 OR EXISTS (SELECT FROM touched)
+),
+seen AS MATERIALIZED (
+  SELECT CASE WHEN own.xid >= txid_snapshot_xmax(own.seen) THEN own.seen ELSE concat_ws(':',
+    least(own.xid, txid_snapshot_xmin(own.seen)), txid_snapshot_xmax(own.seen), (
+      SELECT string_agg(open.xid::text, ',' ORDER BY open.xid)
+      FROM (SELECT own.xid UNION SELECT txid_snapshot_xip(own.seen)) open (xid)))::txid_snapshot END AS seen
+  FROM own
+),
+old_tick AS (DELETE FROM sm.tick USING last WHERE tick.no = last.no AND EXISTS (SELECT FROM own)),
+new_tick AS (
+  INSERT INTO sm.tick (no, seen, due, early)
+  SELECT last.no + 1, CASE WHEN read.whole THEN seen.seen ELSE last.seen END,
+    least(last.due, (SELECT min(due) FROM sums)), last.early
+  FROM last CROSS JOIN read CROSS JOIN seen
+)
+SELECT read.count, read.whole,
+  ARRAY(SELECT 'lane ' || digest FROM lanes WHERE is_damaged LIMIT 3)
+  || ARRAY(SELECT 'pool ' || pool FROM pools WHERE coalesce(used, -1) < 0 LIMIT 3)
+  || ARRAY(SELECT 'limit ' || key FROM limits WHERE used < 0 OR lanes < 0 LIMIT 3)
+FROM read

@@ -1,0 +1,95 @@
+-- Makes tasks ready whose instant has come, the earliest first, then in the order of admission. Does nothing
+-- for a tick that was noted. Returns how many. A row that somebody else has locked is passed over, and
+-- remembered by its number.
+-- $1: now. $2: how many at most. $3: the name of the tick, or NULL.
+WITH
+last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
+-- Kept whatever the clock of this tick says: the bound may be past them.
+early AS MATERIALIZED (
+  SELECT idle.* FROM unnest((SELECT early FROM last)) asked (no) CROSS JOIN LATERAL (
+    SELECT no, due, rank, logical_date, map_index FROM sm.idle
+    WHERE idle.no = asked.no AND idle.due IS NOT NULL OFFSET 0) idle
+),
+asked AS MATERIALIZED (
+  SELECT CASE WHEN EXISTS (SELECT FROM sm.request WHERE request.id = $3::text) THEN 0 ELSE $2::bigint END AS most
+),
+early_free AS MATERIALIZED (
+  SELECT idle.no FROM (
+    SELECT no FROM early WHERE due <= $1::bigint ORDER BY due, rank, logical_date, map_index, no) early
+  CROSS JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = early.no FOR UPDATE SKIP LOCKED) idle
+  LIMIT (SELECT most FROM asked)
+),
+room AS MATERIALIZED (SELECT most - (SELECT count(*) FROM early_free) AS most FROM asked),
+page AS MATERIALIZED (
+  SELECT no, due FROM sm.idle WHERE idle.due >= (SELECT due FROM last) AND idle.due <= $1::bigint
+  ORDER BY due, rank, logical_date, map_index, no LIMIT (SELECT most FROM room)
+),
+free AS MATERIALIZED (
+  SELECT no FROM sm.idle WHERE idle.due >= (SELECT due FROM last) AND idle.due <= $1::bigint
+  ORDER BY due, rank, logical_date, map_index, no LIMIT (SELECT most FROM room)
+  FOR UPDATE SKIP LOCKED
+),
+gone AS (
+  DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM free UNION SELECT no FROM early_free)) RETURNING idle.*
+),
+new_ready AS (
+  INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at, epoch, attempt, forgiven, lost, queued_at,
+    first_started_at, started_at, ended_at, finished, message, value)
+  SELECT lane, rank, logical_date, map_index, no, ready_at, epoch, attempt, forgiven, lost, queued_at,
+    first_started_at, started_at, ended_at, finished, message, value
+  FROM gone
+),
+-- The task may have been committed after the fold: its lane may have no row yet, and perhaps no counter.
+lanes AS MATERIALIZED (
+  SELECT more.*, was.at, coalesce(was.ready, 0) + more.count AS ready, coalesce(was.tasks, 0) AS tasks, was.bound,
+    coalesce(was.early, '{}') AS early
+  FROM (
+    SELECT lane AS digest, count(*) AS count, min(ARRAY[rank, logical_date, map_index, no]) AS head
+    FROM gone GROUP BY lane
+  ) more
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
+    WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
+),
+-- As the fold does: 32 are remembered one by one, and the bound falls for the rest.
+before AS MATERIALIZED (
+  SELECT lanes.digest, came.no, came.place,
+    cardinality(lanes.early) + row_number() OVER (PARTITION BY lanes.digest ORDER BY came.place) AS nth
+  FROM (SELECT lane, no, ARRAY[rank, logical_date, map_index, no] AS place FROM gone) came
+  JOIN lanes ON lanes.digest = came.lane
+  WHERE came.place < lanes.bound AND came.no <> ALL (lanes.early)
+),
+earlier AS MATERIALIZED (
+  SELECT digest, array_agg(no) FILTER (WHERE nth <= 32) AS early, min(place) FILTER (WHERE nth > 32) AS head
+  FROM before GROUP BY digest
+),
+old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),
+lane_uses AS (
+  INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+  SELECT digest, nextval('sm.version'), ready, tasks, bound[1], bound[2], bound[3], bound[4], early
+  FROM (
+    SELECT lanes.digest, ready, tasks, lanes.early || earlier.early AS early,
+      CASE WHEN at IS NULL THEN lanes.head ELSE least(bound, earlier.head) END AS bound
+    FROM lanes LEFT JOIN earlier ON earlier.digest = lanes.digest
+  ) kept
+),
+left_early AS MATERIALIZED (SELECT no FROM early WHERE no NOT IN (SELECT no FROM early_free)),
+passed AS MATERIALIZED (
+  SELECT no, due, (SELECT count(*) FROM left_early) + row_number() OVER (ORDER BY due, no) AS nth
+  FROM page WHERE no NOT IN (SELECT no FROM free) AND no NOT IN (SELECT no FROM left_early)
+),
+old_tick AS (
+  DELETE FROM sm.tick USING last
+  WHERE tick.no = last.no AND (EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free))
+),
+new_tick AS (
+  INSERT INTO sm.tick (no, seen, due, early)
+  SELECT last.no + 1, last.seen,
+    greatest(last.due, coalesce(
+      (SELECT min(due) FROM passed WHERE nth > 32),
+      CASE WHEN (SELECT count(*) FROM page) < (SELECT most FROM room) THEN $1::bigint
+        ELSE (SELECT max(due) FROM page) END)),
+    ARRAY(SELECT no FROM left_early UNION ALL SELECT no FROM passed WHERE nth <= 32)
+  FROM last WHERE EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free)
+)
+SELECT count(*) FROM gone

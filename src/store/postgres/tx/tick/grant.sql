@@ -1,0 +1,99 @@
+-- Grants those of the tasks that are ready. Takes their slots and counts them against limits whether or not
+-- there is room. Notes what was granted under the name of the tick, and then only deletes the note that this
+-- one replaces. Returns of each: its place, counted from 1, its number, whether there was room for all, and
+-- whether every lane has its counter.
+-- $1: the tasks in order of admission. $2: holder. $3: expiry. $4: now. $5, $6: the name of the tick, and of the
+-- one that it replaces, or NULL.
+-- $7 to $11: one array a column of the new bounds: lane and place; a lane that is not among them keeps its own.
+-- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number.
+WITH
+given AS MATERIALIZED (SELECT * FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place)),
+-- Passes over what somebody else has locked: a tick waits for no row. A row of ready is never updated, so its
+-- ctid is as good as its key.
+locked AS MATERIALIZED (
+  SELECT given.no, given.place, ready.at, task.slots, task.enqueued_at, task.pool, task.limits
+  FROM given
+  CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = given.no OFFSET 0) task
+  CROSS JOIN LATERAL (
+    SELECT ctid AS at FROM sm.ready
+    WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
+      AND ready.map_index = task.map_index AND ready.no = given.no
+    FOR UPDATE SKIP LOCKED) ready
+),
+gone AS (DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM locked)) RETURNING ready.*),
+granted AS MATERIALIZED (
+  SELECT gone.*, locked.place, locked.slots, locked.pool, locked.limits,
+    greatest($4::bigint, locked.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at
+  FROM gone JOIN locked ON locked.no = gone.no
+),
+new_leases AS (
+  INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, started_at,
+    first_started_at, ended_at, forgiven, lost, finished, holder, message, value)
+  SELECT no, epoch + 1, lane, slots, $3::bigint, at, least(attempt + 1, 4294967295), ready_at, started_at,
+    first_started_at, ended_at, forgiven, lost, finished, $2::text, message, value
+  FROM granted
+),
+taken AS MATERIALIZED (
+  SELECT lane AS digest, count(*) AS tasks, sum(slots)::bigint AS slots, min(pool) AS pool, min(limits) AS limits
+  FROM granted GROUP BY lane
+),
+early AS MATERIALIZED (
+  SELECT lane AS digest, array_agg(no) AS early FROM unnest($12::uuid[], $13::bigint[]) early (lane, no) GROUP BY lane
+),
+lanes AS MATERIALIZED (
+  SELECT taken.digest, was.at, was.ready - taken.tasks AS ready, was.tasks,
+    coalesce(bound.rank, was.rank) AS rank, coalesce(bound.logical_date, was.logical_date) AS logical_date,
+    coalesce(bound.map_index, was.map_index) AS map_index, coalesce(bound.no, was.no) AS no,
+    CASE WHEN bound.digest IS NULL THEN was.early ELSE coalesce(early.early, '{}') END AS early
+  FROM taken
+  LEFT JOIN unnest($7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+    bound (digest, rank, logical_date, map_index, no) ON bound.digest = taken.digest
+  LEFT JOIN early ON early.digest = taken.digest
+  CROSS JOIN LATERAL (
+    SELECT ctid AS at, * FROM sm.lane_use WHERE lane_use.digest = taken.digest ORDER BY version DESC LIMIT 1) was
+),
+old_lanes AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),
+new_lanes AS (
+  INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+  SELECT digest, nextval('sm.version'), ready, tasks, rank, logical_date, map_index, no, early FROM lanes
+),
+pools AS MATERIALIZED (
+  SELECT asked.pool, was.at, coalesce(was.used, 0) + asked.slots AS used,
+    pool.name IS NOT NULL AND (pool.slots IS NULL OR coalesce(was.used, 0) + asked.slots <= pool.slots) AS had_room
+  FROM (SELECT pool, sum(slots)::bigint AS slots FROM taken GROUP BY pool) asked
+  LEFT JOIN LATERAL (SELECT name, slots FROM sm.pool WHERE pool.name = asked.pool OFFSET 0) pool ON true
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, used FROM sm.pool_use WHERE pool_use.name = asked.pool
+    ORDER BY version DESC LIMIT 1) was ON true
+),
+old_pools AS (DELETE FROM sm.pool_use WHERE ctid = ANY (ARRAY(SELECT at FROM pools))),
+new_pools AS (INSERT INTO sm.pool_use (name, version, used) SELECT pool, nextval('sm.version'), used FROM pools),
+limits AS MATERIALIZED (
+  SELECT asked.key, was.at, coalesce(was.used, 0) + asked.tasks AS used, coalesce(was.lanes, 0) AS lanes,
+    limited.max IS NULL OR coalesce(was.used, 0) + asked.tasks <= limited.max AS had_room
+  FROM (
+    SELECT carried.key, sum(taken.tasks)::bigint AS tasks
+    FROM taken CROSS JOIN LATERAL json_array_elements_text(taken.limits::json) carried (key) GROUP BY carried.key
+  ) asked
+  LEFT JOIN LATERAL (SELECT max FROM sm.task_limit WHERE task_limit.key = asked.key OFFSET 0) limited ON true
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, used, lanes FROM sm.limit_use WHERE limit_use.key = asked.key
+    ORDER BY version DESC LIMIT 1) was ON true
+),
+old_limits AS (DELETE FROM sm.limit_use WHERE ctid = ANY (ARRAY(SELECT at FROM limits))),
+new_limits AS (
+  INSERT INTO sm.limit_use (key, version, used, lanes) SELECT key, nextval('sm.version'), used, lanes FROM limits
+),
+replaced AS (
+  DELETE FROM sm.request WHERE id = $6::text AND $6::text <> $5::text AND EXISTS (SELECT FROM granted)
+),
+noted AS (
+  INSERT INTO sm.request (id, at, nos, epochs)
+  SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch + 1 ORDER BY place) FROM granted
+  HAVING $5::text IS NOT NULL AND count(*) > 0
+  ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs
+)
+SELECT place, no,
+  NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room),
+  (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken) AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted)
+FROM granted

@@ -1,0 +1,268 @@
+//! An admission tick: what it plans with, what may be admitted, and what it commits. Each is one round trip.
+
+mod reach;
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::Row;
+
+pub(super) use self::reach::Reaches;
+use self::reach::{Place, Reach, Ready};
+use super::super::error::{Fault, Outcome};
+use super::super::wire::{Answer, ask};
+use super::{Db, Digest, clamp, first, fold, insert, pool, promote, row};
+use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
+use crate::lease::{LeaseRef, TaskId};
+use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+use crate::store::sql::statement::statement;
+use crate::time::Timestamp;
+
+pub(super) const REQUEST: &str = statement!("request.sql");
+pub(super) const NEXT_DUE: &str = statement!("next_due.sql");
+pub(super) const READY_LANES: &str = statement!("ready_lanes.sql");
+pub(super) const BOUNDS: &str = statement!("bounds.sql");
+pub(super) const NAMED_POOLS: &str = statement!("named_pools.sql");
+pub(super) const NAMED_LIMITS: &str = statement!("named_limits.sql");
+pub(super) const CANDIDATES: &str = statement!("candidates.sql");
+pub(super) const GRANT: &str = statement!("grant.sql");
+pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
+
+/// Stands for the fold of a survey that only reads.
+const NOTHING: &str = "SELECT 0::bigint WHERE false";
+
+fn leases(row: &Row) -> Outcome<Vec<LeaseRef>> {
+    let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
+    Ok(ids.into_iter().zip(epochs).map(|(id, epoch)| LeaseRef::new(TaskId(id), epoch)).collect())
+}
+
+/// A bound of a lane in this column, and its early tasks in the next one.
+fn reach(row: &Row, digest: usize, bound: usize) -> Outcome<Reach> {
+    let place: Option<Vec<i64>> = row::value(row, bound)?;
+    let place = place.and_then(|place| place.try_into().ok()).map_or(Place::BEGIN, Place);
+    Ok(Reach::new(row::value(row, digest)?, place, row::value(row, bound + 1)?))
+}
+
+/// What is asked for a survey, in this order.
+struct Asked {
+    granted: Answer,
+    promoted: usize,
+    lanes: Answer,
+    pools: Answer,
+    limits: Answer,
+    next_due: Answer,
+}
+
+impl Db<'_> {
+    pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
+        let Asked { granted, promoted, lanes, pools, limits, next_due } = self.ask_survey(query)?;
+        let next_due: Option<i64> = row::value(first(&next_due)?, 0)?;
+        let mut survey = Survey {
+            granted: granted.first().map(leases).transpose()?,
+            next_due: next_due.map(Timestamp::from_micros),
+            ..Survey::default()
+        };
+        self.reaches.begin();
+        if survey.granted.is_none() {
+            survey.promoted = promoted;
+            survey.lanes = lanes.iter().map(|row| self.met_lane(row)).collect::<Outcome<_>>()?;
+            survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
+            survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
+            survey.lanes.sort_unstable_by_key(|lane| lane.id);
+            survey.pools.sort_unstable_by(|a, b| a.spec.name.cmp(&b.spec.name));
+            survey.limits.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        }
+        Ok(survey)
+    }
+
+    /// Asks in one round trip, unless there are more deltas than one fold takes.
+    fn ask_survey(&mut self, query: &SurveyQuery) -> Outcome<Asked> {
+        let request = query.request.as_ref().map(|request| request.as_str().to_owned());
+        let mut promoted = 0;
+        loop {
+            let (fold, promote) = match query.promote {
+                Some(promote) => {
+                    let most = clamp(promote.limit.saturating_sub(promoted));
+                    let now = promote.now.as_micros();
+                    (ask!(fold::FOLD, fold::MOST), ask!(promote::PROMOTE, now, most, request.clone()))
+                }
+                None => (ask!(NOTHING), ask!("SELECT 0::bigint")),
+            };
+            let pools = match query.pools {
+                WhichPools::All => ask!(pool::ALL_POOLS),
+                WhichPools::Named => ask!(NAMED_POOLS),
+            };
+            // It changes nothing that a transaction with an older view would not find changed.
+            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.unticketed([
+                fold,
+                promote,
+                ask!(REQUEST, request.clone()),
+                ask!(READY_LANES),
+                pools,
+                ask!(NAMED_LIMITS),
+                ask!(NEXT_DUE),
+            ])?;
+            promoted += row::whole(first(&promotion)?, 0)?;
+            match folded.first() {
+                Some(folded) if !fold::is_whole(folded)? => self.fold()?,
+                folded => {
+                    if folded.is_some() {
+                        self.reaches.set_folded();
+                    }
+                    return Ok(Asked { granted, promoted, lanes, pools, limits, next_due });
+                }
+            }
+        }
+    }
+
+    fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
+        let id = LaneId(row::value(row, 1)?);
+        let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 5)?);
+        self.reaches.put(id, reach(row, 0, 6)?);
+        Ok(lane)
+    }
+
+    pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
+        self.meet(pages)?;
+        // Of the pages whose lanes exist: the page, its least place, and where it is read from.
+        let begins = |page: &LanePage| page.after.map_or(Place::BEGIN, Place::behind);
+        let asked: Vec<(&LanePage, Digest, Place)> = pages
+            .iter()
+            .filter_map(|page| self.reaches.get(page.lane).map(|lane| (page, lane)))
+            .map(|(page, lane)| (page, lane.digest, begins(page).max(lane.bound)))
+            .collect();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: HashSet<LaneId> = asked.iter().map(|(page, ..)| page.lane).collect();
+        let early = ids.iter().filter_map(|id| self.reaches.get(*id)).filter(|lane| lane.asks_for_early());
+        let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
+            early.flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
+        let from = |at: usize| asked.iter().map(|(_, _, from)| from.0[at]).collect::<Vec<i64>>();
+        let rows = self.one(ask!(
+            CANDIDATES,
+            asked.iter().map(|(_, digest, _)| *digest).collect::<Vec<_>>(),
+            from(0),
+            from(1),
+            from(2),
+            from(3),
+            asked.iter().map(|(page, ..)| clamp(page.limit)).collect::<Vec<_>>(),
+            early_lanes,
+            early,
+        ))?;
+        let mut read: Vec<Vec<Ready>> = vec![Vec::new(); asked.len()];
+        let mut found: HashMap<Digest, Vec<Ready>> = HashMap::new();
+        for row in &rows {
+            let mut place = [0; 4];
+            for (at, part) in place.iter_mut().enumerate() {
+                *part = row::value(row, at + 2)?;
+            }
+            let ready = (Place(place), row::value(row, 6)?);
+            match row::value::<Option<i64>>(row, 0)? {
+                None => found.entry(row::value(row, 1)?).or_default().push(ready),
+                Some(_) => read.get_mut(row::place(row, 0)?).into_iter().for_each(|page| page.push(ready)),
+            }
+        }
+        for id in ids {
+            if let Some(lane) = self.reaches.get_mut(id) {
+                lane.found_early(found.remove(&lane.digest).unwrap_or_default());
+            }
+        }
+        let mut candidates = Vec::new();
+        for ((page, _, from), mut ready) in asked.into_iter().zip(read) {
+            ready.sort_unstable();
+            let Some(lane) = self.reaches.get_mut(page.lane) else { continue };
+            for (place, ready_at) in lane.page(begins(page), from, ready, page.limit) {
+                candidates.push(candidate(page, place, ready_at)?);
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// Looks up the lanes of these pages that the transaction has not met, or about which it has forgotten.
+    fn meet(&mut self, pages: &[LanePage]) -> Outcome<()> {
+        let unknown: HashSet<LaneId> =
+            pages.iter().map(|page| page.lane).filter(|id| self.reaches.get(*id).is_none()).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let digests: Vec<(Digest, LaneId)> =
+            unknown.iter().filter_map(|id| Some((self.reaches.digest(*id)?, *id))).collect();
+        let numbers: Vec<i64> = unknown.iter().map(|id| id.0).collect();
+        let asked: Vec<Digest> = digests.iter().map(|(digest, _)| *digest).collect();
+        for row in self.one(ask!(BOUNDS, numbers, asked))? {
+            let lane = reach(&row, 0, 2)?;
+            let told = digests.iter().find(|(digest, _)| *digest == lane.digest).map(|(_, id)| *id);
+            let id = told.map_or_else(|| row::value(&row, 1).map(LaneId), Ok)?;
+            self.reaches.put(id, lane);
+        }
+        Ok(())
+    }
+
+    pub(super) fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> Outcome<Granted> {
+        if !self.reaches.is_folded {
+            self.fold()?;
+            self.reaches.begin();
+        }
+        let mut seen = HashSet::with_capacity(batch.tasks.len());
+        let ids: Vec<i64> = batch.tasks.iter().filter(|id| seen.insert(**id)).map(|id| id.0).collect();
+        let request = batch.request.map(|request| request.as_str().to_owned());
+        let replaces = batch.replaces.map(|request| request.as_str().to_owned());
+        let (before, limit, most) = match batch.forget {
+            Some(forget) => (forget.before.as_micros(), clamp(forget.limit), forget.most.map(clamp)),
+            None => (i64::MIN, 0, None),
+        };
+        let raised = self.reaches.raised(&ids);
+        let bound = |at: usize| raised.iter().map(|lane| lane.bound.0[at]).collect::<Vec<i64>>();
+        let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
+            raised.iter().flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
+        let grant = ask!(
+            GRANT,
+            ids.clone(),
+            batch.holder.as_str(),
+            batch.expires_at.as_micros(),
+            batch.now.as_micros(),
+            request,
+            replaces,
+            raised.iter().map(|lane| lane.digest).collect::<Vec<_>>(),
+            bound(0),
+            bound(1),
+            bound(2),
+            bound(3),
+            early_lanes,
+            early,
+        );
+        self.reaches.begin();
+        let [grants, tasks, forgotten] =
+            self.all([grant, ask!(insert::BY_NO, ids), ask!(FORGET_REQUESTS, before, limit, most)])?;
+        if let Some(grant) = grants.first()
+            && !row::value::<bool>(grant, 3)?
+        {
+            let text = "ready tasks were granted in a lane that is not counted: restore a backup";
+            return Err(Fault::Damaged(text.into()));
+        }
+        let granted: HashSet<i64> =
+            grants.iter().map(|row| row::value(row, 1)).collect::<Outcome<HashSet<i64>>>()?;
+        let mut records = Vec::with_capacity(granted.len());
+        for row in &tasks {
+            let task = row::task(self, row)?;
+            if granted.contains(&task.id.0) {
+                records.push((row::place(row, row::AFTER_TASK)?, task));
+            }
+        }
+        records.sort_unstable_by_key(|(place, _)| *place);
+        let had_room = grants.first().map_or(Ok(true), |row| row::value(row, 2))?;
+        let forgotten = row::whole(first(&forgotten)?, 0)?;
+        Ok(Granted::new(records.into_iter().map(|(_, task)| task).collect(), had_room, forgotten))
+    }
+}
+
+fn candidate(page: &LanePage, place: Place, ready_at: i64) -> Outcome<Candidate> {
+    let [rank, date, index, no] = place.0;
+    let index = match index {
+        -1 => None,
+        index => Some(u32::try_from(index).map_err(|_| Fault::Damaged(format!("{index} is no map index")))?),
+    };
+    let order = OrderKey::new(rank, Timestamp::from_micros(date), index, TaskId(no));
+    let candidate = Candidate::new(page.lane, order);
+    Ok(if page.with_ready_at { candidate.ready_at(Timestamp::from_micros(ready_at)) } else { candidate })
+}

@@ -1,0 +1,181 @@
+//! What a transaction knows of the lanes that it plans with: how far each page reached, and so from which place
+//! the next tick need look.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::super::Digest;
+use crate::admission::{LaneId, OrderKey};
+use crate::store::sql::row::map_index_value;
+
+/// How many tasks of a lane stay remembered one by one before its bound, as the statements of the fold and of
+/// promotion have it, too.
+const MOST_EARLY: usize = 32;
+
+/// A place in the order of admission: rank, logical date, map index, number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(pub(super) [i64; 4]);
+
+impl Place {
+    /// Nothing stands before it.
+    pub(super) const BEGIN: Self = Self([i64::MIN; 4]);
+
+    /// The first place behind this one. Numbers of tasks do not reach the largest one.
+    fn next(self) -> Self {
+        let [rank, date, index, no] = self.0;
+        Self([rank, date, index, no.saturating_add(1)])
+    }
+
+    /// The first place that a page behind this task may begin with.
+    pub(super) fn behind(order: OrderKey) -> Self {
+        let index = map_index_value(order.map_index);
+        Self([order.rank, order.logical_date.as_micros(), index, order.id.0]).next()
+    }
+}
+
+/// A ready task: its place, and since when it is ready.
+pub(super) type Ready = (Place, i64);
+
+/// What is known of a lane.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) digest: Digest,
+    /// No ready task stands before it, but for the early ones.
+    pub(super) bound: Place,
+    /// The numbers of tasks that may be ready before the bound.
+    pub(super) early: Vec<i64>,
+    /// Those of them that are ready, once they were looked up.
+    found: Option<Vec<Ready>>,
+    /// The ready tasks from the bound to this place were read.
+    until: Place,
+    read: BTreeSet<Place>,
+}
+
+/// Where a lane's next page begins, and what stays ready before that place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Raised {
+    pub(super) digest: Digest,
+    pub(super) bound: Place,
+    pub(super) early: Vec<i64>,
+}
+
+impl Reach {
+    pub(super) fn new(digest: Digest, bound: Place, early: Vec<i64>) -> Self {
+        Self { digest, bound, early, found: None, until: bound, read: BTreeSet::new() }
+    }
+
+    /// Returns whether its early tasks are still to be looked up.
+    pub(super) fn asks_for_early(&self) -> bool {
+        self.found.is_none() && !self.early.is_empty()
+    }
+
+    /// Notes which of its early tasks are ready.
+    pub(super) fn found_early(&mut self, ready: Vec<Ready>) {
+        self.found.get_or_insert(ready);
+    }
+
+    /// Notes the page that begins at `from`, and returns at most `limit` tasks from `at_least` on, with the
+    /// early ones among them.
+    pub(super) fn page(
+        &mut self,
+        at_least: Place,
+        from: Place,
+        mut page: Vec<Ready>,
+        limit: usize,
+    ) -> Vec<Ready> {
+        if let Some((last, _)) = page.last()
+            && from <= self.until
+        {
+            self.until = self.until.max(last.next());
+            self.read.extend(page.iter().map(|(place, _)| *place));
+        }
+        page.extend(self.found.iter().flatten().filter(|(place, _)| *place >= at_least));
+        page.sort_unstable();
+        page.dedup_by_key(|(place, _)| *place);
+        page.truncate(limit);
+        page
+    }
+
+    /// Returns how far the bound rises when these tasks are granted: behind the last one before which few
+    /// enough stay to be remembered one by one. `None` if none of them was read here.
+    fn raised(&self, granted: &HashSet<i64>) -> Option<Raised> {
+        let is_granted = |no: i64| granted.contains(&no);
+        let mut early: Vec<i64> = match &self.found {
+            None => self.early.clone(),
+            Some(found) => {
+                found.iter().filter(|(place, _)| *place < self.bound).map(|(place, _)| place.0[3]).collect()
+            }
+        };
+        let before = early.len();
+        early.retain(|no| !is_granted(*no));
+        let mut is_changed = early.len() < before;
+        let (mut bound, mut passed) = (self.bound, Vec::new());
+        for place in &self.read {
+            let no = place.0[3];
+            if !is_granted(no) {
+                passed.push(no);
+            } else if early.len() + passed.len() <= MOST_EARLY {
+                is_changed = true;
+                bound = place.next();
+                early.append(&mut passed);
+            } else {
+                break;
+            }
+        }
+        is_changed.then(|| {
+            early.sort_unstable();
+            early.dedup();
+            Raised { digest: self.digest, bound, early }
+        })
+    }
+}
+
+/// The lanes that the transaction met, by the numbers that it was told.
+#[derive(Debug, Default)]
+pub(in super::super) struct Reaches {
+    lanes: HashMap<LaneId, Reach>,
+    /// All of them, also those of which nothing is known any more.
+    digests: HashMap<LaneId, Digest>,
+    /// Whether the counters have all deltas that the transaction sees.
+    pub(super) is_folded: bool,
+}
+
+impl Reaches {
+    /// Forgets how far pages reached: the transaction is about to change something.
+    pub(in super::super) fn forget(&mut self) {
+        self.lanes.clear();
+        self.is_folded = false;
+    }
+
+    /// As [`Self::forget`], where what changes are the counters themselves.
+    pub(super) fn begin(&mut self) {
+        self.lanes.clear();
+    }
+
+    /// Notes that the counters have all deltas that the transaction sees.
+    pub(in super::super) fn set_folded(&mut self) {
+        self.is_folded = true;
+    }
+
+    pub(super) fn put(&mut self, id: LaneId, reach: Reach) {
+        self.digests.insert(id, reach.digest);
+        self.lanes.insert(id, reach);
+    }
+
+    pub(super) fn digest(&self, id: LaneId) -> Option<Digest> {
+        self.digests.get(&id).copied()
+    }
+
+    pub(super) fn get(&self, id: LaneId) -> Option<&Reach> {
+        self.lanes.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LaneId) -> Option<&mut Reach> {
+        self.lanes.get_mut(&id)
+    }
+
+    /// Returns the lanes whose bounds rise, or which remember fewer tasks, when these tasks are granted.
+    pub(super) fn raised(&self, granted: &[i64]) -> Vec<Raised> {
+        let granted = granted.iter().copied().collect();
+        self.lanes.values().filter_map(|lane| lane.raised(&granted)).collect()
+    }
+}
