@@ -162,13 +162,15 @@ impl Service for Reaper {
             // the committed state.
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
-            let reaped = match expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by)) {
+            let looks = expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by));
+            let reaped = match looks {
                 Some(by) => reap_expired_by(tx, now, by, limit)?,
                 None => Vec::new(),
             };
             let Forgotten { tasks: forgotten, events: events_forgotten, kept_by_events } =
                 forget(tx, now, self.retention, limit)?;
-            let left = if reaped.is_empty() { first_expiry } else { tx.next_expiry()? };
+            // A store may have told an earlier instant than the first expiry, and know better once it looked.
+            let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
             let more = reaped.len().max(forgotten).max(events_forgotten) >= limit;
             let next_due = if more { Some(now) } else { grace.next_due(left) };
             let waits_until = grace.waits_until();

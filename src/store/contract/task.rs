@@ -233,7 +233,8 @@ pub trait TaskTx {
     /// number.
     fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>>;
 
-    /// Returns the earliest expiry of all leases.
+    /// Returns the earliest expiry of all leases. Where many leases were renewed, a store may return an earlier
+    /// instant until [`Self::expired`] was called with it in a write transaction.
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>>;
 
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their

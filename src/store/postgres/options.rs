@@ -199,13 +199,12 @@ impl PostgresOptions {
 }
 
 /// Plans are made once per connection, perhaps while a table is empty, and must be right when it is long:
-/// through an index, without a sort. Compiling them would cost more than they do.
-pub(super) const PLANNER: [&str; 7] = [
+/// tables through an index. The parts of a statement may be hashed and sorted: they are as long as the call.
+/// Compiling plans would cost more than they do.
+pub(super) const PLANNER: [&str; 5] = [
     "enable_seqscan = off",
     "enable_bitmapscan = off",
-    "enable_hashjoin = off",
     "enable_mergejoin = off",
-    "enable_sort = off",
     "jit = off",
     "plan_cache_mode = force_generic_plan",
 ];

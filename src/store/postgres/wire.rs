@@ -4,6 +4,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Failure;
+use super::tx::Digest;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The most bytes of values that are sent with one statement. The server takes a little less than 1 GiB in a
@@ -27,6 +28,12 @@ trait Size {
 impl Size for i64 {
     fn size(&self) -> usize {
         4 + size_of::<Self>()
+    }
+}
+
+impl Size for Digest {
+    fn size(&self) -> usize {
+        4 + Self::LEN
     }
 }
 
@@ -63,6 +70,7 @@ params! {
     Option<i64> => INT8,
     Vec<i64> => INT8_ARRAY,
     Vec<Option<i64>> => INT8_ARRAY,
+    Vec<Digest> => UUID_ARRAY,
     String => TEXT,
     Option<String> => TEXT,
     Vec<String> => TEXT_ARRAY,

@@ -17,40 +17,31 @@ pub(super) const NOTE: &str = "INSERT INTO sm.event (seq, no, generation, at, re
        WITH ORDINALITY given (no, generation, at, reason, next, value, message, place) \
      CROSS JOIN (SELECT value FROM sm.counter WHERE name = 'event') counter";
 pub(super) const NUMBER: &str = "UPDATE sm.counter SET value = value + $1::bigint WHERE name = 'event'";
-pub(super) const COUNT: &str = "UPDATE sm.task SET events = task.events + given.more \
-     FROM (SELECT no, count(*) AS more FROM unnest($1::bigint[]) noted (no) GROUP BY no) given \
-     WHERE task.no = given.no";
 pub(super) const EVENTS: &str = "SELECT event.seq, event.no, event.generation, event.at, event.reason, event.next, \
        event.value, event.message, task.namespace, task.workflow, task.run, task.task, task.map_index \
      FROM (SELECT * FROM sm.event WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint) event \
      CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = event.no OFFSET 0) task";
-/// Tasks count their events: those that are `gone` no more.
 pub(super) const ACKNOWLEDGE: &str = "WITH \
-     gone AS (DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no), \
-     counted AS (UPDATE sm.task SET events = task.events - less.less \
-       FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
+     gone AS (DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no) \
      SELECT count(*) FROM gone";
 pub(super) const FORGET: &str = "WITH \
      old AS MATERIALIZED (SELECT seq FROM ( \
        SELECT seq, at FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) first WHERE at < $1::bigint), \
-     gone AS (DELETE FROM sm.event USING old WHERE event.seq = old.seq RETURNING event.no), \
-     counted AS (UPDATE sm.task SET events = task.events - less.less \
-       FROM (SELECT no, count(*) AS less FROM gone GROUP BY no) less WHERE task.no = less.no) \
+     gone AS (DELETE FROM sm.event WHERE seq = ANY (ARRAY(SELECT seq FROM old)) RETURNING no) \
      SELECT count(*) FROM gone";
 pub(super) const KEPT: &str = "SELECT count(DISTINCT event.no) \
      FROM (SELECT no FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) event \
-     CROSS JOIN LATERAL (SELECT state, ended_at FROM sm.task WHERE task.no = event.no OFFSET 0) task \
-     WHERE task.state >= 6 AND task.ended_at < $1::bigint";
+     CROSS JOIN LATERAL (SELECT state, ended_at FROM sm.idle WHERE idle.no = event.no OFFSET 0) idle \
+     WHERE idle.state >= 6 AND idle.ended_at < $1::bigint";
 
 impl Db<'_> {
     pub(super) fn note_events(&mut self, events: &[EventNote]) -> Outcome<()> {
-        let ids: Vec<i64> = events.iter().map(|note| note.sensor.id.0).collect();
         let texts = |text: fn(&Ending) -> Option<&String>| -> Vec<Option<String>> {
             events.iter().map(|note| text(&note.ending).map(|text| escape(text).into_owned())).collect()
         };
         let note = ask!(
             NOTE,
-            ids.clone(),
+            events.iter().map(|note| note.sensor.id.0).collect::<Vec<i64>>(),
             events.iter().map(|note| clamp(note.sensor.generation)).collect::<Vec<i64>>(),
             events.iter().map(|note| note.at.as_micros()).collect::<Vec<i64>>(),
             events.iter().map(|note| note.ending.reason.code()).collect::<Vec<i64>>(),
@@ -58,7 +49,7 @@ impl Db<'_> {
             texts(|ending| ending.value.as_ref()),
             texts(|ending| ending.message.as_ref()),
         );
-        self.all([note, ask!(NUMBER, clamp(events.len())), ask!(COUNT, ids)]).map(|_| ())
+        self.all([note, ask!(NUMBER, clamp(events.len()))]).map(|_| ())
     }
 
     pub(super) fn events(&mut self, after: u64, limit: usize) -> Outcome<Vec<SensorEvent>> {

@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 
-use sha1::{Digest, Sha1};
-
 use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
 use super::super::wire::{Statement, ask};
-use super::{Db, row};
+use super::{Db, clamp, first, row};
 use crate::admission::LaneKey;
 use crate::backoff::RetryPolicy;
+use crate::error::StoreError;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::store::Inserted;
-use crate::store::sql::codes::{Code, lease_loss, task_state};
-use crate::task::{TaskInsert, TaskRecord, TaskState};
+use crate::store::sql::codes::{Code, lease_loss};
+use crate::store::sql::statement::statement;
+use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
 
 /// The most tasks that one statement inserts: it must end within the server's limit for statements, however
@@ -24,68 +24,16 @@ const PIECE: usize = 10_000;
 /// One more task does not go into a statement whose payloads are longer than this together.
 const PIECE_BYTES: usize = 16 << 20;
 
-/// The keys differ from each other, and so do the lanes; `lane_at` is the place of a task's lane among them.
-///
-/// Numbers rise with the places of what is new: of tasks, and of lanes by the first new task in them. All of
-/// it is decided on what was there before, which every part of the statement sees.
-pub(super) const INSERT: &str = concat!(
-    "WITH given AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
-       $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], \
-       $14::text[], $15::text[], $16::text[], $17::text[]) \
-       WITH ORDINALITY given (lane_at, state, due, rank, logical_date, map_index, priority, lease_loss, attempt_runs, \
-         enqueued_at, ready_at, namespace, workflow, run, task, retry, payload, place)), ",
-    "found AS MATERIALIZED (SELECT given.place, task.no FROM given CROSS JOIN LATERAL ( \
-       SELECT no FROM sm.task WHERE namespace = given.namespace AND workflow = given.workflow AND run = given.run \
-         AND task = given.task AND map_index = given.map_index OFFSET 0) task), ",
-    "fresh AS MATERIALIZED (SELECT given.*, row_number() OVER (ORDER BY place) AS nth FROM given \
-       WHERE NOT EXISTS (SELECT FROM found WHERE found.place = given.place)), ",
-    "entered AS MATERIALIZED (SELECT lane_at, min(place) AS first, count(*) AS tasks, \
-       count(*) FILTER (WHERE due IS NULL) AS ready FROM fresh GROUP BY lane_at), ",
-    "asked AS MATERIALIZED (SELECT lane.*, first, tasks, ready \
-       FROM unnest($18::bigint[], $19::text[], $20::bigint[], $21::text[]) \
-       WITH ORDINALITY lane (digest, pool, slots, limits, at) JOIN entered ON entered.lane_at = lane.at), ",
-    "known AS MATERIALIZED (SELECT asked.at, lane.no FROM asked CROSS JOIN LATERAL ( \
-       SELECT no FROM sm.lane WHERE lane.digest = asked.digest AND lane.pool = asked.pool AND lane.slots = asked.slots \
-         AND lane.limits = asked.limits OFFSET 0) lane), ",
-    "opened AS MATERIALIZED (SELECT asked.*, (SELECT value FROM sm.counter WHERE name = 'lane') \
-         + row_number() OVER (ORDER BY first) AS no \
-       FROM asked WHERE NOT EXISTS (SELECT FROM known WHERE known.at = asked.at)), ",
-    "lanes AS MATERIALIZED (SELECT at, no FROM known UNION ALL SELECT at, no FROM opened), ",
-    "new_lanes AS (INSERT INTO sm.lane (no, digest, pool, slots, limits, tasks, ready) \
-       SELECT no, digest, pool, slots, limits, tasks, ready FROM opened), ",
-    "old_lanes AS (UPDATE sm.lane SET tasks = lane.tasks + asked.tasks, ready = lane.ready + asked.ready \
-       FROM known JOIN asked ON asked.at = known.at WHERE lane.no = known.no), ",
-    "limits AS (INSERT INTO sm.task_limit AS task_limit (key, lanes) SELECT named.key, count(*) \
-       FROM opened CROSS JOIN LATERAL json_array_elements_text(opened.limits::json) named (key) GROUP BY named.key \
-       ON CONFLICT (key) DO UPDATE SET lanes = task_limit.lanes + excluded.lanes), ",
-    "last AS MATERIALIZED (SELECT value FROM sm.counter WHERE name = 'task'), ",
-    "new_tasks AS (INSERT INTO sm.task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, \
-         attempt_runs, enqueued_at, ready_at, namespace, workflow, run, task, retry, payload) \
-       SELECT last.value + fresh.nth, fresh.state, fresh.due, lanes.no, asked.slots, fresh.rank, fresh.logical_date, \
-         fresh.map_index, fresh.priority, fresh.lease_loss, fresh.attempt_runs, fresh.enqueued_at, fresh.ready_at, \
-         fresh.namespace, fresh.workflow, fresh.run, fresh.task, fresh.retry, fresh.payload \
-       FROM last CROSS JOIN fresh JOIN lanes ON lanes.at = fresh.lane_at JOIN asked ON asked.at = fresh.lane_at), ",
-    "counters AS (UPDATE sm.counter SET value = value + more \
-       FROM (VALUES ('task', (SELECT count(*) FROM fresh)), ('lane', (SELECT count(*) FROM opened))) risen (name, more) \
-       WHERE counter.name = risen.name AND more > 0) ",
-    "SELECT place, no, FALSE FROM found UNION ALL SELECT place, last.value + nth, TRUE FROM last CROSS JOIN fresh"
-);
-pub(super) const BY_KEY: &str = concat!(
-    "SELECT ",
-    row::task_columns!(),
-    ", place FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) \
-       WITH ORDINALITY given (namespace, workflow, run, task, map_index, place) \
-     CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE namespace = given.namespace AND workflow = given.workflow \
-       AND run = given.run AND task = given.task AND map_index = given.map_index OFFSET 0) task \
-     CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
-);
-pub(super) const BY_NO: &str = concat!(
-    "SELECT ",
-    row::task_columns!(),
-    ", place FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place) \
-     CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = given.no OFFSET 0) task \
-     CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = task.lane OFFSET 0) lane"
-);
+/// How often tasks are looked for that were neither inserted nor found. One look finds what was committed
+/// meanwhile; another one is needed for a task that was deleted again before it.
+const LOOKS: usize = 8;
+
+pub(super) const ENQUEUE: &str = statement!("enqueue.sql");
+/// Draws numbers for tasks.
+pub(super) const NUMBERS: &str = "SELECT array_agg(no ORDER BY no) FROM ( \
+     SELECT nextval('sm.task_no') AS no FROM generate_series(1, $1::bigint)) drawn";
+pub(super) const BY_KEY: &str = statement!("tasks_by_key.sql");
+pub(super) const BY_NO: &str = statement!("tasks_by_id.sql");
 
 /// Keys as five arrays.
 #[derive(Default)]
@@ -107,11 +55,10 @@ impl Keys {
     }
 }
 
-/// Lanes as four arrays.
+/// Lanes as three arrays.
 #[derive(Default)]
 struct Lanes<'k> {
     places: HashMap<&'k LaneKey, i64>,
-    digests: Vec<i64>,
     pools: Vec<String>,
     slots: Vec<i64>,
     limits: Vec<String>,
@@ -123,39 +70,35 @@ impl<'k> Lanes<'k> {
         if let Some(place) = self.places.get(key) {
             return Ok(*place);
         }
-        let limits = serde_json::to_string(&key.limits)?;
-        self.digests.push(digest(key, &limits));
         self.pools.push(key.pool.as_str().into());
         self.slots.push(key.slots.into());
-        self.limits.push(limits);
-        let place = super::clamp(self.digests.len());
+        self.limits.push(serde_json::to_string(&key.limits)?);
+        let place = clamp(self.pools.len());
         self.places.insert(key, place);
         Ok(place)
     }
 }
 
-/// Finds a lane. What is found is compared with all of the key.
-fn digest(key: &LaneKey, limits: &str) -> i64 {
-    let digest = Sha1::new()
-        .chain_update(key.slots.to_be_bytes())
-        .chain_update(key.pool.as_str().len().to_be_bytes())
-        .chain_update(key.pool.as_str())
-        .chain_update(limits)
-        .finalize();
-    digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
+/// A task of a call, the first with its key.
+#[derive(Debug, Clone, Copy)]
+struct Fresh<'t> {
+    task: &'t TaskInsert,
+    /// Its place among the distinct tasks of the call.
+    place: usize,
+    /// The number that was drawn for it.
+    number: Option<i64>,
 }
 
-fn insert<'t>(tasks: impl Iterator<Item = &'t TaskInsert>) -> Outcome<Statement> {
+fn enqueue(tasks: &[Fresh<'_>]) -> Outcome<Statement> {
     let (mut keys, mut lanes) = (Keys::default(), Lanes::default());
-    let mut lane_at = Vec::new();
-    let (mut states, mut dues, mut ranks, mut dates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut lane_at = Vec::with_capacity(tasks.len());
+    let (mut dues, mut ranks, mut dates) = (Vec::new(), Vec::new(), Vec::new());
     let (mut priorities, mut losses, mut attempt_runs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut enqueued, mut ready, mut retries, mut payloads) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for task in tasks {
+    for Fresh { task, .. } in tasks {
         keys.push(&task.key);
         lane_at.push(lanes.place(&task.lane)?);
-        states.push(task_state(TaskState::Scheduled, task.due));
         dues.push(task.due.map(Timestamp::as_micros));
         ranks.push(task.rank);
         dates.push(task.logical_date.as_micros());
@@ -169,9 +112,8 @@ fn insert<'t>(tasks: impl Iterator<Item = &'t TaskInsert>) -> Outcome<Statement>
         payloads.push(escape(&task.payload).into_owned());
     }
     Ok(ask!(
-        INSERT,
+        ENQUEUE,
         lane_at,
-        states,
         dues,
         ranks,
         dates,
@@ -187,20 +129,20 @@ fn insert<'t>(tasks: impl Iterator<Item = &'t TaskInsert>) -> Outcome<Statement>
         keys.tasks,
         retries,
         payloads,
-        lanes.digests,
         lanes.pools,
         lanes.slots,
         lanes.limits,
+        tasks.iter().map(|fresh| fresh.number).collect::<Vec<Option<i64>>>(),
     ))
 }
 
 /// Returns the tasks in pieces of at most [`PIECE`] and about [`PIECE_BYTES`].
-fn pieces(mut tasks: &[TaskInsert]) -> impl Iterator<Item = &[TaskInsert]> {
+fn pieces<'a, 't>(mut tasks: &'a [Fresh<'t>]) -> impl Iterator<Item = &'a [Fresh<'t>]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
-        let fits = |task: &&TaskInsert| {
+        let fits = |fresh: &&Fresh<'t>| {
             let begun = bytes > PIECE_BYTES;
-            bytes += task.payload.len();
+            bytes += fresh.task.payload.len();
             !begun
         };
         let len = tasks.iter().take(PIECE).take_while(fits).count();
@@ -212,32 +154,23 @@ fn pieces(mut tasks: &[TaskInsert]) -> impl Iterator<Item = &[TaskInsert]> {
 
 impl Db<'_> {
     pub(super) fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> Outcome<Vec<Inserted>> {
-        let mut answers = Vec::with_capacity(tasks.len());
-        for piece in pieces(tasks) {
-            answers.extend(self.insert_piece(piece)?);
-        }
-        Ok(answers)
-    }
-
-    fn insert_piece(&mut self, tasks: &[TaskInsert]) -> Outcome<Vec<Inserted>> {
-        let mut first: HashMap<&TaskKey, usize> = HashMap::with_capacity(tasks.len());
+        let mut places: HashMap<&TaskKey, usize> = HashMap::with_capacity(tasks.len());
         let mut distinct = Vec::with_capacity(tasks.len());
         for task in tasks {
-            first.entry(&task.key).or_insert_with(|| {
-                distinct.push(task);
+            places.entry(&task.key).or_insert_with(|| {
+                distinct.push(Fresh { task, place: distinct.len(), number: None });
                 distinct.len() - 1
             });
         }
         let mut found: Vec<Option<Inserted>> = vec![None; distinct.len()];
-        for row in self.one(insert(distinct.into_iter())?)? {
-            let id = TaskId(row::value(&row, 1)?);
-            let answer = if row::value(&row, 2)? { Inserted::New(id) } else { Inserted::Exists(id) };
-            if let Some(found) = found.get_mut(row::place(&row, 0)?) {
-                *found = Some(answer);
-            }
+        if pieces(&distinct).nth(1).is_some() {
+            self.number_in_order(&mut distinct)?;
+        }
+        for piece in pieces(&distinct) {
+            self.insert_piece(piece, &mut found)?;
         }
         let answer = |task: &TaskInsert| {
-            let answer = first.get(&task.key).and_then(|at| found.get_mut(*at)).and_then(Option::as_mut);
+            let answer = places.get(&task.key).and_then(|at| found.get_mut(*at)).and_then(Option::as_mut);
             let answer = answer
                 .ok_or_else(|| Fault::Damaged(format!("task {} was neither inserted nor found", task.key)))?;
             let told = *answer;
@@ -247,6 +180,40 @@ impl Db<'_> {
             Ok(told)
         };
         tasks.iter().map(answer).collect()
+    }
+
+    /// Gives tasks that several statements insert their numbers, in the order of the call, and sorts them by
+    /// key. So numbers follow the call, and calls that wait for keys wait in one order.
+    fn number_in_order(&mut self, tasks: &mut [Fresh<'_>]) -> Outcome<()> {
+        let rows = self.one(ask!(NUMBERS, clamp(tasks.len())))?;
+        let numbers: Vec<i64> = row::value(first(&rows)?, 0)?;
+        for (fresh, number) in tasks.iter_mut().zip(numbers) {
+            fresh.number = Some(number);
+        }
+        tasks.sort_unstable_by(|a, b| a.task.key.cmp(&b.task.key));
+        Ok(())
+    }
+
+    /// Inserts distinct tasks, and notes what became of each at its place.
+    fn insert_piece(&mut self, tasks: &[Fresh<'_>], found: &mut [Option<Inserted>]) -> Outcome<()> {
+        let mut left = tasks.to_vec();
+        for _ in 0..LOOKS {
+            for row in self.one(enqueue(&left)?)? {
+                let id = TaskId(row::value(&row, 1)?);
+                let answer = if row::value(&row, 2)? { Inserted::New(id) } else { Inserted::Exists(id) };
+                let asked = left.get(row::place(&row, 0)?);
+                if let Some(found) = asked.and_then(|fresh| found.get_mut(fresh.place)) {
+                    *found = Some(answer);
+                }
+            }
+            // A task with the same key was committed after the statement began.
+            left.retain(|fresh| found.get(fresh.place).is_some_and(Option::is_none));
+            if left.is_empty() {
+                return Ok(());
+            }
+        }
+        let text = "a task was inserted and deleted by others, again and again: call again";
+        Err(Fault::Server(StoreError::conflict(text)))
     }
 
     pub(super) fn tasks(&mut self, keys: &[TaskKey]) -> Outcome<Vec<Option<TaskRecord>>> {
@@ -286,7 +253,8 @@ mod tests {
             task.check(Timestamp::UNIX_EPOCH).unwrap()
         };
         let tasks: Vec<TaskInsert> = payloads.iter().map(task).collect();
-        pieces(&tasks).map(<[TaskInsert]>::len).collect()
+        let fresh: Vec<Fresh<'_>> = tasks.iter().map(|task| Fresh { task, place: 0, number: None }).collect();
+        pieces(&fresh).map(<[Fresh<'_>]>::len).collect()
     }
 
     #[test]

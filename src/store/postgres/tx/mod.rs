@@ -2,7 +2,9 @@
 
 mod attempt;
 mod audit;
+mod digest;
 mod event;
+mod fold;
 mod insert;
 mod notify;
 mod pool;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
+pub(super) use self::digest::Digest;
 use self::notify::Telling;
 use super::error::{Fault, Outcome};
 use super::turn;
@@ -49,9 +52,10 @@ struct Db<'w> {
     /// Whether the transaction has noted that it writes.
     has_ticket: bool,
     telling: Telling,
-    /// Lanes never change once they exist, and their numbers are never reused.
-    lanes: HashMap<i64, LaneKey>,
+    /// The needs that a digest stands for never change.
+    lanes: HashMap<Digest, LaneKey>,
     names: row::Names,
+    reaches: tick::Reaches,
 }
 
 impl std::fmt::Debug for PostgresBackend<'_> {
@@ -72,6 +76,7 @@ impl<'w> PostgresBackend<'w> {
             telling: Telling::on(channel),
             lanes: HashMap::new(),
             names: row::Names::default(),
+            reaches: tick::Reaches::default(),
         };
         Self { db, mode, is_whole: true }
     }
@@ -96,6 +101,14 @@ impl<'w> PostgresBackend<'w> {
     }
 
     fn write<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.tick(|db| {
+            db.reaches.forget();
+            work(db)
+        })
+    }
+
+    /// [`Self::write`] for what a tick does: it changes counters, and appends nothing that is to be folded.
+    fn tick<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
         if self.mode == TxMode::Read {
             let text = "the transaction only reads: begin one that writes";
             return Err(StoreError::new(StoreErrorKind::ReadOnly, text));

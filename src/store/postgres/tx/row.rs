@@ -5,40 +5,19 @@ use tokio_postgres::types::FromSql;
 
 use super::super::error::{Fault, Outcome};
 use super::super::text::unescape;
-use super::Db;
+use super::{Db, Digest};
 use crate::admission::LaneKey;
 use crate::store::sql::records;
 use crate::store::sql::row::out_of_range;
-pub(super) use crate::store::sql::row::{
-    Names, ReadRow, code, count, instant, map_index, map_index_value, name, number,
-};
+pub(super) use crate::store::sql::row::{Names, ReadRow, code, count, map_index_value, name, number};
 use crate::task::TaskRecord;
 
-/// The columns of [`task`], of `task` and its `lane`, for statements that read nothing else.
-macro_rules! task_columns {
-    () => {
-        "task.no, task.namespace, task.workflow, task.run, task.task, task.map_index, task.lane, task.rank, \
-         task.logical_date, task.priority, task.state, task.due, task.epoch, task.held_slots, task.expires_at, task.attempt, \
-         task.forgiven, task.lease_loss, task.attempt_runs, task.enqueued_at, task.queued_at, task.first_started_at, \
-         task.started_at, task.ended_at, task.holder, task.retry, task.message, task.value, task.payload, task.ready_at, \
-         task.lost, task.finished, lane.pool, lane.slots, lane.limits"
-    };
-}
-pub(super) use task_columns;
-
-/// [`TaskRecord::recorded_at`] of a task that waits for no instant, at the instant `$now`.
-macro_rules! recorded_at {
-    ($now:literal) => {
-        concat!("greatest(", $now, ", enqueued_at, ready_at, queued_at, started_at, ended_at)")
-    };
-}
-pub(super) use recorded_at;
-
-/// Where a statement's own columns begin, after [`task_columns`].
+/// Where a statement's own columns begin, after those of a task.
 pub(super) const AFTER_TASK: usize = 35;
 
-/// Where the columns of the lane begin in [`task_columns`].
-const LANE: usize = 32;
+/// Where the digest of a task's lane stands, and where its needs begin.
+const LANE: usize = 6;
+const NEEDS: usize = 32;
 
 pub(super) fn value<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<T> {
     Ok(row.try_get(at)?)
@@ -94,22 +73,22 @@ pub(super) fn lane_key(row: &Row, at: usize) -> Outcome<LaneKey> {
     Ok(LaneKey { pool: name(row, at)?, slots: count(row, at + 1)?, limits })
 }
 
-/// Reads the task in [`task_columns`].
+/// Reads a task, as the statements `tasks_by_id` and `tasks_by_key` return it.
 pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
-    let lane = db.lane(row, 6, LANE)?;
+    let lane = db.lane(row, LANE, NEEDS)?;
     records::task(row, lane, &mut db.names)
 }
 
 impl Db<'_> {
-    /// The lane with its number in one column and its key from another on. Read once: the key of a number
-    /// does not change.
-    pub(super) fn lane(&mut self, row: &Row, id: usize, key: usize) -> Outcome<LaneKey> {
-        let id: i64 = value(row, id)?;
-        if let Some(key) = self.lanes.get(&id) {
+    /// The needs with their digest in one column, from another column on. Read once: a digest's needs do not
+    /// change.
+    pub(super) fn lane(&mut self, row: &Row, digest: usize, needs: usize) -> Outcome<LaneKey> {
+        let digest: Digest = value(row, digest)?;
+        if let Some(key) = self.lanes.get(&digest) {
             return Ok(key.clone());
         }
-        let key = lane_key(row, key)?;
-        self.lanes.insert(id, key.clone());
+        let key = lane_key(row, needs)?;
+        self.lanes.insert(digest, key.clone());
         Ok(key)
     }
 }

@@ -7,7 +7,7 @@ use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
-use crate::store::{Discrepancy, Inserted};
+use crate::store::{Discrepancy, Inserted, TxMode};
 use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
 
@@ -26,7 +26,7 @@ impl TaskTx for PostgresBackend<'_> {
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
         match query.promote {
-            Some(_) => self.write(|db| db.survey(query)),
+            Some(_) => self.tick(|db| db.survey(query)),
             None => self.read(|db| db.survey(query)),
         }
     }
@@ -36,7 +36,7 @@ impl TaskTx for PostgresBackend<'_> {
     }
 
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
-        self.write(|db| db.grant_if_open(batch))
+        self.tick(|db| db.grant_if_open(batch))
     }
 
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>> {
@@ -52,7 +52,10 @@ impl TaskTx for PostgresBackend<'_> {
     }
 
     fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
-        self.read(|db| db.expired(now, limit))
+        match self.mode {
+            TxMode::Read => self.read(|db| db.expired(now, limit)),
+            TxMode::Write => self.write(|db| db.lock_expired(now, limit)),
+        }
     }
 
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {

@@ -5,7 +5,7 @@
 WITH
 -- Each registration gets the next number of changes, also one that a later one of this call replaces.
 found AS MATERIALIZED (
-  SELECT given.*, task.namespace, task.workflow, task.run, task.task, task.map_index, task.attempt,
+  SELECT given.*, task.namespace, task.workflow, task.run, task.task, task.map_index, stands.attempt,
     coalesce(sensor.generation, 0) + given.nth AS generation, counter.value + given.place AS changed
   FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
@@ -17,6 +17,16 @@ found AS MATERIALIZED (
   )
   CROSS JOIN (SELECT value FROM sm.counter WHERE name = 'sensor') counter
   CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = given.no OFFSET 0) task
+  CROSS JOIN LATERAL (
+    SELECT attempt FROM sm.idle WHERE idle.no = task.no
+    UNION ALL
+    SELECT attempt FROM sm.lease WHERE lease.no = task.no
+    UNION ALL
+    SELECT attempt FROM sm.ready
+    WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
+      AND ready.map_index = task.map_index AND ready.no = task.no
+    OFFSET 0
+  ) stands
   LEFT JOIN LATERAL (
     SELECT generation FROM sm.sensor WHERE sensor.no = given.no OFFSET 0
   ) sensor ON true

@@ -1,0 +1,144 @@
+-- Moves tasks, each if it still has this epoch and stands in one of these states. Whoever locks a task's row
+-- first moves it: the row is gone for the next one, at every isolation level. What the task held comes back
+-- through deltas, one a lane, computed from the rows that were deleted. Returns the places of the moves that
+-- were made, counted from 1.
+-- $1 to $12, of each move: number, epoch, states as bits, new state, due, 1 if it keeps its slots, attempts
+-- to forgive, leases lost or NULL, ended at or NULL, the state that it finished in or NULL, message, value.
+-- A call whose tasks may stand in several tables has locked them before: here the rows of each table are
+-- locked in order, one table after the other.
+WITH
+given AS MATERIALIZED (
+  SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+    $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[]
+  ) WITH ORDINALITY given (
+    no, epoch, allowed, state, due, keeps, forgive, lost, ended_at, finished, message, value, place
+  )
+),
+sorted AS MATERIALIZED (
+  SELECT no, epoch, bit_or(allowed) AS allowed FROM given GROUP BY no, epoch ORDER BY no
+),
+-- States 1 and 2.
+held_leases AS MATERIALIZED (
+  SELECT lease.no
+  FROM sorted
+  CROSS JOIN LATERAL (
+    SELECT no FROM sm.lease
+    WHERE lease.no = sorted.no AND lease.epoch = sorted.epoch
+      AND (sorted.allowed >> (1 + lease.started)::int) & 1 = 1
+    FOR UPDATE
+  ) lease
+  WHERE sorted.allowed & 6 <> 0
+),
+leased AS (DELETE FROM sm.lease WHERE no = ANY (ARRAY(SELECT no FROM held_leases)) RETURNING lease.*),
+held_idle AS MATERIALIZED (
+  SELECT idle.no
+  FROM sorted
+  CROSS JOIN LATERAL (
+    SELECT no FROM sm.idle
+    WHERE idle.no = sorted.no AND idle.epoch = sorted.epoch AND (sorted.allowed >> idle.state::int) & 1 = 1
+    FOR UPDATE
+  ) idle
+  WHERE sorted.allowed & ~7 <> 0
+),
+idled AS (DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM held_idle)) RETURNING idle.*),
+-- State 0. A row of ready is never updated, so its ctid is as good as its key.
+held_ready AS MATERIALIZED (
+  SELECT ready.at
+  FROM sorted
+  CROSS JOIN LATERAL (
+    SELECT lane, rank, logical_date, map_index FROM sm.task WHERE task.no = sorted.no OFFSET 0
+  ) task
+  CROSS JOIN LATERAL (
+    SELECT ctid AS at FROM sm.ready
+    WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
+      AND ready.map_index = task.map_index AND ready.no = sorted.no AND ready.epoch = sorted.epoch
+    FOR UPDATE
+  ) ready
+  WHERE sorted.allowed & 1 = 1
+),
+readied AS (DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM held_ready)) RETURNING ready.*),
+was AS MATERIALIZED (
+  SELECT no, epoch, lane, 1 + started AS state, slots AS held, 1 AS leases, ready_at, attempt, forgiven, lost,
+    queued_at, first_started_at, started_at, ended_at
+  FROM leased
+  UNION ALL
+  SELECT no, epoch, lane, state, coalesce(slots, 0), 0, ready_at, attempt, forgiven, lost,
+    queued_at, first_started_at, started_at, ended_at
+  FROM idled
+  UNION ALL
+  SELECT no, epoch, lane, 0, 0, 0, ready_at, attempt, forgiven, lost,
+    queued_at, first_started_at, started_at, ended_at
+  FROM readied
+),
+-- Of several moves of one task the first counts that its state allows. A ready task holds nothing.
+hit AS MATERIALIZED (
+  SELECT DISTINCT ON (was.no)
+    given.place, was.no, was.epoch, was.lane, was.state AS was, given.state, given.due, was.leases,
+    CASE WHEN given.state = 0 THEN 0 ELSE was.held * given.keeps END AS kept, was.held,
+    coalesce(greatest(given.due, given.ended_at), was.ready_at) AS ready_at, was.attempt,
+    nullif(least(coalesce(was.forgiven, 0) + given.forgive, 4294967295), 0) AS forgiven,
+    nullif(coalesce(given.lost, was.lost), 0) AS lost, was.queued_at, was.first_started_at, was.started_at,
+    coalesce(given.ended_at, was.ended_at) AS ended_at, given.finished, given.message, given.value,
+    was.state >= 6 AND given.state < 6 AS again
+  FROM was
+  JOIN given ON given.no = was.no AND given.epoch = was.epoch AND (given.allowed >> was.state::int) & 1 = 1
+  ORDER BY was.no, given.place
+),
+-- With their place in admission and their needs, where these are written down. Joined once and by the index
+-- alone: a join of two parts that are guessed to be short may be quadratic.
+placed AS MATERIALIZED (
+  SELECT hit.*, task.rank, task.logical_date, task.map_index, task.pool, task.slots, task.limits
+  FROM hit
+  LEFT JOIN LATERAL (
+    SELECT rank, logical_date, map_index, pool, slots, limits FROM sm.task
+    WHERE task.no = hit.no AND (hit.due IS NOT NULL OR hit.state = 0 OR hit.again)
+    OFFSET 0
+  ) task ON true
+),
+to_ready AS (
+  INSERT INTO sm.ready (
+    lane, rank, logical_date, map_index, no, ready_at, epoch, attempt, forgiven, lost, queued_at,
+    first_started_at, started_at, ended_at, finished, message, value
+  )
+  SELECT lane, rank, logical_date, map_index, no, ready_at, epoch, attempt, forgiven, lost, queued_at,
+    first_started_at, started_at, ended_at, finished, message, value
+  FROM placed
+  WHERE state = 0
+),
+to_idle AS (
+  INSERT INTO sm.idle (
+    no, state, epoch, lane, rank, logical_date, map_index, due, slots, ready_at, attempt, forgiven, lost,
+    queued_at, first_started_at, started_at, ended_at, finished, message, value
+  )
+  SELECT no, state, epoch, lane,
+    CASE WHEN due IS NOT NULL THEN rank END, CASE WHEN due IS NOT NULL THEN logical_date END,
+    CASE WHEN due IS NOT NULL THEN map_index END, due, nullif(kept, 0), ready_at, attempt, forgiven, lost,
+    queued_at, first_started_at, started_at, ended_at, finished, message, value
+  FROM placed
+  WHERE state <> 0
+),
+-- A task that had ended counts again. Its lane may be gone, so the delta names the needs.
+appended AS (
+  INSERT INTO sm.delta (
+    lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no, due, first, pool, lane_slots,
+    limits
+  )
+  SELECT sums.lane, sums.came - sums.went, sums.begun - sums.ended, sums.slots, sums.leases, sums.came,
+    sums.head[1], sums.head[2], sums.head[3], sums.head[4], sums.due, sums.first, sums.pool, sums.lane_slots,
+    sums.limits
+  FROM (
+    SELECT lane,
+      count(*) FILTER (WHERE state = 0) AS came, count(*) FILTER (WHERE was = 0) AS went,
+      count(*) FILTER (WHERE was >= 6) AS begun, count(*) FILTER (WHERE state >= 6) AS ended,
+      sum(held - kept)::bigint AS slots, sum(leases)::bigint AS leases, min(due) AS due,
+      min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE state = 0) AS head,
+      min(no) FILTER (WHERE again) AS first, min(pool) FILTER (WHERE again) AS pool,
+      min(slots) FILTER (WHERE again) AS lane_slots, min(limits) FILTER (WHERE again) AS limits
+    FROM placed
+    GROUP BY lane
+  ) sums
+  WHERE sums.came > 0 OR sums.went > 0 OR sums.begun <> sums.ended OR sums.slots <> 0 OR sums.leases <> 0
+    OR sums.due IS NOT NULL OR sums.first IS NOT NULL
+)
+SELECT place FROM hit

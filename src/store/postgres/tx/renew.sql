@@ -1,0 +1,43 @@
+-- The second half of a renewal, after beat.sql. Returns the numbers and epochs of the leases that there are,
+-- and whether each is renewed. One that is not has been locked by somebody who ends it or reaps it. Of the
+-- beats of what is renewed the latest stays.
+-- $1, $2: numbers and epochs, each once.
+WITH
+given AS MATERIALIZED (
+  SELECT no, epoch FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) ORDER BY no
+),
+held AS MATERIALIZED (
+  SELECT lease.*
+  FROM given
+  CROSS JOIN LATERAL (
+    SELECT no, epoch FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch
+    FOR KEY SHARE SKIP LOCKED
+  ) lease
+),
+latest AS MATERIALIZED (
+  SELECT held.no, held.epoch, beat.expires_at, beat.id
+  FROM held
+  CROSS JOIN LATERAL (
+    SELECT expires_at, id FROM sm.beat
+    WHERE beat.no = held.no AND beat.epoch = held.epoch
+    ORDER BY expires_at DESC, id DESC
+    LIMIT 1
+  ) beat
+),
+-- A beat is never updated, so its ctid is as good as its key.
+old AS MATERIALIZED (
+  SELECT beat.at
+  FROM latest
+  CROSS JOIN LATERAL (
+    SELECT ctid AS at FROM sm.beat
+    WHERE beat.no = latest.no AND (beat.epoch < latest.epoch OR (
+      beat.epoch = latest.epoch AND (beat.expires_at, beat.id) < (latest.expires_at, latest.id)))
+    FOR UPDATE SKIP LOCKED
+  ) beat
+),
+gone AS (DELETE FROM sm.beat WHERE ctid = ANY (ARRAY(SELECT at FROM old)))
+SELECT lease.no, lease.epoch, lease.no IN (SELECT no FROM latest)
+FROM given
+CROSS JOIN LATERAL (
+  SELECT no, epoch FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch OFFSET 0
+) lease
