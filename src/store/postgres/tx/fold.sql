@@ -78,8 +78,7 @@ kept AS MATERIALIZED (
 ),
 made_lanes AS (
   INSERT INTO sm.lane (digest, no, slots, pool, limits)
-  SELECT digest, nextval('sm.lane_no'), lane_slots, pool, limits
-  FROM (SELECT * FROM lanes WHERE is_new AND NOT is_empty AND pool IS NOT NULL ORDER BY first) made
+  SELECT digest, first, lane_slots, pool, limits FROM lanes WHERE is_new AND NOT is_empty AND pool IS NOT NULL
 ),
 lost_lanes AS (DELETE FROM sm.lane WHERE digest = ANY (ARRAY(SELECT digest FROM lanes WHERE is_empty))),
 old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),

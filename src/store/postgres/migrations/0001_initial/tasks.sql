@@ -52,7 +52,7 @@ CREATE TABLE sm.limit_use (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
 -- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots and limits, see
--- lane_digest.
+-- lane_digest. no: the lowest number of the tasks that made it, so it is known before the lane is.
 CREATE TABLE sm.lane (
     digest UUID PRIMARY KEY,
     no     BIGINT NOT NULL UNIQUE,
@@ -60,7 +60,6 @@ CREATE TABLE sm.lane (
     pool   TEXT COLLATE "C" NOT NULL,
     limits TEXT COLLATE "C" NOT NULL
 );
-CREATE SEQUENCE sm.lane_no;
 -- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have
 -- not ended. rank to no: no ready task that a tick can see stands before this place, but for those in early.
 CREATE TABLE sm.lane_use (
@@ -127,7 +126,7 @@ SELECT delta.* FROM late CROSS JOIN LATERAL (
 
 -- Lanes as they are with the deltas that are not folded yet. slots and limits: what each task of it needs;
 -- slots_back, leases_back: what deltas return. bound: no ready task stands before this place, but for those in
--- early. A lane that only deltas know has a number behind all others, from its first task, for as long.
+-- early. A lane that only deltas know is among them, under the number that the fold will give it.
 CREATE VIEW sm.lane_now AS
 WITH more AS MATERIALIZED (
   SELECT lane AS digest, sum(ready)::bigint AS ready, sum(tasks)::bigint AS tasks, sum(slots)::bigint AS slots_back,
@@ -144,7 +143,7 @@ FROM sm.lane CROSS JOIN LATERAL (
   WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
 LEFT JOIN more ON more.digest = lane.digest
 UNION ALL
-SELECT more.digest, 4611686018427387904 + more.first, more.pool, more.slots, more.limits,
+SELECT more.digest, more.first, more.pool, more.slots, more.limits,
   coalesce(was.ready, 0) + more.ready, coalesce(was.tasks, 0) + more.tasks, more.slots_back, more.leases_back,
   least(was.bound, more.head), coalesce(was.early, '{}')
 FROM more LEFT JOIN LATERAL (
@@ -245,6 +244,7 @@ CREATE TABLE sm.idle (
     value            TEXT
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX idle_due ON sm.idle (due, rank, logical_date, map_index, no) WHERE due IS NOT NULL;
+CREATE INDEX idle_keeps ON sm.idle (lane) WHERE slots IS NOT NULL;
 CREATE INDEX idle_sensing ON sm.idle (lane) WHERE state = 4;
 CREATE INDEX idle_ended ON sm.idle (ended_at, no) WHERE state >= 6;
 

@@ -7,15 +7,17 @@ held AS MATERIALIZED (
   SELECT stands.*, task.pool, task.slots, task.limits
   FROM (
     SELECT lane, min(no) AS no, sum(held)::bigint AS held, sum(leases)::bigint AS leases, sum(ready)::bigint AS ready,
-      count(*) AS tasks
+      sum(tasks)::bigint AS tasks
     FROM (
-      SELECT lane, no, 0 AS held, 0 AS leases, 1 AS ready FROM sm.ready
+      SELECT lane, no, 0 AS held, 0 AS leases, 1 AS ready, 1 AS tasks FROM sm.ready
       UNION ALL
-      SELECT lane, no, slots, 1, 0 FROM sm.lease
+      SELECT lane, no, slots, 1, 0, 1 FROM sm.lease
       UNION ALL
-      SELECT lane, no, coalesce(slots, 0), 0, 0 FROM sm.idle WHERE state = 4
+      SELECT lane, no, 0, 0, 0, 1 FROM sm.idle WHERE state = 4
       UNION ALL
-      SELECT lane, no, 0, 0, 0 FROM sm.idle WHERE due IS NOT NULL AND state IN (3, 5)
+      SELECT lane, no, 0, 0, 0, 1 FROM sm.idle WHERE due IS NOT NULL AND state IN (3, 5)
+      UNION ALL
+      SELECT lane, no, slots, 0, 0, 0 FROM sm.idle WHERE slots IS NOT NULL
     ) stands
     GROUP BY lane
   ) stands
