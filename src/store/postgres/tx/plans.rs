@@ -6,16 +6,18 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
-use super::{attempt, event, insert, pool, promote, retention, run, sensor, tick, worker};
+use super::{attempt, event, fold, insert, pool, promote, retention, run, sensor, tick, worker};
 
 const HOT: &[(&str, &str)] = &[
-    ("insert", insert::INSERT),
+    ("enqueue", insert::ENQUEUE),
     ("tasks", insert::BY_KEY),
     ("tasks_by_id", insert::BY_NO),
+    ("fold", fold::FOLD),
     ("request", tick::REQUEST),
     ("promote", promote::PROMOTE),
     ("next_due", tick::NEXT_DUE),
     ("ready lanes", tick::READY_LANES),
+    ("bounds", tick::BOUNDS),
     ("named pools", tick::NAMED_POOLS),
     ("named limits", tick::NAMED_LIMITS),
     ("candidates", tick::CANDIDATES),
@@ -24,16 +26,19 @@ const HOT: &[(&str, &str)] = &[
     ("start", attempt::START),
     ("renew", attempt::RENEW),
     ("move", attempt::MOVE),
+    ("beat", attempt::BEAT),
     ("expired", attempt::EXPIRED),
+    ("lock expired", attempt::LOCK_EXPIRED),
+    ("still expired", attempt::STILL_EXPIRED),
     ("next_expiry", attempt::NEXT_EXPIRY),
     ("forget_ended", retention::FORGET_ENDED),
     ("delete pools", pool::DELETE_POOLS),
     ("pools", pool::POOLS),
     ("all pools", pool::ALL_POOLS),
-    ("slot sums", pool::SLOT_SUMS),
+    ("pool stats", pool::POOL_STATS),
     ("delete limits", pool::DELETE_LIMITS),
     ("limits", pool::LIMITS),
-    ("all limits", pool::DEFINED_LIMITS),
+    ("all limits", pool::ALL_LIMITS),
     ("put sensors", sensor::PUT),
     ("sensors", sensor::OF_KEYS),
     ("changed_sensors", sensor::CHANGED),
@@ -41,7 +46,6 @@ const HOT: &[(&str, &str)] = &[
     ("end sensors", sensor::END),
     ("last change", sensor::CHANGES),
     ("note events", event::NOTE),
-    ("count events", event::COUNT),
     ("events", event::EVENTS),
     ("acknowledge", event::ACKNOWLEDGE),
     ("forget events", event::FORGET),
@@ -72,11 +76,35 @@ const HOT: &[(&str, &str)] = &[
     ("page of places, filtered", run::statements::PAGE_PLACES.filtered),
 ];
 
-/// Sort what was asked, and nothing else: the tasks that are inserted or moved by one call. A page of active
-/// runs sorts the places of those that started before its window, which have no order, and keeps as many of
-/// them as the page has room for.
-const SORT_WHAT_WAS_ASKED: &[&str] =
-    &["insert", "move", "page", "page, filtered", "page of places", "page of places, filtered"];
+/// Sort what was asked, and nothing else: the tasks that are inserted, moved, promoted or renewed by one call,
+/// the deltas of one fold, and what is summed by pool or key. A page of active runs sorts the places of those
+/// that started before its window, which have no order, and keeps as many of them as the page has room for.
+const SORT_WHAT_WAS_ASKED: &[&str] = &[
+    "enqueue",
+    "fold",
+    "promote",
+    "ready lanes",
+    "bounds",
+    "named pools",
+    "named limits",
+    "start",
+    "renew",
+    "move",
+    "expired",
+    "lock expired",
+    "still expired",
+    "forget_ended",
+    "delete pools",
+    "pools",
+    "all pools",
+    "pool stats",
+    "limits",
+    "all limits",
+    "page",
+    "page, filtered",
+    "page of places",
+    "page of places, filtered",
+];
 
 async fn connect(schema: &Schema) -> Client {
     let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
@@ -105,9 +133,9 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
     lines.iter().map(|line| line.get(0)).collect()
 }
 
-/// Tables of one row, or of a handful.
+/// Tables of one row, or of a handful; and the leases, whose slots are summed.
 fn is_small(step: &str) -> bool {
-    ["Seq Scan on writer", "Seq Scan on counter", "Seq Scan on namespace"]
+    ["Seq Scan on writer", "Seq Scan on counter", "Seq Scan on namespace", "Seq Scan on lease"]
         .iter()
         .any(|small| step.contains(small))
 }
@@ -123,12 +151,13 @@ fn complaint(name: &str, step: &str) -> Option<String> {
 /// Indexes that hold only what is asked for, or that of a table which is read whole; no condition is needed
 /// there.
 const READ_WHOLE: &[&str] = &[
-    "task_due",
-    "task_lease",
-    "task_sensing",
-    "lane_ready",
-    "task_limit_defined",
+    "tick_pkey",
+    "lane_pkey",
+    "lane_use_empty",
+    "lease_expiry",
+    "idle_sensing",
     "pool_pkey",
+    "task_limit_pkey",
     "namespace_pkey",
     "shard_pkey",
     "writer_pkey",
@@ -181,16 +210,29 @@ fn statistics_change_no_plan() {
     on("full", async |client, schema| {
         for (waiting, other) in [(3000, 3), (3, 3000)] {
             let fill = format!(
-                "DELETE FROM sm.task; DELETE FROM sm.lane; DELETE FROM sm.task_limit; DELETE FROM sm.pool; DELETE FROM sm.request;
-                 INSERT INTO sm.task (no, state, due, lane, slots, rank, logical_date, map_index, priority, enqueued_at, ready_at,
-                     ended_at, expires_at, namespace, workflow, run, task, payload)
-                 SELECT i, CASE WHEN i <= {waiting} THEN 0 ELSE 1 + i % 8 END, CASE WHEN i % 3 = 0 THEN i END, i % 7, 1, 0, 0, -1,
-                     0, 0, 0, i, CASE WHEN i % 2 = 0 THEN i END, 'n', 'w', 'r', 't' || i, ''
+                "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.lease; DELETE FROM sm.idle; DELETE FROM sm.delta;
+                 DELETE FROM sm.lane; DELETE FROM sm.lane_use; DELETE FROM sm.task_limit; DELETE FROM sm.limit_use;
+                 DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.request; DELETE FROM sm.beat;
+                 INSERT INTO sm.task (no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, attempt_runs,
+                     namespace, workflow, run, task, pool, limits, payload)
+                 SELECT i, md5((i % 7)::text)::uuid, 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p', '[]', ''
                  FROM generate_series(1, {waiting} + {other}) i;
-                 INSERT INTO sm.lane (no, digest, pool, slots, limits, ready)
-                 SELECT no, no, 'p', no, '[]', no % 2 FROM sm.task;
-                 INSERT INTO sm.task_limit (key) SELECT 'k' || no FROM sm.task;
+                 INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at)
+                 SELECT lane, rank, logical_date, map_index, no, 0 FROM sm.task WHERE no <= {waiting};
+                 INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, holder)
+                 SELECT no, 1, lane, 1, no, 0, 1, 0, 'h' FROM sm.task WHERE no > {waiting} AND no % 3 = 0;
+                 INSERT INTO sm.beat (no, epoch, expires_at) SELECT no, 1, no FROM sm.lease;
+                 INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at, ended_at)
+                 SELECT no, 3 + no % 6, lane, 1, 0, -1, CASE WHEN no % 6 IN (0, 2) THEN no END, 0, no
+                 FROM sm.task WHERE no > {waiting} AND no % 3 > 0;
+                 INSERT INTO sm.lane (digest, no, pool, slots, limits) SELECT md5(no::text)::uuid, no, 'p', 1, '[]' FROM sm.task;
+                 INSERT INTO sm.lane_use SELECT digest, no, no % 2, 1, 0, 0, 0, 0, '{{}}' FROM sm.lane;
+                 INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came)
+                 SELECT md5(no::text)::uuid, 0, 0, 0, 0, 0 FROM sm.task WHERE no > {waiting};
+                 INSERT INTO sm.task_limit (key, max) SELECT 'k' || no, 1 FROM sm.task;
+                 INSERT INTO sm.limit_use SELECT 'k' || no, no, 0, 1 FROM sm.task;
                  INSERT INTO sm.pool (name, slots) SELECT 'p' || no, 1 FROM sm.task;
+                 INSERT INTO sm.pool_use SELECT 'p' || no, no, 1 FROM sm.task;
                  INSERT INTO sm.request (id, at, nos, epochs) SELECT 'r' || no, no, '{{}}', '{{}}' FROM sm.task;
                  DELETE FROM sm.sensor; DELETE FROM sm.event; DELETE FROM sm.worker; DELETE FROM sm.shard;
                  DELETE FROM sm.namespace; DELETE FROM sm.level; DELETE FROM sm.run;
@@ -201,9 +243,12 @@ fn statistics_change_no_plan() {
                  INSERT INTO sm.namespace (no, name) SELECT no, 'n' || no FROM sm.task WHERE no < 100;
                  INSERT INTO sm.level (ns, bit, mask, before, after) SELECT no, bit, 0, 9, 9 FROM sm.namespace, generate_series(1, 20) bit;
                  INSERT INTO sm.run (ns, node, start, stop, heartbeat, status, method, id)
-                 SELECT no % 99 + 1, due, no, due, no, 0, 0, 'r' || no FROM sm.task;
+                 SELECT no % 99 + 1, CASE WHEN no % 3 = 0 THEN no END, no, CASE WHEN no % 3 = 0 THEN no END, no, 0, 0, 'r' || no
+                 FROM sm.task;
                  ANALYZE sm.sensor; ANALYZE sm.event; ANALYZE sm.worker; ANALYZE sm.shard; ANALYZE sm.namespace;
-                 ANALYZE sm.level; ANALYZE sm.run; ANALYZE sm.task; ANALYZE sm.lane; ANALYZE sm.task_limit; ANALYZE sm.pool; ANALYZE sm.request;"
+                 ANALYZE sm.level; ANALYZE sm.run; ANALYZE sm.task; ANALYZE sm.ready; ANALYZE sm.lease; ANALYZE sm.idle;
+                 ANALYZE sm.beat; ANALYZE sm.lane; ANALYZE sm.lane_use; ANALYZE sm.delta; ANALYZE sm.task_limit; ANALYZE sm.limit_use;
+                 ANALYZE sm.pool; ANALYZE sm.pool_use; ANALYZE sm.request;"
             );
             client.batch_execute(&schema.apply(&fill)).await.unwrap();
             assert_eq!(complaints(&client, &schema).await, [""; 0], "{waiting} waiting, {other} not");
@@ -214,7 +259,7 @@ fn statistics_change_no_plan() {
 #[test]
 fn the_check_sees_scans_and_sorts() {
     on("bad", async |client, schema| {
-        for bad in ["SELECT no FROM sm.task WHERE holder = 'x'", "SELECT no FROM sm.task ORDER BY payload"] {
+        for bad in ["SELECT no FROM sm.task WHERE retry = 'x'", "SELECT no FROM sm.task ORDER BY payload"] {
             let steps = plan(&client, &schema, bad).await;
             let seen = steps.iter().any(|step| complaint("bad", step).is_some());
             assert!(seen || scans_whole_index(&steps).next().is_some(), "{bad}: {steps:?}");
@@ -226,8 +271,8 @@ fn the_check_sees_scans_and_sorts() {
 fn candidates_are_read_from_the_index_from_the_place_they_continue_at() {
     on("candidates", async |client, schema| {
         let steps = plan(&client, &schema, tick::CANDIDATES).await.join("\n");
-        assert!(steps.contains("Index Only Scan using task_ready on task"), "{steps}");
-        let range = "Index Cond: ((lane = page.lane) AND (ROW(rank, logical_date, map_index, no) > ";
+        assert!(steps.contains("Index Scan using ready_pkey on ready"), "{steps}");
+        let range = "Index Cond: ((lane = page.lane) AND (ROW(rank, logical_date, map_index, no) >= ";
         assert!(steps.contains(range), "{steps}");
     });
 }

@@ -5,21 +5,21 @@ WITH
 stopped AS MATERIALIZED (
   SELECT * FROM (
     -- Every run under a node between two forks stopped before the instant.
-    SELECT run.ns, run.start, run.id
+    SELECT run.at
     FROM sm.namespace asked
     CROSS JOIN unnest($3::bigint[], $4::bigint[]) span (low, high)
     CROSS JOIN LATERAL (
-      SELECT * FROM sm.run
+      SELECT ctid AS at FROM sm.run
       WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node BETWEEN span.low AND span.high
       OFFSET 0
     ) run
     UNION ALL
     -- Under a fork some stopped later.
-    SELECT run.ns, run.start, run.id
+    SELECT run.at
     FROM sm.namespace asked
     CROSS JOIN unnest($2::bigint[]) given (fork)
     CROSS JOIN LATERAL (
-      SELECT * FROM sm.run
+      SELECT ctid AS at FROM sm.run
       WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = given.fork AND run.stop < $1::bigint
       OFFSET 0
     ) run
@@ -27,9 +27,6 @@ stopped AS MATERIALIZED (
   LIMIT $5::bigint
 ),
 gone AS (
-  DELETE FROM sm.run
-  USING stopped
-  WHERE run.ns = stopped.ns AND run.start = stopped.start AND run.id = stopped.id
-  RETURNING 1
+  DELETE FROM sm.run WHERE ctid = ANY (ARRAY(SELECT at FROM stopped)) RETURNING 1
 )
 SELECT count(*) FROM gone
