@@ -127,8 +127,9 @@ const WHOLE: &[(&str, &str)] = &[
     ("namespace", "cardinality($1::text[]) = 0"),
 ];
 
-/// What is sorted by intention: the places of a page, which come from several namespaces.
-const SORTED: &[(&str, &str)] = &[(".start", "LIMIT $7::bigint")];
+/// What is sorted by intention: the places of a page, which come from several namespaces, and the few beats of
+/// one lease.
+const SORTED: &[(&str, &str)] = &[(".start", "LIMIT $7::bigint"), ("beat.expires_at", "FROM S.lease")];
 
 /// Returns whether a table is read as a whole, or as far as a condition goes, by this node or those below it.
 /// What is looked up row by row, or up to a limit, is as long as what was asked.
