@@ -204,7 +204,7 @@ impl Tx<'_> {
         lease: Duration,
         leases: &[LeaseRef],
     ) -> Result<Vec<bool>> {
-        Ok(self.renew_leases(leases, now.into() + lease)?)
+        self.renew_leases(leases, now.into() + lease)
     }
 
     /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
@@ -238,9 +238,9 @@ impl Tx<'_> {
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).retry(retry);
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
     ///
+    /// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
+    /// let lease = store.write(|tx| tx.admit(now, &order))?.granted[0].lease_ref();
     /// let finished = store.write(|tx| {
-    ///     tx.enqueue(now, std::slice::from_ref(&task))?;
-    ///     let lease = tx.admit(now, &order)?.granted[0].lease_ref();
     ///     tx.start(now, &[lease])?;
     ///     tx.finish(now, &[Finish::failed(lease, "no route to host"), Finish::success(lease)])
     /// })?;

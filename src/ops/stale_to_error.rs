@@ -66,11 +66,11 @@ pub trait Fenced: Sized {
     ///
     /// let (store, now) = (MemoryStore::new(), Timestamp::UNIX_EPOCH);
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
-    /// let lease = store.write(|tx| {
+    /// let admission = store.write(|tx| {
     ///     tx.enqueue(now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?)])?;
-    ///     let granted = tx.admit(now, &order)?.granted;
-    ///     Ok(granted[0].lease_ref())
+    ///     tx.admit(now, &order)
     /// })?;
+    /// let lease = admission.granted[0].lease_ref();
     /// let finish_it = || store.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced());
     /// assert!(finish_it().is_ok());
     /// assert!(matches!(finish_it(), Err(Error::Repeated { .. })), "what it says is stored");

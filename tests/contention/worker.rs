@@ -267,15 +267,20 @@ fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
 }
 
 pub fn work(orders: Orders) {
-    let store = loop {
-        match orders.place.try_open(Commits::Quick) {
-            Ok(store) => break store,
+    let open = || {
+        let store = orders.place.try_open(Commits::Quick)?;
+        let to_tick = orders.place.try_open_to_tick(&store, Commits::Quick)?;
+        Ok((store, to_tick))
+    };
+    let (store, to_tick) = loop {
+        match open() {
+            Ok(stores) => break stores,
             Err(error) => assert!(orders.bears.bears(&error), "{error:?}"),
         }
     };
     let name = orders.name.as_str().try_into().unwrap();
     let mut worker = Worker {
-        admitter: Admitter::new(store.clone(), name).lease(orders.mood.lease()),
+        admitter: Admitter::new(to_tick, name).lease(orders.mood.lease()),
         reaper: Reaper::new(store.clone()).grace(Duration::ZERO),
         random: Random(orders.seed),
         diary: Diary::default(),
