@@ -12,7 +12,7 @@ use stationmaster::ops::AdmitRequest;
 use stationmaster::service::{Reaper, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
-use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
+use stationmaster::{LeaseRef, NewTask, Renewal, TaskKey, Timestamp};
 use stores::stores;
 
 fn at(seconds: i64) -> Timestamp {
@@ -38,7 +38,7 @@ fn run(store: &Arc<dyn Store>, name: &str, now: i64, lease: u64) -> LeaseRef {
 }
 
 fn renewed(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
-    store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [true]
+    store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [Renewal::Renewed]
 }
 
 fn reaped(reaper: &mut Reaper, now: i64) -> usize {
@@ -239,7 +239,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
             while !stop.is_stopped() {
                 // Busy is no answer: asked again at the next beat.
                 if let Ok(renewed) = holders.write(|tx| tx.renew(SystemClock.now(), secs(2), leases)) {
-                    assert_eq!(renewed, [true; 4]);
+                    assert_eq!(renewed, [Renewal::Renewed; 4]);
                 }
                 stop.wait(Duration::from_millis(600));
             }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::leave::{self, Leaving};
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::run::{RunRecord, StartMethod};
 use crate::store::Tx;
 use crate::store::contract::{Move, StateSet};
@@ -190,10 +190,11 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 }
 
 impl Tx<'_> {
-    /// Renews leases until `now + lease`: the holder's heartbeat. Returns `false` for a lease that was lost;
-    /// stop that work.
+    /// Renews leases until `now + lease`: the holder's heartbeat. Stop the work of a lease that is
+    /// [`Renewal::Lost`]. Continue that of one that is [`Renewal::Busy`], and renew it again soon.
     ///
-    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task.
+    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An
+    /// expiry never falls: a renewal to an earlier instant succeeds and changes nothing.
     ///
     /// # Errors
     ///
@@ -203,7 +204,7 @@ impl Tx<'_> {
         now: impl Into<Timestamp>,
         lease: Duration,
         leases: &[LeaseRef],
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Vec<Renewal>> {
         self.renew_leases(leases, now.into() + lease)
     }
 

@@ -3,6 +3,7 @@
 use super::attempt::Finished;
 use super::sense::Registered;
 use crate::error::{Error, Result};
+use crate::lease::Renewal;
 
 /// What a call returns for one lease.
 trait UnderLease {
@@ -25,11 +26,17 @@ impl UnderLease for Finished {
     }
 }
 
-/// The result of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and
-/// [`end_sensors`](crate::store::Tx::end_sensors).
+/// The result of [`start`](crate::store::Tx::start) and [`end_sensors`](crate::store::Tx::end_sensors).
 impl UnderLease for bool {
     fn is_stale(&self) -> bool {
         !*self
+    }
+}
+
+/// Only [`Renewal::Lost`] is stale: a busy lease is still the caller's.
+impl UnderLease for Renewal {
+    fn is_stale(&self) -> bool {
+        self.is_lost()
     }
 }
 
@@ -113,6 +120,8 @@ mod tests {
                 .fenced()
                 .is_ok()
         );
+        assert!(vec![Renewal::Renewed, Renewal::Busy].fenced().is_ok());
+        assert!(vec![Renewal::Lost].fenced().is_err());
         assert!(vec![Registered::Stale].fenced().is_err() && vec![Finished::Stale].fenced().is_err());
     }
 

@@ -10,7 +10,7 @@ use super::postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteBackend;
 use crate::error::{Error, Invalid, Result, StoreError, StoreErrorKind, StoreResult};
-use crate::lease::LeaseRef;
+use crate::lease::{LeaseRef, Renewal};
 use crate::task::{TaskInsert, TaskState};
 use crate::time::Timestamp;
 
@@ -223,7 +223,7 @@ pub struct Effects {
 pub struct Stale {
     /// Tasks that were to start.
     pub start: usize,
-    /// Leases that were to be renewed.
+    /// Leases that were to be renewed and are lost. A busy one is not counted.
     pub renew: usize,
     /// Tasks that were to change state in any other way.
     pub change: usize,
@@ -282,9 +282,13 @@ impl Tx<'_> {
         self.effects.stale.start += starts;
     }
 
-    pub(crate) fn renew_leases(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> Result<Vec<bool>> {
+    pub(crate) fn renew_leases(
+        &mut self,
+        leases: &[LeaseRef],
+        expires_at: Timestamp,
+    ) -> Result<Vec<Renewal>> {
         let results = self.writes()?.renew_if_leased(leases, expires_at)?;
-        self.effects.stale.renew += stale(&results);
+        self.effects.stale.renew += results.iter().filter(|result| result.is_lost()).count();
         Ok(results)
     }
 

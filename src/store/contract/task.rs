@@ -4,7 +4,7 @@ use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
 use crate::admission::{Candidate, LaneKey, LanePage};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName, TaskKey};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -219,9 +219,13 @@ pub trait TaskTx {
     /// the others.
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>>;
 
-    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. A lease that is named
-    /// twice returns `true` twice.
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>>;
+    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. An expiry never falls: a
+    /// renewal to an earlier instant succeeds and changes nothing. A lease that is named twice returns the
+    /// same twice.
+    ///
+    /// It waits for no other transaction. A lease that another one has locked is [`Renewal::Busy`], and
+    /// whether it was renewed then is up to the store. A store with one writer at a time never returns this.
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>>;
 
     /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
     /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against

@@ -10,7 +10,7 @@ use super::undo::{Transaction, misuse};
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
-use crate::lease::{Lease, LeaseRef, TaskId};
+use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
     Forget, GrantBatch, Granted, Move, PoolTx, Started, Survey, SurveyQuery, TaskInsert, TaskTx, WhichPools,
 };
@@ -178,16 +178,16 @@ impl TaskTx for Transaction<'_> {
         Ok(leases.iter().map(start).collect())
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
         self.writable()?;
         let renew = |lease: &LeaseRef| {
             let is_leased = |task: &TaskRecord| task.lease.is_some() && lease.is_current(task.lease_ref());
             let renewed = self.change_task_if(lease.id, is_leased, |task| {
                 if let Some(lease) = &mut task.lease {
-                    lease.expires_at = expires_at;
+                    lease.expires_at = lease.expires_at.max(expires_at);
                 }
             });
-            renewed.is_some()
+            if renewed.is_some() { Renewal::Renewed } else { Renewal::Lost }
         };
         Ok(leases.iter().map(renew).collect())
     }
@@ -262,6 +262,7 @@ mod tests {
     use crate::admission::LanePage;
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
+    use crate::lease::Renewal;
     use crate::lease::{LeaseRef, TaskId};
     use crate::store::contract::{Forget, GrantBatch, Move, Started, StateSet, SurveyQuery};
     use crate::store::{Inserted, MemoryStore};
@@ -305,7 +306,7 @@ mod tests {
             assert_eq!(started, [None, Some(Started::new(false)), None]);
             assert_eq!(
                 tx.renew_if_leased(&[lease, stale, lease], Timestamp::from_micros(30))?,
-                [true, false, true]
+                [Renewal::Renewed, Renewal::Lost, Renewal::Renewed]
             );
             assert_eq!(tx.next_expiry()?, Some(Timestamp::from_micros(20)));
             assert_eq!(tx.expired(Timestamp::from_micros(30), 9)?.len(), 2);

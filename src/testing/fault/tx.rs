@@ -5,7 +5,7 @@ use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::admission::{Candidate, LanePage};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
@@ -68,7 +68,7 @@ impl TaskTx for FaultTx<'_> {
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
-        fn renew_if_leased(leases: &[LeaseRef], expires_at: Timestamp) -> Vec<bool>;
+        fn renew_if_leased(leases: &[LeaseRef], expires_at: Timestamp) -> Vec<Renewal>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
         fn expired(now: Timestamp, limit: usize) -> Vec<TaskRecord>;
         fn next_expiry() -> Option<Timestamp>;

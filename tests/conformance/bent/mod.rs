@@ -17,7 +17,7 @@ use stationmaster::Timestamp;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
-use stationmaster::lease::{LeaseRef, TaskId};
+use stationmaster::lease::{LeaseRef, Renewal, TaskId};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
@@ -45,6 +45,7 @@ pub(crate) enum Fault {
     MovesKeepTheirSlots,
     RenewsUnderAnyEpoch,
     RenewsOnlyWhatIsNotExpired,
+    RefusesToRenewForLess,
     StartsTellOfNoRecords,
     StartsUnderAnyEpoch,
     MovesFromAnyState,
@@ -200,11 +201,22 @@ impl TaskTx for BentTx<'_> {
         Ok(started)
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
         match self.fault {
             Fault::RenewsUnderAnyEpoch => {
                 let fresh = self.refreshed(leases)?;
                 self.tx.renew_if_leased(&fresh, expires_at)
+            }
+            Fault::RefusesToRenewForLess => {
+                let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
+                let tasks = self.tx.tasks_by_id(&ids)?;
+                let longer = |task: &Option<TaskRecord>| {
+                    let lease = task.as_ref().and_then(|task| task.lease.as_ref());
+                    lease.is_some_and(|lease| lease.expires_at > expires_at)
+                };
+                let renewals = self.tx.renew_if_leased(leases, expires_at)?;
+                let less = |(renewal, task)| if longer(task) { Renewal::Lost } else { renewal };
+                Ok(renewals.into_iter().zip(&tasks).map(less).collect())
             }
             Fault::RenewsOnlyWhatIsNotExpired => {
                 let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();

@@ -9,7 +9,7 @@ use super::super::text::escape;
 use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::lease::LeaseRef;
+use crate::lease::{LeaseRef, Renewal};
 use crate::store::contract::{Move, Started};
 use crate::store::sql::codes::{Code, mask, task_state};
 use crate::task::TaskRecord;
@@ -24,7 +24,7 @@ pub(super) const START: &str = concat!(
      WHERE task.no = given.no AND task.epoch = given.epoch AND state = 1 \
      RETURNING task.no, task.epoch, task.attempt_runs"
 );
-pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = $3::bigint \
+pub(super) const RENEW: &str = "UPDATE sm.task SET expires_at = greatest(expires_at, $3::bigint) \
      FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch) \
      WHERE task.no = given.no AND task.epoch = given.epoch AND holder IS NOT NULL RETURNING task.no, task.epoch";
 /// Of several moves of one task the first counts that its state allows. What a task held goes back to its
@@ -87,11 +87,15 @@ impl Db<'_> {
         &mut self,
         leases: &[LeaseRef],
         expires_at: Timestamp,
-    ) -> Outcome<Vec<bool>> {
+    ) -> Outcome<Vec<Renewal>> {
         let rows = self.touch(RENEW, leases, expires_at)?;
         let renewed: HashSet<(i64, i64)> =
             rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect::<Outcome<_>>()?;
-        Ok(leases.iter().map(|lease| renewed.contains(&(lease.id.0, lease.epoch))).collect())
+        let renewal = |lease: &LeaseRef| match renewed.contains(&(lease.id.0, lease.epoch)) {
+            true => Renewal::Renewed,
+            false => Renewal::Lost,
+        };
+        Ok(leases.iter().map(renewal).collect())
     }
 
     fn touch(&mut self, sql: &'static str, leases: &[LeaseRef], at: Timestamp) -> Outcome<Vec<Row>> {

@@ -5,7 +5,7 @@ use super::PostgresBackend;
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
@@ -43,7 +43,7 @@ impl TaskTx for PostgresBackend<'_> {
         self.write(|db| db.start_if_queued(leases, now))
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
         self.write(|db| db.renew_if_leased(leases, expires_at))
     }
 

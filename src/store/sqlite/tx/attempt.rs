@@ -9,7 +9,7 @@ use super::codes::{Code, mask, task_state};
 use super::counters::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::lease::LeaseRef;
+use crate::lease::{LeaseRef, Renewal};
 use crate::store::contract::{Move, Started, StateSet};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -23,8 +23,7 @@ pub(super) const START: &str = concat!(
 );
 /// A query of its own: a `RETURNING` would cost three times as much as this.
 pub(super) const RECORDS_ATTEMPTS: &str = "SELECT attempt_runs FROM sm_task WHERE no = ?1";
-pub(super) const RENEW: &str =
-    "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
+pub(super) const RENEW: &str = "UPDATE sm_task SET expires_at = max(expires_at, ?3) WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
 pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?2, due = ?3, held_slots = ?4, \
      ready_at = coalesce(max(?3, ?6), ?3, ?6, ready_at), \
      forgiven = min(forgiven + ?5, 4294967295), lost = coalesce(?9, lost), ended_at = coalesce(?6, ended_at), \
@@ -88,10 +87,14 @@ impl Db<'_> {
         &mut self,
         leases: &[LeaseRef],
         expires_at: Timestamp,
-    ) -> Outcome<Vec<bool>> {
+    ) -> Outcome<Vec<Renewal>> {
         let mut statement = self.prepare(RENEW)?;
         let at = expires_at.as_micros();
-        leases.iter().map(|lease| Ok(statement.execute((lease.id.0, lease.epoch, at))? > 0)).collect()
+        let renew = |lease: &LeaseRef| {
+            let renewed = statement.execute((lease.id.0, lease.epoch, at))? > 0;
+            Ok(if renewed { Renewal::Renewed } else { Renewal::Lost })
+        };
+        leases.iter().map(renew).collect()
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
