@@ -17,7 +17,7 @@ const MUTANTS: [(Fault, &str); 58] = [
     (Fault::RefusesToRenewForLess, "leases::an_expiry_never_falls"),
     (Fault::StartsTellOfNoRecords, "grants::a_start_tells_whose_attempts_are_recorded"),
     (Fault::StartsUnderAnyEpoch, "grants::a_start_needs_the_epoch"),
-    (Fault::MovesFromAnyState, "moves::a_move_needs_one_of_the_states"),
+    (Fault::MovesFromAnyState, "moves::a_move_needs_the_state"),
     (Fault::MovesUnderAnyEpoch, "moves::a_move_needs_the_epoch"),
     (Fault::MovesTellNoFinish, "moves::only_the_holders_own_word_is_told_as_its_finish"),
     (Fault::PromotesOneTooEarly, "tasks::due_tasks_are_promoted_at_their_instant"),

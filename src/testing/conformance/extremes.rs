@@ -127,8 +127,9 @@ fn lease_instants(store: &dyn Store) {
     let ids = world.plain(&["a", "b"]);
     let lease = world.admit_until(&ids[..1], last)[0].lease_ref();
     world.admit_until(&ids[1..], first);
-    let expired =
-        |now: Timestamp| world.read(|tx| tx.expired(now, 9)).iter().map(|task| task.id).collect::<Vec<_>>();
+    let expired = |now: Timestamp| {
+        world.write(|tx| tx.hold_expired(now, 9)).iter().map(|task| task.id).collect::<Vec<_>>()
+    };
     assert_eq!(expired(first), ids[1..]);
     assert_eq!(expired(last), [ids[1], ids[0]]);
     let held = world.read(|tx| tx.tasks_by_id(&ids[1..])).remove(0).unwrap().lease_ref();

@@ -94,16 +94,16 @@ fn an_expiry_never_falls(store: &dyn Store) {
         assert!(after == before || expected == until, "nothing else changes: {after:?}");
     }
     assert_eq!(world.read(|tx| tx.next_expiry()), Some(at(1001)));
-    assert_eq!(world.read(|tx| tx.expired(at(1000), 9)), [], "nor does what reapers go by");
+    assert_eq!(world.write(|tx| tx.hold_expired(at(1000), 9)), [], "nor does what reapers go by");
 }
 
 fn an_expired_lease_can_be_renewed(store: &dyn Store) {
     let world = World(store);
     let id = world.plain(&["a"])[0];
     let lease = world.admit_until(&[id], at(11))[0].lease_ref();
-    assert_eq!(world.read(|tx| tx.expired(at(12), 9)).len(), 1);
+    assert_eq!(world.write(|tx| tx.hold_expired(at(12), 9)).len(), 1);
     assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], at(99))), [Renewal::Renewed]);
-    assert_eq!(world.read(|tx| tx.expired(at(98), 9)), []);
+    assert_eq!(world.write(|tx| tx.hold_expired(at(98), 9)), []);
 }
 
 fn a_renewal_needs_the_epoch(store: &dyn Store) {
@@ -136,12 +136,16 @@ fn a_lease_is_expired_from_its_expiry_on(store: &dyn Store) {
     let world = World(store);
     let ids = world.plain(&["a", "b"]);
     world.admit(&ids);
-    assert_eq!(world.read(|tx| tx.expired(at(999), 9)), [], "one microsecond early");
-    let expired = world.read(|tx| tx.expired(at(1000), 9));
+    assert_eq!(world.write(|tx| tx.hold_expired(at(999), 9)), [], "one microsecond early");
+    let expired = world.write(|tx| tx.hold_expired(at(1000), 9));
     let expected: Vec<TaskRecord> = ids.iter().map(|id| world.task(*id)).collect();
     assert_eq!(expired, expected, "at the instant itself, whole records");
     world.shift(&[to(expired[0].lease_ref(), TaskState::Failed)]);
-    assert_eq!(world.read(|tx| tx.expired(at(9999), 9)), expected[1..], "an ended lease is not expired");
+    assert_eq!(
+        world.write(|tx| tx.hold_expired(at(9999), 9)),
+        expected[1..],
+        "an ended lease is not expired"
+    );
 }
 
 fn spread(world: World<'_>) -> Vec<TaskId> {
@@ -156,7 +160,7 @@ fn expired_come_earliest_first_then_by_number(store: &dyn Store) {
     let world = World(store);
     let expected = spread(world);
     for (now, count) in [(9, 0), (10, 1), (19, 1), (20, 3), (39, 4), (40, 5)] {
-        let found = world.read(|tx| tx.expired(at(now), 99));
+        let found = world.write(|tx| tx.hold_expired(at(now), 99));
         assert_eq!(found.iter().map(|task| task.id).collect::<Vec<_>>(), expected[..count], "at {now}");
     }
 }
@@ -165,10 +169,10 @@ fn expired_are_limited(store: &dyn Store) {
     let world = World(store);
     let expected = spread(world);
     for limit in 0..6 {
-        let found = world.read(|tx| tx.expired(at(99), limit));
+        let found = world.write(|tx| tx.hold_expired(at(99), limit));
         assert_eq!(found.iter().map(|task| task.id).collect::<Vec<_>>(), expected[..limit.min(5)]);
     }
-    assert_eq!(world.read(|tx| tx.expired(at(99), usize::MAX)).len(), 5, "any limit is taken");
+    assert_eq!(world.write(|tx| tx.hold_expired(at(99), usize::MAX)).len(), 5, "any limit is taken");
 }
 
 fn next_expiry_is_the_earliest_lease(store: &dyn Store) {

@@ -240,7 +240,7 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.start_if_queued(&[], at(1))?.len(),
             tx.renew_if_leased(&[], at(1))?.len(),
             tx.move_if(&[])?.len(),
-            tx.expired(at(9999), 0)?.len(),
+            tx.hold_expired(at(9999), 0)?.len(),
             tx.forget_requests(Forget::before(at(99), 0))?,
             tx.forget_ended(at(99), at(99), 0)?,
             tx.delete_pools_if_unused(&[])?.len(),

@@ -23,13 +23,13 @@ use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorChanges, SensorInsert,
-    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StateSet, StoreTx, Survey, SurveyQuery,
-    TaskInsert, TaskTx, WhichSensors, Worker,
+    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx,
+    WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, PoolDeletion, Store, StoreInfo, Tx, TxMode,
 };
-use stationmaster::task::{TaskRecord, TaskState};
+use stationmaster::task::TaskRecord;
 use stationmaster::testing::raw;
 
 /// What is got wrong.
@@ -241,7 +241,10 @@ impl TaskTx for BentTx<'_> {
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         let mut moves = moves.to_vec();
         if self.fault == Fault::MovesFromAnyState {
-            moves.iter_mut().for_each(|wanted| wanted.from = StateSet::of(&TaskState::ALL));
+            let ids: Vec<TaskId> = moves.iter().map(|wanted| wanted.task.id).collect();
+            for (wanted, task) in moves.iter_mut().zip(self.tx.tasks_by_id(&ids)?) {
+                wanted.from = task.map_or(wanted.from, |task| task.state);
+            }
         }
         if self.fault == Fault::MovesUnderAnyEpoch {
             let refs: Vec<LeaseRef> = moves.iter().map(|wanted| wanted.task).collect();
@@ -258,10 +261,10 @@ impl TaskTx for BentTx<'_> {
         self.tx.move_if(&moves)
     }
 
-    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         match self.fault {
-            Fault::ExpiresOneTooLate => self.tx.expired(later(now, -1), limit),
-            _ => self.tx.expired(now, limit),
+            Fault::ExpiresOneTooLate => self.tx.hold_expired(later(now, -1), limit),
+            _ => self.tx.hold_expired(now, limit),
         }
     }
 

@@ -150,7 +150,7 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    pub(super) fn expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
+    pub(super) fn hold_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
         let rows = self.one(ask!(EXPIRED, now.as_micros(), clamp(limit)))?;
         let mut found = rows.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
         found.sort_by_key(|task| (task.lease.as_ref().map(|lease| lease.expires_at), task.id));

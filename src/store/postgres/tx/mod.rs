@@ -96,11 +96,16 @@ impl<'w> PostgresBackend<'w> {
     }
 
     fn write<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.writable()?;
+        self.run(Touch::Writes, work)
+    }
+
+    fn writable(&self) -> StoreResult<()> {
         if self.mode == TxMode::Read {
             let text = "the transaction only reads: begin one that writes";
             return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
         }
-        self.run(Touch::Writes, work)
+        Ok(())
     }
 
     fn run<T>(&mut self, touch: Touch, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {

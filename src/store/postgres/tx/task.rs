@@ -51,8 +51,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.tell(News::Tasks, |db| db.move_if(moves))
     }
 
-    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
-        self.read(|db| db.expired(now, limit))
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        // Nothing is locked: while this transaction has the writer lock, nobody else changes a lease.
+        self.writable()?;
+        self.read(|db| db.hold_expired(now, limit))
     }
 
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::super::error::{Fault, Outcome};
-use super::codes::{Code, mask, task_state};
+use super::codes::{Code, from_task_state, task_state};
 use super::counters::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::{LeaseRef, Renewal};
-use crate::store::contract::{Move, Started, StateSet};
+use crate::store::contract::{Move, Started};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -42,14 +42,6 @@ pub(super) const NEXT_EXPIRY: &str =
 const READY: i64 = 0;
 /// The table's states for a leased task: queued, running.
 const LEASED: [i64; 2] = [1, 2];
-
-/// Returns true if a stored state is one of these. An unknown number is none of them.
-fn is_in(states: StateSet, stored: i64) -> bool {
-    u32::try_from(stored)
-        .ok()
-        .and_then(|state| mask(states).checked_shr(state))
-        .is_some_and(|bits| bits & 1 == 1)
-}
 
 /// What a move depends on in a task, and returns.
 struct Standing {
@@ -111,7 +103,10 @@ impl Db<'_> {
         for change in moves {
             let id = change.task.id.0;
             let was = standing.query_row([id], Standing::read).optional()?;
-            let fits = |was: &Standing| was.epoch == change.task.epoch && is_in(change.from, was.state);
+            let fits = |was: &Standing| {
+                // An unknown number is no state, so nothing is moved from it.
+                was.epoch == change.task.epoch && from_task_state(was.state).is_ok_and(|is| is == change.from)
+            };
             // Only the first of several moves of a task counts.
             let Some(was) = was.filter(fits).filter(|_| moved.insert(id)) else {
                 answers.push(false);
@@ -143,7 +138,7 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    pub(super) fn expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
+    pub(super) fn hold_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
         let mut statement = self.prepare(EXPIRED)?;
         let mut rows = statement.query((now.as_micros(), clamp(limit)))?;
         let mut found = Vec::new();

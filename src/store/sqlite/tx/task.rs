@@ -50,8 +50,8 @@ impl TaskTx for SqliteBackend<'_> {
         self.write(|db| db.move_if(moves))
     }
 
-    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
-        self.read(|db| db.expired(now, limit))
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        self.write(|db| db.hold_expired(now, limit))
     }
 
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
