@@ -11,7 +11,7 @@ use stationmaster::error::StoreErrorKind;
 use stationmaster::id::{Holder, LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::Durability;
-use stationmaster::store::contract::{GrantBatch, Move, StateSet};
+use stationmaster::store::contract::{GrantBatch, Move};
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate, migrations_sql};
 use stationmaster::store::{Discrepancy, Inserted, SqliteStore, Store, TxMode};
@@ -213,8 +213,7 @@ fn runs_that_are_forgotten_leave_no_rows() {
             .write(|tx| {
                 let answers = raw(tx).insert_tasks_if_absent(std::slice::from_ref(&insert))?;
                 let Inserted::New(id) = answers[0] else { panic!("{answers:?}") };
-                let from = StateSet::of(&[TaskState::Scheduled]);
-                let mut end = Move::new(LeaseRef::new(id, 0), from, TaskState::Success);
+                let mut end = Move::new(LeaseRef::new(id, 0), TaskState::Scheduled, TaskState::Success);
                 end.ended_at = Some(Timestamp::from_micros(run));
                 Ok(raw(tx).move_if(&[end])?)
             })

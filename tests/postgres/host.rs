@@ -3,12 +3,13 @@
 use std::sync::mpsc;
 
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::error::StoreErrorKind;
+use stationmaster::error::{Invalid, StoreErrorKind};
+use stationmaster::ops::AdmitRequest;
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
 use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::testing::raw;
-use stationmaster::{Error, Result};
+use stationmaster::{Error, Result, Timestamp};
 
 use crate::scratch::{Scratch, with_client};
 use crate::{kind, pool, pools, put, task};
@@ -94,6 +95,26 @@ fn a_ticket_is_taken_by_every_kind_of_change() {
     };
     assert_eq!((survey(now), ticket()), (0, before), "a tick for which nothing is due writes nothing");
     assert_eq!((survey(now + std::time::Duration::from_secs(2)), ticket()), (1, before + 1));
+}
+
+#[test]
+fn a_tick_is_refused_and_the_transaction_goes_on() {
+    let (scratch, store) = scene();
+    let schema = scratch.0.clone();
+    with_client(move |mut client| async move {
+        let transaction = client.transaction().await.unwrap();
+        let body = |tx: &mut Tx<'_>| {
+            let (now, lease) = (Timestamp::from_micros(1), std::time::Duration::from_secs(9));
+            let order = AdmitRequest::new("h".try_into()?, "tick".try_into()?, 1, lease);
+            let refused = tx.admit(now, &order).unwrap_err();
+            assert!(matches!(refused, Error::Invalid(Invalid::TickInHostTransaction)), "{refused}");
+            assert!(refused.to_string().contains("admit with an Admitter, or in Store::write"), "{refused}");
+            tx.put_pools(&[pool("p", 1)])
+        };
+        postgres::tx(&transaction, &schema, body).await.unwrap();
+        transaction.commit().await.unwrap();
+    });
+    assert_eq!(pools(&store), 1);
 }
 
 #[test]

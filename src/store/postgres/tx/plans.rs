@@ -27,7 +27,6 @@ const HOT: &[(&str, &str)] = &[
     ("renew", attempt::RENEW),
     ("move", attempt::MOVE),
     ("beat", attempt::BEAT),
-    ("expired", attempt::EXPIRED),
     ("lock expired", attempt::LOCK_EXPIRED),
     ("still expired", attempt::STILL_EXPIRED),
     ("next_expiry", attempt::NEXT_EXPIRY),
