@@ -81,20 +81,21 @@ fn a_view_that_is_older_than_the_last_change_is_refused_as_retryable() {
 }
 
 #[test]
-fn a_ticket_is_taken_by_every_kind_of_change() {
+fn a_tick_for_which_nothing_is_due_writes_nothing() {
     let (scratch, store) = scene();
-    let ticket =
-        || -> i64 { crate::scratch::rows(&format!("SELECT ticket FROM \"{}\".writer", scratch.0))[0].get(0) };
+    let tick =
+        || -> i64 { crate::scratch::rows(&format!("SELECT no FROM \"{}\".tick", scratch.0))[0].get(0) };
     let now = SystemClock.now();
     let later = task("t").not_before(now + std::time::Duration::from_secs(1));
     store.write(|tx| tx.enqueue(now, std::slice::from_ref(&later))).unwrap();
-    let before = ticket();
+    let before = tick();
     let survey = |at| {
         let query = stationmaster::store::contract::SurveyQuery::new().promote(at, 9);
         store.write(|tx| Ok(raw(tx).survey(&query)?)).unwrap().promoted
     };
-    assert_eq!((survey(now), ticket()), (0, before), "a tick for which nothing is due writes nothing");
-    assert_eq!((survey(now + std::time::Duration::from_secs(2)), ticket()), (1, before + 1));
+    assert_eq!((survey(now), tick()), (0, before + 1), "it folds what was enqueued");
+    assert_eq!((survey(now), tick()), (0, before + 1), "and then there is nothing");
+    assert_eq!((survey(now + std::time::Duration::from_secs(2)), tick()), (1, before + 2));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bounded;
+mod bounds;
 mod connections;
 mod failover;
 mod host;

@@ -1,6 +1,6 @@
 //! The audit: every counter against what it counts, and every task against the rows that say where it stands.
-//! The counters are compared in one statement, so that it is right at every isolation level. Tasks are read a
-//! page at a time.
+//! The counters are compared in one statement, so that it is right at every isolation level; it reads what has
+//! not ended. All tasks are read a page at a time: however many ended, no statement takes long.
 
 use super::super::error::{Fault, Outcome};
 use super::super::wire::ask;
@@ -14,12 +14,9 @@ use tokio_postgres::Row;
 /// How many tasks are read by one statement.
 const PAGE: i64 = 5_000;
 
-/// How many rows without a task are told.
-const STRAYS: i64 = 1_000;
-
 const COUNTERS: &str = statement!("counters.sql");
 const PASSED_OVER: &str = statement!("passed_over.sql");
-const STRAY: &str = statement!("strays.sql");
+const STRAYS: &str = statement!("strays.sql");
 const TASK_PAGE: &str = statement!("task_page.sql");
 const BROKEN: &str = statement!("broken.sql");
 
@@ -61,17 +58,18 @@ fn broken(row: &Row) -> Outcome<Discrepancy> {
 
 /// Describes a task that [`PASSED_OVER`] returned.
 fn passed_over(row: &Row) -> Outcome<Discrepancy> {
-    let problem = match row::value(row, 1)? {
-        true => "it is ready before the bound of its lane, where no tick looks",
-        false => "it is due before the bound of ticks, where none looks",
+    let problem = match row::value::<i64>(row, 1)? {
+        0 => "it is ready before the bound of its lane, where no tick looks",
+        1 => "it is due before the bound of ticks, where none looks",
+        _ => "it is ready, and there is no such task",
     };
     Ok(task(row::value(row, 0)?, problem))
 }
 
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
-        let [counters, passed, strays, last] =
-            self.all([ask!(COUNTERS), ask!(PASSED_OVER), ask!(STRAY, STRAYS), ask!(TASK_PAGE, 0, PAGE)])?;
+        let [counters, passed, last] =
+            self.all([ask!(COUNTERS), ask!(PASSED_OVER), ask!(TASK_PAGE, 0, PAGE)])?;
         let mut found = counters.iter().map(counter).collect::<Outcome<Vec<_>>>()?;
         found.sort_by_key(|found| match found {
             Discrepancy::Pool { pool, .. } => (0, pool.to_string()),
@@ -84,14 +82,19 @@ impl Db<'_> {
         for row in &passed {
             found.push(passed_over(row)?);
         }
-        for row in &strays {
-            found.push(task(row::value(row, 0)?, "it is ready, leased or idle, and there is no such task"));
-        }
-        let (mut after, mut last) = (0, row::value(first(&last)?, 0)?);
-        while let Some(to) = last {
-            let [wrong, next] = self.all([ask!(BROKEN, after, to), ask!(TASK_PAGE, to, PAGE)])?;
+        let (mut after, mut last): (i64, Option<i64>) = (0, row::value(first(&last)?, 0)?);
+        loop {
+            let to = last.unwrap_or(i64::MAX);
+            let [wrong, strays, next] =
+                self.all([ask!(BROKEN, after, to), ask!(STRAYS, after, to), ask!(TASK_PAGE, to, PAGE)])?;
             for row in &wrong {
                 found.push(broken(row)?);
+            }
+            for row in &strays {
+                found.push(task(row::value(row, 0)?, "it is leased or idle, and there is no such task"));
+            }
+            if last.is_none() {
+                break;
             }
             (after, last) = (to, row::value(first(&next)?, 0)?);
         }

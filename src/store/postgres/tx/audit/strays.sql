@@ -1,6 +1,9 @@
--- The rows without a task. In one statement, hence in one snapshot.
-SELECT stands.no FROM (
-  SELECT no FROM sm.ready UNION ALL SELECT no FROM sm.lease UNION ALL SELECT no FROM sm.idle
-) stands
-WHERE NOT EXISTS (SELECT FROM sm.task WHERE task.no = stands.no OFFSET 0)
-LIMIT $1::bigint
+-- The rows of leases and of idle tasks in this range that are of no task.
+-- $1: after this number. $2: the last number.
+SELECT no FROM sm.lease
+WHERE no > $1::bigint AND no <= $2::bigint
+  AND NOT EXISTS (SELECT FROM sm.task WHERE task.no = lease.no OFFSET 0)
+UNION ALL
+SELECT no FROM sm.idle
+WHERE no > $1::bigint AND no <= $2::bigint
+  AND NOT EXISTS (SELECT FROM sm.task WHERE task.no = idle.no OFFSET 0)

@@ -1,0 +1,269 @@
+//! No waiting task is passed over: a tick looks behind the bound of each lane only, and grants all the same what
+//! a look at all rows says.
+//!
+//! `STATIONMASTER_STEPS=1000000` takes as many random steps.
+
+use std::time::Duration;
+
+use stationmaster::admission::limits::LimitSpec;
+use stationmaster::backoff::RetryPolicy;
+use stationmaster::lease::LeaseRef;
+use stationmaster::ops::{AdmitRequest, Finish, Mark};
+use stationmaster::pool::Slots;
+use stationmaster::store::PostgresStore;
+use stationmaster::task::{LeaseLoss, TaskState};
+use stationmaster::{Error, NewTask, Result, TaskKey, Timestamp};
+
+use crate::postgres_server::Plain;
+use crate::scratch::{Scratch, url};
+use crate::{pool, pool_name};
+
+/// The statement that a tick folds with, so that the test can fold fewer deltas at once.
+const FOLD: &str = include_str!("../../src/store/postgres/tx/fold.sql");
+
+const POOLS: [(&str, Option<u32>); 3] = [("narrow", Some(3)), ("wide", Some(40)), ("free", None)];
+const LIMITS: [(&str, i64); 2] = [("few", 2), ("many", 30)];
+
+/// How often the counters are compared with what they count.
+const AUDITS: u64 = 16;
+
+struct World {
+    store: PostgresStore,
+    scratch: Scratch,
+    plain: Plain,
+    random: u64,
+    now: i64,
+    names: usize,
+    granted: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let scratch = Scratch::new();
+        let store = scratch.open(|options| options);
+        let pools = POOLS.map(|(name, slots)| {
+            let mut spec = pool(name, 0);
+            spec.slots = slots.map_or(Slots::Unlimited, Slots::Limited);
+            spec
+        });
+        let limits = LIMITS
+            .map(|(key, max)| LimitSpec::new(key.try_into().unwrap(), u32::try_from(max).unwrap()).unwrap());
+        store
+            .write(|tx| {
+                tx.put_pools(&pools)?;
+                tx.put_limits(&limits)
+            })
+            .unwrap();
+        Self { store, plain: Plain::connect(&url()), scratch, random: seed, now: 0, names: 0, granted: 0 }
+    }
+
+    /// splitmix64, below this.
+    fn below(&mut self, most: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % most as u64).unwrap()
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.now)
+    }
+
+    fn ask(&self, sql: &str) -> Vec<Vec<Option<String>>> {
+        self.plain.ask(&sql.replace("sm.", &format!("\"{}\".", self.scratch.0)))
+    }
+
+    fn numbers(&self, sql: &str) -> Vec<Vec<i64>> {
+        let number = |value: &Option<String>| value.as_deref().unwrap_or("-1").parse().unwrap();
+        self.ask(sql).iter().map(|row| row.iter().map(number).collect()).collect()
+    }
+
+    fn key(number: usize) -> TaskKey {
+        TaskKey::new("n", "w", "r", number.to_string()).unwrap()
+    }
+
+    fn task(&mut self) -> NewTask {
+        self.names += 1;
+        let retry = RetryPolicy::fixed(Duration::from_micros(5)).max_attempts(4).build().unwrap();
+        let mut task = NewTask::new(Self::key(self.names))
+            .pool(pool_name(POOLS[self.below(3)].0))
+            .pool_slots(1 + u32::try_from(self.below(2)).unwrap())
+            .priority(i32::try_from(self.below(7)).unwrap() - 3)
+            .logical_date(Timestamp::from_micros(i64::try_from(self.below(5)).unwrap()))
+            .lease_loss(LeaseLoss::Requeue { at_most: 2 })
+            .retry(retry);
+        for (key, _) in LIMITS {
+            if self.below(4) == 0 {
+                task = task.limit(key.try_into().unwrap());
+            }
+        }
+        match self.below(4) {
+            0 => task.not_before(Timestamp::from_micros(self.now + i64::try_from(self.below(20)).unwrap())),
+            _ => task,
+        }
+    }
+
+    fn enqueue(&mut self) {
+        let most = if self.below(20) == 0 { 80 } else { 5 };
+        let tasks: Vec<NewTask> = (0..1 + self.below(most)).map(|_| self.task()).collect();
+        self.store.write(|tx| tx.enqueue(self.now(), &tasks)).unwrap();
+    }
+
+    /// What a tick must grant, by a look at all rows: the first that fits, then the next, in the order of
+    /// admission.
+    fn plan(&self, budget: usize) -> Vec<i64> {
+        let waiting = self.ask(&format!(
+            "SELECT task.no, task.slots, task.pool, task.limits FROM (
+                 SELECT no FROM sm.ready UNION ALL SELECT no FROM sm.idle WHERE due <= {}
+             ) waiting JOIN sm.task USING (no) ORDER BY task.rank, task.logical_date, task.map_index, task.no",
+            self.now
+        ));
+        let held =
+            self.ask("SELECT lease.slots, task.pool, task.limits FROM sm.lease JOIN sm.task USING (no)");
+        let number = |value: &Option<String>| value.as_deref().unwrap().parse::<i64>().unwrap();
+        let is_in = |row: &[Option<String>], at: usize, pool: &str| row[at].as_deref() == Some(pool);
+        let carries =
+            |row: &[Option<String>], at: usize, key: &str| row[at].as_deref().unwrap().contains(key);
+        let mut pools = POOLS.map(|(name, slots)| {
+            let held: i64 = held.iter().filter(|row| is_in(row, 1, name)).map(|row| number(&row[0])).sum();
+            slots.map_or(i64::MAX, |slots| i64::from(slots) - held)
+        });
+        let mut limits = LIMITS.map(|(key, max)| {
+            max - i64::try_from(held.iter().filter(|row| carries(row, 2, key)).count()).unwrap()
+        });
+        let mut plan = Vec::new();
+        for row in waiting {
+            let (at, slots) =
+                (POOLS.iter().position(|(name, _)| is_in(&row, 2, name)).unwrap(), number(&row[1]));
+            let carried: Vec<usize> = (0..2).filter(|key| carries(&row, 3, LIMITS[*key].0)).collect();
+            if plan.len() < budget && slots <= pools[at] && carried.iter().all(|key| limits[*key] > 0) {
+                pools[at] -= slots;
+                carried.iter().for_each(|key| limits[*key] -= 1);
+                plan.push(number(&row[0]));
+            }
+        }
+        plan
+    }
+
+    /// A tick, and whether it is rolled back.
+    fn tick(&mut self, is_undone: bool) {
+        let budget = 1 + self.below(30);
+        let plan = self.plan(budget);
+        let lease = Duration::from_micros(10 + self.below(40) as u64);
+        let name = format!("tick {}", self.now);
+        let order =
+            AdmitRequest::new("h".try_into().unwrap(), name.as_str().try_into().unwrap(), budget, lease);
+        let mut granted = Vec::new();
+        let done: Result<()> = self.store.write(|tx| {
+            granted = tx.admit(self.now(), &order)?.granted.iter().map(|task| task.id.0).collect();
+            if is_undone { Err(Error::abort("on purpose")) } else { Ok(()) }
+        });
+        assert_eq!(done.is_err(), is_undone, "{done:?}");
+        assert_eq!(granted, plan, "at {}, {budget} at most", self.now);
+        self.granted += granted.len();
+    }
+
+    fn some(&mut self, mut rows: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
+        let most = 1 + self.below(6);
+        let mut some = Vec::new();
+        while some.len() < most && !rows.is_empty() {
+            let at = self.below(rows.len());
+            some.push(rows.swap_remove(at));
+        }
+        some
+    }
+
+    fn finish(&mut self) {
+        let leases = self.numbers("SELECT no, epoch, started FROM sm.lease ORDER BY no");
+        let ends: Vec<(LeaseRef, bool, usize)> = self
+            .some(leases)
+            .iter()
+            .map(|row| (LeaseRef::new(stationmaster::TaskId(row[0]), row[1]), row[2] == 0, self.below(4)))
+            .collect();
+        let waiting: Vec<LeaseRef> = ends.iter().filter(|end| end.1).map(|end| end.0).collect();
+        let finishes: Vec<Finish> = ends
+            .iter()
+            .map(|(lease, _, how)| match how {
+                0 => Finish::failed(*lease, "again"),
+                1 => Finish::given_back(*lease),
+                _ => Finish::success(*lease),
+            })
+            .collect();
+        self.store
+            .write(|tx| {
+                tx.start(self.now(), &waiting)?;
+                tx.finish(self.now(), &finishes)
+            })
+            .unwrap();
+    }
+
+    fn keys(&self, sql: &str) -> Vec<Vec<i64>> {
+        self.numbers(&format!("SELECT task.task FROM ({sql}) found JOIN sm.task USING (no) ORDER BY task.no"))
+    }
+
+    fn clear(&mut self) {
+        let ended = self.keys("SELECT no FROM sm.idle WHERE state >= 6");
+        let keys: Vec<TaskKey> =
+            self.some(ended).iter().map(|row| Self::key(usize::try_from(row[0]).unwrap())).collect();
+        self.store.write(|tx| tx.clear(self.now(), &keys)).unwrap();
+    }
+
+    fn mark(&mut self) {
+        let open = self.keys(
+            "SELECT no FROM sm.ready UNION ALL SELECT no FROM sm.idle WHERE state < 6 UNION ALL SELECT no FROM sm.lease",
+        );
+        let marks: Vec<Mark> = self
+            .some(open)
+            .iter()
+            .map(|row| Mark::new(Self::key(usize::try_from(row[0]).unwrap()), TaskState::Skipped, "no"))
+            .collect();
+        self.store.write(|tx| tx.mark(self.now(), &marks)).unwrap();
+    }
+
+    /// Applies some deltas, as another service may.
+    fn fold(&mut self) {
+        let most = 1 + self.below(40);
+        let rows = self.ask(&FOLD.replace("$1::bigint", &most.to_string()));
+        assert_eq!(rows[0][2].as_deref(), Some("{}"), "{rows:?}");
+    }
+
+    fn step(&mut self) {
+        self.now += i64::try_from(self.below(4)).unwrap();
+        match self.below(16) {
+            0..=3 => self.enqueue(),
+            4..=6 => {
+                self.now += 1;
+                self.tick(false);
+            }
+            7 => {
+                self.now += 1;
+                self.tick(true);
+            }
+            8..=11 => self.finish(),
+            12 => self.clear(),
+            13 => self.mark(),
+            14 => drop(self.store.write(|tx| tx.reap(self.now(), 100)).unwrap()),
+            _ => self.fold(),
+        }
+    }
+}
+
+#[test]
+fn ticks_grant_what_a_look_at_all_rows_says() {
+    let steps = std::env::var("STATIONMASTER_STEPS").map_or(1_500, |steps| steps.parse().expect("a number"));
+    let mut world = World::new(steps);
+    for step in 0..steps {
+        world.step();
+        if step % AUDITS == 0 {
+            assert_eq!(world.store.read(|tx| tx.audit()).unwrap(), [], "after {step} steps");
+        }
+    }
+    world.now += 1_000;
+    world.tick(false);
+    assert_eq!(world.store.read(|tx| tx.audit()).unwrap(), []);
+    let early =
+        world.numbers("SELECT coalesce(sum(cardinality(early)), 0), nextval('sm.version') FROM sm.lane_use");
+    println!("{} grants, {} early tasks at the end, {} versions", world.granted, early[0][0], early[0][1]);
+    assert!(world.granted > 20, "the steps grant something");
+}
