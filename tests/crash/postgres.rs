@@ -16,6 +16,8 @@ use crate::{Orders, kill_at_random_moments, spawn};
 fn on(schema: &str, sql: &str) -> String {
     sql.replace("{keys}", "LATERAL jsonb_array_elements_text(l.limits::jsonb)")
         .replace(" k WHERE", " k (value) WHERE")
+        .replace("{open}", "")
+        .replace("{unneeded}", "tasks = 0")
         .replace("sm_", &format!("{schema}."))
 }
 

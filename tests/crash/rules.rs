@@ -1,6 +1,7 @@
 //! What must hold in every committed state, in plain SQL that counts what breaks it.
 
-/// The tables have the prefix `sm_`; `{keys}` stands for the rows, of one column `value`, of a lane's limit keys.
+/// The tables have the prefix `sm_`; `{keys}` stands for the rows, of one column `value`, of a lane's limit keys;
+/// `{open}` for the condition that a task of a lane counts, and `{unneeded}` for a lane that should be deleted.
 pub const RULES: &[(&str, &str)] = &[
     (
         "a pool's used slots are not the sum of its leases",
@@ -20,12 +21,12 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "a lane's count is not that of its tasks, or it has none",
-        "SELECT count(*) FROM sm_lane l WHERE tasks = 0 OR tasks <> (SELECT count(*) FROM sm_task t WHERE t.lane = l.no)",
+        "SELECT count(*) FROM sm_lane l WHERE {unneeded} OR tasks <> (SELECT count(*) FROM sm_task t WHERE t.lane = l.no {open})",
     ),
     (
         "a limit's count of lanes is not theirs, or nothing keeps it",
         "SELECT count(*) FROM sm_task_limit c WHERE lanes = 0 AND max IS NULL
-         OR lanes <> (SELECT count(*) FROM sm_lane l, {keys} k WHERE k.value = c.key)",
+         OR lanes <> (SELECT count(*) FROM sm_lane l, {keys} k WHERE k.value = c.key AND l.tasks > 0)",
     ),
     (
         "a task's count of events is not that of its events",

@@ -141,7 +141,8 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
-    /// A lane's count of its tasks is not their number.
+    /// A lane's count of its tasks that have not ended is not their number. A store that also counts the ended
+    /// ones reports that count here, too.
     LaneTasks {
         /// The lane.
         lane: LaneKey,
@@ -171,8 +172,9 @@ pub enum Discrepancy {
 /// Tasks, their lanes and their leases.
 pub trait TaskTx {
     /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`. Their numbers rise in the
-    /// same order. Makes their lanes known, and their limit keys, without a maximum. Numbers of lanes rise,
-    /// too, and are never reused.
+    /// same order. Makes their lanes known, and their limit keys, without a maximum. A lane lives while a task
+    /// in it has not ended, and a key without a maximum is known while such a task carries it. Numbers of lanes
+    /// rise, too, and are never reused.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
 
     /// Returns the tasks with these keys.
@@ -230,7 +232,8 @@ pub trait TaskTx {
 
     /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
     /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against
-    /// its limit keys. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
+    /// its limit keys. A task that ends leaves its lane, and a move out of an end puts it back into one, which
+    /// may have to be made again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
     /// `Backend`).
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
 
@@ -248,9 +251,8 @@ pub trait TaskTx {
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their
     /// sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
     /// `sensors_before`, too. Tasks with unacknowledged events stay in any case. Tasks that stay do not count
-    /// towards the limit. Numbers of deleted tasks are never reused. A lane is deleted with its last task. A
-    /// limit key without a maximum is deleted with the last lane that names it, unless something counts
-    /// against it.
+    /// towards the limit. Numbers of deleted tasks are never reused. Lanes and limit keys stay
+    /// as they are: ended tasks do not count in them.
     fn forget_ended(
         &mut self,
         before: Timestamp,

@@ -33,7 +33,9 @@ impl State {
                     *sums.limits.entry(key.clone()).or_default() += 1;
                 }
             }
-            *sums.lane_tasks.entry(row.lane).or_default() += 1;
+            if !task.state.is_end() {
+                *sums.lane_tasks.entry(row.lane).or_default() += 1;
+            }
             if task.is_ready() {
                 *sums.ready.entry(row.lane).or_default() += 1;
             }

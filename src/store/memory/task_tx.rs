@@ -37,6 +37,12 @@ impl Transaction<'_> {
     fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> bool {
         let Move { task: lease, from, .. } = order;
         let from = |task: &TaskRecord| lease.is_current(task.lease_ref()) && *from == task.state;
+        // An ended task holds slots only where a caller moved it so; giving them back needs a lane, too.
+        let needs_lane =
+            |task: &TaskRecord| task.state.is_end() && (!order.to.is_end() || task.held_slots > 0);
+        if self.state.tasks.get(order.task.id).is_some_and(|task| from(task) && needs_lane(task)) {
+            self.return_to_lane(order.task.id);
+        }
         let mut back = Use::default();
         let moved = self.change_task_if(order.task.id, from, |task| {
             if !order.keeps_slots {
@@ -58,6 +64,18 @@ impl Transaction<'_> {
         let is_moved = moved.is_some();
         uses.add(self.state.tasks.lane(order.task.id), back);
         is_moved
+    }
+
+    /// Puts a task that ended back into a lane of its needs, which may have to be made again.
+    fn return_to_lane(&mut self, id: TaskId) {
+        let Some(row) = self.state.tasks.row(id).cloned() else { return };
+        let lane = self.lane_number(&row.record.lane);
+        for key in &row.record.lane.limits {
+            self.make_limit_known(key);
+        }
+        if lane != row.lane {
+            self.write(Write::Task(id, Some(Box::new(TaskRow { lane, ..row }))));
+        }
     }
 
     fn grant_if_ready(&mut self, batch: &GrantBatch<'_>, uses: &mut Uses) -> Vec<TaskRecord> {
@@ -210,8 +228,14 @@ impl TaskTx for Transaction<'_> {
             }
             answer
         });
-        let answers = answers.collect();
+        let answers: Vec<bool> = answers.collect();
         self.count(uses);
+        // Only now, because what the tasks held is counted by their lanes.
+        for (order, _) in moves.iter().zip(&answers).filter(|(order, moved)| **moved && order.to.is_end()) {
+            if let Some(lane) = self.state.tasks.lane(order.task.id) {
+                self.leave_lane(lane);
+            }
+        }
         Ok(answers)
     }
 
@@ -243,11 +267,7 @@ impl TaskTx for Transaction<'_> {
                 last.forgotten_change = last.forgotten_change.max(sensor.changed);
                 self.write(Write::Sensor(*id, None));
             }
-            let lane = self.state.tasks.lane(*id);
             self.write(Write::Task(*id, None));
-            if let Some(lane) = lane {
-                self.leave_lane(lane);
-            }
         }
         Ok(ended.len())
     }

@@ -40,6 +40,8 @@ pub(super) const NEXT_EXPIRY: &str =
 
 /// The table's state for a ready task.
 const READY: i64 = 0;
+/// The table's least state for a task that ended: success, failed and skipped come last.
+const ENDED: i64 = 6;
 /// The table's states for a leased task: queued, running.
 const LEASED: [i64; 2] = [1, 2];
 
@@ -128,6 +130,8 @@ impl Db<'_> {
             answers.push(true);
             let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
             changes.ready(was.lane, i64::from(is_ready) - i64::from(was.state == READY));
+            let ends = i64::from(change.to.is_end()) - i64::from(was.state >= ENDED);
+            changes.tasks(was.lane, -ends, ends);
             changes.capacity(
                 was.lane,
                 kept.saturating_sub(was.held_slots),
