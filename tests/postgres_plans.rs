@@ -59,15 +59,18 @@ fn fill(plain: &Plain, schema: &str, waiting: u32, other: u32) {
                  ready_at, ended_at, expires_at, namespace, workflow, run, task, payload)
              SELECT i, CASE WHEN i <= {waiting} THEN 0 ELSE 1 + i % 8 END, CASE WHEN i % 3 = 0 THEN i END, i % 7, 1, 0, 0, -1,
                  0, 0, 0, i, CASE WHEN i % 2 = 0 THEN i END, 'n', 'w', 'r', 't' || i, '' FROM generate_series(1, {all}) i;
-             INSERT INTO s.namespace (no, name) SELECT i, 'n' || i FROM generate_series(1, 300) i;
+             INSERT INTO s.namespace (no, name) SELECT md5(i::text)::uuid, 'n' || i FROM generate_series(1, 300) i;
              INSERT INTO s.run (ns, node, start, stop, status, method, id)
-             SELECT i % 299 + 1, CASE WHEN i % 5 > 0 THEN i END, i, CASE WHEN i % 5 > 0 THEN i END, 0, 0, 'r' || i
+             SELECT md5((i % 299 + 1)::text)::uuid, CASE WHEN i % 5 > 0 THEN i END, i, CASE WHEN i % 5 > 0 THEN i END, 0, 0, 'r' || i
              FROM generate_series(1, {all}) i;
-             INSERT INTO s.sensor (no, epoch, state, changed, fingerprint, attempt, generation, interval, timeout, on_landed,
+             INSERT INTO s.sensor (no, epoch, state, fingerprint, attempt, generation, interval, timeout, on_landed,
                  on_missed, registered_at, times_out_at, kind, context)
-             SELECT i, 1, CASE WHEN i <= {waiting} THEN 0 ELSE 1 END, i, i, 1, 1, 1, 1, 0, 0, 0, 0, 'k', '{{}}'
+             SELECT i, 1, CASE WHEN i <= {waiting} THEN 0 ELSE 1 END, i, 1, 1, 1, 1, 0, 0, 0, 0, 'k', '{{}}'
              FROM generate_series(1, {all}) i;
              INSERT INTO s.event (seq, no, generation, at, reason, next) SELECT i, i, 1, 0, 0, 6 FROM generate_series(1, {all}) i;
+             INSERT INTO s.sensor_change (seq, no, waiting) SELECT i, i, i <= {waiting} FROM generate_series(1, {all}) i;
+             INSERT INTO s.sensor_inbox (no, kind) SELECT i, i % 3 FROM generate_series(1, {all}) i;
+             INSERT INTO s.event_inbox (no, generation, at, reason, next) SELECT i, 1, 0, 0, 6 FROM generate_series(1, {all}) i;
              INSERT INTO s.lane (no, digest, pool, slots, limits, ready)
              SELECT i, i, 'p', i, '[]', CASE WHEN i % 100 = 0 THEN 1 ELSE 0 END FROM generate_series(1, {all}) i;
              INSERT INTO s.task_limit (key) SELECT 'k' || i FROM generate_series(1, {all}) i;
@@ -91,7 +94,7 @@ fn plan(plain: &Plain, schema: &str, SentStatement { sql, types, .. }: &SentStat
         0 => (String::new(), String::new()),
         n => (format!("({})", types.join(", ")), format!("({})", vec!["NULL"; n].join(", "))),
     };
-    let types = types.replace("_int8", "int8[]").replace("_text", "text[]");
+    let types = types.replace("_int8", "int8[]").replace("_text", "text[]").replace("_uuid", "uuid[]");
     let rows = plain
         .ask(&format!("PREPARE p {types} AS {sql}; EXPLAIN (FORMAT JSON) EXECUTE p {nulls}; DEALLOCATE p"));
     serde_json::from_str(rows[0][0].as_deref().unwrap()).unwrap()
@@ -108,12 +111,24 @@ const WHOLE: &[(&str, &str)] = &[
     ("task_lease", "GROUP BY lane, state"),
     ("task_sensing", "GROUP BY lane)"),
     // Runs of all namespaces, where none is named.
-    ("namespace", "cardinality($1::text[]) = 0"),
+    ("namespace", "cardinality($1::uuid[]) = 0"),
+    ("namespace_pkey", "cardinality($1::uuid[]) = 0"),
+    ("namespace_pkey", "FROM S.namespace GROUP BY no"),
+    // Sensors that were deleted since changes got their last numbers.
+    ("sensor_inbox_deleted", ""),
 ];
 
 /// What is sorted by intention: the places of a page, which come from several namespaces, and what was asked for.
-const SORTED: &[(&str, &str)] =
-    &[(".start", "LIMIT $7::bigint"), ("given", ""), ("asked_1.first", "INSERT INTO S.task")];
+const SORTED: &[(&str, &str)] = &[
+    (".start", "LIMIT $7::bigint"),
+    ("given", ""),
+    ("asked_1.first", "INSERT INTO S.task"),
+    ("found.", "INSERT INTO S.sensor"),
+    ("placed", "INSERT INTO S.sensor_inbox"),
+    ("shard", "holder = $1::text"),
+    // What gets a number.
+    ("", "stationmaster.numbers"),
+];
 
 /// What is wrong with a node, and with those below it.
 fn complaints(sql: &str, node: &Value, bounded: bool, found: &mut Vec<String>) {

@@ -45,12 +45,14 @@ impl Scratch {
     pub fn empty(&self) {
         let schema = &self.0;
         let tables =
-            "counter event lane level namespace pool request run sensor shard task task_limit worker";
+            "counter event event_inbox lane level namespace numbers pool request run sensor sensor_change \
+             sensor_inbox shard task task_limit worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
         query(&format!(
-            "{delete} INSERT INTO \"{schema}\".counter VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), \
-             ('forgotten', 0); INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128)"
+            "{delete} INSERT INTO \"{schema}\".counter VALUES ('task', 0), ('lane', 0); \
+             INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0); \
+             INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128)"
         ));
     }
 

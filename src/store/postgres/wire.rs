@@ -3,6 +3,7 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::digest::Digest;
 use super::error::Failure;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -27,6 +28,12 @@ trait Size {
 impl Size for i64 {
     fn size(&self) -> usize {
         4 + size_of::<Self>()
+    }
+}
+
+impl Size for Digest {
+    fn size(&self) -> usize {
+        4 + Self::LEN
     }
 }
 
@@ -63,6 +70,7 @@ params! {
     Option<i64> => INT8,
     Vec<i64> => INT8_ARRAY,
     Vec<Option<i64>> => INT8_ARRAY,
+    Vec<Digest> => UUID_ARRAY,
     String => TEXT,
     Option<String> => TEXT,
     Vec<String> => TEXT_ARRAY,
@@ -167,6 +175,7 @@ pub(super) mod tests {
             Param::from(None::<i64>),
             Param::from(vec![1, 2, 3]),
             Param::from(vec![Some(1), None]),
+            Param::from(vec![Digest::of("a"), Digest::of("b")]),
             Param::from("text"),
             Param::from(None::<String>),
             Param::from(texts()),

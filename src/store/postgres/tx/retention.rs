@@ -2,20 +2,23 @@
 
 use super::super::error::Outcome;
 use super::super::wire::ask;
-use super::{Db, clamp};
+use super::sensor::numbers;
+use super::{Db, clamp, first, row};
 use crate::time::Timestamp;
 
-/// Deletes ended tasks and their sensors; with the last task of a lane the lane, and with the last lane that
+/// Deletes ended tasks and their sensors, unless events or the last change of a sensor wait for a number, or
+/// events for being acknowledged; with the last task of a lane the lane, and with the last lane that
 /// names it a limit key that nothing else keeps.
 pub(super) const FORGET_ENDED: &str = "WITH gone AS MATERIALIZED ( \
-       SELECT no, lane FROM sm.task WHERE state >= 6 AND events = 0 AND ended_at < $1::bigint \
+       SELECT no, lane FROM sm.task WHERE state >= 6 AND ended_at < $1::bigint \
          AND (ended_at < $2::bigint OR (SELECT sensor.no FROM sm.sensor WHERE sensor.no = task.no) IS NULL) \
+         AND NOT EXISTS (SELECT FROM sm.event WHERE event.no = task.no OFFSET 0) \
+         AND NOT EXISTS (SELECT FROM sm.event_inbox WHERE event_inbox.no = task.no OFFSET 0) \
+         AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = task.no OFFSET 0) \
        ORDER BY ended_at, no LIMIT $3::bigint), \
-     sensors AS (DELETE FROM sm.sensor USING gone WHERE sensor.no = gone.no RETURNING sensor.changed), \
+     sensors AS (DELETE FROM sm.sensor USING gone WHERE sensor.no = gone.no RETURNING sensor.no), \
+     changes AS (INSERT INTO sm.sensor_inbox (no, kind) SELECT no, 2 FROM sensors), \
      tasks AS (DELETE FROM sm.task USING gone WHERE task.no = gone.no), \
-     forgotten AS (UPDATE sm.counter SET value = greatest(value, last.changed) \
-       FROM (SELECT max(changed) AS changed FROM sensors) last \
-       WHERE counter.name = 'forgotten' AND last.changed > counter.value), \
      emptied AS MATERIALIZED (SELECT lane.no, lane.tasks, lane.limits, less.count \
        FROM (SELECT lane, count(*) AS count FROM gone GROUP BY lane) less \
        CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.no = less.lane OFFSET 0) lane), \
@@ -40,6 +43,9 @@ impl Db<'_> {
         sensors_before: Timestamp,
         limit: usize,
     ) -> Outcome<usize> {
-        self.number(ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit)))
+        let forget = ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit));
+        let [attempt, number] = numbers::number(limit);
+        let [gone, _, _] = self.all([forget, attempt, number])?;
+        row::whole(first(&gone)?, 0)
     }
 }

@@ -9,13 +9,12 @@ CREATE TABLE sm.writer (
 );
 INSERT INTO sm.writer (ticket) VALUES (0);
 
--- Numbers that only rise: the last task, lane, sensor change and event; forgotten: the highest last change of a sensor
--- that was deleted.
+-- Numbers that only rise: the last task and lane.
 CREATE TABLE sm.counter (
     name  TEXT COLLATE "C" PRIMARY KEY,
     value BIGINT NOT NULL
 ) WITH (fillfactor = 10);
-INSERT INTO sm.counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), ('forgotten', 0);
+INSERT INTO sm.counter (name, value) VALUES ('task', 0), ('lane', 0);
 
 -- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
 CREATE TABLE sm.pool (
@@ -52,7 +51,7 @@ CREATE INDEX lane_ready ON sm.lane (no) WHERE ready > 0;
 
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
 -- 6 success, 7 failed, 8 skipped.
--- map_index: -1 is a task that is not mapped. events: how many of its events are not acknowledged. lease_loss: NULL is fail,
+-- map_index: -1 is a task that is not mapped. lease_loss: NULL is fail,
 -- else how many are requeued. retry: NULL is never. finished: the state to which the holder's finish moved it when its last
 -- lease ended; NULL if something else ended that lease or moved the task since.
 CREATE TABLE sm.task (
@@ -73,7 +72,6 @@ CREATE TABLE sm.task (
     lost             BIGINT NOT NULL DEFAULT 0,
     lease_loss       BIGINT,
     attempt_runs     BIGINT NOT NULL DEFAULT 0,
-    events           BIGINT NOT NULL DEFAULT 0,
     enqueued_at      BIGINT NOT NULL,
     ready_at         BIGINT NOT NULL,
     queued_at        BIGINT,
@@ -96,7 +94,7 @@ CREATE INDEX task_ready ON sm.task (lane, rank, logical_date, map_index, no) INC
 CREATE INDEX task_due ON sm.task (due, rank, logical_date, map_index, no) WHERE due IS NOT NULL;
 CREATE INDEX task_lease ON sm.task (expires_at, no) WHERE expires_at IS NOT NULL;
 CREATE INDEX task_sensing ON sm.task (lane) WHERE state = 4;
-CREATE INDEX task_ended ON sm.task (ended_at, no) WHERE state >= 6 AND events = 0;
+CREATE INDEX task_ended ON sm.task (ended_at, no) WHERE state >= 6;
 
 -- Ticks that granted something, and what: the numbers of the tasks, and their epochs.
 CREATE TABLE sm.request (
