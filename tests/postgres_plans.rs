@@ -103,6 +103,7 @@ fn plan(plain: &Plain, schema: &str, SentStatement { sql, types, .. }: &SentStat
 /// What is read as a whole by intention, where a statement has this text: one row, or what is answered as a whole.
 const WHOLE: &[(&str, &str)] = &[
     ("writer", ""),
+    ("counter", ""),
     ("lane_ready", ""),
     ("task_limit_defined", ""),
     ("pool_pkey", "FROM S.pool ORDER BY name"),
@@ -123,9 +124,8 @@ const SORTED: &[(&str, &str)] = &[
     (".start", "LIMIT $7::bigint"),
     ("given", ""),
     ("asked_1.first", "INSERT INTO S.task"),
-    ("found.", "INSERT INTO S.sensor"),
+    ("found", "INSERT INTO S.sensor"),
     ("placed", "INSERT INTO S.sensor_inbox"),
-    ("shard", "holder = $1::text"),
     // What gets a number.
     ("", "stationmaster.numbers"),
 ];

@@ -6,9 +6,11 @@ mod bounded;
 mod connections;
 mod failover;
 mod host;
+mod inbox;
 mod interrupted;
 mod limits;
 mod listening;
+mod passing;
 mod pooler;
 #[allow(dead_code, reason = "each test binary uses its own part")]
 #[path = "../postgres_server/mod.rs"]

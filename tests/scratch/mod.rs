@@ -44,8 +44,7 @@ impl Scratch {
     /// Makes a store's tables in it as they were when they were made: faster than making them again.
     pub fn empty(&self) {
         let schema = &self.0;
-        let tables =
-            "counter event event_inbox lane level namespace numbers pool request run sensor sensor_change \
+        let tables = "counter event event_inbox lane level namespace numbers pool request run sensor sensor_change \
              sensor_inbox shard task task_limit worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();

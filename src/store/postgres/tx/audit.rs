@@ -37,11 +37,8 @@ impl Db<'_> {
         let mut broken = Vec::new();
         let (mut after, mut last) = (0, row::value(first(&tasks)?, 0)?);
         while let Some(to) = last {
-            let [sums, wrong, next] = self.all([
-                ask!(SUMS, after, to),
-                ask!(BROKEN, after, to),
-                ask!(TASK_PAGE, to, PAGE),
-            ])?;
+            let [sums, wrong, next] =
+                self.all([ask!(SUMS, after, to), ask!(BROKEN, after, to), ask!(TASK_PAGE, to, PAGE)])?;
             sums.iter().try_for_each(|row| counters.tasks(row))?;
             for row in &wrong {
                 broken.push(broken_task(row)?);

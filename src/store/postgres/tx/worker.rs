@@ -15,10 +15,7 @@ pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards,
      VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint) ON CONFLICT (name) DO UPDATE \
      SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at";
 pub(super) const DELETE_WORKER: &str = "DELETE FROM sm.worker WHERE name = $1::text";
-/// In the order of shards, as whoever takes them.
-pub(super) const RELEASE: &str = "UPDATE sm.shard SET holder = NULL, epoch = epoch + 1 \
-     WHERE shard = ANY (ARRAY(SELECT shard FROM sm.shard WHERE holder = $1::text ORDER BY shard FOR NO KEY UPDATE)) \
-       AND holder = $1::text";
+pub(super) const RELEASE: &str = statement!("release_shards.sql");
 pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
        SELECT name FROM sm.worker WHERE expires_at < $1::bigint ORDER BY expires_at, name LIMIT $2::bigint \
        FOR UPDATE SKIP LOCKED), \

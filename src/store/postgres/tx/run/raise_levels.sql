@@ -22,17 +22,14 @@ noted AS (
 -- What reaches no farther than what is noted now goes, so that there are few to read. Who goes on after
 -- somebody else removed it would be refused at the higher levels (40001), so nothing goes there.
 passed AS MATERIALIZED (
-  SELECT level.ns, level.bit, level.id
+  SELECT level.at
   FROM farther
   CROSS JOIN LATERAL (
-    SELECT ns, bit, id FROM sm.level
+    SELECT ctid AS at FROM sm.level
     WHERE level.ns = farther.ns AND level.bit = farther.bit
       AND current_setting('transaction_isolation') = 'read committed'
     FOR UPDATE SKIP LOCKED
   ) level
 ),
-gone AS (
-  DELETE FROM sm.level USING passed
-  WHERE level.ns = passed.ns AND level.bit = passed.bit AND level.id = passed.id
-)
+gone AS (DELETE FROM sm.level WHERE ctid = ANY (ARRAY(SELECT at FROM passed)))
 SELECT count(*) FROM farther

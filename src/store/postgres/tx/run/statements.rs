@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn the_reach_of_levels_rises_alike() {
-        let rises = |sql: &'static str| sql.split_once("farther AS ").unwrap().1.rsplit_once(" SELECT ").unwrap().0;
+        let rises =
+            |sql: &'static str| sql.split_once("farther AS ").unwrap().1.rsplit_once(" SELECT ").unwrap().0;
         assert_eq!(rises(CLOSE), rises(RAISE_LEVELS));
     }
 

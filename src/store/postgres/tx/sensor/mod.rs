@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
+use self::numbers::Numbered;
 use super::super::error::{Fault, Outcome};
 use super::super::listen::News;
 use super::super::wire::ask;
-use self::numbers::Numbered;
 use super::{Db, PostgresBackend, clamp, first, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, TaskKey};
@@ -129,7 +129,8 @@ impl SensorTx for PostgresBackend<'_> {
             let mut stored = vec![None; sensors.len()];
             for row in &rows {
                 let at = row::place(row, 0)?;
-                let (Some(insert), Some(nth), Some(stored)) = (sensors.get(at), nth.get(at), stored.get_mut(at))
+                let (Some(insert), Some(nth), Some(stored)) =
+                    (sensors.get(at), nth.get(at), stored.get_mut(at))
                 else {
                     continue;
                 };
