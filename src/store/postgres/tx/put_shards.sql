@@ -16,7 +16,7 @@ held AS MATERIALIZED (
 put AS (
   UPDATE sm.shard SET holder = held.holder, epoch = held.epoch, expires_at = held.expires_at
   FROM held
-  WHERE shard.shard = held.shard
+  WHERE shard.shard = ANY (ARRAY(SELECT held.shard FROM held)) AND shard.shard = held.shard
   RETURNING held.place
 ),
 -- Who takes a shard that was never held waits for who does the same, and then finds it taken.
