@@ -92,7 +92,8 @@ fn number(store: &dyn Store) -> usize {
 }
 
 fn changed(store: &dyn Store, after: u64) -> Vec<SensorRecord> {
-    let query = SensorQuery::new(after, DEFAULT_CODES, vec![0..u32::MAX], WhichSensors::All, 99);
+    let query =
+        SensorQuery::new(after, DEFAULT_CODES, std::iter::once(0..u32::MAX).collect(), WhichSensors::All, 99);
     store.read_raw(|tx| Ok(tx.changed_sensors(&query)?)).unwrap()
 }
 
@@ -146,7 +147,13 @@ fn a_transaction_finds_what_it_changed_itself() {
     assert_eq!((sensor.changed, begun), (1, 1));
     let found = store.write_raw(|tx| {
         let ended = tx.end_sensors_if_waiting(&[LeaseRef::new(sensor.id, sensor.epoch)])?.remove(0).unwrap();
-        let query = SensorQuery::new(begun, DEFAULT_CODES, vec![0..u32::MAX], WhichSensors::All, 99);
+        let query = SensorQuery::new(
+            begun,
+            DEFAULT_CODES,
+            std::iter::once(0..u32::MAX).collect(),
+            WhichSensors::All,
+            99,
+        );
         Ok((ended.changed, tx.changed_sensors(&query)?, tx.sensor_changes()?.last))
     });
     let (number, found, last) = found.unwrap();
