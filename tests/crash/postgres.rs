@@ -7,7 +7,7 @@ use crate::place::postgres::{Database, Level, Owner};
 use crate::place::{Commits, Place};
 use crate::postgres_server::{OwnServer, Plain};
 use crate::respawn::Respawned;
-use crate::rules::{RULES, TASKS};
+use crate::rules::{KEPT_EVENTS, RULES, TASKS};
 use crate::scratch::{Scratch, url};
 use crate::workload::LostConnection;
 use crate::{Orders, kill_at_random_moments, spawn};
@@ -28,7 +28,7 @@ fn check(plain: &Plain, schema: &str, acknowledged: &Acknowledged) {
     {
         return;
     }
-    for (what, sql) in RULES {
+    for (what, sql) in RULES.iter().chain([&KEPT_EVENTS]) {
         assert_eq!(plain.number(&on(schema, sql)), 0, "{what}");
     }
     let tasks = plain.ask(&on(schema, TASKS)).into_iter().map(|row| {

@@ -29,11 +29,6 @@ pub const RULES: &[(&str, &str)] = &[
          OR lanes <> (SELECT count(*) FROM sm_lane l, {keys} k WHERE k.value = c.key AND l.tasks > 0)",
     ),
     (
-        "a task's count of events is not that of its events",
-        "SELECT count(*) FROM sm_task t LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) e
-         ON e.no = t.no WHERE t.events <> coalesce(kept, 0)",
-    ),
-    (
         "a lease does not fit its task's state",
         "SELECT count(*) FROM sm_task WHERE (state IN (1, 2)) <> (expires_at IS NOT NULL AND holder IS NOT NULL)
          OR (state IN (1, 2)) <> (held_slots > 0)",
@@ -51,6 +46,20 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("a key stands for two tasks", "SELECT count(*) - count(DISTINCT workflow || run || '/' || task) FROM sm_task"),
 ];
+
+/// What must hold besides where a task counts its events.
+pub const COUNTED_EVENTS: (&str, &str) = (
+    "a task's count of events is not that of its events",
+    "SELECT count(*) FROM sm_task t LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) e
+     ON e.no = t.no WHERE t.events <> coalesce(kept, 0)",
+);
+
+/// What must hold besides where events are found by their task.
+pub const KEPT_EVENTS: (&str, &str) = (
+    "an event is left of a task that is gone",
+    "SELECT count(*) FROM (SELECT no FROM sm_event UNION ALL SELECT no FROM sm_event_inbox) e
+     LEFT JOIN sm_task t ON t.no = e.no WHERE t.no IS NULL",
+);
 
 /// All stored tasks: number, epoch, state, and whether it was ever started.
 pub const TASKS: &str = "SELECT no, epoch, state, first_started_at IS NOT NULL FROM sm_task";

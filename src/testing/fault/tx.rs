@@ -98,6 +98,7 @@ impl SensorTx for FaultTx<'_> {
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn changed_sensors(query: &SensorQuery) -> Vec<SensorRecord>;
         fn sensor_changes() -> SensorChanges;
+        fn number_changes(limit: usize) -> usize;
         fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
         fn note_events(events: &[EventNote]) -> ();
         fn events(after: u64, limit: usize) -> Vec<SensorEvent>;

@@ -321,6 +321,7 @@ impl SensorTx for BentTx<'_> {
         fn put_sensors(sensors: &[SensorInsert]) -> Vec<SensorRecord>;
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn sensor_changes() -> SensorChanges;
+        fn number_changes(limit: usize) -> usize;
         fn note_events(events: &[EventNote]) -> ();
         fn acknowledge_events(seqs: &[u64]) -> usize;
         fn forget_events(before: Timestamp, limit: usize) -> usize;
