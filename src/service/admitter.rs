@@ -14,6 +14,7 @@ use crate::id::{Holder, RequestId};
 use crate::ops::{Admission, AdmitRequest, Finish};
 use crate::store::Store;
 use crate::store::contract::SurveyQuery;
+use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
 /// Admits waiting tasks for one holder, tick by tick.
@@ -64,7 +65,7 @@ impl Admitter {
     /// [`Policy::Backfill`].
     pub fn new(store: Arc<dyn Store>, holder: Holder) -> Self {
         Self {
-            store,
+            store: for_service(store),
             holder,
             budget: 512,
             lease: Duration::from_secs(60),

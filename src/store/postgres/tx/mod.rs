@@ -16,12 +16,12 @@ mod tick;
 mod worker;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use tokio_postgres::Row;
 
 use self::notify::Telling;
 use super::error::{Fault, Outcome};
+use super::news::Channel;
 use super::turn;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
 use crate::admission::LaneKey;
@@ -64,7 +64,7 @@ impl std::fmt::Debug for PostgresBackend<'_> {
 }
 
 impl<'w> PostgresBackend<'w> {
-    pub(super) fn inside(wire: Box<dyn Wire + 'w>, mode: TxMode, channel: Option<Arc<str>>) -> Self {
+    pub(super) fn inside(wire: Box<dyn Wire + 'w>, mode: TxMode, channel: Option<Channel>) -> Self {
         let db = Db {
             wire,
             touch: Touch::Reads,
@@ -96,11 +96,22 @@ impl<'w> PostgresBackend<'w> {
     }
 
     fn write<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
-        if self.mode == TxMode::Read {
-            let text = "the transaction only reads: begin one that writes";
-            return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
-        }
+        self.check_writes()?;
         self.run(Touch::Writes, work)
+    }
+
+    fn check_writes(&self) -> StoreResult<()> {
+        if self.mode == TxMode::Write {
+            return Ok(());
+        }
+        let text = "the transaction only reads: begin one that writes";
+        Err(StoreError::new(StoreErrorKind::ReadOnly, text))
+    }
+
+    /// [`Self::write`] of what must not wait for a host.
+    fn renew<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.check_writes()?;
+        self.run(Touch::Renews, work)
     }
 
     fn run<T>(&mut self, touch: Touch, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
@@ -125,7 +136,7 @@ impl Db<'_> {
     /// Runs statements in one round trip. Each sees what those before it changed.
     fn all<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
         let mut batch = Vec::with_capacity(N + 2);
-        let ticket = self.touch == Touch::Writes && !self.has_ticket;
+        let ticket = self.touch != Touch::Reads && !self.has_ticket;
         if ticket {
             batch.push(ask!(turn::TICKET));
             self.has_ticket = true;
