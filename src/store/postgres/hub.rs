@@ -72,8 +72,18 @@ struct State {
     inboxes: Vec<Arc<Inbox>>,
     /// What keeps the connection, while there is a callback.
     listener: Option<AbortHandle>,
-    /// The number of listeners so far.
+    /// Rises when a listener ends, so that it concerns nothing that comes after it.
     round: u64,
+}
+
+impl State {
+    /// Ends the listener.
+    fn end(&mut self) {
+        self.round += 1;
+        if let Some(listener) = self.listener.take() {
+            listener.abort();
+        }
+    }
 }
 
 impl fmt::Debug for Hub {
@@ -123,10 +133,8 @@ impl Hub {
         inbox.close();
         let mut state = self.state.lock();
         state.inboxes.retain(|other| !Arc::ptr_eq(other, inbox));
-        if state.inboxes.is_empty()
-            && let Some(listener) = state.listener.take()
-        {
-            listener.abort();
+        if state.inboxes.is_empty() {
+            state.end();
         }
     }
 
@@ -134,9 +142,7 @@ impl Hub {
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.inboxes.drain(..).for_each(|inbox| inbox.close());
-        if let Some(listener) = state.listener.take() {
-            listener.abort();
-        }
+        state.end();
     }
 
     /// Calls on a thread of its own. Returns when the server has the LISTEN.
@@ -180,7 +186,6 @@ impl Hub {
         let dialer = Dialer::new(Tables::Known, connector, Arc::clone(with.options), Arc::clone(with.time));
         let (tell, first) = sync_channel(1);
         let mut state = self.state.lock();
-        state.round += 1;
         let end = CloseOnDrop { hub: Arc::clone(self), round: state.round };
         let listener = with.runtime.spawn(keep_listening(Listener::new(dialer), lease, end, tell));
         state.listener = Some(listener.abort_handle());
@@ -201,10 +206,9 @@ struct CloseOnDrop {
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         let mut state = self.hub.state.lock();
-        // Another one may listen since.
         if state.round == self.round {
-            state.listener = None;
             state.inboxes.drain(..).for_each(|inbox| inbox.close());
+            state.end();
         }
     }
 }
