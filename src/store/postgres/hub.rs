@@ -185,11 +185,16 @@ impl Hub {
         let connector = with.connector.delivering_to(self);
         let dialer = Dialer::new(Tables::Known, connector, Arc::clone(with.options), Arc::clone(with.time));
         let (tell, first) = sync_channel(1);
-        let mut state = self.state.lock();
-        let end = CloseOnDrop { hub: Arc::clone(self), round: state.round };
+        let round = self.state.lock().round;
+        let end = CloseOnDrop { hub: Arc::clone(self), round };
         let listener = with.runtime.spawn(keep_listening(Listener::new(dialer), lease, end, tell));
-        state.listener = Some(listener.abort_handle());
-        drop(state);
+        {
+            let mut state = self.state.lock();
+            // It may have failed already.
+            if state.round == round {
+                state.listener = Some(listener.abort_handle());
+            }
+        }
         first.recv().map_err(|_| {
             StoreError::from(Failure::lost("the store's thread has ended: open the store anew"))
         })??;
