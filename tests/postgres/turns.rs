@@ -186,7 +186,8 @@ fn hosts_that_keep_connections_hold_up_neither_renewals_nor_services() {
             tx.enqueue(now, &[task("t")])?;
             let name = ("h".try_into().unwrap(), "tick".try_into().unwrap());
             let order = AdmitRequest::new(name.0, name.1, 1, Duration::from_secs(60));
-            Ok(tx.admit(now, &order)?.granted.iter().map(|task| task.lease_ref()).collect())
+            let granted = tx.admit(now, &order)?.granted;
+            Ok(granted.iter().map(|task| task.lease_ref()).collect())
         })
         .unwrap();
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
