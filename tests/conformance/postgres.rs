@@ -31,8 +31,8 @@ fn postgres_by_default() {
 }
 
 #[test]
-fn postgres_with_one_connection() {
-    conforms(|options| options.connections(1).wake(Wake::InTransaction));
+fn postgres_with_connections_that_are_shared() {
+    conforms(|options| options.connections(2).wake(Wake::InTransaction));
 }
 
 #[test]
