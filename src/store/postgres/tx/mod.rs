@@ -17,13 +17,13 @@ mod tick;
 mod worker;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use tokio_postgres::Row;
 
-use super::digest::Digest;
 use self::notify::Telling;
+use super::digest::Digest;
 use super::error::{Fault, Outcome};
+use super::news::Channel;
 use super::turn;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
 use crate::admission::LaneKey;
@@ -67,7 +67,7 @@ impl std::fmt::Debug for PostgresBackend<'_> {
 }
 
 impl<'w> PostgresBackend<'w> {
-    pub(super) fn inside(wire: Box<dyn Wire + 'w>, mode: TxMode, channel: Option<Arc<str>>) -> Self {
+    pub(super) fn inside(wire: Box<dyn Wire + 'w>, mode: TxMode, channel: Option<Channel>) -> Self {
         let db = Db {
             wire,
             touch: Touch::Reads,
@@ -108,11 +108,22 @@ impl<'w> PostgresBackend<'w> {
 
     /// [`Self::write`] for what a tick does: it changes counters, and appends nothing that is to be folded.
     fn tick<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
-        if self.mode == TxMode::Read {
-            let text = "the transaction only reads: begin one that writes";
-            return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
-        }
+        self.check_writes()?;
         self.run(Touch::Writes, work)
+    }
+
+    fn check_writes(&self) -> StoreResult<()> {
+        if self.mode == TxMode::Write {
+            return Ok(());
+        }
+        let text = "the transaction only reads: begin one that writes";
+        Err(StoreError::new(StoreErrorKind::ReadOnly, text))
+    }
+
+    /// [`Self::write`] of what must not wait for a host.
+    fn renew<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.check_writes()?;
+        self.run(Touch::Renews, work)
     }
 
     fn run<T>(&mut self, touch: Touch, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
@@ -137,7 +148,7 @@ impl Db<'_> {
     /// Runs statements in one round trip. Each sees what those before it changed.
     fn all<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
         let mut batch = Vec::with_capacity(N + 2);
-        let ticket = self.touch == Touch::Writes && !self.has_ticket;
+        let ticket = self.touch != Touch::Reads && !self.has_ticket;
         if ticket {
             batch.push(ask!(turn::TICKET));
             self.has_ticket = true;
