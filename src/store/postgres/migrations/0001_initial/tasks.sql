@@ -86,7 +86,7 @@ CREATE TABLE sm.tick (
     due   BIGINT NOT NULL,
     early BIGINT[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, '{}');
+INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, ARRAY[]::BIGINT[]);
 
 -- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated.
 -- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the
