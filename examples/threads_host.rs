@@ -108,7 +108,7 @@ pub(crate) fn heartbeat(store: &dyn Store, held: &Held) -> Result<()> {
     let leases: Vec<LeaseRef> = held.lock().iter().copied().collect();
     let renewed = store.write(|tx| tx.renew(SystemClock.now(), LEASE, &leases))?;
     let mut held = held.lock();
-    for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| !*moved) {
+    for (lease, _) in leases.iter().zip(renewed).filter(|(_, renewal)| renewal.is_lost()) {
         held.remove(lease);
     }
     Ok(())

@@ -21,7 +21,7 @@ use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, LoopHandle, Poker, Reaper, WakingStore};
 use stationmaster::store::MemoryStore;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
-use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{NewTask, Renewal, Result, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -61,10 +61,12 @@ pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) 
             () = &mut work => break Finish::success(lease),
             () = stop.stopped() => break Finish::given_back(lease),
             () = sleep(pause) => pause = match store.write(move |tx| tx.renew(SystemClock.now(), LEASE, &[lease])).await {
-                Ok(renewed) if renewed == [false] => {
+                Ok(renewed) if renewed == [Renewal::Lost] => {
                     eprintln!("{}: its lease was lost, and the work with it", task.key);
                     return Ok(());
                 }
+                // Another transaction has the lease right now, for example the reaper's.
+                Ok(renewed) if renewed == [Renewal::Busy] => SOON,
                 Ok(_) => LEASE / 3,
                 // The lease holds for a while yet: it need not be the last word.
                 Err(error) => {

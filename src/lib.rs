@@ -44,7 +44,7 @@
 //!     let lease = task.lease_ref();
 //!     let started = store.write(|tx| tx.start(now, &[lease]))?;
 //!     let renewed = store.write(|tx| tx.renew(now, lease_for, &[lease]))?; // every third of a lease
-//!     assert!(started[0] && renewed[0], "false: the lease was lost, stop that work");
+//!     assert!(started[0] && !renewed[0].is_lost(), "if the lease was lost, stop that work");
 //!     let failed = [Finish::failed(lease, "no route to host")]; // outside: `write` may run its body again
 //!     let finished = store.write(|tx| tx.finish(now, &failed))?;
 //!     assert!(matches!(finished[0], Finished::RetryAt(at) if at >= now + Duration::from_secs(30)));
@@ -156,7 +156,7 @@ pub use error::{Error, Result};
 #[doc(no_inline)]
 pub use id::TaskKey;
 #[doc(no_inline)]
-pub use lease::{LeaseRef, TaskId};
+pub use lease::{LeaseRef, Renewal, TaskId};
 #[doc(no_inline)]
 pub use task::{NewTask, TaskRecord, TaskState};
 #[doc(no_inline)]

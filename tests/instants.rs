@@ -101,7 +101,11 @@ fn a_sensor_does_not_end_before_it_registered() {
             store
                 .write(|tx| {
                     tx.enqueue(at(0), &[new()])?;
-                    admit_it(tx, 1, "1")?;
+                    admit_it(tx, 1, "1")
+                })
+                .unwrap();
+            store
+                .write(|tx| {
                     let lease = task(tx)?.lease_ref();
                     tx.start(at(2), &[lease])?;
                     tx.register(at(30), &[sensor(lease)])?;

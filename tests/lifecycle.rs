@@ -20,7 +20,7 @@ use stationmaster::service::{Admitter, Poke, PokeLog, PokeRequest, Poker, Reaper
 use stationmaster::store::{Inserted, MemoryStore, Store};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
-use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
+use stationmaster::{LeaseRef, NewTask, Renewal, TaskKey, TaskRecord, TaskState, Timestamp};
 
 type Shared = Arc<dyn Store>;
 
@@ -136,7 +136,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         put(&store, 0, &tasks);
         let leases = run(&store, 0);
         let renewed = store.write(|tx| tx.renew(at(9), secs(10), &leases)).unwrap();
-        assert_eq!(renewed, [true, true]);
+        assert_eq!(renewed, [Renewal::Renewed; 2]);
         let mut reaper = at_once(&store);
         let early = reaper.tick(at(18)).unwrap();
         assert!(early.reaped.is_empty() && early.next_due == Some(at(19)));
@@ -146,7 +146,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         assert_eq!(became, [("fails", Finished::Ended(TaskState::Failed)), ("again", Finished::Ready)]);
         assert_eq!(used(&store, "default_pool"), 0);
         let stale = store.write(|tx| tx.renew(at(20), secs(10), &leases)).unwrap();
-        assert_eq!(stale, [false, false]);
+        assert_eq!(stale, [Renewal::Lost; 2]);
         assert_eq!(end(&store, 20, Finish::success(leases[1])), Finished::Stale);
         // Forgiven once; the second loss counts, and the policy has no retries.
         run(&store, 20);

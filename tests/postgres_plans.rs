@@ -69,15 +69,18 @@ fn fill(plain: &Plain, schema: &str, waiting: u32, other: u32) {
              FROM s.task WHERE no > {waiting} AND no % 3 > 0;
              INSERT INTO s.delta (lane, ready, tasks, slots, leases, came)
              SELECT md5(no::text)::uuid, 0, 0, 0, 0, 0 FROM s.task WHERE no > {waiting};
-             INSERT INTO s.namespace (no, name) SELECT i, 'n' || i FROM generate_series(1, 300) i;
+             INSERT INTO s.namespace (no, name) SELECT md5(i::text)::uuid, 'n' || i FROM generate_series(1, 300) i;
              INSERT INTO s.run (ns, node, start, stop, status, method, id)
-             SELECT i % 299 + 1, CASE WHEN i % 5 > 0 THEN i END, i, CASE WHEN i % 5 > 0 THEN i END, 0, 0, 'r' || i
+             SELECT md5((i % 299 + 1)::text)::uuid, CASE WHEN i % 5 > 0 THEN i END, i, CASE WHEN i % 5 > 0 THEN i END, 0, 0, 'r' || i
              FROM generate_series(1, {all}) i;
-             INSERT INTO s.sensor (no, epoch, state, changed, fingerprint, attempt, generation, interval, timeout, on_landed,
+             INSERT INTO s.sensor (no, epoch, state, fingerprint, attempt, generation, interval, timeout, on_landed,
                  on_missed, registered_at, times_out_at, kind, context)
-             SELECT i, 1, CASE WHEN i <= {waiting} THEN 0 ELSE 1 END, i, i, 1, 1, 1, 1, 0, 0, 0, 0, 'k', '{{}}'
+             SELECT i, 1, CASE WHEN i <= {waiting} THEN 0 ELSE 1 END, i, 1, 1, 1, 1, 0, 0, 0, 0, 'k', '{{}}'
              FROM generate_series(1, {all}) i;
              INSERT INTO s.event (seq, no, generation, at, reason, next) SELECT i, i, 1, 0, 0, 6 FROM generate_series(1, {all}) i;
+             INSERT INTO s.sensor_change (seq, no, waiting) SELECT i, i, i <= {waiting} FROM generate_series(1, {all}) i;
+             INSERT INTO s.sensor_inbox (no, kind) SELECT i, i % 3 FROM generate_series(1, {all}) i;
+             INSERT INTO s.event_inbox (no, generation, at, reason, next) SELECT i, 1, 0, 0, 6 FROM generate_series(1, {all}) i;
              INSERT INTO s.lane (digest, no, pool, slots, limits) SELECT md5(i::text)::uuid, i, 'p', 1, '[]' FROM generate_series(1, {all}) i;
              INSERT INTO s.lane_use SELECT digest, no, CASE WHEN no % 100 = 0 THEN 1 ELSE 0 END, 1, 0, 0, 0, 0, '{{}}' FROM s.lane;
              INSERT INTO s.task_limit (key, max) SELECT 'k' || i, 1 FROM generate_series(1, {all}) i;
@@ -124,12 +127,24 @@ const WHOLE: &[(&str, &str)] = &[
     ("lease", "GROUP BY lane, started"),
     ("idle_sensing", "GROUP BY lane)"),
     // Runs of all namespaces, where none is named.
-    ("namespace", "cardinality($1::text[]) = 0"),
+    ("namespace", "cardinality($1::uuid[]) = 0"),
+    ("namespace_pkey", "cardinality($1::uuid[]) = 0"),
+    ("namespace_pkey", "FROM S.namespace GROUP BY no"),
+    // Sensors that were deleted since changes got their last numbers.
+    ("sensor_inbox_deleted", ""),
 ];
 
 /// What is sorted by intention: the places of a page, which come from several namespaces, and the few beats of
 /// one lease.
-const SORTED: &[(&str, &str)] = &[(".start", "LIMIT $7::bigint"), ("beat.expires_at", "FROM S.lease")];
+const SORTED: &[(&str, &str)] = &[
+    (".start", "LIMIT $7::bigint"),
+    ("beat.expires_at", "FROM S.lease"),
+    ("given", ""),
+    ("found", "INSERT INTO S.sensor"),
+    ("placed", "INSERT INTO S.sensor_inbox"),
+    // What gets a number.
+    ("", "stationmaster.numbers"),
+];
 
 /// Returns whether a table is read as a whole, or as far as a condition goes, by this node or those below it.
 /// What is looked up row by row, or up to a limit, is as long as what was asked.

@@ -12,7 +12,7 @@ use stationmaster::ops::AdmitRequest;
 use stationmaster::service::{Reaper, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
-use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
+use stationmaster::{LeaseRef, NewTask, Renewal, TaskKey, Timestamp};
 use stores::stores;
 
 fn at(seconds: i64) -> Timestamp {
@@ -28,17 +28,17 @@ fn run(store: &Arc<dyn Store>, name: &str, now: i64, lease: u64) -> LeaseRef {
     let task = NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap());
     let request = format!("{name}-{now}").as_str().try_into().unwrap();
     let order = AdmitRequest::new("holder".try_into().unwrap(), request, 1, secs(lease));
-    let granted = store.write(|tx| {
+    let admission = store.write(|tx| {
         tx.enqueue(at(now), std::slice::from_ref(&task))?;
-        let granted = tx.admit(at(now), &order)?.granted[0].lease_ref();
-        tx.start(at(now), &[granted])?;
-        Ok(granted)
+        tx.admit(at(now), &order)
     });
-    granted.unwrap()
+    let granted = admission.unwrap().granted[0].lease_ref();
+    assert_eq!(store.write(|tx| tx.start(at(now), &[granted])).unwrap(), [true]);
+    granted
 }
 
 fn renewed(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
-    store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [true]
+    store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [Renewal::Renewed]
 }
 
 fn reaped(reaper: &mut Reaper, now: i64) -> usize {
@@ -239,7 +239,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
             while !stop.is_stopped() {
                 // Busy is no answer: asked again at the next beat.
                 if let Ok(renewed) = holders.write(|tx| tx.renew(SystemClock.now(), secs(2), leases)) {
-                    assert_eq!(renewed, [true; 4]);
+                    assert_eq!(renewed, [Renewal::Renewed; 4]);
                 }
                 stop.wait(Duration::from_millis(600));
             }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use stationmaster::id::PoolName;
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Service};
 use stationmaster::store::Store;
-use stationmaster::{Result, TaskRecord, Timestamp};
+use stationmaster::{Renewal, Result, TaskRecord, Timestamp};
 
 use crate::held::{Cut, Held};
 use crate::run::{Progress, Run, short};
@@ -20,6 +20,8 @@ use crate::sensors::sensor_of;
 /// that was killed.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 const EVENTS: usize = 1_000;
+/// Until a lease that another transaction has is renewed again.
+const SOON: Duration = Duration::from_millis(200);
 
 pub(crate) struct Scheduler<'a> {
     pub(crate) store: &'a dyn Store,
@@ -98,11 +100,15 @@ impl Scheduler<'_> {
             let leases = self.held.leases();
             if !leases.is_empty() {
                 let renewed = self.store.write(|tx| tx.renew(now, LEASE, &leases))?;
-                for (lease, _) in leases.iter().zip(renewed).filter(|(_, moved)| !*moved) {
+                let busy = renewed.contains(&Renewal::Busy);
+                for (lease, _) in leases.iter().zip(renewed).filter(|(_, renewal)| renewal.is_lost()) {
                     self.held.cut(*lease, Cut::LeaseLost);
                 }
+                // Another transaction has one of them right now; it is asked again soon.
+                self.renew_at = Some(now + if busy { SOON } else { LEASE / 3 });
+            } else {
+                self.renew_at = Some(now + LEASE / 3);
             }
-            self.renew_at = Some(now + LEASE / 3);
         }
         Ok(self.renew_at)
     }

@@ -148,6 +148,17 @@ pub enum Invalid {
         /// The holder of what that tick was granted.
         holder: Holder,
     },
+    /// A verb that writes was called after [`admit`](crate::store::Tx::admit) in one transaction.
+    #[error(
+        "this transaction has admitted, which is the last it writes: commit it, and begin another one for this verb"
+    )]
+    AfterAdmit,
+    /// [`admit`](crate::store::Tx::admit) was called in a PostgreSQL transaction that the host owns. A tick
+    /// holds a lock for which all other ticks wait, so it runs in short transactions of the store alone.
+    #[error(
+        "a tick holds a lock that stops all other ticks, so it is not run in a transaction of the host's: admit with an Admitter, or in Store::write"
+    )]
+    TickInHostTransaction,
     /// A sensor cannot end in this way.
     #[error("a sensor cannot take its task to {to}: to an end, or to scheduled")]
     Ending {

@@ -145,9 +145,14 @@ impl Tx<'_> {
     /// of its first share admitted. The shares double each time, so `n` such lanes cost at most about
     /// log2(`n`) further calls. A repeated request costs two calls.
     ///
+    /// **It is the last verb of its transaction that writes.** After it the transaction may admit again and
+    /// read. Every other verb returns [`Invalid::AfterAdmit`]: begin another transaction. So a tick never
+    /// waits for a row, and ticks of others wait only for its commit.
+    ///
     /// # Errors
     ///
-    /// Returns [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was
+    /// Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL transaction that the host owns. Nothing was
+    /// changed. Returns [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was
     /// granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and
     /// grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
     ///
@@ -172,7 +177,7 @@ impl Tx<'_> {
     /// ```
     pub fn admit(&mut self, now: impl Into<Timestamp>, order: &AdmitRequest) -> Result<Admission> {
         let now = now.into();
-        self.whole(|tx| {
+        self.tick(|tx| {
             let pools = match order.policy {
                 Policy::AirflowWindow(_) => WhichPools::All,
                 Policy::Backfill | Policy::Reserve { .. } => WhichPools::Named,

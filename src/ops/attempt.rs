@@ -5,18 +5,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::leave::{self, Leaving};
+use super::leave;
 use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::run::{RunRecord, StartMethod};
 use crate::store::Tx;
-use crate::store::contract::{Move, StateSet};
+use crate::store::contract::{Held, Move, Wait};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
-
-/// The states of a task under a lease.
-pub(super) const LEASED: [TaskState; 2] = [TaskState::Queued, TaskState::Running];
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,6 +171,18 @@ pub(super) fn tasks_under(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Op
     Ok(tasks.into_iter().zip(leases).map(current).collect())
 }
 
+/// Holds the task of each lease until the transaction ends. Returns [`Held::Unknown`] if a later grant has
+/// fenced the lease off.
+pub(super) fn hold_under(tx: &mut Tx<'_>, leases: &[LeaseRef], wait: Wait) -> Result<Vec<Held>> {
+    let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
+    let held = if ids.is_empty() { Vec::new() } else { tx.raw().hold_tasks(&ids, wait)? };
+    let current = |(held, lease): (Held, &LeaseRef)| match held {
+        Held::Task(task) if !lease.is_current(task.lease_ref()) => Held::Unknown,
+        held => held,
+    };
+    Ok(held.into_iter().zip(leases).map(current).collect())
+}
+
 /// Records the attempts that just started under these leases as runs.
 fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
     let mut runs = Vec::with_capacity(leases.len());
@@ -190,10 +199,11 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 }
 
 impl Tx<'_> {
-    /// Renews leases until `now + lease`: the holder's heartbeat. Returns `false` for a lease that was lost;
-    /// stop that work.
+    /// Renews leases until `now + lease`: the holder's heartbeat. Stop the work of a lease that is
+    /// [`Renewal::Lost`]. Continue that of one that is [`Renewal::Busy`], and renew it again soon.
     ///
-    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task.
+    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An
+    /// expiry never falls: a renewal to an earlier instant succeeds and changes nothing.
     ///
     /// # Errors
     ///
@@ -203,8 +213,8 @@ impl Tx<'_> {
         now: impl Into<Timestamp>,
         lease: Duration,
         leases: &[LeaseRef],
-    ) -> Result<Vec<bool>> {
-        Ok(self.renew_leases(leases, now.into() + lease)?)
+    ) -> Result<Vec<Renewal>> {
+        self.renew_leases(leases, now.into() + lease)
     }
 
     /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
@@ -238,9 +248,9 @@ impl Tx<'_> {
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).retry(retry);
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
     ///
+    /// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
+    /// let lease = store.write(|tx| tx.admit(now, &order))?.granted[0].lease_ref();
     /// let finished = store.write(|tx| {
-    ///     tx.enqueue(now, std::slice::from_ref(&task))?;
-    ///     let lease = tx.admit(now, &order)?.granted[0].lease_ref();
     ///     tx.start(now, &[lease])?;
     ///     tx.finish(now, &[Finish::failed(lease, "no route to host"), Finish::success(lease)])
     /// })?;
@@ -253,50 +263,58 @@ impl Tx<'_> {
             for finish in finishes {
                 check(&finish.outcome)?;
             }
-            let leases: Vec<LeaseRef> = finishes.iter().map(|finish| finish.lease).collect();
-            let mut leaving: Vec<Leaving> = Vec::with_capacity(finishes.len());
+            // Of several finishes of one lease the first counts.
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
-            let mut places: Vec<Place> = Vec::with_capacity(finishes.len());
-            for (finish, task) in finishes.iter().zip(tasks_under(tx, &leases)?) {
-                places.push(match (first.get(&finish.lease), task) {
-                    (Some(first), _) => Place::Again(*first),
-                    (None, Some(task)) if task.state.is_leased() => {
-                        let to = decide(&task, now, &finish.outcome);
-                        first.insert(finish.lease, leaving.len());
-                        leaving.push((task, to));
-                        Place::First(leaving.len() - 1)
-                    }
-                    (None, task) => Place::Over(match task {
-                        Some(task) if repeats(&finish.outcome, task.finished, &task.value) => {
-                            Finished::Already(task.state)
+            let is_first = |(at, finish): (usize, &Finish)| *first.entry(finish.lease).or_insert(at) == at;
+            let is_first: Vec<bool> = finishes.iter().enumerate().map(is_first).collect();
+            let open = (0..finishes.len()).filter(|at| is_first[*at]).collect();
+
+            let mut ends: HashMap<LeaseRef, End> = HashMap::with_capacity(finishes.len());
+            leave::settle(open, |open| {
+                let leases: Vec<LeaseRef> = open.iter().map(|at| finishes[*at].lease).collect();
+                let (mut leaving, mut places) = (Vec::new(), Vec::new());
+                for (at, task) in open.iter().zip(tasks_under(tx, &leases)?) {
+                    match task {
+                        Some(task) if task.state.is_leased() => {
+                            let to = decide(&task, now, &finishes[*at].outcome);
+                            leaving.push((task, to));
+                            places.push(*at);
                         }
-                        _ => Finished::Stale,
-                    }),
-                });
-            }
-            let moved = leave::commit(tx, now, &leaving)?;
-            let answer = |(finish, place): (&Finish, Place)| match place {
-                Place::Over(answer) => answer,
-                Place::First(at) | Place::Again(at) if !moved[at] => Finished::Stale,
-                Place::First(at) => became(&leaving[at].1),
-                Place::Again(at) => match &leaving[at].1 {
-                    to if repeats(&finish.outcome, Some(to.to), &to.value) => Finished::Already(to.to),
-                    _ => Finished::Stale,
-                },
+                        Some(task) => drop(ends.insert(finishes[*at].lease, End::Before(Box::new(task)))),
+                        None => {}
+                    }
+                }
+                let moved = leave::commit(tx, now, &leaving)?;
+                let mut missed = Vec::new();
+                for ((at, moved), (_, to)) in places.into_iter().zip(moved).zip(leaving) {
+                    match moved {
+                        true => drop(ends.insert(finishes[at].lease, End::Now(Box::new(to)))),
+                        false => missed.push(at),
+                    }
+                }
+                Ok(missed)
+            })?;
+            let answer = |(finish, is_first): (&Finish, bool)| match ends.get(&finish.lease) {
+                Some(End::Now(to)) if is_first => became(to),
+                Some(End::Now(to)) if repeats(&finish.outcome, Some(to.to), &to.value) => {
+                    Finished::Already(to.to)
+                }
+                Some(End::Before(task)) if repeats(&finish.outcome, task.finished, &task.value) => {
+                    Finished::Already(task.state)
+                }
+                _ => Finished::Stale,
             };
-            Ok(finishes.iter().zip(places).map(answer).collect())
+            Ok(finishes.iter().zip(is_first).map(answer).collect())
         })
     }
 }
 
-/// Where a finish stands among the moves of its call.
-enum Place {
-    /// It is this move.
-    First(usize),
-    /// Its lease is ended by this move, which an earlier finish of the call requested.
-    Again(usize),
-    /// Its lease had ended before.
-    Over(Finished),
+/// How a lease ended.
+enum End {
+    /// By this move, for the first finish of the call that names it.
+    Now(Box<Move>),
+    /// Before the call; the task as it is since.
+    Before(Box<TaskRecord>),
 }
 
 /// Returns true if a finish that moved its task to `finished` and stored `value` is the same as this outcome.
@@ -323,12 +341,12 @@ fn check(outcome: &Outcome) -> Result<(), Invalid> {
 }
 
 fn decide(task: &TaskRecord, now: Timestamp, outcome: &Outcome) -> Move {
-    let from = StateSet::of(&LEASED);
+    let from = task.state;
     let ended = |to| Move { ended_at: Some(task.recorded_at(now)), ..Move::new(task.lease_ref(), from, to) };
     let to = match outcome {
         Outcome::Success { value } => Move { value: value.clone(), ..ended(TaskState::Success) },
         Outcome::Skipped { message } => Move { message: Some(message.clone()), ..ended(TaskState::Skipped) },
-        Outcome::Failed { message, retry } => leave::failed(task, from, now, message.clone(), *retry),
+        Outcome::Failed { message, retry } => leave::failed(task, now, message.clone(), *retry),
         Outcome::GivenBack => Move {
             forgive: 1,
             message: task.message.clone(),

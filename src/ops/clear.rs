@@ -1,13 +1,16 @@
 //! Running ended tasks again.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::leave;
 use crate::error::Result;
 use crate::id::TaskKey;
+use crate::lease::TaskId;
 use crate::store::Tx;
-use crate::store::contract::{Move, StateSet};
-use crate::task::TaskState;
+use crate::store::contract::{Held, Move, Wait};
+use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// What happened to a task that was to run again.
@@ -55,26 +58,55 @@ impl Tx<'_> {
     pub fn clear(&mut self, now: impl Into<Timestamp>, keys: &[TaskKey]) -> Result<Vec<Cleared>> {
         let now = now.into();
         self.whole(|tx| {
-            let ends = StateSet::of(&[TaskState::Success, TaskState::Failed, TaskState::Skipped]);
-            let mut leaving = Vec::new();
+            let tasks = tx.raw().tasks(keys)?;
             let mut answers = Vec::with_capacity(keys.len());
-            for task in tx.raw().tasks(keys)? {
+            // A key that is named twice is cleared once, which is what both ask for.
+            let (mut ids, mut first) = (Vec::new(), HashMap::new());
+            for (at, task) in tasks.into_iter().enumerate() {
                 answers.push(match task {
                     None => Cleared::Unknown,
                     Some(task) if !task.state.is_end() => Cleared::NotEnded(task.state),
                     Some(task) => {
-                        let mut to = Move::new(task.lease_ref(), ends, TaskState::Scheduled);
-                        to.forgive = task.attempt.saturating_sub(task.forgiven);
-                        to.lost = Some(0);
-                        to.ended_at = Some(task.recorded_at(now));
-                        leaving.push((task, to));
+                        first.entry(task.id).or_insert(at);
+                        ids.push((at, task.id));
                         Cleared::Ready
                     }
                 });
             }
-            // If a key is named twice, the second finds the task already moved, which is what was asked for.
-            let _: Vec<bool> = leave::commit(tx, now, &leaving)?;
+            let number: HashMap<usize, TaskId> = ids.iter().copied().collect();
+            let open = ids.iter().filter(|(at, id)| first.get(id) == Some(at)).map(|(at, _)| *at).collect();
+            leave::settle(open, |open| {
+                let held: Vec<TaskId> = open.iter().filter_map(|at| number.get(at).copied()).collect();
+                let (mut leaving, mut places) = (Vec::new(), Vec::new());
+                for (at, held) in open.iter().zip(tx.raw().hold_tasks(&held, Wait::ForOthers)?) {
+                    match held {
+                        Held::Task(task) if task.state.is_end() => {
+                            let to = again(&task, now);
+                            leaving.push((*task, to));
+                            places.push(*at);
+                        }
+                        Held::Task(task) => answers[*at] = Cleared::NotEnded(task.state),
+                        Held::Busy | Held::Unknown => answers[*at] = Cleared::Unknown,
+                    }
+                }
+                let moved = leave::commit(tx, now, &leaving)?;
+                Ok(places.into_iter().zip(moved).filter(|(_, moved)| !*moved).map(|(at, _)| at).collect())
+            })?;
+            for (at, id) in ids {
+                if let Some(first) = first.get(&id) {
+                    answers[at] = answers[*first];
+                }
+            }
             Ok(answers)
         })
     }
+}
+
+/// Returns the move that makes an ended task ready again.
+fn again(task: &TaskRecord, now: Timestamp) -> Move {
+    let mut to = Move::new(task.lease_ref(), task.state, TaskState::Scheduled);
+    to.forgive = task.attempt.saturating_sub(task.forgiven);
+    to.lost = Some(0);
+    to.ended_at = Some(task.recorded_at(now));
+    to
 }

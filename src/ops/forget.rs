@@ -14,7 +14,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn acknowledge_events(&mut self, seqs: &[u64]) -> Result<usize> {
-        Ok(self.raw().acknowledge_events(seqs)?)
+        Ok(self.writes()?.acknowledge_events(seqs)?)
     }
 
     /// Deletes at most `limit` tasks that ended longer ago than `keep`, earliest first, with their sensors.
@@ -29,7 +29,7 @@ impl Tx<'_> {
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn forget_ended(&mut self, now: impl Into<Timestamp>, keep: Duration, limit: usize) -> Result<usize> {
         let now = now.into();
-        Ok(self.raw().forget_ended(now - keep, sensors_before(now, keep), limit)?)
+        Ok(self.writes()?.forget_ended(now - keep, sensors_before(now, keep), limit)?)
     }
 
     /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not.
@@ -45,7 +45,7 @@ impl Tx<'_> {
         keep: Duration,
         limit: usize,
     ) -> Result<usize> {
-        Ok(self.raw().forget_events(now.into() - keep, limit)?)
+        Ok(self.writes()?.forget_events(now.into() - keep, limit)?)
     }
 
     /// Deletes runs, open or not, and returns how many existed.
@@ -54,7 +54,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn delete_runs(&mut self, keys: &[RunKey]) -> Result<usize> {
-        Ok(self.raw().delete_runs(keys)?)
+        Ok(self.writes()?.delete_runs(keys)?)
     }
 
     /// Deletes at most `limit` closed runs that both started and stopped before an instant. Returns how many
@@ -67,7 +67,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn forget_stopped_runs(&mut self, before: impl Into<Timestamp>, limit: usize) -> Result<usize> {
-        Ok(self.raw().forget_stopped_runs(before.into(), limit)?)
+        Ok(self.writes()?.forget_stopped_runs(before.into(), limit)?)
     }
 }
 

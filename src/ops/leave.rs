@@ -4,15 +4,67 @@
 use super::attempt::RetryAdvice;
 use crate::backoff::{Decision, History, RetryKey, decide};
 use crate::bounds::clip;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::run::{RunClose, RunKey, RunStatus};
 use crate::store::Tx;
-use crate::store::contract::{Move, StateSet};
+use crate::store::contract::Move;
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// A task as it was read, and the move decided for it.
 pub(super) type Leaving = (TaskRecord, Move);
+
+/// How often a verb reads and decides again what its moves missed. Each time another transaction has changed
+/// the task in between, so many times in a row are no coincidence.
+const ROUNDS: usize = 8;
+
+/// Runs `round` on these items, by their indices, and again on those that it returns, because their tasks had
+/// changed since it read them.
+pub(super) fn settle(
+    mut open: Vec<usize>,
+    mut round: impl FnMut(&[usize]) -> Result<Vec<usize>>,
+) -> Result<()> {
+    for _ in 0..ROUNDS {
+        if open.is_empty() {
+            return Ok(());
+        }
+        open = round(&open)?;
+    }
+    match open.len() {
+        0 => Ok(()),
+        tasks => Err(StoreError::conflict(format!(
+            "{tasks} tasks were changed by others each time that they were read: run the transaction again"
+        ))
+        .into()),
+    }
+}
+
+/// Returns of each task whether this transaction may close the run of its present attempt: `false` if another
+/// transaction holds that run. For services, which leave such a task for later.
+pub(super) fn hold_runs<'a>(
+    tx: &mut Tx<'_>,
+    tasks: impl Iterator<Item = &'a TaskRecord>,
+) -> Result<Vec<bool>> {
+    let mut keys = Vec::new();
+    let mut places = Vec::new();
+    for task in tasks {
+        let records = task.attempt_runs && is_under_way(task);
+        places.push(records.then_some(keys.len()));
+        if records {
+            keys.push(attempt_run(task)?);
+        }
+    }
+    let free = if keys.is_empty() { Vec::new() } else { tx.raw().hold_runs(&keys)? };
+    Ok(places
+        .into_iter()
+        .map(|place| place.is_none_or(|at| free.get(at).is_some_and(|free| *free)))
+        .collect())
+}
+
+/// Returns true if the task's present attempt was started and has not ended.
+fn is_under_way(task: &TaskRecord) -> bool {
+    matches!(task.state, TaskState::Running | TaskState::Sensing)
+}
 
 /// Commits moves and closes the runs of the attempts that they end.
 pub(super) fn commit(tx: &mut Tx<'_>, now: Timestamp, leaving: &[Leaving]) -> Result<Vec<bool>> {
@@ -34,8 +86,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: Timestamp, leaving: &[Leaving]) -> Re
 
 /// Returns the end of the run that records the task's present attempt, if this move ends the attempt.
 fn close_of(was: &TaskRecord, to: &Move, now: Timestamp) -> Result<Option<RunClose>> {
-    let under_way = matches!(was.state, TaskState::Running | TaskState::Sensing);
-    if !was.attempt_runs || !under_way || to.to == TaskState::Sensing {
+    if !was.attempt_runs || !is_under_way(was) || to.to == TaskState::Sensing {
         return Ok(None);
     }
     let status = match to.to {
@@ -54,14 +105,8 @@ pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
 }
 
 /// Returns the move of a task whose present attempt failed: a retry, or a final failure.
-pub(super) fn failed(
-    was: &TaskRecord,
-    from: StateSet,
-    now: Timestamp,
-    message: String,
-    advice: RetryAdvice,
-) -> Move {
-    let mut to = Move::new(was.lease_ref(), from, TaskState::Failed);
+pub(super) fn failed(was: &TaskRecord, now: Timestamp, message: String, advice: RetryAdvice) -> Move {
+    let mut to = Move::new(was.lease_ref(), was.state, TaskState::Failed);
     to.ended_at = Some(was.recorded_at(now));
     let counted = was.attempt.saturating_sub(was.forgiven).max(1);
     let first = was.first_started_at.or(was.queued_at).unwrap_or(now);

@@ -1,18 +1,18 @@
 //! Ending tasks from outside, as a person or a rule of the host decides.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::leave::{self, Leaving};
-use super::sense::ended_at;
+use super::sense::{ended_at, sensing_task_changed};
 use crate::bounds::MAX_TEXT_BYTES;
-use crate::error::{Error, Invalid, Result};
+use crate::error::{Invalid, Result};
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{EndReason, Ending};
 use crate::store::Tx;
-use crate::store::contract::{EventNote, Move, StateSet};
+use crate::store::contract::{EventNote, Held, Move, Wait};
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
@@ -65,36 +65,58 @@ impl Tx<'_> {
                 return Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES }.into());
             }
             let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
-            let tasks = tx.raw().tasks(&keys)?;
-            let mut leaving: Vec<Leaving> = Vec::new();
-            let mut planned: HashMap<TaskId, usize> = HashMap::new();
             let mut answers = Vec::with_capacity(marks.len());
-            for (mark, task) in marks.iter().zip(tasks) {
+            // Of several marks of one task the first counts; the others find it ended.
+            let (mut ids, mut first) = (HashMap::new(), HashMap::new());
+            for (at, (mark, task)) in marks.iter().zip(tx.raw().tasks(&keys)?).enumerate() {
                 answers.push(match task {
                     None => Marked::Unknown,
                     Some(_) if !mark.to.is_end() => Marked::NotAnEnd,
                     Some(task) if task.state.is_end() => Marked::AlreadyEnded(task.state),
-                    Some(task) => match planned.get(&task.id) {
-                        Some(at) => Marked::AlreadyEnded(leaving[*at].1.to),
-                        None => {
-                            planned.insert(task.id, leaving.len());
-                            let mut to = Move::new(task.lease_ref(), StateSet::of(&[task.state]), mark.to);
-                            to.ended_at = Some(task.recorded_at(now));
-                            to.message = Some(mark.message.clone());
-                            let was = task.state;
-                            leaving.push((task, to));
-                            Marked::Ended(was)
-                        }
-                    },
+                    Some(task) => {
+                        first.entry(task.id).or_insert(at);
+                        ids.insert(at, task.id);
+                        Marked::AlreadyEnded(mark.to)
+                    }
                 });
             }
-            end_their_sensors(tx, now, &mut leaving, &planned)?;
-            let moved = leave::commit(tx, now, &leaving)?;
-            if moved.contains(&false) {
-                return Err(crate::error::StoreError::conflict(
-                    "a task changed between reading and marking it",
-                )
-                .into());
+            let mut open: Vec<usize> = first.values().copied().collect();
+            open.sort_unstable();
+            leave::settle(open, |open| {
+                let held: Vec<TaskId> = open.iter().filter_map(|at| ids.get(at).copied()).collect();
+                let (mut leaving, mut places) = (Vec::new(), Vec::new());
+                for (at, held) in open.iter().zip(tx.raw().hold_tasks(&held, Wait::ForOthers)?) {
+                    answers[*at] = match held {
+                        Held::Task(task) if task.state.is_end() => Marked::AlreadyEnded(task.state),
+                        Held::Task(task) => {
+                            let (mark, was) = (&marks[*at], task.state);
+                            let mut to = Move::new(task.lease_ref(), was, mark.to);
+                            to.ended_at = Some(task.recorded_at(now));
+                            to.message = Some(mark.message.clone());
+                            leaving.push((*task, to));
+                            places.push(*at);
+                            Marked::Ended(was)
+                        }
+                        Held::Busy | Held::Unknown => Marked::Unknown,
+                    };
+                }
+                let ended = end_their_sensors(tx, now, &mut leaving)?;
+                let moved = leave::commit(tx, now, &leaving)?;
+                let mut missed = Vec::new();
+                for ((at, moved), (task, _)) in places.into_iter().zip(moved).zip(&leaving) {
+                    if !moved && ended.contains(&task.id) {
+                        return Err(sensing_task_changed());
+                    }
+                    missed.extend((!moved).then_some(at));
+                }
+                Ok(missed)
+            })?;
+            for (at, id) in ids {
+                let Some(first) = first.get(&id).filter(|first| **first != at) else { continue };
+                answers[at] = match answers[*first] {
+                    Marked::Ended(_) => Marked::AlreadyEnded(marks[*first].to),
+                    other => other,
+                };
             }
             Ok(answers)
         })
@@ -104,16 +126,19 @@ impl Tx<'_> {
 /// Ends the sensors of tasks that are about to be moved, and records events. Sensors end before the moves,
 /// because a task must not be recorded as ended before its sensor registered. The same holds for events, as
 /// in [`end_sensors`](crate::store::Tx::end_sensors).
-fn end_their_sensors(
-    tx: &mut Tx<'_>,
-    now: Timestamp,
-    leaving: &mut [Leaving],
-    places: &HashMap<TaskId, usize>,
-) -> Result<()> {
-    let sensing = leaving.iter().filter(|(task, _)| task.state == TaskState::Sensing);
-    let sensors: Vec<LeaseRef> = sensing.map(|(task, _)| task.lease_ref()).collect();
+///
+/// Returns the tasks whose sensors it ended.
+fn end_their_sensors(tx: &mut Tx<'_>, now: Timestamp, leaving: &mut [Leaving]) -> Result<HashSet<TaskId>> {
+    let sensing = leaving.iter().enumerate().filter(|(_, (task, _))| task.state == TaskState::Sensing);
+    let places: HashMap<TaskId, usize> = sensing.map(|(at, (task, _))| (task.id, at)).collect();
+    let sensors: Vec<LeaseRef> = leaving
+        .iter()
+        .filter(|(task, _)| task.state == TaskState::Sensing)
+        .map(|(task, _)| task.lease_ref())
+        .collect();
+    let mut ended = HashSet::with_capacity(sensors.len());
     if sensors.is_empty() {
-        return Ok(());
+        return Ok(ended);
     }
     let mut events = Vec::with_capacity(sensors.len());
     for sensor in tx.raw().end_sensors_if_waiting(&sensors)?.into_iter().flatten() {
@@ -121,7 +146,9 @@ fn end_their_sensors(
         let at = ended_at(task, &sensor, now);
         to.ended_at = Some(at);
         let ending = Ending::new(EndReason::Cancelled, to.to).message(to.message.clone());
+        ended.insert(sensor.id);
         events.push(EventNote::new(sensor, at, ending));
     }
-    tx.raw().note_events(&events).map_err(Error::from)
+    tx.raw().note_events(&events)?;
+    Ok(ended)
 }

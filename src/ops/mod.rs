@@ -44,4 +44,5 @@ pub use reap::Reaped;
 pub(crate) use reap::reap_expired_by;
 pub use runs::{StopBeforeStart, Stopped};
 pub use sense::Registered;
+pub(crate) use sense::{EndedSensor, end_free_sensors};
 pub use stale_to_error::Fenced;

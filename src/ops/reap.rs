@@ -1,10 +1,10 @@
 //! Reaping the leases of dead holders.
 
-use super::attempt::{Finished, LEASED, RetryAdvice, became};
+use super::attempt::{Finished, RetryAdvice, became};
 use super::leave;
 use crate::error::Result;
 use crate::store::Tx;
-use crate::store::contract::{Move, StateSet};
+use crate::store::contract::Move;
 use crate::task::{LeaseLoss, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -21,7 +21,7 @@ pub struct Reaped {
 impl Tx<'_> {
     /// Ends at most `limit` leases that expired at `now` or earlier. Their slots are freed. The tasks are
     /// scheduled again, retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls
-    /// under these leases are stale.
+    /// under these leases are stale. Leases that another transaction holds right now are left for later.
     ///
     /// The function ends expired leases, whatever kept the holder from renewing them.
     /// [`Reaper`](crate::service::Reaper) waits if it was itself held up. A host that calls this function in
@@ -44,15 +44,18 @@ pub(crate) fn reap_expired_by(
     limit: usize,
 ) -> Result<Vec<Reaped>> {
     tx.whole(|tx| {
-        let leaving: Vec<_> = tx
-            .raw()
-            .expired(expired_by, limit)?
-            .into_iter()
-            .map(|task| {
+        let expired = tx.raw().hold_expired(expired_by, limit)?;
+        // A task whose run another transaction holds is reaped later.
+        let free = leave::hold_runs(tx, expired.iter())?;
+        let expired = expired.into_iter().zip(free).filter(|(_, free)| *free);
+        let leaving: Vec<_> = expired
+            .map(|(task, _)| {
                 let to = decide(&task, now);
                 (task, to)
             })
             .collect();
+        // This transaction holds the leases, so a move misses only in a store that cannot hold them: then
+        // another transaction has just ended the lease.
         let moved = leave::commit(tx, now, &leaving)?;
         let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved);
         Ok(reaped.map(|((task, to), _)| Reaped { task, became: became(&to) }).collect())
@@ -60,7 +63,6 @@ pub(crate) fn reap_expired_by(
 }
 
 fn decide(task: &TaskRecord, now: Timestamp) -> Move {
-    let from = StateSet::of(&LEASED);
     let holder = task.lease.as_ref().map_or("its holder", |lease| lease.holder.as_str());
     let message = format!("lease lost: {holder} did not renew it in time");
     let lost = Some(task.lost.saturating_add(1));
@@ -70,10 +72,10 @@ fn decide(task: &TaskRecord, now: Timestamp) -> Move {
             lost,
             message: Some(message),
             value: task.value.clone(),
-            ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
+            ..Move::new(task.lease_ref(), task.state, TaskState::Scheduled)
         },
         LeaseLoss::Requeue { .. } | LeaseLoss::Fail => {
-            Move { lost, ..leave::failed(task, from, now, message, RetryAdvice::Policy) }
+            Move { lost, ..leave::failed(task, now, message, RetryAdvice::Policy) }
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Turning running tasks into sensors and back.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::attempt::{RetryAdvice, tasks_under};
+use super::attempt::{RetryAdvice, hold_under};
 use super::leave::{self, Leaving};
 use crate::bounds::MAX_TEXT_BYTES;
-use crate::error::{Invalid, Result, StoreError};
+use crate::error::{Error, Invalid, Result, StoreError};
 use crate::id::PoolName;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
 use crate::store::Tx;
-use crate::store::contract::{EventNote, Move, StateSet};
+use crate::store::contract::{EventNote, Held, Move, Wait};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -54,45 +54,57 @@ impl Tx<'_> {
     pub fn register(&mut self, now: impl Into<Timestamp>, sensors: &[NewSensor]) -> Result<Vec<Registered>> {
         let now = now.into();
         self.whole(|tx| {
-            let leases: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease).collect();
-            let tasks = tasks_under(tx, &leases)?;
-            let keeping = keeping_pools(tx, tasks.iter().flatten())?;
-
-            let mut leaving: Vec<Leaving> = Vec::with_capacity(sensors.len());
-            let mut rows = Vec::with_capacity(sensors.len());
-            let mut places: Vec<Result<usize, Registered>> = Vec::with_capacity(sensors.len());
-            let mut seen = HashSet::with_capacity(sensors.len());
-            for (sensor, task) in sensors.iter().zip(tasks) {
-                let task = match task {
-                    Some(task) if task.state == TaskState::Queued => {
-                        places.push(Err(Registered::NotRunning));
-                        continue;
-                    }
-                    Some(task) if task.state == TaskState::Running && seen.insert(task.id) => task,
-                    _ => {
-                        places.push(Err(Registered::Stale));
-                        continue;
-                    }
-                };
-                let mut to = Move::new(sensor.lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing);
-                to.keeps_slots = keeping.contains(&task.lane.pool);
-                rows.push(SensorInsert { registered_at: task.recorded_at(now), ..sensor.insert(now) });
-                leaving.push((task, to));
-                places.push(Ok(leaving.len() - 1));
+            let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(sensors.len());
+            for (at, sensor) in sensors.iter().enumerate() {
+                first.entry(sensor.lease).or_insert(at);
             }
-            if leave::commit(tx, now, &leaving)?.contains(&false) {
-                return Err(StoreError::conflict("a task changed while it was registered as a sensor").into());
+            let mut open: Vec<usize> = first.values().copied().collect();
+            open.sort_unstable();
+            let mut answers: Vec<Registered> = vec![Registered::Stale; sensors.len()];
+            let mut rows: BTreeMap<usize, SensorInsert> = BTreeMap::new();
+            leave::settle(open, |open| {
+                let leases: Vec<LeaseRef> = open.iter().map(|at| sensors[*at].lease).collect();
+                let held = hold_under(tx, &leases, Wait::ForOthers)?;
+                let tasks = held.iter().filter_map(|held| match held {
+                    Held::Task(task) => Some(&**task),
+                    _ => None,
+                });
+                let keeping = keeping_pools(tx, tasks)?;
+                let (mut leaving, mut places) = (Vec::<Leaving>::new(), Vec::new());
+                for (at, held) in open.iter().zip(held) {
+                    answers[*at] = match held {
+                        Held::Task(task) if task.state == TaskState::Queued => Registered::NotRunning,
+                        Held::Task(task) if task.state == TaskState::Running => {
+                            let mut to = Move::new(sensors[*at].lease, task.state, TaskState::Sensing);
+                            to.keeps_slots = keeping.contains(&task.lane.pool);
+                            let registered_at = task.recorded_at(now);
+                            rows.insert(*at, SensorInsert { registered_at, ..sensors[*at].insert(now) });
+                            leaving.push((*task, to));
+                            places.push(*at);
+                            continue;
+                        }
+                        _ => Registered::Stale,
+                    };
+                }
+                let moved = leave::commit(tx, now, &leaving)?;
+                let missed = places.into_iter().zip(moved).filter(|(_, moved)| !*moved).map(|(at, _)| at);
+                let missed: Vec<usize> = missed.collect();
+                missed.iter().for_each(|at| drop(rows.remove(at)));
+                Ok(missed)
+            })?;
+            let (places, rows): (Vec<usize>, Vec<SensorInsert>) = rows.into_iter().unzip();
+            for (at, sensor) in places.into_iter().zip(tx.raw().put_sensors(&rows)?) {
+                answers[at] = Registered::Waiting(Box::new(sensor));
             }
-            let mut waiting: Vec<Option<SensorRecord>> =
-                tx.raw().put_sensors(&rows)?.into_iter().map(Some).collect();
-            let answer = |place: Result<usize, Registered>| match place {
-                Ok(at) => match waiting.get_mut(at).and_then(Option::take) {
-                    Some(sensor) => Registered::Waiting(Box::new(sensor)),
-                    None => Registered::Stale,
-                },
-                Err(refused) => refused,
-            };
-            Ok(places.into_iter().map(answer).collect())
+            for (at, sensor) in sensors.iter().enumerate() {
+                // A second sensor of a lease finds the lease ended by the first.
+                if let Some(first) = first.get(&sensor.lease).filter(|first| **first != at)
+                    && answers[*first] == Registered::NotRunning
+                {
+                    answers[at] = Registered::NotRunning;
+                }
+            }
+            Ok(answers)
         })
     }
 }
@@ -129,45 +141,99 @@ impl Tx<'_> {
         now: impl Into<Timestamp>,
         ends: &[(LeaseRef, Ending)],
     ) -> Result<Vec<bool>> {
-        let now = now.into();
-        self.whole(|tx| {
-            if ends.is_empty() {
-                return Ok(Vec::new());
-            }
-            for (_, ending) in ends {
-                check(ending)?;
-            }
-            let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
-            let tasks = tasks_under(tx, &refs)?;
-            let sensors = tx.raw().end_sensors_if_waiting(&refs)?;
-
-            let mut leaving: Vec<Leaving> = Vec::new();
-            let mut notes = Vec::new();
-            let mut places = Vec::with_capacity(ends.len());
-            for (((_, ending), task), sensor) in ends.iter().zip(tasks).zip(sensors) {
-                let sensing = |task: &TaskRecord| task.state == TaskState::Sensing;
-                let (Some(task), Some(sensor)) = (task.filter(sensing), sensor) else {
-                    places.push(None);
-                    continue;
-                };
-                let mut to = decide(&task, ending, now);
-                let at = ended_at(&task, &sensor, now);
-                to.ended_at = Some(at);
-                let ending = Ending { to: to.to, message: to.message.clone(), ..ending.clone() };
-                notes.push(EventNote::new(sensor, at, ending));
-                leaving.push((task, to));
-                places.push(Some(leaving.len() - 1));
-            }
-            // The events come first: a task that has an event is not among those that can be forgotten.
-            if !notes.is_empty() {
-                tx.raw().note_events(&notes)?;
-            }
-            if leave::commit(tx, now, &leaving)?.contains(&false) {
-                return Err(StoreError::conflict("a sensing task changed while its sensor was ended").into());
-            }
-            Ok(places.into_iter().map(|place| place.is_some()).collect())
-        })
+        let ended = end_sensors(self, now.into(), ends, Wait::ForOthers)?;
+        Ok(ended.into_iter().map(|ended| ended == EndedSensor::Ended).collect())
     }
+}
+
+/// What happened to a sensor that was to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndedSensor {
+    /// It ended, and its task moved on.
+    Ended,
+    /// It no longer waits under that registration.
+    NotWaiting,
+    /// Another transaction holds its task or its run. It waits, unless that transaction ends it.
+    PassedOver,
+}
+
+/// Works like [`end_sensors`](crate::store::Tx::end_sensors), but passes over what other transactions hold.
+/// For pokers: no worker may wait for a host.
+pub(crate) fn end_free_sensors(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    ends: &[(LeaseRef, Ending)],
+) -> Result<Vec<EndedSensor>> {
+    end_sensors(tx, now, ends, Wait::Never)
+}
+
+fn end_sensors(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    ends: &[(LeaseRef, Ending)],
+    wait: Wait,
+) -> Result<Vec<EndedSensor>> {
+    tx.whole(|tx| {
+        if ends.is_empty() {
+            return Ok(Vec::new());
+        }
+        for (_, ending) in ends {
+            check(ending)?;
+        }
+        let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
+        // Held first: then neither the tasks nor their sensors change until this transaction ends.
+        let mut tasks: Vec<Option<TaskRecord>> = Vec::with_capacity(refs.len());
+        let mut answers = vec![EndedSensor::NotWaiting; refs.len()];
+        for (held, answer) in hold_under(tx, &refs, wait)?.into_iter().zip(&mut answers) {
+            if held == Held::Busy {
+                *answer = EndedSensor::PassedOver;
+            }
+            tasks.push(match held {
+                Held::Task(task) if task.state == TaskState::Sensing => Some(*task),
+                _ => None,
+            });
+        }
+        if wait == Wait::Never {
+            let mut free = leave::hold_runs(tx, tasks.iter().flatten())?.into_iter();
+            for (task, answer) in tasks.iter().zip(&mut answers).filter(|(task, _)| task.is_some()) {
+                if task.is_some() && free.next() == Some(false) {
+                    *answer = EndedSensor::PassedOver;
+                }
+            }
+        }
+        let open: Vec<usize> = (0..refs.len()).filter(|at| answers[*at] != EndedSensor::PassedOver).collect();
+        let waiting: Vec<LeaseRef> = open.iter().map(|at| refs[*at]).collect();
+        let sensors =
+            if waiting.is_empty() { Vec::new() } else { tx.raw().end_sensors_if_waiting(&waiting)? };
+
+        let mut leaving: Vec<Leaving> = Vec::new();
+        let mut notes = Vec::new();
+        for (at, sensor) in open.into_iter().zip(sensors) {
+            let (Some(task), Some(sensor)) = (tasks[at].take(), sensor) else { continue };
+            let (_, ending) = &ends[at];
+            let mut to = decide(&task, ending, now);
+            let instant = ended_at(&task, &sensor, now);
+            to.ended_at = Some(instant);
+            let ending = Ending { to: to.to, message: to.message.clone(), ..ending.clone() };
+            notes.push(EventNote::new(sensor, instant, ending));
+            leaving.push((task, to));
+            answers[at] = EndedSensor::Ended;
+        }
+        // The events come first: a task that has an event is not among those that can be forgotten.
+        if !notes.is_empty() {
+            tx.raw().note_events(&notes)?;
+        }
+        if leave::commit(tx, now, &leaving)?.contains(&false) {
+            return Err(sensing_task_changed());
+        }
+        Ok(answers)
+    })
+}
+
+/// The error of a store that let a task change while this transaction held it. Its sensor has ended, so there
+/// is nothing to decide again.
+pub(super) fn sensing_task_changed() -> Error {
+    StoreError::conflict("a sensing task changed while its sensor was ended").into()
 }
 
 /// Returns the instant recorded as the end of a sensing task: not before its sensor registered.
@@ -190,17 +256,16 @@ fn check(ending: &Ending) -> Result<(), Invalid> {
 }
 
 fn decide(task: &TaskRecord, ending: &Ending, now: Timestamp) -> Move {
-    let from = StateSet::of(&[TaskState::Sensing]);
     let attempt_failed =
         matches!(ending.reason, EndReason::Failed | EndReason::ExecutionTimedOut | EndReason::Unreachable);
     if attempt_failed && ending.to == TaskState::Failed {
         let message = ending.message.clone().unwrap_or_default();
-        return leave::failed(task, from, now, message, RetryAdvice::Policy);
+        return leave::failed(task, now, message, RetryAdvice::Policy);
     }
     Move {
         forgive: u32::from(ending.to == TaskState::Scheduled),
         message: ending.message.clone(),
         value: ending.value.clone(),
-        ..Move::new(task.lease_ref(), from, ending.to)
+        ..Move::new(task.lease_ref(), task.state, ending.to)
     }
 }

@@ -3,6 +3,7 @@
 use super::attempt::Finished;
 use super::sense::Registered;
 use crate::error::{Error, Result};
+use crate::lease::Renewal;
 
 /// What a call returns for one lease.
 trait UnderLease {
@@ -25,11 +26,17 @@ impl UnderLease for Finished {
     }
 }
 
-/// The result of [`start`](crate::store::Tx::start), [`renew`](crate::store::Tx::renew) and
-/// [`end_sensors`](crate::store::Tx::end_sensors).
+/// The result of [`start`](crate::store::Tx::start) and [`end_sensors`](crate::store::Tx::end_sensors).
 impl UnderLease for bool {
     fn is_stale(&self) -> bool {
         !*self
+    }
+}
+
+/// Only [`Renewal::Lost`] is stale: a busy lease is still the caller's.
+impl UnderLease for Renewal {
+    fn is_stale(&self) -> bool {
+        self.is_lost()
     }
 }
 
@@ -66,11 +73,11 @@ pub trait Fenced: Sized {
     ///
     /// let (store, now) = (MemoryStore::new(), Timestamp::UNIX_EPOCH);
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
-    /// let lease = store.write(|tx| {
+    /// let admission = store.write(|tx| {
     ///     tx.enqueue(now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?)])?;
-    ///     let granted = tx.admit(now, &order)?.granted;
-    ///     Ok(granted[0].lease_ref())
+    ///     tx.admit(now, &order)
     /// })?;
+    /// let lease = admission.granted[0].lease_ref();
     /// let finish_it = || store.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced());
     /// assert!(finish_it().is_ok());
     /// assert!(matches!(finish_it(), Err(Error::Repeated { .. })), "what it says is stored");
@@ -113,6 +120,8 @@ mod tests {
                 .fenced()
                 .is_ok()
         );
+        assert!(vec![Renewal::Renewed, Renewal::Busy].fenced().is_ok());
+        assert!(vec![Renewal::Lost].fenced().is_err());
         assert!(vec![Registered::Stale].fenced().is_err() && vec![Finished::Stale].fenced().is_err());
     }
 

@@ -24,6 +24,7 @@ mod file_log;
 mod handle_futures;
 mod incarnation;
 pub mod kinds;
+mod numbers;
 mod observer;
 pub(crate) mod poker;
 mod reaper;

@@ -38,6 +38,9 @@ pub struct ReapReport {
     pub next_due: Option<Timestamp>,
 }
 
+/// A tick should follow after this time while other transactions hold expired leases.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Ends leases that were not renewed in time: see [`Tx::reap`](crate::store::Tx::reap).
 ///
 /// Running one in each process does no harm: each lease is ended once.
@@ -172,7 +175,13 @@ impl Service for Reaper {
             // A store may have told an earlier instant than the first expiry, and know better once it looked.
             let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
             let more = reaped.len().max(forgotten).max(events_forgotten) >= limit;
-            let next_due = if more { Some(now) } else { grace.next_due(left) };
+            // What is left and expired is held by other transactions. It is not asked for without a pause.
+            let is_held = left.zip(expired_by).is_some_and(|(left, by)| left <= by);
+            let next_due = match (more, is_held) {
+                (true, _) => Some(now),
+                (false, true) => Some(now + LOOK_AGAIN),
+                (false, false) => grace.next_due(left),
+            };
             let waits_until = grace.waits_until();
             Ok(ReapReport { reaped, forgotten, events_forgotten, kept_by_events, waits_until, next_due })
         });

@@ -9,8 +9,8 @@ use super::contract::{GrantBatch, Granted, Move, Started, StoreTx};
 use super::postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteBackend;
-use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
-use crate::lease::LeaseRef;
+use crate::error::{Error, Invalid, Result, StoreError, StoreErrorKind, StoreResult};
+use crate::lease::{LeaseRef, Renewal};
 use crate::task::{TaskInsert, TaskState};
 use crate::time::Timestamp;
 
@@ -37,6 +37,8 @@ pub struct Tx<'a> {
     effects: Effects,
     /// How the store failed in a verb that writes several times. Then the transaction must not be committed.
     broken: Option<StoreErrorKind>,
+    /// Whether it admitted. Then it may admit again and read, and nothing else.
+    admitted: bool,
 }
 
 enum Inner<'a> {
@@ -45,6 +47,7 @@ enum Inner<'a> {
     /// could then not commit while its handle is in scope.
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteBackend<'a>),
+    /// In a transaction that the host owns. Those of the store's own are borrowed.
     #[cfg(feature = "postgres")]
     Postgres(PostgresBackend<'static>),
 }
@@ -82,13 +85,42 @@ impl<'a> Tx<'a> {
     }
 
     fn inside(inner: Inner<'a>) -> Self {
-        Self { read: ReadTx { inner }, effects: Effects::default(), broken: None }
+        Self { read: ReadTx { inner }, effects: Effects::default(), broken: None, admitted: false }
+    }
+
+    /// Returns the backend's methods, for a verb that writes with one of them.
+    pub(crate) fn writes(&mut self) -> Result<&mut (dyn StoreTx + 'a)> {
+        self.may_write()?;
+        Ok(self.raw())
+    }
+
+    /// Refuses to write after a tick. A store may hold locks from a tick on that stop all other ticks, so a
+    /// tick's transaction must not go on to wait for a row.
+    pub(crate) fn may_write(&self) -> Result<(), Invalid> {
+        if self.admitted { Err(Invalid::AfterAdmit) } else { Ok(()) }
+    }
+
+    /// Runs a tick, after which the transaction writes nothing else.
+    pub(crate) fn tick<T>(&mut self, verb: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        #[cfg(feature = "postgres")]
+        if matches!(self.read.inner, Inner::Postgres(_)) {
+            return Err(Invalid::TickInHostTransaction.into());
+        }
+        self.check_whole()?;
+        self.admitted = true;
+        self.guarded(verb)
     }
 
     /// Runs a verb that writes several times. If the store fails in it, no further such verb runs, and
     /// [`Self::run`] does not let the transaction be committed.
     pub(crate) fn whole<T>(&mut self, verb: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.check_whole()?;
+        self.may_write()?;
+        self.guarded(verb)
+    }
+
+    /// Runs a verb, and remembers if it stopped halfway.
+    fn guarded<T>(&mut self, verb: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = self.effects.clone();
         let done = verb(self);
         match &done {
@@ -191,7 +223,7 @@ pub struct Effects {
 pub struct Stale {
     /// Tasks that were to start.
     pub start: usize,
-    /// Leases that were to be renewed.
+    /// Leases that were to be renewed and are lost. A busy one is not counted.
     pub renew: usize,
     /// Tasks that were to change state in any other way.
     pub change: usize,
@@ -222,8 +254,8 @@ fn stale(results: &[bool]) -> usize {
 
 /// The contract's writes that have effects to record.
 impl Tx<'_> {
-    pub(crate) fn insert_tasks(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
-        let results = self.raw().insert_tasks_if_absent(tasks)?;
+    pub(crate) fn insert_tasks(&mut self, tasks: &[TaskInsert]) -> Result<Vec<Inserted>> {
+        let results = self.writes()?.insert_tasks_if_absent(tasks)?;
         self.effects.enqueued += results.iter().filter(|result| matches!(result, Inserted::New(_))).count();
         self.effects.wakes_admission = true;
         Ok(results)
@@ -254,9 +286,9 @@ impl Tx<'_> {
         &mut self,
         leases: &[LeaseRef],
         expires_at: Timestamp,
-    ) -> StoreResult<Vec<bool>> {
-        let results = self.raw().renew_if_leased(leases, expires_at)?;
-        self.effects.stale.renew += stale(&results);
+    ) -> Result<Vec<Renewal>> {
+        let results = self.writes()?.renew_if_leased(leases, expires_at)?;
+        self.effects.stale.renew += results.iter().filter(|result| result.is_lost()).count();
         Ok(results)
     }
 

@@ -71,7 +71,7 @@
 //!         let (store, handle, lease) = (store.clone(), handle.clone(), task.lease_ref());
 //!         work.spawn(async move {
 //!             store.write(move |tx| tx.start(SystemClock.now(), &[lease])).await?;
-//!             // … the work, and now and then tx.renew(…): stop if it returns `false` …
+//!             // … the work, and now and then tx.renew(…): stop if that returns `Lost` …
 //!             let finished = store.write(move |tx| tx.finish(SystemClock.now(), &[Finish::success(lease)])).await;
 //!             handle.stop(); // this host has one task
 //!             finished

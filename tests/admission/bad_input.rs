@@ -11,7 +11,7 @@ use stationmaster::service::Admitter;
 use stationmaster::store::MemoryStore;
 use stationmaster::store::contract::SurveyQuery;
 use stationmaster::testing::raw;
-use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, TaskRecord};
+use stationmaster::{Error, LeaseRef, NewTask, Renewal, TaskId, TaskKey, TaskRecord};
 
 use crate::{Scene, at, db, key, on_every_store, secs};
 
@@ -119,14 +119,14 @@ fn a_foreign_lease_is_stale() {
         ];
         changes_nothing(scene, || {
             let renewed = scene.store.write(|tx| tx.renew(at(1), secs(99), &foreign)).unwrap();
-            assert_eq!(renewed, [false; 6]);
+            assert_eq!(renewed, [Renewal::Lost; 6]);
             let started = scene.store.write(|tx| tx.start(at(1), &foreign)).unwrap();
             assert_eq!(started, [false; 6]);
             let ends = foreign.map(Finish::success);
             assert_eq!(scene.store.write(|tx| tx.finish(at(1), &ends)).unwrap(), [Finished::Stale; 6]);
         });
         let renewed = scene.store.write(|tx| tx.renew(at(1), secs(99), &[own])).unwrap();
-        assert_eq!(renewed, [true]);
+        assert_eq!(renewed, [Renewal::Renewed]);
     });
 }
 

@@ -7,8 +7,9 @@ use stationmaster::admission::Policy;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::contract::LaneKey;
+use stationmaster::store::contract::{GrantBatch, LaneKey};
 use stationmaster::store::{Inserted, Store, Tx};
+use stationmaster::testing::raw;
 use stationmaster::{NewTask, Result, TaskId, TaskKey};
 
 use crate::oracle::{Expected, walk};
@@ -24,15 +25,22 @@ fn order(name: &str, budget: usize) -> AdmitRequest {
     AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, Duration::from_secs(60))
 }
 
-/// Admits what is to hold leases while the pools are unlimited and no limit is defined, then gives them their sizes.
+/// Grants what is to hold leases while the pools are unlimited and no limit is defined, then gives them their sizes.
 fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     for (name, _) in &world.pools {
         tx.put_pools(&[PoolSpec::new(name.as_str(), Slots::Unlimited)?])?;
     }
     let leased: Vec<_> =
         world.leased.iter().enumerate().map(|(n, lane)| task(format!("leased{n}"), lane)).collect();
-    tx.enqueue(world.now, &leased)?;
-    assert_eq!(tx.admit(world.now, &order("set-up", usize::MAX))?.granted.len(), leased.len());
+    let is_new = |inserted: &Inserted| match inserted {
+        Inserted::New(id) => *id,
+        Inserted::Exists(id) => panic!("{id:?} is there twice"),
+    };
+    let ids: Vec<TaskId> = tx.enqueue(world.now, &leased)?.iter().map(is_new).collect();
+    // Not by `admit`, after which the transaction would define nothing more.
+    let (holder, until) = ("h".try_into()?, world.now + Duration::from_secs(60));
+    let batch = GrantBatch::new(&ids, &holder, world.now, until);
+    assert!(raw(tx).grant_if_open(&batch)?.is_whole(&batch), "{world:?}");
     for (name, slots) in &world.pools {
         tx.put_pools(&[PoolSpec::new(name.as_str(), *slots)?])?;
     }
@@ -44,10 +52,7 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
         let mut task = task(n.to_string(), &waiting.lane).priority(waiting.priority);
         task.key.map_index = waiting.map_index;
         let task = task.logical_date(waiting.logical_date);
-        match tx.enqueue(waiting.ready_at, &[task])?[0] {
-            Inserted::New(id) => numbers.push(id),
-            Inserted::Exists(id) => panic!("{id:?} is there twice"),
-        }
+        numbers.push(is_new(&tx.enqueue(waiting.ready_at, &[task])?[0]));
     }
     Ok(numbers)
 }

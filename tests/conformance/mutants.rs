@@ -4,7 +4,7 @@ use crate::bent::{Bent, Fault};
 use crate::memory;
 use stationmaster::conformance::{self, Capabilities};
 
-const MUTANTS: [(Fault, &str); 57] = [
+const MUTANTS: [(Fault, &str); 58] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -14,9 +14,10 @@ const MUTANTS: [(Fault, &str); 57] = [
     (Fault::MovesKeepTheirSlots, "pools::slots_come_back"),
     (Fault::RenewsUnderAnyEpoch, "leases::a_renewal_needs_the_epoch"),
     (Fault::RenewsOnlyWhatIsNotExpired, "leases::an_expired_lease_can_be_renewed"),
+    (Fault::RefusesToRenewForLess, "leases::an_expiry_never_falls"),
     (Fault::StartsTellOfNoRecords, "grants::a_start_tells_whose_attempts_are_recorded"),
     (Fault::StartsUnderAnyEpoch, "grants::a_start_needs_the_epoch"),
-    (Fault::MovesFromAnyState, "moves::a_move_needs_one_of_the_states"),
+    (Fault::MovesFromAnyState, "moves::a_move_needs_the_state"),
     (Fault::MovesUnderAnyEpoch, "moves::a_move_needs_the_epoch"),
     (Fault::MovesTellNoFinish, "moves::only_the_holders_own_word_is_told_as_its_finish"),
     (Fault::PromotesOneTooEarly, "tasks::due_tasks_are_promoted_at_their_instant"),

@@ -13,7 +13,7 @@ use stationmaster::service::{Admitter, Reaper, Service};
 use stationmaster::store::Store;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
-use stationmaster::{LeaseRef, NewTask, TaskId, TaskKey};
+use stationmaster::{LeaseRef, NewTask, Renewal, TaskId, TaskKey};
 
 use crate::place::{Commits, Place};
 use crate::respawn::say;
@@ -176,10 +176,18 @@ impl Worker {
         let until = (now + length).as_micros().unsigned_abs();
         let Self { diary, store, .. } = self;
         self.held = diary.call(Operation::Renew(ids(&held), until), || {
-            let moved = store.write(|tx| tx.renew(now, length, &held))?;
-            let kept: Vec<LeaseRef> =
-                held.iter().zip(moved).filter(|(_, moved)| *moved).map(|(lease, _)| *lease).collect();
-            let operation = Operation::Renew(ids(&kept), until);
+            let renewals = store.write(|tx| tx.renew(now, length, &held))?;
+            let those = |fits: fn(Renewal) -> bool| -> Vec<LeaseRef> {
+                held.iter()
+                    .zip(&renewals)
+                    .filter(|(_, renewal)| fits(**renewal))
+                    .map(|(lease, _)| *lease)
+                    .collect()
+            };
+            // A busy lease is still held, but was not promised to last.
+            let kept = those(|renewal| !renewal.is_lost());
+            let renewed = those(|renewal| renewal == Renewal::Renewed);
+            let operation = Operation::Renew(ids(&renewed), until);
             Ok((kept, operation))
         })?;
         Ok(())
@@ -267,15 +275,20 @@ fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
 }
 
 pub fn work(orders: Orders) {
-    let store = loop {
-        match orders.place.try_open(Commits::Quick) {
-            Ok(store) => break store,
+    let open = || {
+        let store = orders.place.try_open(Commits::Quick)?;
+        let to_tick = orders.place.try_open_to_tick(&store, Commits::Quick)?;
+        Ok((store, to_tick))
+    };
+    let (store, to_tick) = loop {
+        match open() {
+            Ok(stores) => break stores,
             Err(error) => assert!(orders.bears.bears(&error), "{error:?}"),
         }
     };
     let name = orders.name.as_str().try_into().unwrap();
     let mut worker = Worker {
-        admitter: Admitter::new(store.clone(), name).lease(orders.mood.lease()),
+        admitter: Admitter::new(to_tick, name).lease(orders.mood.lease()),
         reaper: Reaper::new(store.clone()).grace(Duration::ZERO),
         random: Random(orders.seed),
         diary: Diary::default(),

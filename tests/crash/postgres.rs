@@ -7,7 +7,7 @@ use crate::place::postgres::{Database, Level, Owner};
 use crate::place::{Commits, Place};
 use crate::postgres_server::{OwnServer, Plain};
 use crate::respawn::Respawned;
-use crate::rules::{RULES, TASKS};
+use crate::rules::{KEPT_EVENTS, RULES, TASKS};
 use crate::scratch::{Scratch, url};
 use crate::workload::LostConnection;
 use crate::{Orders, kill_at_random_moments, spawn};
@@ -16,6 +16,8 @@ use crate::{Orders, kill_at_random_moments, spawn};
 fn on(schema: &str, sql: &str) -> String {
     sql.replace("{keys}", "LATERAL jsonb_array_elements_text(l.limits::jsonb)")
         .replace(" k WHERE", " k (value) WHERE")
+        .replace("{open}", "")
+        .replace("{unneeded}", "tasks = 0")
         .replace("sm_", &format!("{schema}."))
 }
 
@@ -26,7 +28,7 @@ fn check(plain: &Plain, schema: &str, acknowledged: &Acknowledged) {
     {
         return;
     }
-    for (what, sql) in RULES {
+    for (what, sql) in RULES.iter().chain([&KEPT_EVENTS]) {
         assert_eq!(plain.number(&on(schema, sql)), 0, "{what}");
     }
     let tasks = plain.ask(&on(schema, TASKS)).into_iter().map(|row| {

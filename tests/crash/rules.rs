@@ -1,6 +1,7 @@
 //! What must hold in every committed state, in plain SQL that counts what breaks it.
 
-/// The tables have the prefix `sm_`; `{keys}` stands for the rows, of one column `value`, of a lane's limit keys.
+/// The tables have the prefix `sm_`; `{keys}` stands for the rows, of one column `value`, of a lane's limit keys;
+/// `{open}` for the condition that a task of a lane counts, and `{unneeded}` for a lane that should be deleted.
 pub const RULES: &[(&str, &str)] = &[
     (
         "a pool's used slots are not the sum of its leases",
@@ -20,17 +21,12 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "a lane's count is not that of its tasks, or it has none",
-        "SELECT count(*) FROM sm_lane l WHERE tasks = 0 OR tasks <> (SELECT count(*) FROM sm_task t WHERE t.lane = l.no)",
+        "SELECT count(*) FROM sm_lane l WHERE {unneeded} OR tasks <> (SELECT count(*) FROM sm_task t WHERE t.lane = l.no {open})",
     ),
     (
         "a limit's count of lanes is not theirs, or nothing keeps it",
         "SELECT count(*) FROM sm_task_limit c WHERE lanes = 0 AND max IS NULL
-         OR lanes <> (SELECT count(*) FROM sm_lane l, {keys} k WHERE k.value = c.key)",
-    ),
-    (
-        "a task's count of events is not that of its events",
-        "SELECT count(*) FROM sm_task t LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) e
-         ON e.no = t.no WHERE t.events <> coalesce(kept, 0)",
+         OR lanes <> (SELECT count(*) FROM sm_lane l, {keys} k WHERE k.value = c.key AND l.tasks > 0)",
     ),
     (
         "a lease does not fit its task's state",
@@ -50,6 +46,20 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("a key stands for two tasks", "SELECT count(*) - count(DISTINCT workflow || run || '/' || task) FROM sm_task"),
 ];
+
+/// What must hold besides where a task counts its events.
+pub const COUNTED_EVENTS: (&str, &str) = (
+    "a task's count of events is not that of its events",
+    "SELECT count(*) FROM sm_task t LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) e
+     ON e.no = t.no WHERE t.events <> coalesce(kept, 0)",
+);
+
+/// What must hold besides where events are found by their task.
+pub const KEPT_EVENTS: (&str, &str) = (
+    "an event is left of a task that is gone",
+    "SELECT count(*) FROM (SELECT no FROM sm_event UNION ALL SELECT no FROM sm_event_inbox) e
+     LEFT JOIN sm_task t ON t.no = e.no WHERE t.no IS NULL",
+);
 
 /// All stored tasks: number, epoch, state, and whether it was ever started.
 pub const TASKS: &str = "SELECT no, epoch, state, first_started_at IS NOT NULL FROM sm_task";

@@ -18,7 +18,7 @@ use stationmaster::service::{
 };
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
+use stationmaster::{Error, LeaseRef, NewTask, Renewal, TaskKey, TaskRecord, TaskState, Timestamp};
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -326,7 +326,7 @@ impl World {
             Op::Renew { lease } => {
                 let lease = self.lease(lease);
                 let answers = self.store.write(|tx| tx.renew(now, secs(60), &[lease])).unwrap();
-                self.calls("renew", &answers);
+                self.calls("renew", &[answers == [Renewal::Renewed]]);
                 format!("{answers:?}")
             }
             Op::Finish { lease, how } => {

@@ -34,6 +34,22 @@ impl Place {
         self.try_open(commits).unwrap()
     }
 
+    /// Opens the store in which `open`, the store of this place, is to tick. It is another one where
+    /// transactions are a host's: there a tick is refused.
+    #[allow(dead_code)]
+    pub fn try_open_to_tick(&self, open: &Arc<dyn Store>, commits: Commits) -> Result<Arc<dyn Store>> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) if database.owner != postgres::Owner::Store => {
+                postgres::Database { owner: postgres::Owner::Store, ..database.clone() }.open(commits)
+            }
+            _ => {
+                let _ = commits;
+                Ok(open.clone())
+            }
+        }
+    }
+
     pub fn try_open(&self, commits: Commits) -> Result<Arc<dyn Store>> {
         match self {
             #[cfg(feature = "sqlite")]

@@ -269,8 +269,8 @@ fn the_clock_is_the_database_s() {
 fn errors_of_the_caller_s_do_not_end_the_transaction() {
     let named = Named::open(|options| options);
     let lease = stationmaster::LeaseRef::new(stationmaster::TaskId(1), 0);
-    let states = stationmaster::store::contract::StateSet::default();
-    let wrong = stationmaster::store::contract::Move::new(lease, states, stationmaster::TaskState::Running);
+    let from = stationmaster::TaskState::Scheduled;
+    let wrong = stationmaster::store::contract::Move::new(lease, from, stationmaster::TaskState::Running);
     let pools = named.store.write(|tx| {
         tx.put_pools(&[pool("p", 1)])?;
         assert_eq!(

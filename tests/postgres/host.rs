@@ -3,12 +3,13 @@
 use std::sync::mpsc;
 
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::error::StoreErrorKind;
+use stationmaster::error::{Invalid, StoreErrorKind};
+use stationmaster::ops::AdmitRequest;
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
 use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::testing::raw;
-use stationmaster::{Error, Result};
+use stationmaster::{Error, Result, Timestamp};
 
 use crate::scratch::{Scratch, with_client};
 use crate::{kind, pool, pools, put, task};
@@ -95,6 +96,26 @@ fn a_tick_for_which_nothing_is_due_writes_nothing() {
     assert_eq!((survey(now), tick()), (0, before + 1), "it folds what was enqueued");
     assert_eq!((survey(now), tick()), (0, before + 1), "and then there is nothing");
     assert_eq!((survey(now + std::time::Duration::from_secs(2)), tick()), (1, before + 2));
+}
+
+#[test]
+fn a_tick_is_refused_and_the_transaction_goes_on() {
+    let (scratch, store) = scene();
+    let schema = scratch.0.clone();
+    with_client(move |mut client| async move {
+        let transaction = client.transaction().await.unwrap();
+        let body = |tx: &mut Tx<'_>| {
+            let (now, lease) = (Timestamp::from_micros(1), std::time::Duration::from_secs(9));
+            let order = AdmitRequest::new("h".try_into()?, "tick".try_into()?, 1, lease);
+            let refused = tx.admit(now, &order).unwrap_err();
+            assert!(matches!(refused, Error::Invalid(Invalid::TickInHostTransaction)), "{refused}");
+            assert!(refused.to_string().contains("admit with an Admitter, or in Store::write"), "{refused}");
+            tx.put_pools(&[pool("p", 1)])
+        };
+        postgres::tx(&transaction, &schema, body).await.unwrap();
+        transaction.commit().await.unwrap();
+    });
+    assert_eq!(pools(&store), 1);
 }
 
 #[test]

@@ -7,9 +7,11 @@ mod bounds;
 mod connections;
 mod failover;
 mod host;
+mod inbox;
 mod interrupted;
 mod limits;
 mod listening;
+mod passing;
 mod pooler;
 #[allow(dead_code, reason = "each test binary uses its own part")]
 #[path = "../postgres_server/mod.rs"]

@@ -44,13 +44,13 @@ impl Scratch {
     /// Makes a store's tables in it as they were when they were made: faster than making them again.
     pub fn empty(&self) {
         let schema = &self.0;
-        let tables = "beat counter delta event idle lane lane_use lease level limit_use namespace pool pool_use ready \
-                      request run sensor shard task task_limit tick worker";
+        let tables = "beat delta event event_inbox idle lane lane_use lease level limit_use namespace numbers pool \
+                      pool_use ready request run sensor sensor_change sensor_inbox shard task task_limit tick worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
         query(&format!(
-            "{delete} INSERT INTO \"{schema}\".counter VALUES ('sensor', 0), ('event', 0), ('forgotten', 0); \
-             INSERT INTO \"{schema}\".tick VALUES (1, '1:1:', -9223372036854775808, '{{}}'); \
+            "{delete} INSERT INTO \"{schema}\".tick VALUES (1, '1:1:', -9223372036854775808, '{{}}'); \
+             INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0); \
              ALTER SEQUENCE \"{schema}\".task_no RESTART; \
              INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128)"
         ));

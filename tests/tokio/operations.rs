@@ -52,13 +52,16 @@ pub fn world(store: &Arc<dyn Store>) -> World {
             tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(7))?])?;
             tx.enqueue(at(0), &new)?;
             let granted = tx.admit(at(0), &order)?.granted;
-            let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+            Ok(granted.iter().map(|task| task.lease_ref()).collect::<Vec<LeaseRef>>())
+        })
+        .unwrap();
+    store
+        .write(|tx| {
             tx.start(at(0), &leases[1..])?;
             tx.register(at(0), &[sensor(leases[3]), sensor(leases[5])])?;
             tx.mark(at(0), &[Mark::new(keys[4].clone(), TaskState::Failed, "for a start")])?;
             tx.end_sensors(at(0), &[(leases[5], Ending::new(EndReason::Landed, TaskState::Success))])?;
-            tx.record_runs(std::slice::from_ref(&watched), StopBeforeStart::Reject)?;
-            Ok(leases)
+            tx.record_runs(std::slice::from_ref(&watched), StopBeforeStart::Reject)
         })
         .unwrap();
     let [queued, running, other, sensing, ..] = leases[..] else { panic!("six are admitted") };

@@ -19,7 +19,7 @@ use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Reaper, WakingStore};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::{LeaseRef, Result, TaskKey, Timestamp};
+use stationmaster::{LeaseRef, Renewal, Result, TaskKey, Timestamp};
 
 use crate::calendar::Calendar;
 use crate::graph::{NAMESPACE, Runs};
@@ -305,7 +305,7 @@ impl<'a> Day<'a> {
         };
         let leases = process.leases();
         let renewed = self.store.write(|tx| tx.renew(now, lease, &leases))?;
-        if renewed.contains(&false) {
+        if renewed.contains(&Renewal::Lost) {
             let name = process.name.clone();
             self.ledger.violation(now, format!("{name} lives, and lost a lease"));
         }

@@ -34,6 +34,26 @@ impl LeaseRef {
     }
 }
 
+/// What a renewal did for one lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Renewal {
+    /// The lease holds until the requested instant at least.
+    Renewed,
+    /// Another transaction holds the lease right now, for example to end it. Continue the work, and renew
+    /// again soon. Only a store in which several transactions write at once returns this.
+    Busy,
+    /// The lease was lost: stop the work. Another holder may be doing it.
+    Lost,
+}
+
+impl Renewal {
+    /// Returns true if the lease was lost.
+    pub fn is_lost(self) -> bool {
+        self == Self::Lost
+    }
+}
+
 /// A timed grant, as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

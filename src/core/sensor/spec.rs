@@ -310,7 +310,8 @@ pub struct SensorRecord {
     pub times_out_at: Timestamp,
     /// Whether it still waits.
     pub state: SensorState,
-    /// The store's change number at which it was last written; larger is later.
+    /// The store's change number at which it was last written; larger is later. Until that change has a number,
+    /// 0 or the number of an earlier one.
     pub changed: u64,
 }
 

@@ -78,7 +78,7 @@ impl Tx<'_> {
     /// ```
     pub fn record_runs(&mut self, runs: &[RunRecord], early: StopBeforeStart) -> Result<()> {
         early.check(runs)?;
-        Ok(self.raw().put_runs(runs)?)
+        Ok(self.writes()?.put_runs(runs)?)
     }
 }
 
@@ -92,7 +92,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn beat_runs(&mut self, beats: &[RunBeat]) -> Result<Vec<bool>> {
-        Ok(self.raw().beat_runs_if_open(beats)?)
+        Ok(self.writes()?.beat_runs_if_open(beats)?)
     }
 
     /// Closes open runs. A stop before the start is stored as the start.
@@ -104,7 +104,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn close_runs(&mut self, closes: &[RunClose]) -> Result<Vec<bool>> {
-        Ok(self.raw().close_runs_if_open(closes)?)
+        Ok(self.writes()?.close_runs_if_open(closes)?)
     }
 
     /// Ends runs, and corrects the stop and status of those that have already ended. If one call has equal

@@ -60,7 +60,7 @@ impl Tx<'_> {
             .iter()
             .map(|run| RunClose::new(run.key.clone(), run.heartbeat.unwrap_or(run.start), status))
             .collect();
-        let moved = self.raw().close_runs_if_open(&closes)?;
+        let moved = self.writes()?.close_runs_if_open(&closes)?;
         Ok(silent.into_iter().zip(moved).filter(|(_, moved)| *moved).map(|(run, _)| run).collect())
     }
 }

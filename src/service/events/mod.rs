@@ -20,6 +20,7 @@ use crate::base::setters;
 use crate::error::Result;
 use crate::id::TaskKey;
 use crate::sensor::SensorEvent;
+use crate::service::numbers::latest_changes;
 use crate::store::Store;
 use crate::time::Timestamp;
 
@@ -208,6 +209,7 @@ impl Delivery {
     /// Delivers the next events, page by page. Returns true if the tick ended before the events did.
     fn deliver_some(&mut self, report: &mut DeliveryReport, taken: &mut Vec<u64>) -> Result<bool> {
         let (mut left, mut bytes) = (self.limit, 0);
+        latest_changes(&*self.store)?;
         while left > 0 && bytes <= TICK_BYTES {
             let (after, most) = (self.after, left.min(PAGE));
             let events = self.store.read(|tx| tx.events(after, most))?;

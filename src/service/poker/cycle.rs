@@ -19,6 +19,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A tick checks within this time whether a poke delays others.
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
+/// A tick should follow within this time while sensors wait to be ended whose tasks other transactions hold.
+const ENDS_AGAIN: Duration = Duration::from_secs(1);
+
 /// The longest that a tick waits, whatever the options say.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
@@ -222,6 +225,9 @@ impl Poker {
         }
         if waiting > 0 || standing.stuck || standing.running > 0 && self.handle.is_none() {
             due.push(now + LOOK_AGAIN);
+        }
+        if !self.endings.is_empty() {
+            due.push(now + ENDS_AGAIN);
         }
         if let Some(deadline) = standing.deadline {
             due.push(now + deadline.saturating_duration_since(Instant::now()));

@@ -10,6 +10,7 @@ use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::lease::LeaseRef;
+use crate::ops::{EndedSensor, end_free_sensors};
 use crate::sensor::{EndReason, Ending, Outage, PokeOutcome, SensorRecord, give_up, settle};
 use crate::time::Timestamp;
 
@@ -149,9 +150,10 @@ impl Poker {
     }
 
     /// Records the ends in the store, where the sensor still belongs to this worker. The next tick retries
-    /// what the store does not accept.
+    /// what the store does not accept, and what other transactions held.
     pub(super) fn store_ends(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
         self.endings.retain(|lease, _| self.groups.knows(*lease));
+        let mut passed_over = Vec::new();
         while !self.endings.is_empty() {
             let mut bytes = 0;
             let mut fits = |ending: &Arc<Ending>| {
@@ -163,11 +165,22 @@ impl Poker {
             let chunk = self.endings.iter().take(ENDS).take_while(|(_, ending)| fits(ending));
             let chunk: Vec<(LeaseRef, Ending)> =
                 chunk.map(|(lease, ending)| (*lease, Ending::clone(ending))).collect();
-            let moved = self.store.write(|tx| tx.end_sensors(now, &chunk))?;
-            for ((lease, ending), moved) in chunk.into_iter().zip(moved) {
-                self.endings.remove(&lease);
+            let ended = match self.store.write(|tx| end_free_sensors(tx, now, &chunk)) {
+                Ok(ended) => ended,
+                Err(error) => {
+                    self.endings.extend(passed_over);
+                    return Err(error);
+                }
+            };
+            for ((lease, ending), ended) in chunk.into_iter().zip(ended) {
+                let shared = self.endings.remove(&lease);
+                if ended == EndedSensor::PassedOver {
+                    // It still waits for all that is known. The next tick asks again.
+                    passed_over.extend(shared.map(|ending| (lease, ending)));
+                    continue;
+                }
                 self.groups.remove(lease.id);
-                if !moved {
+                if ended == EndedSensor::NotWaiting {
                     continue;
                 }
                 match ending.reason {
@@ -178,6 +191,7 @@ impl Poker {
                 }
             }
         }
+        self.endings.extend(passed_over);
         Ok(())
     }
 }

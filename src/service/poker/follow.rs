@@ -8,6 +8,7 @@ use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::{Error, Result};
 use crate::sensor::SensorRecord;
+use crate::service::numbers::latest_changes;
 use crate::shard::{code, range};
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time::Timestamp;
@@ -23,7 +24,7 @@ impl Poker {
         let kept = self.shards.keys().copied().filter(|shard| !gained.contains_key(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
-        let changes = self.store.read(|tx| tx.raw().sensor_changes().map_err(Into::into))?;
+        let changes = latest_changes(&*self.store)?;
         let (last, missed) = (changes.last, !kept.is_empty() && changes.last_forgotten > cursor);
         let mut loaded = 0;
         if missed {

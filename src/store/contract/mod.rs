@@ -36,7 +36,7 @@ pub use super::tx::{Effects, Stale};
 pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorChanges, SensorQuery, SensorTx, WhichSensors};
-pub use task::{Discrepancy, Inserted, Move, Started, StateSet, TaskTx};
+pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
 pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 
 // Types that the pure core and a store exchange. Hosts have no use for them.

@@ -53,8 +53,8 @@ pub trait PoolTx {
     /// Defines or changes limits. What counts against them stays.
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
-    /// Removes the limits from these keys. Tasks that carry them are still counted. A key that no task
-    /// carries, and that nothing counts against, becomes unknown.
+    /// Removes the limits from these keys. Tasks that carry them are still counted. A key becomes unknown if no
+    /// task carries it that has not ended, and nothing counts against it.
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>>;
 
     /// Returns the limits of these keys, including those that only tasks made known.

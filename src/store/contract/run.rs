@@ -24,6 +24,13 @@ pub trait RunTx {
     /// else stays.
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>>;
 
+    /// Locks those of these runs that are open, until the transaction ends, and passes over those that another
+    /// transaction holds. Returns `false` for the latter. Returns `true` for the others, also for runs that are
+    /// closed or do not exist. A store with one writer at a time has nothing to lock, and keeps the default.
+    fn hold_runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<bool>> {
+        Ok(vec![true; keys.len()])
+    }
+
     /// Records heartbeats of the runs that exist and are open, whatever their status. A run keeps the latest
     /// of its own heartbeat and these. Returns `false` for a run that does not exist or is closed: its worker
     /// should stop.

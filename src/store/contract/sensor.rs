@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use crate::base::setters;
 use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
@@ -83,12 +84,21 @@ pub struct SensorChanges {
     /// The highest last change of a deleted sensor; 0 if none was deleted. A follower that has not reached it
     /// may have missed an end, and reads the waiting sensors again.
     pub last_forgotten: u64,
+    /// Whether changes or events were committed that have no number yet, and so are not found: see
+    /// [`SensorTx::number_changes`].
+    pub unnumbered: bool,
 }
 
 impl SensorChanges {
-    /// Creates it from the last change of any sensor and the highest last change of a deleted one.
+    /// Creates it from the last change of any sensor and the highest last change of a deleted one. Every change
+    /// has a number.
     pub fn new(last: u64, last_forgotten: u64) -> Self {
-        Self { last, last_forgotten }
+        Self { last, last_forgotten, unnumbered: false }
+    }
+
+    setters! {
+        /// Sets whether changes or events have no number yet.
+        unnumbered: bool;
     }
 }
 
@@ -109,6 +119,17 @@ pub trait SensorTx {
 
     /// Returns the numbers of the latest changes of sensors.
     fn sensor_changes(&mut self) -> StoreResult<SensorChanges>;
+
+    /// Gives numbers to at most `limit` changes of sensors, and to as many events, that were committed without
+    /// one. Returns how many changes got one, or how many events if these are more. Does nothing while another
+    /// transaction does it: then its changes and events are found when it has committed. Pokers and deliveries
+    /// call it before they read.
+    ///
+    /// A store whose writers take turns gives the numbers when they write, and does nothing here.
+    fn number_changes(&mut self, limit: usize) -> StoreResult<usize> {
+        let _ = limit;
+        Ok(0)
+    }
 
     /// Ends the sensors that still wait under this epoch, and returns them as they are now. Returns `None`
     /// for the others.

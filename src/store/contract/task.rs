@@ -4,7 +4,7 @@ use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
 use crate::admission::{Candidate, LaneKey, LanePage};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName, TaskKey};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -17,37 +17,10 @@ pub enum Inserted {
     Exists(TaskId),
 }
 
-/// A set of task states.
+/// Takes a task out of the state `from`, if it is still in it and its epoch is still `task.epoch`.
 ///
-/// # Examples
-///
-/// ```
-/// use stationmaster::store::contract::StateSet;
-/// use stationmaster::task::TaskState;
-/// let leased = StateSet::of(&[TaskState::Queued, TaskState::Running]);
-/// assert!(leased.contains(TaskState::Running) && !leased.contains(TaskState::Sensing));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct StateSet(u16);
-
-impl StateSet {
-    /// Returns the set of these states.
-    pub fn of(states: &[TaskState]) -> Self {
-        Self(states.iter().fold(0, |set, state| set | 1 << *state as u16))
-    }
-
-    /// Returns true if the state is in the set.
-    pub fn contains(self, state: TaskState) -> bool {
-        self.0 >> state as u16 & 1 == 1
-    }
-
-    /// Returns the states in the set.
-    pub fn iter(self) -> impl Iterator<Item = TaskState> {
-        TaskState::ALL.into_iter().filter(move |state| self.contains(*state))
-    }
-}
-
-/// Takes a task out of one of the states `from`, if its epoch is still `task.epoch`.
+/// `from` is the state in which the caller read the task, because by it the caller decided what else to do,
+/// for example which run to close. If it has changed, the move misses; read the task again, and decide again.
 ///
 /// A move also clears the lease. `ready_at` becomes the later of `due` and `ended_at`; if neither is set, it
 /// stays unchanged.
@@ -56,8 +29,8 @@ impl StateSet {
 pub struct Move {
     /// The task, and the epoch it must have.
     pub task: LeaseRef,
-    /// The states it may be in.
-    pub from: StateSet,
+    /// The state it must be in. Waiting for an instant and being ready are one state, `Scheduled`.
+    pub from: TaskState,
     /// Its new state. Not `Queued` or `Running`: those take a grant and a start.
     pub to: TaskState,
     /// Its new due instant. `None` in state `Scheduled` makes it ready.
@@ -83,7 +56,7 @@ pub struct Move {
 impl Move {
     /// Creates a move to this state. The task then waits for nothing, holds nothing, and has neither message
     /// nor value.
-    pub fn new(task: LeaseRef, from: StateSet, to: TaskState) -> Self {
+    pub fn new(task: LeaseRef, from: TaskState, to: TaskState) -> Self {
         Self {
             task,
             from,
@@ -98,6 +71,26 @@ impl Move {
             finished: false,
         }
     }
+}
+
+/// What [`TaskTx::hold_tasks`] does about tasks that another transaction holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// Waits until the other transaction ends. For verbs that a host calls.
+    ForOthers,
+    /// Passes them over. For services, which find them again later.
+    Never,
+}
+
+/// A task that a transaction asked to hold.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Held {
+    /// The task, as it is now. No other transaction changes it until this one ends.
+    Task(Box<TaskRecord>),
+    /// Another transaction holds it, so it was passed over.
+    Busy,
+    /// There is no such task.
+    Unknown,
 }
 
 /// A task that was started.
@@ -148,7 +141,8 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
-    /// A lane's count of its tasks is not their number.
+    /// A lane's count of its tasks that have not ended is not their number. A store that also counts the ended
+    /// ones reports that count here, too.
     LaneTasks {
         /// The lane.
         lane: LaneKey,
@@ -178,8 +172,9 @@ pub enum Discrepancy {
 /// Tasks, their lanes and their leases.
 pub trait TaskTx {
     /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`. Their numbers rise in the
-    /// same order. Makes their lanes known, and their limit keys, without a maximum. Numbers of lanes rise,
-    /// too, and are never reused.
+    /// same order. Makes their lanes known, and their limit keys, without a maximum. A lane lives while a task
+    /// in it has not ended, and a key without a maximum is known while such a task carries it. Numbers of lanes
+    /// rise, too, and are never reused.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
 
     /// Returns the tasks with these keys.
@@ -187,6 +182,14 @@ pub trait TaskTx {
 
     /// Returns the tasks with these numbers.
     fn tasks_by_id(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Option<TaskRecord>>>;
+
+    /// Locks the tasks with these numbers until the transaction ends, and returns them as they are then. A
+    /// store with one writer at a time has nothing to lock, and keeps the default.
+    fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> StoreResult<Vec<Held>> {
+        let _ = wait;
+        let held = |task: Option<TaskRecord>| task.map_or(Held::Unknown, |task| Held::Task(Box::new(task)));
+        Ok(self.tasks_by_id(ids)?.into_iter().map(held).collect())
+    }
 
     /// Makes overdue tasks ready, and returns what an admission tick plans with. It is one call for any
     /// number of pools, lanes and tasks, so a store across a network needs one round trip. Its cost does not
@@ -219,19 +222,27 @@ pub trait TaskTx {
     /// the others.
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>>;
 
-    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. A lease that is named
-    /// twice returns `true` twice.
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>>;
+    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. An expiry never falls: a
+    /// renewal to an earlier instant succeeds and changes nothing. A lease that is named twice returns the
+    /// same twice.
+    ///
+    /// It waits for no other transaction. A lease that another one has locked is [`Renewal::Busy`], and
+    /// whether it was renewed then is up to the store. A store with one writer at a time never returns this.
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>>;
 
     /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
     /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against
-    /// its limit keys. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
+    /// its limit keys. A task that ends leaves its lane, and a move out of an end puts it back into one, which
+    /// may have to be made again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
     /// `Backend`).
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
 
-    /// Returns at most `limit` tasks whose leases expired at `now` or earlier, earliest first, then by
-    /// number.
-    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>>;
+    /// Locks at most `limit` leases that expired at `now` or earlier, and returns their tasks, by expiry, then
+    /// by number. The transaction holds these leases until it ends. Leases that another transaction holds are
+    /// passed over, and do not count towards the limit. So a renewal that was confirmed is not missed: either
+    /// its transaction holds the lease, or its expiry is seen. A read transaction refuses the call, although
+    /// it changes nothing.
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>>;
 
     /// Returns the earliest expiry of all leases. Where many leases were renewed, a store may return an earlier
     /// instant until [`Self::expired`] was called with it in a write transaction.
@@ -240,9 +251,8 @@ pub trait TaskTx {
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their
     /// sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
     /// `sensors_before`, too. Tasks with unacknowledged events stay in any case. Tasks that stay do not count
-    /// towards the limit. Numbers of deleted tasks are never reused. A lane is deleted with its last task. A
-    /// limit key without a maximum is deleted with the last lane that names it, unless something counts
-    /// against it.
+    /// towards the limit. Numbers of deleted tasks are never reused. Lanes and limit keys stay
+    /// as they are: ended tasks do not count in them.
     fn forget_ended(
         &mut self,
         before: Timestamp,

@@ -33,7 +33,9 @@ impl State {
                     *sums.limits.entry(key.clone()).or_default() += 1;
                 }
             }
-            *sums.lane_tasks.entry(row.lane).or_default() += 1;
+            if !task.state.is_end() {
+                *sums.lane_tasks.entry(row.lane).or_default() += 1;
+            }
             if task.is_ready() {
                 *sums.ready.entry(row.lane).or_default() += 1;
             }
@@ -116,7 +118,7 @@ mod tests {
     use crate::id::{Holder, TaskKey};
     use crate::lease::{LeaseRef, TaskId};
     use crate::pool::PoolRecord;
-    use crate::store::contract::{GrantBatch, Move, StateSet, TaskTx};
+    use crate::store::contract::{GrantBatch, Move, TaskTx};
     use crate::store::{MemoryStore, TxMode};
     use crate::testing::RawStoreExt;
     use crate::time::Timestamp;
@@ -166,7 +168,7 @@ mod tests {
                 Timestamp::from_micros(1),
                 Timestamp::from_micros(2),
             ))?;
-            let mut end = Move::new(lease, StateSet::of(&[TaskState::Queued]), TaskState::Skipped);
+            let mut end = Move::new(lease, TaskState::Queued, TaskState::Skipped);
             end.keeps_slots = true;
             tx.move_if(&[end])?;
             tx.audit().map_err(Into::into)

@@ -20,7 +20,7 @@ pub(super) struct Lanes {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct LaneRow {
     key: LaneKey,
-    /// How many tasks are in it, in any state.
+    /// How many tasks are in it that have not ended.
     tasks: u64,
     ready: BTreeSet<OrderKey>,
 }
@@ -54,7 +54,7 @@ impl Lanes {
         self.rows.get(&id).map(|row| &row.key)
     }
 
-    /// Returns the key of a lane if no task is in it.
+    /// Returns the key of a lane if every task in it has ended.
     pub(super) fn deserted(&self, id: LaneId) -> Option<&LaneKey> {
         self.rows.get(&id).filter(|row| row.tasks == 0).map(|row| &row.key)
     }
@@ -85,7 +85,7 @@ impl Lanes {
         rows.map(|(id, row)| (id, &row.key, row.ready.len() as u64))
     }
 
-    /// Returns every lane, with its numbers of tasks and of ready ones.
+    /// Returns every lane, with its numbers of tasks that have not ended and of ready ones.
     pub(super) fn all(&self) -> impl Iterator<Item = (LaneId, &LaneKey, [u64; 2])> {
         self.rows.iter().map(|(id, row)| (*id, &row.key, [row.tasks, row.ready.len() as u64]))
     }
@@ -110,7 +110,7 @@ impl Transaction<'_> {
         id
     }
 
-    /// Forgets a lane without tasks, and those of its limit keys that nothing else keeps.
+    /// Forgets a lane if every task in it has ended, and those of its limit keys that nothing else keeps.
     pub(super) fn leave_lane(&mut self, id: LaneId) {
         let Some(key) = self.state.lanes.deserted(id).cloned() else { return };
         self.write(Write::Lane(id, None));

@@ -184,7 +184,7 @@ mod tests {
     use crate::sensor::{EndReason, Ending, NewSensor, Settings};
     use crate::shard::DEFAULT_CODES;
     use crate::store::MemoryStore;
-    use crate::store::contract::{Move, StateSet, WhichSensors};
+    use crate::store::contract::{Move, WhichSensors};
     use crate::task::TaskState;
     use crate::testing::RawStoreExt;
 
@@ -226,7 +226,7 @@ mod tests {
 
             let note = EventNote::new(ended[0].clone().unwrap(), Timestamp::from_micros(5), ending());
             tx.note_events(&[note.clone(), note])?;
-            let mut end = Move::new(lease, StateSet::of(&[TaskState::Scheduled]), TaskState::Success);
+            let mut end = Move::new(lease, TaskState::Scheduled, TaskState::Success);
             end.ended_at = Some(Timestamp::from_micros(5));
             tx.move_if(&[end])?;
             assert_eq!(tx.events(0, 9)?.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);

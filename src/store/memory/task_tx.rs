@@ -10,7 +10,7 @@ use super::undo::{Transaction, misuse};
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::{RequestId, TaskKey};
-use crate::lease::{Lease, LeaseRef, TaskId};
+use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
     Forget, GrantBatch, Granted, Move, PoolTx, Started, Survey, SurveyQuery, TaskInsert, TaskTx, WhichPools,
 };
@@ -36,7 +36,13 @@ impl Transaction<'_> {
 
     fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> bool {
         let Move { task: lease, from, .. } = order;
-        let from = |task: &TaskRecord| lease.is_current(task.lease_ref()) && from.contains(task.state);
+        let from = |task: &TaskRecord| lease.is_current(task.lease_ref()) && *from == task.state;
+        // An ended task holds slots only where a caller moved it so; giving them back needs a lane, too.
+        let needs_lane =
+            |task: &TaskRecord| task.state.is_end() && (!order.to.is_end() || task.held_slots > 0);
+        if self.state.tasks.get(order.task.id).is_some_and(|task| from(task) && needs_lane(task)) {
+            self.return_to_lane(order.task.id);
+        }
         let mut back = Use::default();
         let moved = self.change_task_if(order.task.id, from, |task| {
             if !order.keeps_slots {
@@ -58,6 +64,18 @@ impl Transaction<'_> {
         let is_moved = moved.is_some();
         uses.add(self.state.tasks.lane(order.task.id), back);
         is_moved
+    }
+
+    /// Puts a task that ended back into a lane of its needs, which may have to be made again.
+    fn return_to_lane(&mut self, id: TaskId) {
+        let Some(row) = self.state.tasks.row(id).cloned() else { return };
+        let lane = self.lane_number(&row.record.lane);
+        for key in &row.record.lane.limits {
+            self.make_limit_known(key);
+        }
+        if lane != row.lane {
+            self.write(Write::Task(id, Some(Box::new(TaskRow { lane, ..row }))));
+        }
     }
 
     fn grant_if_ready(&mut self, batch: &GrantBatch<'_>, uses: &mut Uses) -> Vec<TaskRecord> {
@@ -178,16 +196,16 @@ impl TaskTx for Transaction<'_> {
         Ok(leases.iter().map(start).collect())
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
         self.writable()?;
         let renew = |lease: &LeaseRef| {
             let is_leased = |task: &TaskRecord| task.lease.is_some() && lease.is_current(task.lease_ref());
             let renewed = self.change_task_if(lease.id, is_leased, |task| {
                 if let Some(lease) = &mut task.lease {
-                    lease.expires_at = expires_at;
+                    lease.expires_at = lease.expires_at.max(expires_at);
                 }
             });
-            renewed.is_some()
+            if renewed.is_some() { Renewal::Renewed } else { Renewal::Lost }
         };
         Ok(leases.iter().map(renew).collect())
     }
@@ -210,12 +228,19 @@ impl TaskTx for Transaction<'_> {
             }
             answer
         });
-        let answers = answers.collect();
+        let answers: Vec<bool> = answers.collect();
         self.count(uses);
+        // Only now, because what the tasks held is counted by their lanes.
+        for (order, _) in moves.iter().zip(&answers).filter(|(order, moved)| **moved && order.to.is_end()) {
+            if let Some(lane) = self.state.tasks.lane(order.task.id) {
+                self.leave_lane(lane);
+            }
+        }
         Ok(answers)
     }
 
-    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        self.writable()?;
         Ok(self.state.tasks.expired(now).take(limit).cloned().collect())
     }
 
@@ -242,11 +267,7 @@ impl TaskTx for Transaction<'_> {
                 last.forgotten_change = last.forgotten_change.max(sensor.changed);
                 self.write(Write::Sensor(*id, None));
             }
-            let lane = self.state.tasks.lane(*id);
             self.write(Write::Task(*id, None));
-            if let Some(lane) = lane {
-                self.leave_lane(lane);
-            }
         }
         Ok(ended.len())
     }
@@ -262,8 +283,9 @@ mod tests {
     use crate::admission::LanePage;
     use crate::error::{Error, StoreErrorKind};
     use crate::id::{Holder, LimitKey, RequestId, TaskKey};
+    use crate::lease::Renewal;
     use crate::lease::{LeaseRef, TaskId};
-    use crate::store::contract::{Forget, GrantBatch, Move, Started, StateSet, SurveyQuery};
+    use crate::store::contract::{Forget, GrantBatch, Move, Started, SurveyQuery};
     use crate::store::{Inserted, MemoryStore};
     use crate::task::{TaskInsert, TaskState};
     use crate::testing::RawStoreExt;
@@ -305,17 +327,17 @@ mod tests {
             assert_eq!(started, [None, Some(Started::new(false)), None]);
             assert_eq!(
                 tx.renew_if_leased(&[lease, stale, lease], Timestamp::from_micros(30))?,
-                [true, false, true]
+                [Renewal::Renewed, Renewal::Lost, Renewal::Renewed]
             );
             assert_eq!(tx.next_expiry()?, Some(Timestamp::from_micros(20)));
-            assert_eq!(tx.expired(Timestamp::from_micros(30), 9)?.len(), 2);
+            assert_eq!(tx.hold_expired(Timestamp::from_micros(30), 9)?.len(), 2);
             let noted = tx.survey(&SurveyQuery::new().request(request.clone()))?.granted;
             assert_eq!(noted, Some(granted.iter().map(|task| task.lease_ref()).collect()));
             let forget = GrantBatch::new(&[], &holder, now, expires_at)
                 .forget(Forget::before(Timestamp::from_micros(9), 9));
             assert_eq!(tx.grant_if_open(&forget)?.forgotten, 1);
 
-            let mut end = Move::new(lease, StateSet::of(&[TaskState::Running]), TaskState::Success);
+            let mut end = Move::new(lease, TaskState::Running, TaskState::Success);
             end.ended_at = Some(Timestamp::from_micros(9));
             assert_eq!(tx.move_if(&[end.clone(), end])?, [true, false]);
             assert_eq!(tx.forget_ended(Timestamp::from_micros(10), Timestamp::from_micros(10), 9)?, 1);
@@ -332,7 +354,7 @@ mod tests {
         let store = MemoryStore::new();
         store.write_raw(|raw| Ok(raw.insert_tasks_if_absent(&[task("a", None)])?)).unwrap();
         let before = store.state.lock().borrow().clone();
-        let any = StateSet::of(&TaskState::ALL);
+        let any = TaskState::Scheduled;
         let lease = LeaseRef::new(TaskId(1), 0);
         let moves = [Move::new(lease, any, TaskState::Skipped), Move::new(lease, any, TaskState::Running)];
         store

@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct TaskRow {
     pub(super) record: TaskRecord,
-    /// The number of the lane that the record names by key.
+    /// The number of the lane that the record names by key. After the task ended there may be no such lane.
     pub(super) lane: LaneId,
 }
 
@@ -53,7 +53,9 @@ type Timeline = BTreeSet<(Timestamp, TaskId)>;
 impl Index {
     fn file(&mut self, row: &TaskRow, lanes: &mut Lanes, filing: Filing) {
         let record = &row.record;
-        lanes.count_task(row.lane, filing);
+        if !record.state.is_end() {
+            lanes.count_task(row.lane, filing);
+        }
         if record.is_ready() {
             match filing {
                 Filing::In => lanes.add_ready(row.lane, record.order()),
@@ -159,6 +161,10 @@ impl Tasks {
 
     pub(super) fn get(&self, id: TaskId) -> Option<&TaskRecord> {
         self.rows.get(&id).map(|row| &row.record)
+    }
+
+    pub(super) fn row(&self, id: TaskId) -> Option<&TaskRow> {
+        self.rows.get(&id).map(Box::as_ref)
     }
 
     /// Returns the lane that a task is in.

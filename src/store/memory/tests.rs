@@ -17,8 +17,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
 use crate::store::contract::{
-    EventNote, Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StateSet, StoreTx, SurveyQuery,
-    Worker,
+    EventNote, Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker,
 };
 use crate::testing::RawStoreExt;
 use crate::time::Timestamp;
@@ -60,7 +59,9 @@ fn new_task(a: u8, b: u8) -> NewTask {
 }
 
 fn moved(tx: &mut dyn StoreTx, a: u8, to: TaskState) -> Result<Move> {
-    let mut order = Move::new(lease(tx, a)?, StateSet::of(&TaskState::ALL), to);
+    let task = lease(tx, a)?;
+    let found = tx.tasks_by_id(&[task.id])?.remove(0);
+    let mut order = Move::new(task, found.map_or(TaskState::Scheduled, |task| task.state), to);
     order.due = (to == TaskState::UpForRetry).then(|| Timestamp::from_micros(a.into()));
     order.ended_at = to.is_end().then(|| Timestamp::from_micros(a.into()));
     order.message = Some(name("m", a));

@@ -61,6 +61,9 @@ impl Wire for Bridge {
 /// Listeners are notified when the host commits, by a `NOTIFY` in the transaction. The server refuses to
 /// prepare such a transaction for a two-phase commit: see [`attach`] and [`PostgresTx::without_notify`].
 ///
+/// [`admit`](Tx::admit) is refused ([`Invalid::TickInHostTransaction`](crate::error::Invalid)): admit with an
+/// [`Admitter`](crate::service::Admitter) or in [`write`](crate::store::PostgresStore::write).
+///
 /// It first waits for the writer lock. No other transaction writes until the host's transaction ends, so
 /// commit soon.
 ///
@@ -100,16 +103,16 @@ where
     F: FnOnce(&mut Tx<'_>) -> Result<T> + Send + 'static,
 {
     take_turn(client, schema).await?;
-    let (mut inside, questions) = bridge(schema);
+    let (inside, questions) = bridge(schema);
     let (end, ended) = oneshot::channel();
     let work = move || {
         let run = AssertUnwindSafe(|| {
-            let answer = Tx::run(&mut inside, body)?;
-            inside.check_whole()?;
+            let mut tx = Tx::of_postgres(inside);
+            let answer = body(&mut tx)?;
+            tx.check_whole()?;
             Ok(answer)
         });
         let answer = catch_unwind(run);
-        drop(inside);
         // No one receives it if the future was dropped.
         let _ = end.send(answer);
     };

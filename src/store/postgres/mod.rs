@@ -42,6 +42,7 @@
 mod connect;
 mod connection;
 mod dial;
+mod digest;
 mod driver;
 mod error;
 mod host;

@@ -3,8 +3,8 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::digest::Digest;
 use super::error::Failure;
-use super::tx::Digest;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The most bytes of values that are sent with one statement. The server takes a little less than 1 GiB in a
@@ -175,6 +175,7 @@ pub(super) mod tests {
             Param::from(None::<i64>),
             Param::from(vec![1, 2, 3]),
             Param::from(vec![Some(1), None]),
+            Param::from(vec![Digest::of("a"), Digest::of("b")]),
             Param::from("text"),
             Param::from(None::<String>),
             Param::from(texts()),

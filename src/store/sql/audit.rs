@@ -44,16 +44,19 @@ pub(in crate::store) struct Counters {
 }
 
 impl Counters {
-    /// Records a lane, with its own counts of ready tasks and of tasks. Lanes come before tasks.
+    /// Records a lane, with its own counts of ready tasks and of tasks that have not ended. Lanes come
+    /// before tasks.
     pub(in crate::store) fn lane(&mut self, id: i64, key: LaneKey, ready: i64, tasks: i64) {
-        for limit in &key.limits {
+        // A lane in which all tasks have ended names nothing.
+        for limit in key.limits.iter().filter(|_| tasks > 0) {
             self.limit_lanes.entry(limit.clone()).or_default().hold(1);
         }
         let (ready, tasks) = (Pair { counted: ready, held: 0 }, Pair { counted: tasks, held: 0 });
         self.lanes.insert(id, LaneCounts { key, ready, tasks });
     }
 
-    /// Adds up what tasks of a lane hold: its number, their slots, and how many are leased, ready, and in it.
+    /// Adds up what tasks of a lane hold: its number, their slots, and how many are leased, ready, and
+    /// have not ended.
     pub(in crate::store) fn tasks<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
         let id = row.integer(0)?;
         let lane = self.lanes.get_mut(&id).ok_or_else(|| Damaged(format!("lane {id} is missing")))?;
@@ -119,6 +122,7 @@ pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R>
 }
 
 /// Describes a task whose count of events is wrong.
+#[cfg(feature = "sqlite")]
 pub(in crate::store) fn events_differ(task: i64, counted: i64, kept: i64) -> Discrepancy {
     let problem = format!("it counts {counted} events and has {kept}");
     Discrepancy::Task { task: TaskId(task), problem }

@@ -3,7 +3,6 @@
 
 use crate::run::{RunStatus, StartMethod};
 use crate::sensor::{EndReason, OnLanded, OnMissed, SensorState};
-use crate::store::contract::StateSet;
 use crate::task::{LeaseLoss, TaskState};
 
 macro_rules! codes {
@@ -87,10 +86,10 @@ pub(in crate::store) fn from_task_state(code: i64) -> Result<TaskState, UnknownC
     if code == LATER { Ok(TaskState::Scheduled) } else { TaskState::from_code(code) }
 }
 
-/// Returns the states as bits, the lowest for code 0.
-pub(in crate::store) fn mask(states: StateSet) -> i64 {
-    let later = if states.contains(TaskState::Scheduled) { 1 << LATER } else { 0 };
-    states.iter().fold(later, |mask, state| mask | 1 << state.code())
+/// Returns the numbers of a task in this state as bits, the lowest for number 0.
+pub(in crate::store) fn mask(state: TaskState) -> i64 {
+    let later = if state == TaskState::Scheduled { 1 << LATER } else { 0 };
+    later | 1 << state.code()
 }
 
 /// Returns how often to requeue, or `None` to fail.

@@ -127,14 +127,18 @@ fn lease_instants(store: &dyn Store) {
     let ids = world.plain(&["a", "b"]);
     let lease = world.admit_until(&ids[..1], last)[0].lease_ref();
     world.admit_until(&ids[1..], first);
-    let expired =
-        |now: Timestamp| world.read(|tx| tx.expired(now, 9)).iter().map(|task| task.id).collect::<Vec<_>>();
+    let expired = |now: Timestamp| {
+        world.write(|tx| tx.hold_expired(now, 9)).iter().map(|task| task.id).collect::<Vec<_>>()
+    };
     assert_eq!(expired(first), ids[1..]);
     assert_eq!(expired(last), [ids[1], ids[0]]);
-    world.write(|tx| tx.renew_if_leased(&[lease], at(-5)));
-    assert_eq!(expired(at(-6)), ids[1..]);
-    assert_eq!(expired(at(-5)), [ids[1], ids[0]]);
-    assert_eq!(world.read(|tx| tx.next_expiry()), Some(first));
+    let held = world.read(|tx| tx.tasks_by_id(&ids[1..])).remove(0).unwrap().lease_ref();
+    for (until, before) in [(at(-5), at(-6)), (last, Timestamp::from_micros(last.as_micros() - 1))] {
+        world.write(|tx| tx.renew_if_leased(&[lease, held], until));
+        assert_eq!(expired(before), []);
+        assert_eq!(expired(until), if until == last { vec![ids[0], ids[1]] } else { vec![ids[1]] });
+    }
+    assert_eq!(world.read(|tx| tx.next_expiry()), Some(last));
 }
 
 fn workers_and_shards(store: &dyn Store) {

@@ -2,7 +2,7 @@
 
 use super::steps::Steps;
 use super::world::{World, at, holder, task, to};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::Move;
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
@@ -11,6 +11,7 @@ use crate::time::Timestamp;
 cases!("leases":
     no_instant_of_a_task_is_recorded_before_one_that_it_has,
     a_renewal_sets_the_expiry,
+    an_expiry_never_falls,
     an_expired_lease_can_be_renewed,
     a_renewal_needs_the_epoch,
     a_renewal_needs_a_lease,
@@ -71,22 +72,38 @@ fn a_renewal_sets_the_expiry(store: &dyn Store) {
     let mut expected = world.read(|tx| tx.tasks_by_id(&ids));
     let unknown = LeaseRef::new(TaskId(i64::MAX), 1);
     let answers = world.write(|tx| tx.renew_if_leased(&[running, unknown, queued], at(5000)));
-    assert_eq!(answers, [true, false, true]);
+    assert_eq!(answers, [Renewal::Renewed, Renewal::Lost, Renewal::Renewed]);
     for task in expected.iter_mut().take(2).flatten() {
         task.lease.as_mut().unwrap().expires_at = at(5000);
     }
     assert_eq!(world.read(|tx| tx.tasks_by_id(&ids)), expected, "nothing else changes");
-    world.write(|tx| tx.renew_if_leased(&[running], at(40)));
-    assert_eq!(expiry(&world.task(ids[1])), at(40), "an expiry can come nearer");
+}
+
+/// A holder whose clock is behind shortens nothing, and is told that its lease holds.
+fn an_expiry_never_falls(store: &dyn Store) {
+    let world = World(store);
+    let id = world.plain(&["a"])[0];
+    let lease = world.run(&[id])[0];
+    for (until, expected) in
+        [(at(999), at(1000)), (at(-5), at(1000)), (at(1001), at(1001)), (at(1000), at(1001))]
+    {
+        let before = world.task(id);
+        assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], until)), [Renewal::Renewed], "{until:?}");
+        let after = world.task(id);
+        assert_eq!(expiry(&after), expected, "{until:?}");
+        assert!(after == before || expected == until, "nothing else changes: {after:?}");
+    }
+    assert_eq!(world.read(|tx| tx.next_expiry()), Some(at(1001)));
+    assert_eq!(world.write(|tx| tx.hold_expired(at(1000), 9)), [], "nor does what reapers go by");
 }
 
 fn an_expired_lease_can_be_renewed(store: &dyn Store) {
     let world = World(store);
     let id = world.plain(&["a"])[0];
     let lease = world.admit_until(&[id], at(11))[0].lease_ref();
-    assert_eq!(world.read(|tx| tx.expired(at(12), 9)).len(), 1);
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], at(99))), [true]);
-    assert_eq!(world.read(|tx| tx.expired(at(98), 9)), []);
+    assert_eq!(world.write(|tx| tx.hold_expired(at(12), 9)).len(), 1);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&[lease], at(99))), [Renewal::Renewed]);
+    assert_eq!(world.write(|tx| tx.hold_expired(at(98), 9)), []);
 }
 
 fn a_renewal_needs_the_epoch(store: &dyn Store) {
@@ -96,9 +113,9 @@ fn a_renewal_needs_the_epoch(store: &dyn Store) {
     world.shift(&[to(old, TaskState::Scheduled)]);
     let new = world.run(&[id])[0];
     let wrong = [old, LeaseRef::new(id, new.epoch + 1), LeaseRef::new(id, 0)];
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&wrong, at(9999))), [false; 3]);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&wrong, at(9999))), [Renewal::Lost; 3]);
     assert_eq!(expiry(&world.task(id)), at(1000), "a stale holder prolongs nothing");
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [true]);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [Renewal::Renewed]);
 }
 
 fn a_renewal_needs_a_lease(store: &dyn Store) {
@@ -109,7 +126,7 @@ fn a_renewal_needs_a_lease(store: &dyn Store) {
     retry.due = Some(at(70));
     world.shift(&[to(leases[0], TaskState::Success), to(leases[1], TaskState::Sensing), retry]);
     let all = [&[LeaseRef::new(ids[0], 0)], &leases[..]].concat();
-    assert_eq!(world.write(|tx| tx.renew_if_leased(&all, at(9999))), [false; 4]);
+    assert_eq!(world.write(|tx| tx.renew_if_leased(&all, at(9999))), [Renewal::Lost; 4]);
     for id in ids {
         assert_eq!(world.task(id).lease, None);
     }
@@ -119,12 +136,16 @@ fn a_lease_is_expired_from_its_expiry_on(store: &dyn Store) {
     let world = World(store);
     let ids = world.plain(&["a", "b"]);
     world.admit(&ids);
-    assert_eq!(world.read(|tx| tx.expired(at(999), 9)), [], "one microsecond early");
-    let expired = world.read(|tx| tx.expired(at(1000), 9));
+    assert_eq!(world.write(|tx| tx.hold_expired(at(999), 9)), [], "one microsecond early");
+    let expired = world.write(|tx| tx.hold_expired(at(1000), 9));
     let expected: Vec<TaskRecord> = ids.iter().map(|id| world.task(*id)).collect();
     assert_eq!(expired, expected, "at the instant itself, whole records");
     world.shift(&[to(expired[0].lease_ref(), TaskState::Failed)]);
-    assert_eq!(world.read(|tx| tx.expired(at(9999), 9)), expected[1..], "an ended lease is not expired");
+    assert_eq!(
+        world.write(|tx| tx.hold_expired(at(9999), 9)),
+        expected[1..],
+        "an ended lease is not expired"
+    );
 }
 
 fn spread(world: World<'_>) -> Vec<TaskId> {
@@ -139,7 +160,7 @@ fn expired_come_earliest_first_then_by_number(store: &dyn Store) {
     let world = World(store);
     let expected = spread(world);
     for (now, count) in [(9, 0), (10, 1), (19, 1), (20, 3), (39, 4), (40, 5)] {
-        let found = world.read(|tx| tx.expired(at(now), 99));
+        let found = world.write(|tx| tx.hold_expired(at(now), 99));
         assert_eq!(found.iter().map(|task| task.id).collect::<Vec<_>>(), expected[..count], "at {now}");
     }
 }
@@ -148,10 +169,10 @@ fn expired_are_limited(store: &dyn Store) {
     let world = World(store);
     let expected = spread(world);
     for limit in 0..6 {
-        let found = world.read(|tx| tx.expired(at(99), limit));
+        let found = world.write(|tx| tx.hold_expired(at(99), limit));
         assert_eq!(found.iter().map(|task| task.id).collect::<Vec<_>>(), expected[..limit.min(5)]);
     }
-    assert_eq!(world.read(|tx| tx.expired(at(99), usize::MAX)).len(), 5, "any limit is taken");
+    assert_eq!(world.write(|tx| tx.hold_expired(at(99), usize::MAX)).len(), 5, "any limit is taken");
 }
 
 fn next_expiry_is_the_earliest_lease(store: &dyn Store) {

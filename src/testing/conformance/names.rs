@@ -247,7 +247,7 @@ fn free_text_comes_back_byte_for_byte(store: &dyn Store) {
             wanted
         })
         .collect();
-    world.write(|tx| tx.move_if(&moves));
+    world.shift(&moves);
     for (task, text) in world.read(|tx| tx.tasks_by_id(&ids)).into_iter().flatten().zip(&texts) {
         assert!(
             task.payload == *text && task.message.as_ref() == Some(text) && task.value.as_ref() == Some(text)

@@ -8,7 +8,7 @@ use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
-use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, StateSet, WhichSensors, Worker};
+use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, WhichSensors, Worker};
 use crate::task::{NewTask, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -94,10 +94,11 @@ fn new_task(random: &mut Random, now: i64) -> NewTask {
 }
 
 fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
-    let states: Vec<TaskState> = TaskState::ALL
-        .into_iter()
-        .filter(|state| *state != TaskState::Sensing && (*state == task.state || random.once_in(2)))
-        .collect();
+    // Sensing tasks move on with their sensors alone.
+    let others: Vec<TaskState> =
+        TaskState::ALL.into_iter().filter(|state| *state != TaskState::Sensing).collect();
+    let is_right = task.state != TaskState::Sensing && !random.once_in(4);
+    let from = if is_right { task.state } else { others[random.index(others.len())] };
     let targets = [
         TaskState::Scheduled,
         TaskState::UpForRetry,
@@ -105,8 +106,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
         TaskState::Failed,
         TaskState::Skipped,
     ];
-    let mut wanted =
-        Move::new(lease(random, task), StateSet::of(&states), targets[random.index(targets.len())]);
+    let mut wanted = Move::new(lease(random, task), from, targets[random.index(targets.len())]);
     wanted.forgive = random.below(2) as u32;
     wanted.lost = random.once_in(2).then(|| random.below(3) as u32);
     if wanted.to == TaskState::UpForRetry || wanted.to == TaskState::Scheduled && random.once_in(3) {

@@ -27,8 +27,8 @@ cases!("retention":
     sensors_go_with_their_tasks,
     a_follower_can_tell_that_it_missed_an_end,
     a_forgotten_key_is_new_again,
-    a_lane_goes_with_its_last_task,
-    a_limit_key_goes_with_the_last_task_that_carries_it,
+    a_lane_is_made_again_for_new_and_for_cleared_tasks,
+    a_limit_key_is_known_while_a_task_that_has_not_ended_carries_it,
     what_a_transaction_forgot_it_can_insert_anew,
 );
 
@@ -294,24 +294,32 @@ fn lane(world: World<'_>) -> LaneId {
     world.read(|tx| tx.ready_lanes())[0].id
 }
 
-fn a_lane_goes_with_its_last_task(store: &dyn Store) {
+fn a_lane_is_made_again_for_new_and_for_cleared_tasks(store: &dyn Store) {
     let world = World(store);
     let heavy = |name: &str| task(name).pool_slots(2);
-    let ids = world.insert(&[heavy("a"), heavy("b")]);
-    let first = lane(world);
+    let ids = world.insert(&[heavy("a"), heavy("b"), task("light")]);
     end(world, ids[0], TaskState::Success, 50);
+    let first = lane(world);
     end(world, ids[1], TaskState::Success, 60);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(55), at(55), 9)), 1);
-    let last = world.insert(&[heavy("c")])[0];
-    assert_eq!(lane(world), first, "while it has a task, ended or not, it stays");
-    end(world, last, TaskState::Success, 60);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 2);
+    end(world, ids[2], TaskState::Success, 60);
+    assert_eq!(world.read(|tx| tx.ready_lanes()), []);
+    let again = to(world.task(ids[0]).lease_ref(), TaskState::Scheduled);
+    world.shift(&[again]);
+    let needs = world.task(ids[0]).lane;
+    assert_eq!((needs.slots, world.read(|tx| tx.ready_lanes())[0].key.clone()), (2, needs.clone()));
+    assert!(lane(world) >= first, "a number is never given to another lane");
+    assert_eq!(world.run(&ids[..1]).len(), 1, "the cleared task is granted from it");
+    assert_eq!(world.read(|tx| tx.audit()), []);
+    end(world, ids[0], TaskState::Success, 60);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 3);
     world.insert(&[heavy("d")]);
     assert!(lane(world) > first, "numbers of lanes rise, and none is given twice");
-    assert_eq!(world.read(|tx| tx.audit()), []);
+    assert_eq!(world.read(|tx| tx.ready_lanes())[0].key, needs);
 }
 
-fn a_limit_key_goes_with_the_last_task_that_carries_it(store: &dyn Store) {
+/// A key without a maximum is known while a task carries it that has not ended, whatever retention still
+/// keeps.
+fn a_limit_key_is_known_while_a_task_that_has_not_ended_carries_it(store: &dyn Store) {
     let world = World(store);
     let (shared, own, bounded) = (limit("shared"), limit("own"), limit("bounded"));
     world.write(|tx| tx.put_limits(&[LimitSpec::new(bounded.clone(), 3).unwrap()]));
@@ -324,17 +332,23 @@ fn a_limit_key_goes_with_the_last_task_that_carries_it(store: &dyn Store) {
         task("b").limit(shared.clone()),
         task("c").limit(shared.clone()),
     ]);
-    for (id, ended) in ids.iter().zip([50, 60, 70]) {
+    assert_eq!(known(), [true; 3]);
+    let ends = [(50, [true, false, true]), (60, [true, false, true]), (70, [false, false, true])].into_iter();
+    for (id, (ended, expected)) in ids.iter().zip(ends) {
         world.run(&[*id]);
         end(world, *id, TaskState::Success, ended);
-    }
-    for (before, expected) in
-        [(55, [true, false, true]), (65, [true, false, true]), (75, [false, false, true])]
-    {
-        assert_eq!(world.write(|tx| tx.forget_ended(at(before), at(before), 9)), 1);
-        assert_eq!(known(), expected, "what ended before {before} is forgotten");
+        assert_eq!(known(), expected, "after {ended}");
         assert_eq!(world.read(|tx| tx.audit()), []);
     }
+    world.shift(&[to(world.task(ids[0]).lease_ref(), TaskState::Scheduled)]);
+    assert_eq!(known(), [true; 3], "a cleared task carries its keys again");
+    world.run(&ids[..1]);
+    let used = world.read(|tx| tx.limits(&[shared.clone(), own.clone()]));
+    assert!(used.into_iter().flatten().all(|limit| limit.used == 1), "and counts against them");
+    end(world, ids[0], TaskState::Success, 80);
+    assert_eq!(known(), [false, false, true]);
+    assert_eq!(world.write(|tx| tx.forget_ended(at(75), at(75), 9)), 2);
+    assert_eq!((known(), world.read(|tx| tx.audit())), (vec![false, false, true], vec![]));
     world.write(|tx| tx.delete_limits(std::slice::from_ref(&bounded)));
     assert_eq!(known(), [false; 3], "nothing kept it but its maximum");
 }

@@ -11,7 +11,7 @@ use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
-use crate::store::contract::{EventNote, Move, StateSet, StoreTx, WhichSensors};
+use crate::store::contract::{EventNote, Move, StoreTx, WhichSensors};
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
 
@@ -110,7 +110,6 @@ impl Side<'_> {
         seen.lanes.sort_by(|a, b| a.key.cmp(&b.key));
         seen.lanes.iter_mut().for_each(|lane| lane.id = LaneId(0));
         seen.tasks = seen.tasks.into_iter().map(|task| task.map(|task| self.task(task))).collect();
-        seen.expired = seen.expired.into_iter().map(|task| self.task(task)).collect();
         for lease in seen.granted.iter_mut().flatten().flatten() {
             lease.id = self.place(lease.id);
         }
@@ -160,7 +159,7 @@ impl Side<'_> {
                 let leases = self.leases(leases);
                 let moves: Vec<Move> = leases
                     .iter()
-                    .map(|lease| Move::new(*lease, StateSet::of(&[TaskState::Running]), TaskState::Sensing))
+                    .map(|lease| Move::new(*lease, TaskState::Running, TaskState::Sensing))
                     .collect();
                 let moved = tx.move_if(&moves)?;
                 let left = leases.iter().zip(moved).filter(|(_, moved)| *moved);
@@ -175,8 +174,7 @@ impl Side<'_> {
                 let sensors = || ended.iter().flatten();
                 let moves: Vec<Move> = sensors()
                     .map(|sensor| {
-                        let mut wanted =
-                            Move::new(sensor.lease_ref(), StateSet::of(&[TaskState::Sensing]), to);
+                        let mut wanted = Move::new(sensor.lease_ref(), TaskState::Sensing, to);
                         wanted.ended_at = Some(*now);
                         wanted
                     })
@@ -227,9 +225,11 @@ impl Side<'_> {
                 );
                 say(runs)
             }
-            Op::Expired(now, limit) => {
-                say(tx.expired(*now, *limit)?.into_iter().map(|task| self.task(task)).collect::<Vec<_>>())
-            }
+            Op::Expired(now, limit) => say(tx
+                .hold_expired(*now, *limit)?
+                .into_iter()
+                .map(|task| self.task(task))
+                .collect::<Vec<_>>()),
             Op::Page(lane, after, limit) => {
                 let mut lanes = tx.ready_lanes()?;
                 lanes.sort_by(|a, b| a.key.cmp(&b.key));

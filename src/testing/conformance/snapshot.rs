@@ -35,7 +35,6 @@ pub struct Snapshot {
     pub(super) tasks: Vec<Option<TaskRecord>>,
     pub(super) lanes: Vec<Lane>,
     pub(super) candidates: Vec<Candidate>,
-    pub(super) expired: Vec<TaskRecord>,
     pub(super) next: [Option<Timestamp>; 2],
     /// The pools and limits of the lanes.
     pub(super) named: Vec<PoolRecord>,
@@ -113,7 +112,6 @@ impl Snapshot {
             tasks: tx.tasks(&watch.tasks)?,
             lanes,
             candidates: tx.candidates(&pages)?,
-            expired: tx.expired(last, 10_000)?,
             next: [survey.next_due, tx.next_expiry()?],
             named: survey.pools,
             carried: survey.limits,

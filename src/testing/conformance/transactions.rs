@@ -1,14 +1,20 @@
 //! All or nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use super::scene::Scene;
 use super::snapshot::Snapshot;
 use super::steps::{Steps, nothing};
 use super::world::{World, at, key, rows, sized, task};
-use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::admission::Ageing;
+use crate::error::{Error, Invalid, Result, StoreError, StoreErrorKind};
+use crate::ops::{AdmitRequest, StopBeforeStart};
+use crate::run::RunStatus;
+use crate::sensor::SmartSensorConfig;
 use crate::store::contract::Forget;
 use crate::store::{Inserted, Store, Tx, TxMode};
+use crate::task::NewTask;
 use crate::testing::RawStoreExt;
 
 cases!("transactions":
@@ -21,6 +27,7 @@ cases!("transactions":
     reads_work_in_both_modes,
     empty_arguments_have_empty_answers,
     a_verb_that_failed_halfway_is_not_committed,
+    admit_is_the_last_verb,
 );
 
 /// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever
@@ -50,6 +57,72 @@ fn a_verb_that_failed_halfway_is_not_committed(store: &dyn Store) {
     });
     assert!(refused_more && committed.is_err(), "it says so: {committed:?}");
     let pools = store.read(|tx| tx.all_pools()).expect("the store goes on working");
+    assert_eq!(pools.len(), 1, "the default pool alone");
+}
+
+/// A verb, called with nothing to do.
+type Verb = (&'static str, fn(&mut Tx<'_>) -> Result<()>);
+
+/// Every verb that writes, but `admit`.
+fn verbs() -> Vec<Verb> {
+    vec![
+        ("enqueue", |tx| tx.enqueue(at(1), &[NewTask::new(key("more"))]).map(drop)),
+        ("enqueue_ageing", |tx| tx.enqueue_ageing(at(1), Ageing::default(), &[]).map(drop)),
+        ("start", |tx| tx.start(at(1), &[]).map(drop)),
+        ("renew", |tx| tx.renew(at(1), Duration::from_secs(9), &[]).map(drop)),
+        ("finish", |tx| tx.finish(at(1), &[]).map(drop)),
+        ("register", |tx| tx.register(at(1), &[]).map(drop)),
+        ("register_with", |tx| tx.register_with(at(1), &SmartSensorConfig::default(), &[]).map(drop)),
+        ("end_sensors", |tx| tx.end_sensors(at(1), &[]).map(drop)),
+        ("mark", |tx| tx.mark(at(1), &[]).map(drop)),
+        ("clear", |tx| tx.clear(at(1), &[]).map(drop)),
+        ("reap", |tx| tx.reap(at(1), 9).map(drop)),
+        ("put_pools", |tx| tx.put_pools(&[sized("more", 1)])),
+        ("delete_pools", |tx| tx.delete_pools(&[]).map(drop)),
+        ("put_limits", |tx| tx.put_limits(&[])),
+        ("delete_limits", |tx| tx.delete_limits(&[]).map(drop)),
+        ("record_runs", |tx| tx.record_runs(&[super::scene::run("more")], StopBeforeStart::Reject)),
+        ("stop_runs", |tx| tx.stop_runs(&[], StopBeforeStart::Reject).map(drop)),
+        ("close_runs", |tx| tx.close_runs(&[]).map(drop)),
+        ("beat_runs", |tx| tx.beat_runs(&[]).map(drop)),
+        ("close_silent_runs", |tx| {
+            tx.close_silent_runs(at(1), Duration::from_secs(9), RunStatus::Killed, 9).map(drop)
+        }),
+        ("acknowledge_events", |tx| tx.acknowledge_events(&[]).map(drop)),
+        ("forget_events", |tx| tx.forget_events(at(1), Duration::ZERO, 9).map(drop)),
+        ("forget_ended", |tx| tx.forget_ended(at(1), Duration::ZERO, 9).map(drop)),
+        ("forget_stopped_runs", |tx| tx.forget_stopped_runs(at(1), 9).map(drop)),
+        ("delete_runs", |tx| tx.delete_runs(&[]).map(drop)),
+    ]
+}
+
+/// After a tick every other verb that writes is refused, and writes nothing. Ticks and queries go on, and the
+/// transaction commits.
+fn admit_is_the_last_verb(store: &dyn Store) {
+    store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])).expect("a task");
+    let order = |name: &str| {
+        AdmitRequest::new(super::world::holder("h"), name.try_into().unwrap(), 9, Duration::from_secs(9))
+    };
+    let (mut refused, mut granted) = (Vec::new(), Vec::new());
+    let committed = store.write(|tx| {
+        granted = match tx.admit(at(1), &order("first")) {
+            // A transaction that a host of PostgreSQL owns: none of them admits.
+            Err(Error::Invalid(Invalid::TickInHostTransaction)) => return Ok(false),
+            admission => admission?.granted,
+        };
+        refused = verbs().iter().map(|(name, verb)| (*name, verb(tx))).collect();
+        assert_eq!(tx.tasks(&[key("a")])?[0].as_ref(), granted.first(), "queries see what was granted");
+        assert_eq!(tx.admit(at(1), &order("second"))?.granted, [], "a second tick finds nothing more");
+        Ok(true)
+    });
+    if !committed.expect("the transaction commits") {
+        return;
+    }
+    for (name, answer) in refused {
+        assert!(matches!(answer, Err(Error::Invalid(Invalid::AfterAdmit))), "{name}: {answer:?}");
+    }
+    let (tasks, pools) = store.read(|tx| Ok((tx.tasks(&[key("a"), key("more")])?, tx.all_pools()?))).unwrap();
+    assert_eq!((tasks[0].as_ref(), &tasks[1]), (granted.first(), &None));
     assert_eq!(pools.len(), 1, "the default pool alone");
 }
 
@@ -107,7 +180,7 @@ fn every_write_is_seen_by_a_later_transaction(store: &dyn Store) {
 fn several_writes_are_undone_together(store: &dyn Store) {
     let world = World(store);
     let before = world.read(|tx| Snapshot::of(tx, &Scene::watch()));
-    let answer: Result<(), Error> = store.write_raw(|tx| {
+    let answer: Result<()> = store.write_raw(|tx| {
         tx.insert_tasks_if_absent(&rows(&[task("ready"), task("new")]))?;
         tx.put_runs(&[super::scene::run("new")])?;
         Err(StoreError::new(StoreErrorKind::Backend, "on purpose").into())
@@ -167,7 +240,7 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.start_if_queued(&[], at(1))?.len(),
             tx.renew_if_leased(&[], at(1))?.len(),
             tx.move_if(&[])?.len(),
-            tx.expired(at(9999), 0)?.len(),
+            tx.hold_expired(at(9999), 0)?.len(),
             tx.forget_requests(Forget::before(at(99), 0))?,
             tx.forget_ended(at(99), at(99), 0)?,
             tx.delete_pools_if_unused(&[])?.len(),

@@ -11,7 +11,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
 use crate::shard::DEFAULT_CODES;
-use crate::store::contract::{GrantBatch, Move, StateSet, StoreTx, Worker};
+use crate::store::contract::{GrantBatch, Move, StoreTx, Worker};
 use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
 use crate::testing::RawStoreExt;
@@ -69,9 +69,9 @@ pub(super) fn sensor(lease: LeaseRef, what: &str) -> NewSensor {
     NewSensor::new(lease, "file".try_into().unwrap(), context, settings)
 }
 
-/// A move that needs one of all states.
+/// A move of a running task. [`World::shift`] moves it from any state.
 pub(super) fn to(task: LeaseRef, state: TaskState) -> Move {
-    Move::new(task, StateSet::of(&TaskState::ALL), state)
+    Move::new(task, TaskState::Running, state)
 }
 
 #[derive(Clone, Copy)]
@@ -141,8 +141,16 @@ impl World<'_> {
         admitted.is_ok()
     }
 
+    /// Moves tasks, each from the state in which it is.
     pub(super) fn shift(self, moves: &[Move]) -> Vec<bool> {
-        self.write(|tx| tx.move_if(moves))
+        let ids: Vec<TaskId> = moves.iter().map(|wanted| wanted.task.id).collect();
+        self.write(|tx| {
+            let mut moves = moves.to_vec();
+            for (wanted, task) in moves.iter_mut().zip(tx.tasks_by_id(&ids)?) {
+                wanted.from = task.map_or(wanted.from, |task| task.state);
+            }
+            tx.move_if(&moves)
+        })
     }
 
     /// Ends tasks under these leases.

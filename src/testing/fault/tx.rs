@@ -5,13 +5,13 @@ use crate::admission::limits::{LimitRecord, LimitSpec};
 use crate::admission::{Candidate, LanePage};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
-    EventNote, GrantBatch, Granted, Move, PoolTx, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease,
-    ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Worker,
+    EventNote, GrantBatch, Granted, Held, Move, PoolTx, RunTx, SensorChanges, SensorQuery, SensorTx,
+    ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Wait, Worker,
 };
 use crate::store::{Discrepancy, Inserted, LimitDeletion, PoolDeletion};
 use crate::task::{TaskInsert, TaskRecord};
@@ -64,13 +64,14 @@ impl TaskTx for FaultTx<'_> {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
         fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
+        fn hold_tasks(ids: &[TaskId], wait: Wait) -> Vec<Held>;
         fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
-        fn renew_if_leased(leases: &[LeaseRef], expires_at: Timestamp) -> Vec<bool>;
+        fn renew_if_leased(leases: &[LeaseRef], expires_at: Timestamp) -> Vec<Renewal>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
-        fn expired(now: Timestamp, limit: usize) -> Vec<TaskRecord>;
+        fn hold_expired(now: Timestamp, limit: usize) -> Vec<TaskRecord>;
         fn next_expiry() -> Option<Timestamp>;
         fn forget_ended(before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
@@ -97,6 +98,7 @@ impl SensorTx for FaultTx<'_> {
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn changed_sensors(query: &SensorQuery) -> Vec<SensorRecord>;
         fn sensor_changes() -> SensorChanges;
+        fn number_changes(limit: usize) -> usize;
         fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
         fn note_events(events: &[EventNote]) -> ();
         fn events(after: u64, limit: usize) -> Vec<SensorEvent>;
@@ -115,6 +117,7 @@ impl SensorTx for FaultTx<'_> {
 impl RunTx for FaultTx<'_> {
     pass_on! {
         fn put_runs(runs: &[RunRecord]) -> ();
+        fn hold_runs(keys: &[RunKey]) -> Vec<bool>;
         fn close_runs_if_open(closes: &[RunClose]) -> Vec<bool>;
         fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<bool>;
         fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;

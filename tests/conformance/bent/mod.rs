@@ -17,19 +17,19 @@ use stationmaster::Timestamp;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
-use stationmaster::lease::{LeaseRef, TaskId};
+use stationmaster::lease::{LeaseRef, Renewal, TaskId};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorChanges, SensorInsert,
-    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StateSet, StoreTx, Survey, SurveyQuery,
-    TaskInsert, TaskTx, WhichSensors, Worker,
+    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx,
+    WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, PoolDeletion, Store, StoreInfo, Tx, TxMode,
 };
-use stationmaster::task::{TaskRecord, TaskState};
+use stationmaster::task::TaskRecord;
 use stationmaster::testing::raw;
 
 /// What is got wrong.
@@ -45,6 +45,7 @@ pub(crate) enum Fault {
     MovesKeepTheirSlots,
     RenewsUnderAnyEpoch,
     RenewsOnlyWhatIsNotExpired,
+    RefusesToRenewForLess,
     StartsTellOfNoRecords,
     StartsUnderAnyEpoch,
     MovesFromAnyState,
@@ -200,11 +201,22 @@ impl TaskTx for BentTx<'_> {
         Ok(started)
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
         match self.fault {
             Fault::RenewsUnderAnyEpoch => {
                 let fresh = self.refreshed(leases)?;
                 self.tx.renew_if_leased(&fresh, expires_at)
+            }
+            Fault::RefusesToRenewForLess => {
+                let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
+                let tasks = self.tx.tasks_by_id(&ids)?;
+                let longer = |task: &Option<TaskRecord>| {
+                    let lease = task.as_ref().and_then(|task| task.lease.as_ref());
+                    lease.is_some_and(|lease| lease.expires_at > expires_at)
+                };
+                let renewals = self.tx.renew_if_leased(leases, expires_at)?;
+                let less = |(renewal, task)| if longer(task) { Renewal::Lost } else { renewal };
+                Ok(renewals.into_iter().zip(&tasks).map(less).collect())
             }
             Fault::RenewsOnlyWhatIsNotExpired => {
                 let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
@@ -229,7 +241,10 @@ impl TaskTx for BentTx<'_> {
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         let mut moves = moves.to_vec();
         if self.fault == Fault::MovesFromAnyState {
-            moves.iter_mut().for_each(|wanted| wanted.from = StateSet::of(&TaskState::ALL));
+            let ids: Vec<TaskId> = moves.iter().map(|wanted| wanted.task.id).collect();
+            for (wanted, task) in moves.iter_mut().zip(self.tx.tasks_by_id(&ids)?) {
+                wanted.from = task.map_or(wanted.from, |task| task.state);
+            }
         }
         if self.fault == Fault::MovesUnderAnyEpoch {
             let refs: Vec<LeaseRef> = moves.iter().map(|wanted| wanted.task).collect();
@@ -246,10 +261,10 @@ impl TaskTx for BentTx<'_> {
         self.tx.move_if(&moves)
     }
 
-    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         match self.fault {
-            Fault::ExpiresOneTooLate => self.tx.expired(later(now, -1), limit),
-            _ => self.tx.expired(now, limit),
+            Fault::ExpiresOneTooLate => self.tx.hold_expired(later(now, -1), limit),
+            _ => self.tx.hold_expired(now, limit),
         }
     }
 
@@ -306,6 +321,7 @@ impl SensorTx for BentTx<'_> {
         fn put_sensors(sensors: &[SensorInsert]) -> Vec<SensorRecord>;
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn sensor_changes() -> SensorChanges;
+        fn number_changes(limit: usize) -> usize;
         fn note_events(events: &[EventNote]) -> ();
         fn acknowledge_events(seqs: &[u64]) -> usize;
         fn forget_events(before: Timestamp, limit: usize) -> usize;

@@ -1,6 +1,6 @@
 //! What happens to a task once it was granted.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use tokio_postgres::Row;
 
@@ -9,7 +9,7 @@ use super::super::text::escape;
 use super::super::wire::ask;
 use super::{Db, clamp, first, row};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{Move, Started};
 use crate::store::sql::codes::{Code, mask, task_state};
 use crate::store::sql::statement::statement;
@@ -22,7 +22,6 @@ pub(super) const RENEW: &str = statement!("renew.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
-pub(super) const EXPIRED: &str = statement!("expired.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");
 
 fn numbers(lease: &LeaseRef) -> (i64, i64) {
@@ -47,13 +46,11 @@ impl Db<'_> {
         Ok(leases.iter().map(|lease| started.remove(&numbers(lease))).collect())
     }
 
-    /// A lease that somebody is ending or reaping is not lost yet: its holder goes on, and hears so next
-    /// time.
     pub(super) fn renew_if_leased(
         &mut self,
         leases: &[LeaseRef],
         expires_at: Timestamp,
-    ) -> Outcome<Vec<bool>> {
+    ) -> Outcome<Vec<Renewal>> {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
@@ -63,9 +60,13 @@ impl Db<'_> {
             ask!(BEAT, ids.clone(), epochs.clone(), expires_at.as_micros()),
             ask!(RENEW, ids, epochs),
         ])?;
-        let there: HashSet<(i64, i64)> =
-            rows.iter().map(|row| Ok((row::value(row, 0)?, row::value(row, 1)?))).collect::<Outcome<_>>()?;
-        Ok(leases.iter().map(|lease| there.contains(&numbers(lease))).collect())
+        let mut renewals = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let renewal = if row::value(row, 2)? { Renewal::Renewed } else { Renewal::Busy };
+            renewals.insert((row::value(row, 0)?, row::value(row, 1)?), renewal);
+        }
+        let renewal = |lease| renewals.get(&numbers(lease)).copied().unwrap_or(Renewal::Lost);
+        Ok(leases.iter().map(renewal).collect())
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
@@ -112,7 +113,7 @@ impl Db<'_> {
     }
 
     /// Locks the leases that have expired, and returns their tasks. What others have locked is passed over.
-    pub(super) fn lock_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
+    pub(super) fn hold_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
         loop {
             let rows = self.one(ask!(LOCK_EXPIRED, now.as_micros(), clamp(limit)))?;
             if rows.is_empty() {
@@ -128,12 +129,6 @@ impl Db<'_> {
                 return self.of_leases(&still);
             }
         }
-    }
-
-    /// Returns the tasks whose leases have expired, for a transaction that only reads.
-    pub(super) fn expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
-        let rows = self.one(ask!(EXPIRED, now.as_micros(), clamp(limit)))?;
-        self.of_leases(&rows)
     }
 
     /// The tasks with these numbers, in the order of their expiry.

@@ -3,6 +3,7 @@
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
+use super::sensor::numbers;
 use super::{Db, clamp};
 use crate::sensor::{Ending, SensorEvent};
 use crate::store::contract::EventNote;
@@ -10,25 +11,29 @@ use crate::store::sql::codes::Code;
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-pub(super) const NOTE: &str = "INSERT INTO sm.event (seq, no, generation, at, reason, next, value, message) \
-     SELECT counter.value + place, given.no, given.generation, given.at, given.reason, given.next, given.value, \
-       given.message \
+/// Into the inbox: an event is found once it has a number.
+pub(super) const NOTE: &str = "INSERT INTO sm.event_inbox (no, generation, at, reason, next, value, message) \
+     SELECT given.no, given.generation, given.at, given.reason, given.next, given.value, given.message \
      FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[]) \
        WITH ORDINALITY given (no, generation, at, reason, next, value, message, place) \
-     CROSS JOIN (SELECT value FROM sm.counter WHERE name = 'event') counter";
-pub(super) const NUMBER: &str = "UPDATE sm.counter SET value = value + $1::bigint WHERE name = 'event'";
+     ORDER BY given.place";
 pub(super) const EVENTS: &str = "SELECT event.seq, event.no, event.generation, event.at, event.reason, event.next, \
        event.value, event.message, task.namespace, task.workflow, task.run, task.task, task.map_index \
      FROM (SELECT * FROM sm.event WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint) event \
      CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = event.no OFFSET 0) task";
+/// Those that somebody else is acknowledging are passed over.
 pub(super) const ACKNOWLEDGE: &str = "WITH \
-     gone AS (DELETE FROM sm.event WHERE seq = ANY ($1::bigint[]) RETURNING no) \
+     gone AS (DELETE FROM sm.event WHERE seq = ANY (ARRAY( \
+       SELECT seq FROM sm.event WHERE seq = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED)) RETURNING 1) \
      SELECT count(*) FROM gone";
 pub(super) const FORGET: &str = "WITH \
-     old AS MATERIALIZED (SELECT seq FROM ( \
-       SELECT seq, at FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) first WHERE at < $1::bigint), \
-     gone AS (DELETE FROM sm.event WHERE seq = ANY (ARRAY(SELECT seq FROM old)) RETURNING no) \
+     old AS MATERIALIZED (SELECT event.seq \
+       FROM (SELECT seq, at FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) first \
+       CROSS JOIN LATERAL (SELECT seq FROM sm.event WHERE event.seq = first.seq FOR UPDATE SKIP LOCKED) event \
+       WHERE first.at < $1::bigint), \
+     gone AS (DELETE FROM sm.event WHERE seq = ANY (ARRAY(SELECT seq FROM old)) RETURNING 1) \
      SELECT count(*) FROM gone";
+/// `stands` is where the task stands.
 pub(super) const KEPT: &str = "SELECT count(DISTINCT event.no) \
      FROM (SELECT no FROM sm.event WHERE seq > 0 ORDER BY seq LIMIT $2::bigint) event \
      CROSS JOIN LATERAL (SELECT state, ended_at FROM sm.idle WHERE idle.no = event.no OFFSET 0) idle \
@@ -49,7 +54,8 @@ impl Db<'_> {
             texts(|ending| ending.value.as_ref()),
             texts(|ending| ending.message.as_ref()),
         );
-        self.all([note, ask!(NUMBER, clamp(events.len()))]).map(|_| ())
+        let [attempt, number] = numbers::number(events.len());
+        self.all([note, attempt, number]).map(|_| ())
     }
 
     pub(super) fn events(&mut self, after: u64, limit: usize) -> Outcome<Vec<SensorEvent>> {

@@ -1,5 +1,6 @@
 -- Deletes tasks that ended, with their sensors, earliest first, and returns how many. Rows that somebody else
--- has locked are passed over. Tasks with events stay.
+-- has locked are passed over. Tasks stay while events are there, or while an event or the last change of their
+-- sensor waits for a number.
 -- $1: those that ended before this instant; $2: the same for those that were sensors; $3: how many.
 WITH
 old AS MATERIALIZED (
@@ -8,6 +9,8 @@ old AS MATERIALIZED (
     AND (idle.ended_at < $2::bigint OR NOT EXISTS (
       SELECT FROM sm.sensor WHERE sensor.no = idle.no OFFSET 0))
     AND NOT EXISTS (SELECT FROM sm.event WHERE event.no = idle.no OFFSET 0)
+    AND NOT EXISTS (SELECT FROM sm.event_inbox WHERE event_inbox.no = idle.no OFFSET 0)
+    AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = idle.no OFFSET 0)
   ORDER BY idle.ended_at, idle.no
   LIMIT $3::bigint
   FOR UPDATE OF idle SKIP LOCKED
@@ -15,10 +18,6 @@ old AS MATERIALIZED (
 gone AS (DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM old)) RETURNING no),
 tasks AS (DELETE FROM sm.task WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 beats AS (DELETE FROM sm.beat WHERE no = ANY (ARRAY(SELECT no FROM gone))),
-sensors AS (DELETE FROM sm.sensor WHERE no = ANY (ARRAY(SELECT no FROM gone)) RETURNING changed),
-forgotten AS (
-  UPDATE sm.counter SET value = greatest(value, last.changed)
-  FROM (SELECT max(changed) AS changed FROM sensors) last
-  WHERE counter.name = 'forgotten' AND last.changed > counter.value
-)
+sensors AS (DELETE FROM sm.sensor WHERE no = ANY (ARRAY(SELECT no FROM gone)) RETURNING no),
+changes AS (INSERT INTO sm.sensor_inbox (no, kind) SELECT no, 2 FROM sensors)
 SELECT count(*) FROM gone

@@ -2,7 +2,6 @@
 
 mod attempt;
 mod audit;
-mod digest;
 mod event;
 mod fold;
 mod insert;
@@ -22,7 +21,7 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
-pub(super) use self::digest::Digest;
+use super::digest::Digest;
 use self::notify::Telling;
 use super::error::{Fault, Outcome};
 use super::turn;

@@ -3,6 +3,7 @@
 
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
+use super::super::digest::Digest;
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
@@ -27,7 +28,6 @@ const HOT: &[(&str, &str)] = &[
     ("renew", attempt::RENEW),
     ("move", attempt::MOVE),
     ("beat", attempt::BEAT),
-    ("expired", attempt::EXPIRED),
     ("lock expired", attempt::LOCK_EXPIRED),
     ("still expired", attempt::STILL_EXPIRED),
     ("next_expiry", attempt::NEXT_EXPIRY),
@@ -45,6 +45,7 @@ const HOT: &[(&str, &str)] = &[
     ("changed_sensors, waiting", sensor::CHANGED_WAITING),
     ("end sensors", sensor::END),
     ("last change", sensor::CHANGES),
+    ("number changes", sensor::numbers::NUMBER),
     ("note events", event::NOTE),
     ("events", event::EVENTS),
     ("acknowledge", event::ACKNOWLEDGE),
@@ -55,14 +56,16 @@ const HOT: &[(&str, &str)] = &[
     ("forget_workers", worker::FORGET_WORKERS),
     ("shard leases", worker::SHARDS),
     ("write shards", worker::PUT_SHARDS),
-    ("namespaces", run::statements::NUMBER_NAMESPACES),
+    ("namespaces", run::statements::NAMESPACES),
     ("put runs", run::statements::PUT),
     ("levels", run::statements::RAISE_LEVELS),
     ("close runs", run::statements::CLOSE),
     ("beat runs", run::statements::BEAT),
+    ("open runs", run::statements::OPEN),
     ("delete runs", run::statements::DELETE),
     ("runs", run::statements::RUNS),
     ("silent_runs", run::statements::SILENT),
+    ("silent_runs, locked", run::statements::LOCK_SILENT),
     ("forget_stopped_runs", run::statements::FORGET),
     ("active_runs", run::statements::ACTIVE.any),
     ("active_runs, filtered", run::statements::ACTIVE.filtered),
@@ -76,9 +79,9 @@ const HOT: &[(&str, &str)] = &[
     ("page of places, filtered", run::statements::PAGE_PLACES.filtered),
 ];
 
-/// Sort what was asked, and nothing else: the tasks that are inserted, moved, promoted or renewed by one call,
-/// the deltas of one fold, and what is summed by pool or key. A page of active runs sorts the places of those
-/// that started before its window, which have no order, and keeps as many of them as the page has room for.
+/// Sort what was asked, and nothing else: the tasks, sensors, shards and runs that one call changes, the deltas
+/// of one fold, and what is summed by pool or key. A page of active runs sorts the places of those that started
+/// before its window, which have no order, and keeps as many of them as the page has room for.
 const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "enqueue",
     "fold",
@@ -100,6 +103,15 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "pool stats",
     "limits",
     "all limits",
+    "put sensors",
+    "end sensors",
+    "number changes",
+    "note events",
+    "write shards",
+    "release shards",
+    "put runs",
+    "close runs",
+    "delete runs",
     "page",
     "page, filtered",
     "page of places",
@@ -159,6 +171,10 @@ const READ_WHOLE: &[&str] = &[
     "pool_pkey",
     "task_limit_pkey",
     "namespace_pkey",
+    "sensor_inbox_pkey",
+    "sensor_inbox_deleted",
+    "event_inbox_pkey",
+    "numbers_pkey",
     "shard_pkey",
     "writer_pkey",
 ];
@@ -234,18 +250,22 @@ fn statistics_change_no_plan() {
                  INSERT INTO sm.pool (name, slots) SELECT 'p' || no, 1 FROM sm.task;
                  INSERT INTO sm.pool_use SELECT 'p' || no, no, 1 FROM sm.task;
                  INSERT INTO sm.request (id, at, nos, epochs) SELECT 'r' || no, no, '{{}}', '{{}}' FROM sm.task;
-                 DELETE FROM sm.sensor; DELETE FROM sm.event; DELETE FROM sm.worker; DELETE FROM sm.shard;
+                 DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox;
+                 DELETE FROM sm.event; DELETE FROM sm.event_inbox; DELETE FROM sm.worker; DELETE FROM sm.shard;
                  DELETE FROM sm.namespace; DELETE FROM sm.level; DELETE FROM sm.run;
-                 INSERT INTO sm.sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm.task;
+                 INSERT INTO sm.sensor SELECT no, 1, no % 2, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm.task;
                  INSERT INTO sm.event (seq, no, generation, at, reason, next) SELECT no, no, 1, 0, 0, 6 FROM sm.task;
+                 INSERT INTO sm.sensor_change SELECT no, no, no % 2 = 0 FROM sm.task;
+                 INSERT INTO sm.sensor_inbox (no, kind) SELECT no, no % 3 FROM sm.task;
+                 INSERT INTO sm.event_inbox (no, generation, at, reason, next) SELECT no, 1, 0, 0, 6 FROM sm.task;
                  INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) SELECT 'w' || no, 1, 1, no, no FROM sm.task;
                  INSERT INTO sm.shard (shard, holder, epoch, expires_at) SELECT no, 'w' || no, 1, no FROM sm.task;
-                 INSERT INTO sm.namespace (no, name) SELECT no, 'n' || no FROM sm.task WHERE no < 100;
+                 INSERT INTO sm.namespace (no, name) SELECT md5(no::text)::uuid, 'n' || no FROM sm.task WHERE no < 100;
                  INSERT INTO sm.level (ns, bit, mask, before, after) SELECT no, bit, 0, 9, 9 FROM sm.namespace, generate_series(1, 20) bit;
                  INSERT INTO sm.run (ns, node, start, stop, heartbeat, status, method, id)
-                 SELECT no % 99 + 1, CASE WHEN no % 3 = 0 THEN no END, no, CASE WHEN no % 3 = 0 THEN no END, no, 0, 0, 'r' || no
+                 SELECT md5((no % 99 + 1)::text)::uuid, CASE WHEN no % 3 = 0 THEN no END, no, CASE WHEN no % 3 = 0 THEN no END, no, 0, 0, 'r' || no
                  FROM sm.task;
-                 ANALYZE sm.sensor; ANALYZE sm.event; ANALYZE sm.worker; ANALYZE sm.shard; ANALYZE sm.namespace;
+                 ANALYZE sm.sensor; ANALYZE sm.sensor_change; ANALYZE sm.sensor_inbox; ANALYZE sm.event_inbox; ANALYZE sm.event; ANALYZE sm.worker; ANALYZE sm.shard; ANALYZE sm.namespace;
                  ANALYZE sm.level; ANALYZE sm.run; ANALYZE sm.task; ANALYZE sm.ready; ANALYZE sm.lease; ANALYZE sm.idle;
                  ANALYZE sm.beat; ANALYZE sm.lane; ANALYZE sm.lane_use; ANALYZE sm.delta; ANALYZE sm.task_limit; ANALYZE sm.limit_use;
                  ANALYZE sm.pool; ANALYZE sm.pool_use; ANALYZE sm.request;"
@@ -319,9 +339,9 @@ fn rows_read(step: &serde_json::Value, table: &str) -> (i64, i64) {
 #[test]
 fn a_window_reads_the_rows_that_it_answers() {
     on("window", async |client, schema| {
-        let fill = "INSERT INTO sm.namespace (no, name) VALUES (1, 'a');
+        let fill = "INSERT INTO sm.namespace (no, name) VALUES ('ca978112-ca1b-bdca-fac2-31b39a23dc4d', 'a');
             INSERT INTO sm.run (ns, start, status, method, id)
-            SELECT 1, i * 7919 % 5003 - 2500, 0, 0, 'r' || i FROM generate_series(0, 1999) i";
+            SELECT 'ca978112-ca1b-bdca-fac2-31b39a23dc4d', i * 7919 % 5003 - 2500, 0, 0, 'r' || i FROM generate_series(0, 1999) i";
         client.batch_execute(&schema.apply(fill)).await.unwrap();
         let runs: Vec<(i64, Option<i64>)> = (0..2000_i64)
             .map(|i| (i * 7919 % 5003 - 2500, i))
@@ -330,7 +350,7 @@ fn a_window_reads_the_rows_that_it_answers() {
         let closed =
             || runs.iter().enumerate().filter_map(|(i, (_, stop))| Some((format!("r{i}"), (*stop)?)));
         let (ids, stops): (Vec<String>, Vec<i64>) = closed().unzip();
-        let (names, statuses) = (vec!["a"; ids.len()], vec![5_i64; ids.len()]);
+        let (names, statuses) = (vec![Digest::of("a"); ids.len()], vec![5_i64; ids.len()]);
         let close = schema.apply(run::statements::CLOSE);
         let rows = client.query(&*close, &[&names, &ids, &stops, &statuses]).await.unwrap();
         assert_eq!(rows.len(), ids.len());

@@ -2,7 +2,8 @@
 
 use super::super::error::Outcome;
 use super::super::wire::ask;
-use super::{Db, clamp};
+use super::sensor::numbers;
+use super::{Db, clamp, first, row};
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
@@ -15,6 +16,9 @@ impl Db<'_> {
         sensors_before: Timestamp,
         limit: usize,
     ) -> Outcome<usize> {
-        self.number(ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit)))
+        let forget = ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit));
+        let [attempt, number] = numbers::number(limit);
+        let [gone, _, _] = self.all([forget, attempt, number])?;
+        row::whole(first(&gone)?, 0)
     }
 }

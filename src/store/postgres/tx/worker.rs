@@ -8,31 +8,24 @@ use super::{Db, clamp, row};
 use crate::id::Holder;
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::sql::records;
+use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
 pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) \
      VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint) ON CONFLICT (name) DO UPDATE \
      SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at";
 pub(super) const DELETE_WORKER: &str = "DELETE FROM sm.worker WHERE name = $1::text";
-pub(super) const RELEASE: &str =
-    "UPDATE sm.shard SET holder = NULL, epoch = epoch + 1 WHERE holder = $1::text";
+pub(super) const RELEASE: &str = statement!("release_shards.sql");
 pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
-       SELECT name FROM sm.worker WHERE expires_at < $1::bigint ORDER BY expires_at, name LIMIT $2::bigint), \
-     gone AS (DELETE FROM sm.worker USING old WHERE worker.name = old.name RETURNING 1) \
+       SELECT name FROM sm.worker WHERE expires_at < $1::bigint ORDER BY expires_at, name LIMIT $2::bigint \
+       FOR UPDATE SKIP LOCKED), \
+     gone AS (DELETE FROM sm.worker WHERE name = ANY (ARRAY(SELECT name FROM old)) RETURNING 1) \
      SELECT count(*) FROM gone";
 pub(super) const LIVE_WORKERS: &str =
     "SELECT name, codes, shards, expires_at, incarnation FROM sm.worker WHERE expires_at > $1::bigint";
 pub(super) const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm.shard ORDER BY shard";
-/// No two writes were decided on the same epoch of one shard. A shard that was never held has the epoch 0.
-pub(super) const PUT_SHARDS: &str = "WITH found AS MATERIALIZED ( \
-       SELECT given.* FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[]) \
-         WITH ORDINALITY given (shard, was, holder, epoch, expires_at, place) \
-       LEFT JOIN LATERAL (SELECT epoch FROM sm.shard WHERE shard.shard = given.shard OFFSET 0) shard ON true \
-       WHERE coalesce(shard.epoch, 0) = given.was), \
-     put AS (INSERT INTO sm.shard (shard, holder, epoch, expires_at) \
-       SELECT shard, holder, epoch, expires_at FROM found ON CONFLICT (shard) DO UPDATE \
-       SET holder = excluded.holder, epoch = excluded.epoch, expires_at = excluded.expires_at) \
-     SELECT place FROM found";
+/// No write is given twice. A shard that was never held has the epoch 0.
+pub(super) const PUT_SHARDS: &str = statement!("put_shards.sql");
 
 impl Db<'_> {
     pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {

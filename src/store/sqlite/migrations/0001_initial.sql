@@ -17,7 +17,8 @@ CREATE TABLE sm_pool (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);
 
--- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it.
+-- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it that have
+-- tasks which have not ended.
 CREATE TABLE sm_task_limit (
     key   TEXT PRIMARY KEY,
     max   INTEGER,
@@ -26,14 +27,16 @@ CREATE TABLE sm_task_limit (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_task_limit_defined ON sm_task_limit (key) WHERE max IS NOT NULL;
 
--- limits: a JSON array of the keys, sorted. tasks: how many are in it; ready: how many of them are.
+-- limits: a JSON array of the keys, sorted. tasks: how many are in it that have not ended; ready: how many of them
+-- are. ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
     slots  INTEGER NOT NULL,
     limits TEXT NOT NULL,
     tasks  INTEGER NOT NULL DEFAULT 0,
-    ready  INTEGER NOT NULL DEFAULT 0
+    ready  INTEGER NOT NULL DEFAULT 0,
+    ended  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits);
 CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;

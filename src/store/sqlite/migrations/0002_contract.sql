@@ -172,4 +172,20 @@ BEGIN
             END,
             held_slots = 0, holder = NULL, expires_at = NULL
         WHERE no = NEW.id;
+    -- A lane whose last task ended no longer names its limit keys.
+    UPDATE sm_lane SET tasks = tasks - 1, ended = ended + 1
+        WHERE NEW.outcome <> 'given_back' AND NEW.retry_at IS NULL
+            AND no = (SELECT lane FROM sm_task WHERE no = NEW.id);
+    UPDATE sm_task_limit SET lanes = lanes - 1
+        WHERE NEW.outcome <> 'given_back' AND NEW.retry_at IS NULL AND key IN (
+            SELECT value FROM json_each((
+                SELECT limits FROM sm_lane WHERE tasks = 0 AND no = (SELECT lane FROM sm_task WHERE no = NEW.id)
+            ))
+        );
+    DELETE FROM sm_task_limit
+        WHERE max IS NULL AND used = 0 AND lanes = 0 AND key IN (
+            SELECT value FROM json_each((
+                SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id)
+            ))
+        );
 END;

@@ -41,7 +41,7 @@ fn a_refused_argument_does_not_end_the_transaction() {
     let store = SqliteStore::in_memory(SqliteOptions::new()).unwrap();
     let wrong = crate::store::contract::Move::new(
         crate::lease::LeaseRef::new(TaskId(1), 0),
-        crate::store::contract::StateSet::default(),
+        crate::task::TaskState::Scheduled,
         crate::task::TaskState::Running,
     );
     let pools = store.write(|tx| {

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::super::error::{Fault, Outcome};
-use super::codes::{Code, mask, task_state};
+use super::codes::{Code, from_task_state, task_state};
 use super::counters::LaneChanges;
 use super::{Db, clamp, row};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::lease::LeaseRef;
-use crate::store::contract::{Move, Started, StateSet};
+use crate::lease::{LeaseRef, Renewal};
+use crate::store::contract::{Move, Started};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -23,8 +23,7 @@ pub(super) const START: &str = concat!(
 );
 /// A query of its own: a `RETURNING` would cost three times as much as this.
 pub(super) const RECORDS_ATTEMPTS: &str = "SELECT attempt_runs FROM sm_task WHERE no = ?1";
-pub(super) const RENEW: &str =
-    "UPDATE sm_task SET expires_at = ?3 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
+pub(super) const RENEW: &str = "UPDATE sm_task SET expires_at = max(expires_at, ?3) WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
 pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?2, due = ?3, held_slots = ?4, \
      ready_at = coalesce(max(?3, ?6), ?3, ?6, ready_at), \
      forgiven = min(forgiven + ?5, 4294967295), lost = coalesce(?9, lost), ended_at = coalesce(?6, ended_at), \
@@ -41,16 +40,10 @@ pub(super) const NEXT_EXPIRY: &str =
 
 /// The table's state for a ready task.
 const READY: i64 = 0;
+/// The table's least state for a task that ended: success, failed and skipped come last.
+const ENDED: i64 = 6;
 /// The table's states for a leased task: queued, running.
 const LEASED: [i64; 2] = [1, 2];
-
-/// Returns true if a stored state is one of these. An unknown number is none of them.
-fn is_in(states: StateSet, stored: i64) -> bool {
-    u32::try_from(stored)
-        .ok()
-        .and_then(|state| mask(states).checked_shr(state))
-        .is_some_and(|bits| bits & 1 == 1)
-}
 
 /// What a move depends on in a task, and returns.
 struct Standing {
@@ -88,10 +81,14 @@ impl Db<'_> {
         &mut self,
         leases: &[LeaseRef],
         expires_at: Timestamp,
-    ) -> Outcome<Vec<bool>> {
+    ) -> Outcome<Vec<Renewal>> {
         let mut statement = self.prepare(RENEW)?;
         let at = expires_at.as_micros();
-        leases.iter().map(|lease| Ok(statement.execute((lease.id.0, lease.epoch, at))? > 0)).collect()
+        let renew = |lease: &LeaseRef| {
+            let renewed = statement.execute((lease.id.0, lease.epoch, at))? > 0;
+            Ok(if renewed { Renewal::Renewed } else { Renewal::Lost })
+        };
+        leases.iter().map(renew).collect()
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
@@ -108,7 +105,10 @@ impl Db<'_> {
         for change in moves {
             let id = change.task.id.0;
             let was = standing.query_row([id], Standing::read).optional()?;
-            let fits = |was: &Standing| was.epoch == change.task.epoch && is_in(change.from, was.state);
+            let fits = |was: &Standing| {
+                // An unknown number is no state, so nothing is moved from it.
+                was.epoch == change.task.epoch && from_task_state(was.state).is_ok_and(|is| is == change.from)
+            };
             // Only the first of several moves of a task counts.
             let Some(was) = was.filter(fits).filter(|_| moved.insert(id)) else {
                 answers.push(false);
@@ -130,6 +130,8 @@ impl Db<'_> {
             answers.push(true);
             let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
             changes.ready(was.lane, i64::from(is_ready) - i64::from(was.state == READY));
+            let ends = i64::from(change.to.is_end()) - i64::from(was.state >= ENDED);
+            changes.tasks(was.lane, -ends, ends);
             changes.capacity(
                 was.lane,
                 kept.saturating_sub(was.held_slots),
@@ -140,7 +142,7 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    pub(super) fn expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
+    pub(super) fn hold_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
         let mut statement = self.prepare(EXPIRED)?;
         let mut rows = statement.query((now.as_micros(), clamp(limit)))?;
         let mut found = Vec::new();

@@ -1,14 +1,17 @@
 //! The audit: every counter against what it counts. Reads all tasks.
 
+use std::collections::BTreeMap;
+
 use rusqlite::Row;
 
 use super::super::error::Outcome;
 use super::Db;
 use crate::store::Discrepancy;
-use crate::store::sql::audit::{Counters, broken_task, events_differ};
+use crate::store::sql::audit::{Counters, Pair, broken_task, events_differ};
 
-const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0), count(*) \
+const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0), sum(state < 6), sum(state >= 6) \
      FROM sm_task GROUP BY lane";
+const ENDED: &str = "SELECT no, ended FROM sm_lane";
 const POOLS: &str = "SELECT name, used FROM sm_pool";
 const LIMITS: &str = "SELECT key, used, lanes FROM sm_task_limit";
 const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expires_at IS NOT NULL, \
@@ -27,10 +30,19 @@ impl Db<'_> {
         for (id, (lane, tasks)) in self.all_lanes()? {
             counters.lane(id, lane.key, i64::try_from(lane.ready).unwrap_or(i64::MAX), tasks);
         }
-        self.each(SUMS, |row| counters.tasks(row))?;
+        let mut ended = self.ended_by_lane()?;
+        self.each(SUMS, |row| {
+            let lane: i64 = row.get(0)?;
+            ended.entry(lane).or_default().hold(row.get(5)?);
+            counters.tasks(row)
+        })?;
         self.each(POOLS, |row| counters.pool(row))?;
         self.each(LIMITS, |row| counters.limit(row))?;
         let mut found = counters.discrepancies();
+        for (lane, pair) in ended.into_iter().filter(|(_, pair)| pair.differs()) {
+            let (lane, Pair { counted, held }) = (self.lane(lane)?, pair);
+            found.push(Discrepancy::LaneTasks { lane, counted, held });
+        }
         self.each(BROKEN, |row| {
             found.push(broken_task(row)?);
             Ok(())
@@ -40,6 +52,16 @@ impl Db<'_> {
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// Returns each lane's own count of its ended tasks.
+    fn ended_by_lane(&self) -> Outcome<BTreeMap<i64, Pair>> {
+        let mut ended = BTreeMap::new();
+        self.each(ENDED, |row| {
+            ended.insert(row.get(0)?, Pair { counted: row.get(1)?, held: 0 });
+            Ok(())
+        })?;
+        Ok(ended)
     }
 
     fn each(&self, sql: &'static str, mut read: impl FnMut(&Row<'_>) -> Outcome<()>) -> Outcome<()> {

@@ -8,7 +8,9 @@ use super::super::error::Outcome;
 use super::Db;
 use crate::id::{LimitKey, PoolName};
 
-pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3 WHERE no = ?1";
+pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2 WHERE no = ?1";
+pub(super) const COUNT_TASKS: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3, ended = ended + ?4 WHERE no = ?1 \
+     RETURNING tasks, ended";
 /// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column
 /// holds.
 pub(super) const COUNT_SLOTS: &str =
@@ -24,6 +26,7 @@ pub(super) struct LaneChanges(HashMap<i64, Change>);
 struct Change {
     ready: i64,
     tasks: i64,
+    ended: i64,
     slots: i64,
     leases: i64,
 }
@@ -34,9 +37,11 @@ impl LaneChanges {
         self.0.entry(lane).or_default().ready += more;
     }
 
-    /// Adds tasks to the lane.
-    pub(super) fn tasks(&mut self, lane: i64, more: i64) {
-        self.0.entry(lane).or_default().tasks += more;
+    /// Adds tasks that have not ended to the lane, and tasks that have.
+    pub(super) fn tasks(&mut self, lane: i64, open: i64, ended: i64) {
+        let change = self.0.entry(lane).or_default();
+        change.tasks += open;
+        change.ended += ended;
     }
 
     /// Adds slots of its pool that the lane's tasks hold, and leases that count against its limits.
@@ -46,17 +51,29 @@ impl LaneChanges {
         change.leases += leases;
     }
 
-    /// Writes the counters, and deletes the lanes that no longer have tasks. Returns whether every pool is
-    /// known and no pool or limit was raised above its size.
+    /// Writes the counters. Names the limit keys of lanes that have tasks again, unnames those of lanes in which
+    /// all have ended, and deletes the rows that no task needs. Returns whether every pool is known and no pool
+    /// or limit was raised above its size.
     pub(super) fn write(self, db: &mut Db<'_>) -> Outcome<bool> {
         let had_room = self.write_capacity(db)?;
-        let mut statement = db.prepare(COUNT)?;
+        let (mut count, mut count_tasks) = (db.prepare(COUNT)?, db.prepare(COUNT_TASKS)?);
         for (lane, change) in self.0 {
-            if (change.ready, change.tasks) != (0, 0) {
-                statement.execute((lane, change.ready, change.tasks))?;
+            if (change.tasks, change.ended) == (0, 0) {
+                if change.ready != 0 {
+                    count.execute((lane, change.ready))?;
+                }
+                continue;
             }
-            if change.tasks < 0 {
-                db.leave_lane(lane)?;
+            let values = (lane, change.ready, change.tasks, change.ended);
+            let (tasks, ended): (i64, i64) =
+                count_tasks.query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            match (tasks - change.tasks, tasks) {
+                (0, 1..) => db.name_limits(lane)?,
+                (1.., 0) => db.unname_limits(lane)?,
+                _ => {}
+            }
+            if (tasks, ended) == (0, 0) {
+                db.delete_lane(lane)?;
             }
         }
         Ok(had_room)

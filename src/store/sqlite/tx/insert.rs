@@ -107,7 +107,7 @@ impl Db<'_> {
             }
             last += 1;
             answers.push(Inserted::New(TaskId(last)));
-            changes.tasks(lane, 1);
+            changes.tasks(lane, 1, 0);
             if task.due.is_none() {
                 changes.ready(lane, 1);
             }

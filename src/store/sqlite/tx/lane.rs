@@ -7,7 +7,6 @@ use rusqlite::OptionalExtension;
 use super::super::error::Outcome;
 use super::{Db, row};
 use crate::admission::{Lane, LaneId, LaneKey};
-use crate::id::LimitKey;
 
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 ORDER BY no";
@@ -16,7 +15,7 @@ pub(super) const LANE_NO: &str = "SELECT no FROM sm_lane WHERE pool = ?1 AND slo
 const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits) VALUES (?1, ?2, ?3, ?4)";
 const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
-pub(super) const DELETE_DESERTED: &str = "DELETE FROM sm_lane WHERE no = ?1 AND tasks = 0 RETURNING limits";
+pub(super) const DELETE_LANE: &str = "DELETE FROM sm_lane WHERE no = ?1";
 pub(super) const UNNAME_LIMIT: &str = "UPDATE sm_task_limit SET lanes = lanes - 1 WHERE key = ?1";
 pub(super) const DELETE_LIMIT: &str =
     "DELETE FROM sm_task_limit WHERE key = ?1 AND max IS NULL AND used = 0 AND lanes = 0";
@@ -50,31 +49,41 @@ impl Db<'_> {
         Ok(statement.query_row((key.pool.as_str(), key.slots, limits), |row| row.get(0)).optional()?)
     }
 
-    /// Creates the lane, and makes its limit keys known.
+    /// Creates the lane. Its limit keys become known with its first task.
     pub(super) fn new_lane(&mut self, key: &LaneKey) -> Outcome<i64> {
         let limits = serde_json::to_string(&key.limits)?;
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
         self.prepare(NEW_LANE)?.execute((id, key.pool.as_str(), key.slots, limits))?;
-        let mut statement = self.prepare(NAME_LIMIT)?;
-        for limit in &key.limits {
-            statement.execute([limit.as_str()])?;
-        }
         self.lanes.insert(id, key.clone());
         Ok(id)
     }
 
-    /// Deletes a lane without tasks, and those of its limit keys that nothing else keeps.
-    pub(super) fn leave_lane(&self, id: i64) -> Outcome<()> {
-        let mut statement = self.prepare(DELETE_DESERTED)?;
-        let limits: Option<String> = statement.query_row([id], |row| row.get(0)).optional()?;
-        let Some(limits) = limits else { return Ok(()) };
-        let limits: Vec<LimitKey> = serde_json::from_str(&limits)?;
-        let (mut unname, mut delete) = (self.prepare(UNNAME_LIMIT)?, self.prepare(DELETE_LIMIT)?);
-        for key in &limits {
-            unname.execute([key.as_str()])?;
-            delete.execute([key.as_str()])?;
+    /// Makes the limit keys of a lane known.
+    pub(super) fn name_limits(&mut self, id: i64) -> Outcome<()> {
+        let key = self.lane(id)?;
+        let mut statement = self.prepare(NAME_LIMIT)?;
+        for limit in &key.limits {
+            statement.execute([limit.as_str()])?;
         }
+        Ok(())
+    }
+
+    /// Forgets those limit keys of a lane that nothing else keeps.
+    pub(super) fn unname_limits(&mut self, id: i64) -> Outcome<()> {
+        let key = self.lane(id)?;
+        let (mut unname, mut delete) = (self.prepare(UNNAME_LIMIT)?, self.prepare(DELETE_LIMIT)?);
+        for limit in &key.limits {
+            unname.execute([limit.as_str()])?;
+            delete.execute([limit.as_str()])?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a lane that no task needs.
+    pub(super) fn delete_lane(&mut self, id: i64) -> Outcome<()> {
+        self.lanes.remove(&id);
+        self.prepare(DELETE_LANE)?.execute([id])?;
         Ok(())
     }
 
@@ -90,7 +99,7 @@ impl Db<'_> {
         Ok(lanes)
     }
 
-    /// Returns every lane, by number, with its own count of tasks. For audits.
+    /// Returns every lane, by number, with its own count of tasks that have not ended. For audits.
     pub(super) fn all_lanes(&self) -> Outcome<BTreeMap<i64, (Lane, i64)>> {
         let mut statement =
             self.prepare("SELECT no, pool, slots, limits, ready, tasks FROM sm_lane ORDER BY no")?;

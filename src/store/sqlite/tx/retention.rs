@@ -90,7 +90,7 @@ impl Db<'_> {
             let changed: Option<i64> = sensor.query_row([id], |row| row.get(0)).optional()?;
             last_change = last_change.max(changed);
             task.execute([id])?;
-            changes.tasks(*lane, -1);
+            changes.tasks(*lane, 0, -1);
         }
         if let Some(last) = last_change
             && last > self.counter("forgotten")?

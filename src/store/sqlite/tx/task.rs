@@ -4,7 +4,7 @@ use super::SqliteBackend;
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
-use crate::lease::{LeaseRef, TaskId};
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
@@ -42,7 +42,7 @@ impl TaskTx for SqliteBackend<'_> {
         self.write(|db| db.start_if_queued(leases, now))
     }
 
-    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<bool>> {
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
         self.write(|db| db.renew_if_leased(leases, expires_at))
     }
 
@@ -50,8 +50,8 @@ impl TaskTx for SqliteBackend<'_> {
         self.write(|db| db.move_if(moves))
     }
 
-    fn expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
-        self.read(|db| db.expired(now, limit))
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        self.write(|db| db.hold_expired(now, limit))
     }
 
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {

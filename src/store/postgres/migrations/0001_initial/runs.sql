@@ -1,23 +1,28 @@
+-- Namespaces by a digest of their names, so that no one waits for who uses a new one. Only inserted. Two that
+-- use a new one at the same time insert it twice.
 CREATE TABLE sm.namespace (
-    no   BIGINT PRIMARY KEY,
-    name TEXT COLLATE "C" NOT NULL UNIQUE
+    no   UUID,
+    id   BIGINT GENERATED ALWAYS AS IDENTITY,
+    name TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (no, id)
 );
 
--- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes.
--- mask: the bits above it. The node 0 has neither.
+-- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes:
+-- the largest of the rows of a bit counts. mask: the bits above it. The node 0 has neither.
 CREATE TABLE sm.level (
-    ns     BIGINT NOT NULL,
-    bit    BIGINT NOT NULL,
+    ns     UUID,
+    bit    BIGINT,
+    id     BIGINT GENERATED ALWAYS AS IDENTITY,
     mask   BIGINT NOT NULL,
     before BIGINT NOT NULL,
     after  BIGINT NOT NULL,
-    PRIMARY KEY (ns, bit)
+    PRIMARY KEY (ns, bit, id)
 );
 
 -- node: where the fork-node index files a closed run; NULL while it is open.
 -- status: 3 is suspended. suspended: a JSON array of [from, to or null], or NULL.
 CREATE TABLE sm.run (
-    ns         BIGINT NOT NULL,
+    ns         UUID NOT NULL,
     start      BIGINT NOT NULL,
     stop       BIGINT,
     node       BIGINT,

@@ -1,9 +1,8 @@
--- no: the task. state: 0 waiting, 1 ended. changed: the number of its last change, unique.
+-- no: the task. state: 0 waiting, 1 ended. The number of the last change is in sensor_change, once it has one.
 CREATE TABLE sm.sensor (
     no            BIGINT PRIMARY KEY,
     epoch         BIGINT NOT NULL,
     state         BIGINT NOT NULL,
-    changed       BIGINT NOT NULL,
     fingerprint   BIGINT NOT NULL,
     attempt       BIGINT NOT NULL,
     generation    BIGINT NOT NULL,
@@ -19,10 +18,30 @@ CREATE TABLE sm.sensor (
     kind          TEXT COLLATE "C" NOT NULL,
     context       TEXT COLLATE "C" NOT NULL
 );
-CREATE INDEX sensor_changed ON sm.sensor (changed);
-CREATE INDEX sensor_waiting ON sm.sensor (changed) WHERE state = 0;
 
--- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out, 5 unreachable. next: a state of a task.
+-- Who changes a sensor or notes an event appends to an inbox, where it has no number yet. Who holds the advisory
+-- lock of numbers moves what is committed there to the tables of numbered changes and events. So what has a
+-- number becomes visible in the order of the numbers, and no one waits for who changes.
+
+-- The last change of each sensor.
+CREATE TABLE sm.sensor_change (
+    seq     BIGINT PRIMARY KEY,
+    no      BIGINT NOT NULL,
+    waiting BOOLEAN NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX sensor_change_of ON sm.sensor_change (no);
+CREATE INDEX sensor_change_waiting ON sm.sensor_change (seq) WHERE waiting;
+-- kind: 0 registered, 1 ended, 2 deleted.
+CREATE TABLE sm.sensor_inbox (
+    id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    no   BIGINT NOT NULL,
+    kind BIGINT NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX sensor_inbox_of ON sm.sensor_inbox (no);
+CREATE INDEX sensor_inbox_deleted ON sm.sensor_inbox (no) WHERE kind = 2;
+
+-- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out, 5 unreachable. next: a state of a
+-- task.
 CREATE TABLE sm.event (
     seq        BIGINT PRIMARY KEY,
     no         BIGINT NOT NULL,
@@ -32,8 +51,30 @@ CREATE TABLE sm.event (
     next       BIGINT NOT NULL,
     value      TEXT,
     message    TEXT
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX event_of ON sm.event (no);
+CREATE TABLE sm.event_inbox (
+    id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    no         BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
+    at         BIGINT NOT NULL,
+    reason     BIGINT NOT NULL,
+    next       BIGINT NOT NULL,
+    value      TEXT,
+    message    TEXT
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX event_inbox_of ON sm.event_inbox (no);
+
+-- The last number of a sensor's change and that of an event; forgotten: the highest last change of a sensor that
+-- was deleted. Who holds the advisory lock of numbers inserts a version and deletes the one before: the newest
+-- is found first, however many dead ones an old snapshot keeps.
+CREATE TABLE sm.numbers (
+    version   BIGINT PRIMARY KEY,
+    sensor    BIGINT NOT NULL,
+    event     BIGINT NOT NULL,
+    forgotten BIGINT NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+INSERT INTO sm.numbers VALUES (0, 0, 0, 0);
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
 CREATE TABLE sm.worker (

@@ -10,14 +10,6 @@ CREATE TABLE sm.writer (
 );
 INSERT INTO sm.writer (ticket) VALUES (0);
 
--- Numbers that only rise: the last sensor change and event; forgotten: the highest last change of a sensor that
--- was deleted.
-CREATE TABLE sm.counter (
-    name  TEXT COLLATE "C" PRIMARY KEY,
-    value BIGINT NOT NULL
-) WITH (fillfactor = 10);
-INSERT INTO sm.counter (name, value) VALUES ('sensor', 0), ('event', 0), ('forgotten', 0);
-
 -- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
 CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tokio_postgres::Row;
 
+use super::super::super::digest::Digest;
 use super::super::super::error::Outcome;
 use super::super::super::wire::{Statement, ask};
 use super::super::{Db, clamp, first, row};
@@ -61,7 +62,7 @@ fn question(query: &ActiveQuery, statements: &Both) -> Statement {
     };
     ask!(
         sql,
-        namespaces.into_iter().map(str::to_owned).collect::<Vec<String>>(),
+        namespaces.into_iter().map(Digest::of).collect::<Vec<Digest>>(),
         query.begin.as_micros(),
         query.end.as_micros(),
         from,

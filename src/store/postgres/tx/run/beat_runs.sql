@@ -1,19 +1,18 @@
--- Notes heartbeats of runs that are open, and returns which of those given were, counted from 1. A heartbeat
--- never goes back. $1 to $3: namespaces, ids and instants; no run twice.
+-- Notes heartbeats of runs that are open. A heartbeat never goes back. A run that somebody else has locked is
+-- passed over: it is being written or closed. $1 to $3: digests of namespaces, ids and instants; no run twice.
 WITH
 given AS MATERIALIZED (
-  SELECT place, given.at, run.ns, run.start, run.id
-  FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY given (name, id, at, place)
-  CROSS JOIN LATERAL (SELECT no FROM sm.namespace WHERE namespace.name = given.name OFFSET 0) namespace
-  CROSS JOIN LATERAL (
-    SELECT ns, start, id FROM sm.run
-    WHERE run.ns = namespace.no AND run.id = given.id AND run.stop IS NULL
-    OFFSET 0
-  ) run
+  SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) given (ns, id, at)
 ),
-alive AS (
-  UPDATE sm.run SET heartbeat = greatest(run.heartbeat, given.at)
+held AS MATERIALIZED (
+  SELECT given.at, run.ns, run.id
   FROM given
-  WHERE run.ns = given.ns AND run.start = given.start AND run.id = given.id
+  CROSS JOIN LATERAL (
+    SELECT ns, id FROM sm.run
+    WHERE run.ns = given.ns AND run.id = given.id AND run.stop IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) run
 )
-SELECT place FROM given
+UPDATE sm.run SET heartbeat = greatest(run.heartbeat, held.at)
+FROM held
+WHERE run.ns = held.ns AND run.id = held.id

@@ -1,16 +1,18 @@
 -- Closes runs that are open, and returns which of those given were, counted from 1.
--- $1 to $4: namespaces, ids, stops and statuses; no run twice.
+-- $1 to $4: digests of namespaces, ids, stops and statuses; no run twice.
 WITH
--- A run never stops before it starts.
+-- Locked in the order of their keys. A run never stops before it starts.
 open AS MATERIALIZED (
-  SELECT place, given.status, run.ns, run.start, run.id, greatest(given.stop, run.start) AS stop
-  FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
-    given (name, id, stop, status, place)
-  CROSS JOIN LATERAL (SELECT no FROM sm.namespace WHERE namespace.name = given.name OFFSET 0) namespace
+  SELECT given.place, given.status, run.ns, run.start, run.id, greatest(given.stop, run.start) AS stop
+  FROM (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
+      given (ns, id, stop, status, place)
+    ORDER BY given.ns, given.id COLLATE "C"
+  ) given
   CROSS JOIN LATERAL (
     SELECT ns, start, id FROM sm.run
-    WHERE run.ns = namespace.no AND run.id = given.id AND run.stop IS NULL
-    OFFSET 0
+    WHERE run.ns = given.ns AND run.id = given.id AND run.stop IS NULL
+    FOR NO KEY UPDATE
   ) run
 ),
 -- The node of each, as `run::index::node` computes it. `a` has the bits in which the number before the start
@@ -26,21 +28,46 @@ filed AS MATERIALIZED (
   CROSS JOIN LATERAL (SELECT e.x | (e.x >> 16) AS x OFFSET 0) f
   CROSS JOIN LATERAL (SELECT f.x | (f.x >> 32) AS x OFFSET 0) g
 ),
+-- By the key, because a run that was replaced while this statement waited for it may have another start.
 closed AS (
   UPDATE sm.run SET stop = filed.stop, node = filed.node, status = filed.status
   FROM filed
-  WHERE run.ns = filed.ns AND run.start = filed.start AND run.id = filed.id
+  WHERE run.ns = filed.ns AND run.id = filed.id
 ),
--- How far these runs reach before and after the nodes of their levels, as in raise_levels.sql. The level of a
--- node is its lowest bit that is set.
-raised AS (
-  INSERT INTO sm.level AS level (ns, bit, mask, before, after)
-  SELECT ns, bit, CASE bit WHEN 0 THEN 0 ELSE ~(bit | (bit - 1)) END, max(node - start), max(stop - node)
+-- How far these runs reach before and after the nodes of their levels, from here on as in raise_levels.sql. The
+-- level of a node is its lowest bit that is set.
+reach AS MATERIALIZED (
+  SELECT ns, bit, CASE bit WHEN 0 THEN 0 ELSE ~(bit | (bit - 1)) END AS mask, max(node - start) AS before,
+    max(stop - node) AS after
   FROM filed
   CROSS JOIN LATERAL (SELECT node & -node AS bit OFFSET 0) level
   GROUP BY ns, bit
-  ON CONFLICT (ns, bit) DO UPDATE
-  SET before = greatest(level.before, excluded.before), after = greatest(level.after, excluded.after)
-  WHERE excluded.before > level.before OR excluded.after > level.after
-)
+),
+-- What is noted is not changed, so that no one waits for who notes.
+farther AS MATERIALIZED (
+  SELECT reach.ns, reach.bit, reach.mask, greatest(reach.before, was.before) AS before,
+    greatest(reach.after, was.after) AS after
+  FROM reach
+  CROSS JOIN LATERAL (
+    SELECT max(before) AS before, max(after) AS after FROM sm.level
+    WHERE level.ns = reach.ns AND level.bit = reach.bit
+  ) was
+  WHERE reach.before > coalesce(was.before, -1) OR reach.after > coalesce(was.after, -1)
+),
+noted AS (
+  INSERT INTO sm.level (ns, bit, mask, before, after) SELECT ns, bit, mask, before, after FROM farther
+),
+-- What reaches no farther than what is noted now goes, so that there are few to read. Who goes on after
+-- somebody else removed it would be refused at the higher levels (40001), so nothing goes there.
+passed AS MATERIALIZED (
+  SELECT level.at
+  FROM farther
+  CROSS JOIN LATERAL (
+    SELECT ctid AS at FROM sm.level
+    WHERE level.ns = farther.ns AND level.bit = farther.bit
+      AND current_setting('transaction_isolation') = 'read committed'
+    FOR UPDATE SKIP LOCKED
+  ) level
+),
+gone AS (DELETE FROM sm.level WHERE ctid = ANY (ARRAY(SELECT at FROM passed)))
 SELECT place FROM filed

@@ -1,9 +1,9 @@
 -- How many runs are active in a window, of some statuses or workflows.
--- $1 the namespaces' names, an empty array for all; $2 and $3 the window's first instant and its end;
+-- $1 the namespaces' digests, an empty array for all; $2 and $3 the window's first instant and its end;
 -- $4, $5 and $6 the start, the namespace and the id of the place to go on after; $7 how many;
 -- $8 and $9 the statuses and the workflows asked for, an empty array for any.
 WITH
--- The namespaces asked for, by number, and the id after which each goes on if its next run starts at the
+-- The namespaces asked for, and the id after which each goes on if its next run starts at the
 -- place's instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
 -- every id, since none is as long as 129 of the highest character. In it: after the place's id. Behind it, or
 -- if the place lies before the window: from the first id on.
@@ -13,13 +13,11 @@ asked AS MATERIALIZED (
       WHEN named.name = $5::text THEN $6::text
       ELSE repeat(U&'\+10FFFF', 129) END COLLATE "C" AS low
   FROM (
-    SELECT namespace.no, namespace.name
-    FROM unnest($1::text[]) given (name)
-    CROSS JOIN LATERAL (
-      SELECT no, name FROM sm.namespace WHERE namespace.name = given.name OFFSET 0
-    ) namespace
+    SELECT given.no, namespace.name
+    FROM unnest($1::uuid[]) given (no)
+    CROSS JOIN LATERAL (SELECT name FROM sm.namespace WHERE namespace.no = given.no LIMIT 1) namespace
     UNION ALL
-    SELECT no, name FROM sm.namespace WHERE cardinality($1::text[]) = 0
+    SELECT no, min(name) FROM sm.namespace WHERE cardinality($1::uuid[]) = 0 GROUP BY no
   ) named
 )
 SELECT count(*) FROM (
@@ -57,9 +55,12 @@ SELECT count(*) FROM (
   SELECT asked.name, 1
   FROM asked
   CROSS JOIN LATERAL (
-    SELECT (($2::bigint & level.mask) | level.bit) AS fork FROM sm.level
-    WHERE level.ns = asked.no
-      AND $2::bigint - (($2::bigint & level.mask) | level.bit) BETWEEN 1 AND level.after
+    SELECT (($2::bigint & level.mask) | level.bit) AS fork
+    FROM (
+      SELECT bit, max(mask) AS mask, max(before) AS before, max(after) AS after
+      FROM sm.level WHERE level.ns = asked.no GROUP BY bit
+    ) level
+    WHERE $2::bigint - (($2::bigint & level.mask) | level.bit) BETWEEN 1 AND level.after
     OFFSET 0
   ) reached
   CROSS JOIN LATERAL (
@@ -79,9 +80,12 @@ SELECT count(*) FROM (
   SELECT asked.name, 1
   FROM asked
   CROSS JOIN LATERAL (
-    SELECT (($2::bigint & level.mask) | level.bit) AS fork FROM sm.level
-    WHERE level.ns = asked.no
-      AND (($2::bigint & level.mask) | level.bit) - $2::bigint BETWEEN 0 AND level.before - 1
+    SELECT (($2::bigint & level.mask) | level.bit) AS fork
+    FROM (
+      SELECT bit, max(mask) AS mask, max(before) AS before, max(after) AS after
+      FROM sm.level WHERE level.ns = asked.no GROUP BY bit
+    ) level
+    WHERE (($2::bigint & level.mask) | level.bit) - $2::bigint BETWEEN 0 AND level.before - 1
     OFFSET 0
   ) reached
   CROSS JOIN LATERAL (

@@ -5,6 +5,7 @@ pub(super) mod statements;
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::super::digest::Digest;
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
@@ -12,14 +13,15 @@ use super::{PostgresBackend, clamp, row};
 use crate::error::StoreResult;
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
+use crate::store::TxMode;
 use crate::store::contract::RunTx;
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
 use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
 use crate::time::Timestamp;
 
-fn names<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<String> {
-    keys.map(|key| key.namespace.to_string()).collect()
+fn namespaces<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<Digest> {
+    keys.map(|key| Digest::of(key.namespace.as_str())).collect()
 }
 
 fn ids<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<String> {
@@ -49,8 +51,9 @@ impl RunTx for PostgresBackend<'_> {
             let mut last: HashMap<&RunKey, &RunRecord> = HashMap::with_capacity(runs.len());
             last.extend(runs.iter().map(|run| (&run.key, run)));
             let runs: Vec<&RunRecord> = last.into_values().collect();
-            let namespaces: BTreeSet<&str> = runs.iter().map(|run| run.key.namespace.as_str()).collect();
-            let namespaces: Vec<String> = namespaces.into_iter().map(str::to_owned).collect();
+            let names: BTreeSet<&str> = runs.iter().map(|run| run.key.namespace.as_str()).collect();
+            let (digests, names): (Vec<Digest>, Vec<String>) =
+                names.into_iter().map(|name| (Digest::of(name), name.to_owned())).unzip();
             let stops: Vec<Option<i64>> = runs.iter().map(|run| run.stop.map(Timestamp::as_micros)).collect();
             let filed = |run: &&RunRecord| node(run.start, run.stop);
             let nodes: Vec<Option<i64>> = runs.iter().map(filed).collect();
@@ -64,7 +67,7 @@ impl RunTx for PostgresBackend<'_> {
             };
             let put = ask!(
                 statements::PUT,
-                names(runs.iter().map(|run| &run.key)),
+                namespaces(runs.iter().map(|run| &run.key)),
                 runs.iter().map(|run| run.start.as_micros()).collect::<Vec<i64>>(),
                 ids(runs.iter().map(|run| &run.key)),
                 stops,
@@ -84,13 +87,13 @@ impl RunTx for PostgresBackend<'_> {
             let bits: Vec<i64> = reaches.iter().map(|((_, bit), _)| *bit).collect();
             let levels = ask!(
                 statements::RAISE_LEVELS,
-                reaches.iter().map(|((name, _), _)| (*name).to_owned()).collect::<Vec<String>>(),
+                reaches.iter().map(|((name, _), _)| Digest::of(name)).collect::<Vec<Digest>>(),
                 bits.clone(),
                 bits.into_iter().map(bits_above).collect::<Vec<i64>>(),
                 reaches.iter().map(|(_, (before, _))| *before).collect::<Vec<i64>>(),
                 reaches.iter().map(|(_, (_, after))| *after).collect::<Vec<i64>>(),
             );
-            db.all([ask!(statements::NUMBER_NAMESPACES, namespaces), put, levels]).map(|_| ())
+            db.all([ask!(statements::NAMESPACES, digests, names), put, levels]).map(|_| ())
         })
     }
 
@@ -106,7 +109,7 @@ impl RunTx for PostgresBackend<'_> {
             let given = || first.iter().map(|at| &closes[*at]);
             let rows = db.one(ask!(
                 statements::CLOSE,
-                names(given().map(|close| &close.key)),
+                namespaces(given().map(|close| &close.key)),
                 ids(given().map(|close| &close.key)),
                 given().map(|close| close.stop.as_micros()).collect::<Vec<i64>>(),
                 given().map(|close| close.status.code()).collect::<Vec<i64>>(),
@@ -131,12 +134,16 @@ impl RunTx for PostgresBackend<'_> {
                 *at = (*at).max(beat.at.as_micros());
             }
             let given: Vec<(&RunKey, i64)> = latest.into_iter().collect();
-            let rows = db.one(ask!(
+            let (digests, ids) =
+                (namespaces(given.iter().map(|(key, _)| *key)), ids(given.iter().map(|(key, _)| *key)));
+            let beat = ask!(
                 statements::BEAT,
-                names(given.iter().map(|(key, _)| *key)),
-                ids(given.iter().map(|(key, _)| *key)),
+                digests.clone(),
+                ids.clone(),
                 given.iter().map(|(_, at)| *at).collect::<Vec<i64>>(),
-            ))?;
+            );
+            // Asked again, because the view of the first does not have what was closed before it got the locks.
+            let [_, rows] = db.all([beat, ask!(statements::OPEN, digests, ids)])?;
             let mut alive = std::collections::HashSet::with_capacity(rows.len());
             for row in &rows {
                 alive.extend(given.get(row::place(row, 0)?).map(|(key, _)| *key));
@@ -151,7 +158,7 @@ impl RunTx for PostgresBackend<'_> {
             if keys.is_empty() {
                 return Ok(Vec::new());
             }
-            let rows = db.one(ask!(statements::RUNS, names(keys.iter()), ids(keys.iter())))?;
+            let rows = db.one(ask!(statements::RUNS, namespaces(keys.iter()), ids(keys.iter())))?;
             let mut found = vec![None; keys.len()];
             for row in &rows {
                 let at = row::place(row, 0)?;
@@ -166,7 +173,7 @@ impl RunTx for PostgresBackend<'_> {
     fn delete_runs(&mut self, keys: &[RunKey]) -> StoreResult<usize> {
         self.write(|db| match keys.is_empty() {
             true => Ok(0),
-            false => db.number(ask!(statements::DELETE, names(keys.iter()), ids(keys.iter()))),
+            false => db.number(ask!(statements::DELETE, namespaces(keys.iter()), ids(keys.iter()))),
         })
     }
 
@@ -194,11 +201,12 @@ impl RunTx for PostgresBackend<'_> {
     }
 
     fn silent_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<Vec<RunRecord>> {
+        let sql = if self.mode == TxMode::Write { statements::LOCK_SILENT } else { statements::SILENT };
         self.read(|db| {
             if limit == 0 {
                 return Ok(Vec::new());
             }
-            let rows = db.one(ask!(statements::SILENT, before.as_micros(), clamp(limit)))?;
+            let rows = db.one(ask!(sql, before.as_micros(), clamp(limit)))?;
             let mut found =
                 rows.iter().map(|row| records::run(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
             found.sort_by_key(|run| run.heartbeat);

@@ -1,10 +1,35 @@
 -- Notes how far runs reach before and after the nodes of a level, where that is farther than any did before.
--- $1 to $5: names of namespaces, levels, the bits above each, and how far before and after.
-INSERT INTO sm.level AS level (ns, bit, mask, before, after)
-SELECT namespace.no, bit, mask, before, after
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-  given (name, bit, mask, before, after)
-CROSS JOIN LATERAL (SELECT no FROM sm.namespace WHERE namespace.name = given.name OFFSET 0) namespace
-ON CONFLICT (ns, bit) DO UPDATE
-SET before = greatest(level.before, excluded.before), after = greatest(level.after, excluded.after)
-WHERE excluded.before > level.before OR excluded.after > level.after
+-- $1 to $5: digests of namespaces, levels, the bits above each, and how far before and after; no level twice.
+WITH
+reach AS MATERIALIZED (
+  SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+    reach (ns, bit, mask, before, after)
+),
+-- What is noted is not changed, so that no one waits for who notes.
+farther AS MATERIALIZED (
+  SELECT reach.ns, reach.bit, reach.mask, greatest(reach.before, was.before) AS before,
+    greatest(reach.after, was.after) AS after
+  FROM reach
+  CROSS JOIN LATERAL (
+    SELECT max(before) AS before, max(after) AS after FROM sm.level
+    WHERE level.ns = reach.ns AND level.bit = reach.bit
+  ) was
+  WHERE reach.before > coalesce(was.before, -1) OR reach.after > coalesce(was.after, -1)
+),
+noted AS (
+  INSERT INTO sm.level (ns, bit, mask, before, after) SELECT ns, bit, mask, before, after FROM farther
+),
+-- What reaches no farther than what is noted now goes, so that there are few to read. Who goes on after
+-- somebody else removed it would be refused at the higher levels (40001), so nothing goes there.
+passed AS MATERIALIZED (
+  SELECT level.at
+  FROM farther
+  CROSS JOIN LATERAL (
+    SELECT ctid AS at FROM sm.level
+    WHERE level.ns = farther.ns AND level.bit = farther.bit
+      AND current_setting('transaction_isolation') = 'read committed'
+    FOR UPDATE SKIP LOCKED
+  ) level
+),
+gone AS (DELETE FROM sm.level WHERE ctid = ANY (ARRAY(SELECT at FROM passed)))
+SELECT count(*) FROM farther

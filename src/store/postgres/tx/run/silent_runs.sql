@@ -8,4 +8,4 @@ FROM (
   ORDER BY heartbeat
   LIMIT $2::bigint
 ) run
-CROSS JOIN LATERAL (SELECT name FROM sm.namespace WHERE namespace.no = run.ns OFFSET 0) namespace
+CROSS JOIN LATERAL (SELECT name FROM sm.namespace WHERE namespace.no = run.ns LIMIT 1) namespace

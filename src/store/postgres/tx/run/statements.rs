@@ -27,14 +27,17 @@ pub(in super::super) const PAGE_PLACES: Both =
 /// How many ranges of indexes a window searches.
 pub(in super::super) const COUNT_SEARCHES: &str = statement!("count_searches.sql");
 
-pub(in super::super) const NUMBER_NAMESPACES: &str = statement!("number_namespaces.sql");
+pub(in super::super) const NAMESPACES: &str = statement!("namespaces.sql");
 pub(in super::super) const PUT: &str = statement!("put_runs.sql");
 pub(in super::super) const RAISE_LEVELS: &str = statement!("raise_levels.sql");
 pub(in super::super) const CLOSE: &str = statement!("close_runs.sql");
 pub(in super::super) const BEAT: &str = statement!("beat_runs.sql");
+pub(in super::super) const OPEN: &str = statement!("open_runs.sql");
 pub(in super::super) const DELETE: &str = statement!("delete_runs.sql");
 pub(in super::super) const RUNS: &str = statement!("runs_by_key.sql");
 pub(in super::super) const SILENT: &str = statement!("silent_runs.sql");
+/// [`SILENT`] of a transaction that writes, which is about to close them.
+pub(in super::super) const LOCK_SILENT: &str = statement!("lock_silent_runs.sql");
 pub(in super::super) const FORGET: &str = statement!("forget_stopped_runs.sql");
 
 /// The files repeat what they share, so that each can be read alone. It must stay the same.
@@ -84,7 +87,13 @@ mod tests {
 
     #[test]
     fn the_reach_of_levels_rises_alike() {
-        let rises = |sql: &'static str| sql.split_once(" ON CONFLICT (ns, bit) ").unwrap().1;
-        assert!(rises(CLOSE).starts_with(rises(RAISE_LEVELS)));
+        let rises =
+            |sql: &'static str| sql.split_once("farther AS ").unwrap().1.rsplit_once(" SELECT ").unwrap().0;
+        assert_eq!(rises(CLOSE), rises(RAISE_LEVELS));
+    }
+
+    #[test]
+    fn silent_runs_are_locked_and_otherwise_alike() {
+        assert_eq!(LOCK_SILENT.replace(" FOR NO KEY UPDATE SKIP LOCKED", ""), SILENT);
     }
 }

@@ -1,10 +1,13 @@
 //! The store's operations on sensors, and the trait that they share with events, workers and shards.
 
+pub(super) mod numbers;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio_postgres::Row;
 
+use self::numbers::Numbered;
 use super::super::error::{Fault, Outcome};
 use super::super::listen::News;
 use super::super::wire::ask;
@@ -28,8 +31,7 @@ pub(super) const PUT: &str = statement!("put_sensors.sql");
 pub(super) const OF_KEYS: &str = statement!("sensors_of_keys.sql");
 pub(super) const CHANGED: &str = statement!("changed_sensors.sql");
 pub(super) const CHANGED_WAITING: &str = statement!("changed_waiting_sensors.sql");
-pub(super) const CHANGES: &str = "SELECT (SELECT value FROM sm.counter WHERE name = 'sensor'), \
-     (SELECT value FROM sm.counter WHERE name = 'forgotten')";
+pub(super) const CHANGES: &str = statement!("sensor_changes.sql");
 pub(super) const END: &str = statement!("end_sensors.sql");
 
 /// The ranges that hold some codes, those that touch as one; none if they hold every code.
@@ -101,7 +103,7 @@ impl SensorTx for PostgresBackend<'_> {
             let texts = |text: fn(&SensorInsert) -> &str| -> Vec<String> {
                 sensors.iter().map(|sensor| text(sensor).to_owned()).collect()
             };
-            let rows = db.one(ask!(
+            let put = ask!(
                 PUT,
                 numbers(|sensor| sensor.lease.id.0),
                 numbers(|sensor| sensor.lease.epoch),
@@ -117,16 +119,25 @@ impl SensorTx for PostgresBackend<'_> {
                 numbers(|sensor| sensor.times_out_at.as_micros()),
                 texts(|sensor| sensor.kind.as_str()),
                 texts(|sensor| sensor.context.as_str()),
-                nth,
+                nth.clone(),
                 last,
                 clamp(sensors.len()),
-            ))?;
+            );
+            let [attempt, number] = numbers::number(sensors.len());
+            let [rows, _, numbered] = db.all([put, attempt, number])?;
+            let numbered = Numbered::read(&numbered)?;
             let mut stored = vec![None; sensors.len()];
             for row in &rows {
                 let at = row::place(row, 0)?;
-                let (Some(insert), Some(stored)) = (sensors.get(at), stored.get_mut(at)) else { continue };
+                let (Some(insert), Some(nth), Some(stored)) =
+                    (sensors.get(at), nth.get(at), stored.get_mut(at))
+                else {
+                    continue;
+                };
                 let (task, attempt) = (db.names.key(row, 1)?, row::count(row, 6)?);
-                let (generation, changed) = (row::number(row, 7)?, row::number(row, 8)?);
+                let later = counts.get(&insert.lease.id).map_or(0, |count| count - nth);
+                let changed = numbered.last_but(insert.lease.id.0, usize::try_from(later).unwrap_or(0));
+                let generation = row::number(row, 7)?;
                 *stored = Some(SensorRecord::registered(insert.clone(), task, attempt, generation, changed));
             }
             let missing = |(sensor, stored): (&SensorInsert, &Option<_>)| match stored {
@@ -192,8 +203,13 @@ impl SensorTx for PostgresBackend<'_> {
         self.read(|db| {
             let rows = db.one(ask!(CHANGES))?;
             let row = first(&rows)?;
-            Ok(SensorChanges::new(row::number(row, 0)?, row::number(row, 1)?))
+            let changes = SensorChanges::new(row::number(row, 0)?, row::number(row, 1)?);
+            Ok(changes.unnumbered(row::value(row, 2)?))
         })
+    }
+
+    fn number_changes(&mut self, limit: usize) -> StoreResult<usize> {
+        self.write(|db| if limit == 0 { Ok(0) } else { db.number_changes(limit) })
     }
 
     /// Of a registration that is named twice the second finds it ended.
@@ -204,14 +220,20 @@ impl SensorTx for PostgresBackend<'_> {
             }
             let mut seen = std::collections::HashSet::with_capacity(sensors.len());
             let given: Vec<usize> = (0..sensors.len()).filter(|at| seen.insert(sensors[*at])).collect();
-            let rows = db.one(ask!(
+            let end = ask!(
                 END,
                 given.iter().map(|at| sensors[*at].id.0).collect::<Vec<i64>>(),
                 given.iter().map(|at| sensors[*at].epoch).collect::<Vec<i64>>(),
-            ))?;
+            );
+            let [attempt, number] = numbers::number(given.len());
+            let [rows, _, numbered] = db.all([end, attempt, number])?;
+            let numbered = Numbered::read(&numbered)?;
             let mut answers = vec![None; sensors.len()];
             for (at, ended) in given.iter().zip(db.placed_sensors(&rows, given.len())?) {
-                answers[*at] = ended;
+                answers[*at] = ended.map(|sensor| {
+                    let changed = numbered.last_but(sensor.id.0, 0);
+                    SensorRecord { changed, ..sensor }
+                });
             }
             Ok(answers)
         })

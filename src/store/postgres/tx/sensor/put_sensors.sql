@@ -1,12 +1,12 @@
--- Registers sensors, in place of earlier registrations of their tasks. Changes nothing unless all tasks are
--- there; returns those that are.
+-- Registers sensors, in place of earlier registrations of their tasks, which the transaction has locked. Notes
+-- each registration in the inbox, also one that a later one of this call replaces. Changes nothing unless all
+-- tasks are there; returns those that are.
 -- $1 to $14: one array a column; $15 says which registration of its task in this call each is, from 1 on;
 -- $16 is 1 if it is the last of them; $17 how many there are in all.
 WITH
--- Each registration gets the next number of changes, also one that a later one of this call replaces.
 found AS MATERIALIZED (
   SELECT given.*, task.namespace, task.workflow, task.run, task.task, task.map_index, stands.attempt,
-    coalesce(sensor.generation, 0) + given.nth AS generation, counter.value + given.place AS changed
+    coalesce(sensor.generation, 0) + given.nth AS generation
   FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
     $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[],
@@ -15,7 +15,6 @@ found AS MATERIALIZED (
     no, epoch, fingerprint, interval, timeout, execution, poke, max_interval, on_landed, on_missed,
     registered_at, times_out_at, kind, context, nth, last, place
   )
-  CROSS JOIN (SELECT value FROM sm.counter WHERE name = 'sensor') counter
   CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = given.no OFFSET 0) task
   CROSS JOIN LATERAL (
     SELECT attempt FROM sm.idle WHERE idle.no = task.no
@@ -32,26 +31,27 @@ found AS MATERIALIZED (
   ) sensor ON true
 ),
 complete AS MATERIALIZED (SELECT count(*) = $17::bigint AS complete FROM found),
-counted AS (
-  UPDATE sm.counter SET value = value + $17::bigint
-  WHERE name = 'sensor' AND (SELECT complete FROM complete)
-),
 -- A statement inserts a row once, so only the last registration of each task.
 put AS (
   INSERT INTO sm.sensor (
-    no, epoch, state, changed, fingerprint, attempt, generation, interval, timeout, execution, poke,
-    max_interval, on_landed, on_missed, registered_at, times_out_at, kind, context
+    no, epoch, state, fingerprint, attempt, generation, interval, timeout, execution, poke, max_interval,
+    on_landed, on_missed, registered_at, times_out_at, kind, context
   )
-  SELECT found.no, found.epoch, 0, found.changed, found.fingerprint, found.attempt, found.generation,
-    found.interval, found.timeout, found.execution, found.poke, found.max_interval, found.on_landed,
-    found.on_missed, found.registered_at, found.times_out_at, found.kind, found.context
+  SELECT found.no, found.epoch, 0, found.fingerprint, found.attempt, found.generation, found.interval,
+    found.timeout, found.execution, found.poke, found.max_interval, found.on_landed, found.on_missed,
+    found.registered_at, found.times_out_at, found.kind, found.context
   FROM found
   WHERE found.last = 1 AND (SELECT complete FROM complete)
-  ON CONFLICT (no) DO UPDATE SET epoch = excluded.epoch, state = excluded.state, changed = excluded.changed,
+  ORDER BY found.no
+  ON CONFLICT (no) DO UPDATE SET epoch = excluded.epoch, state = excluded.state,
     fingerprint = excluded.fingerprint, attempt = excluded.attempt, generation = excluded.generation,
     interval = excluded.interval, timeout = excluded.timeout, execution = excluded.execution,
     poke = excluded.poke, max_interval = excluded.max_interval, on_landed = excluded.on_landed,
     on_missed = excluded.on_missed, registered_at = excluded.registered_at,
     times_out_at = excluded.times_out_at, kind = excluded.kind, context = excluded.context
+),
+noted AS (
+  INSERT INTO sm.sensor_inbox (no, kind)
+  SELECT found.no, 0 FROM found WHERE (SELECT complete FROM complete) ORDER BY found.place
 )
-SELECT place, namespace, workflow, run, task, map_index, attempt, generation, changed FROM found
+SELECT place, namespace, workflow, run, task, map_index, attempt, generation FROM found

@@ -1,2 +1,0 @@
-SELECT place FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY given (ns, id, place)
-CROSS JOIN LATERAL (SELECT FROM sm.run WHERE run.ns = given.ns AND run.id = given.id AND run.stop IS NULL OFFSET 0) run

@@ -1,0 +1,13 @@
+-- Open runs whose last heartbeat is older than an instant, the longest silent ones. Suspended runs
+-- (status 3) are not expected to beat. They are locked, so that none beats before it is closed; those that
+-- somebody else has locked are passed over. $1 the instant; $2 how many.
+SELECT namespace.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
+  run.heartbeat, run."user", run.suspended, run.attributes
+FROM (
+  SELECT * FROM sm.run
+  WHERE heartbeat < $1::bigint AND heartbeat IS NOT NULL AND stop IS NULL AND status <> 3
+  ORDER BY heartbeat
+  LIMIT $2::bigint
+  FOR NO KEY UPDATE SKIP LOCKED
+) run
+CROSS JOIN LATERAL (SELECT name FROM sm.namespace WHERE namespace.no = run.ns LIMIT 1) namespace

@@ -1,0 +1,59 @@
+-- Gives numbers to changes of sensors and to events that wait for them in the inboxes, in the order in which they
+-- were noted. Does nothing unless the transaction got the advisory lock of numbers in an earlier statement:
+-- this statement's view must be newer than what the last holder committed.
+-- $1: how many changes, and how many events, at most. Returns the tasks and the numbers of the changes, in their
+-- order, and the number of events.
+WITH
+last AS MATERIALIZED (
+  SELECT * FROM sm.numbers WHERE current_setting('stationmaster.numbers', true) = 'true'
+  ORDER BY version DESC LIMIT 1
+),
+changes AS (
+  DELETE FROM sm.sensor_inbox
+  WHERE id = ANY (ARRAY(
+    SELECT id FROM sm.sensor_inbox WHERE EXISTS (SELECT FROM last) ORDER BY id LIMIT $1::bigint))
+  RETURNING *
+),
+events AS (
+  DELETE FROM sm.event_inbox
+  WHERE id = ANY (ARRAY(
+    SELECT id FROM sm.event_inbox WHERE EXISTS (SELECT FROM last) ORDER BY id LIMIT $1::bigint))
+  RETURNING *
+),
+-- A deletion (kind 2) is no change that anyone follows, and takes no number.
+placed AS MATERIALIZED (
+  SELECT changes.*, last.sensor + count(*) FILTER (WHERE changes.kind <> 2) OVER (ORDER BY changes.id) AS seq
+  FROM changes CROSS JOIN last
+),
+latest AS MATERIALIZED (SELECT DISTINCT ON (no) no, kind, seq FROM placed ORDER BY no, id DESC),
+old AS (
+  DELETE FROM sm.sensor_change WHERE no = ANY (ARRAY(SELECT no FROM latest)) RETURNING no, seq
+),
+new AS (
+  INSERT INTO sm.sensor_change (seq, no, waiting) SELECT seq, no, kind = 0 FROM latest WHERE kind <> 2
+),
+noted AS (
+  INSERT INTO sm.event (seq, no, generation, at, reason, next, value, message)
+  SELECT last.event + row_number() OVER (ORDER BY events.id), events.no, events.generation, events.at,
+    events.reason, events.next, events.value, events.message
+  FROM events CROSS JOIN last
+),
+moved AS MATERIALIZED (
+  SELECT (SELECT count(*) FROM placed) AS changes, (SELECT max(seq) FROM placed) AS sensor,
+    (SELECT count(*) FROM events) AS events,
+    (SELECT max(old.seq) FROM old WHERE old.no = ANY (ARRAY(SELECT no FROM latest WHERE kind = 2))) AS forgotten
+),
+old_numbers AS (
+  DELETE FROM sm.numbers
+  WHERE version = (SELECT version FROM last) AND (SELECT changes + events FROM moved) > 0
+),
+new_numbers AS (
+  INSERT INTO sm.numbers (version, sensor, event, forgotten)
+  SELECT last.version + 1, coalesce(moved.sensor, last.sensor), last.event + moved.events,
+    greatest(last.forgotten, moved.forgotten)
+  FROM last CROSS JOIN moved
+  WHERE moved.changes + moved.events > 0
+)
+SELECT coalesce(array_agg(placed.no ORDER BY placed.id), '{}'),
+  coalesce(array_agg(placed.seq ORDER BY placed.id), '{}'), (SELECT events FROM moved)
+FROM placed

@@ -1,0 +1,58 @@
+//! The numbers of changes and events. See `migrations/0001_initial/sensors.sql`.
+
+use std::collections::HashMap;
+
+use super::super::super::error::Outcome;
+use super::super::super::wire::{Answer, Statement, ask};
+use super::super::{Db, clamp, first, row};
+use crate::store::sql::statement::statement;
+
+/// Tries the lock of numbers, which the transaction keeps to its end, and remembers in the transaction whether
+/// it has it. No one waits for it.
+pub(in super::super) const TRY: &str = "SELECT set_config('stationmaster.numbers', \
+     pg_try_advisory_xact_lock(hashtextextended('sm.numbers', 0))::text, true)";
+pub(in super::super) const NUMBER: &str = statement!("number_changes.sql");
+
+/// How many changes, and how many events, get their numbers along with what a transaction appends. Others may
+/// have left so many without.
+const OTHERS: usize = 10_000;
+
+/// The numbers that the changes of each task got, rising.
+#[derive(Debug, Default)]
+pub(in super::super) struct Numbered {
+    changes: HashMap<i64, Vec<u64>>,
+    /// How many changes, or events if these are more.
+    pub(super) count: usize,
+}
+
+impl Numbered {
+    /// Reads the answer of [`NUMBER`].
+    pub(super) fn read(rows: &Answer) -> Outcome<Self> {
+        let row = first(rows)?;
+        let (tasks, numbers): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
+        let mut numbered = Self { count: tasks.len().max(row::whole(row, 2)?), ..Self::default() };
+        for (task, number) in tasks.into_iter().zip(numbers) {
+            numbered.changes.entry(task).or_default().push(number.cast_unsigned());
+        }
+        Ok(numbered)
+    }
+
+    /// The number of the last change but so many of a task. 0 if it has none yet: then another transaction has
+    /// the lock.
+    pub(super) fn last_but(&self, task: i64, count: usize) -> u64 {
+        let numbers = self.changes.get(&task).map_or(&[][..], Vec::as_slice);
+        numbers.iter().rev().nth(count).copied().unwrap_or(0)
+    }
+}
+
+/// What follows a statement that appends so many changes or events, in the same round trip.
+pub(in super::super) fn number(appended: usize) -> [Statement; 2] {
+    [ask!(TRY), ask!(NUMBER, clamp(OTHERS.saturating_add(appended)))]
+}
+
+impl Db<'_> {
+    pub(super) fn number_changes(&mut self, limit: usize) -> Outcome<usize> {
+        let [_, numbered] = self.all([ask!(TRY), ask!(NUMBER, clamp(limit))])?;
+        Ok(Numbered::read(&numbered)?.count)
+    }
+}
