@@ -58,8 +58,8 @@ mod route;
 mod session;
 mod sessions;
 mod text;
+mod tick_lock;
 mod time;
-mod turn;
 mod tx;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 pub(crate) mod watch;
@@ -227,7 +227,7 @@ impl Store for PostgresStore {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let sessions = if mode == TxMode::Read { &self.readers } else { &self.writer };
         sessions.transact(&self.options, |wire| {
-            let mut tx = PostgresBackend::inside(wire, mode, self.channel.clone());
+            let mut tx = PostgresBackend::inside(wire, mode, self.channel.clone()).own();
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)
         })

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio_postgres::IsolationLevel;
-
 use super::name::Schema;
 use super::route::Route;
 use crate::base::setters;
@@ -11,7 +9,7 @@ use crate::store::{Durability, TxMode};
 
 /// How a [`super::PostgresStore`] is opened. A duration of zero switches a limit off.
 ///
-/// Defaults: schema `stationmaster`, `READ COMMITTED`, [`Durability::Power`], tables are created
+/// Defaults: schema `stationmaster`, [`Durability::Power`], tables are created
 /// and notifications sent, 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement,
 /// 60 s for an idle transaction. They are set only on the store's own connections, and behind a pooler only
 /// in its own transactions.
@@ -30,10 +28,6 @@ use crate::store::{Durability, TxMode};
 pub struct PostgresOptions {
     /// Where the tables are.
     pub schema: Schema,
-    /// The level of transactions that write. The store behaves the same at each of them; hosts whose own
-    /// transactions on the same tables are `SERIALIZABLE` choose that. Those that read are `REPEATABLE READ,
-    /// READ ONLY`.
-    pub isolation: IsolationLevel,
     /// What a commit survives once its call has returned.
     ///
     /// * `Power`: what the server's `synchronous_commit` is set to, and `on` if that is `off`.
@@ -70,7 +64,6 @@ impl PostgresOptions {
     pub fn new() -> Self {
         Self {
             schema: Schema::default(),
-            isolation: IsolationLevel::ReadCommitted,
             durability: Durability::Power,
             apply_migrations: true,
             notify: true,
@@ -85,8 +78,6 @@ impl PostgresOptions {
     setters! {
         /// Sets the schema.
         schema: Schema;
-        /// Sets the isolation level of transactions that write.
-        isolation: IsolationLevel;
         /// Sets what a commit survives.
         durability: Durability;
         /// Sets whether opening may change tables.
@@ -114,35 +105,19 @@ impl PostgresOptions {
         self.durability == Durability::Power
     }
 
-    /// Returns what begins a transaction. A write transaction waits for the writer lock before it reads. The
-    /// lock is requested before any snapshot is taken, so at every level it sees what the previous writer
-    /// committed.
+    /// Returns what begins a transaction. One that writes sees with each statement what was committed before
+    /// it: a statement that follows a lock must see what the lock waited for.
     ///
     /// Behind a pooler the settings are made here, and end with the transaction.
     pub(super) fn begin(&self, mode: TxMode, route: Route) -> String {
-        let settings = match route {
-            Route::Direct => String::new(),
-            Route::Pooled => self.settings("SET LOCAL"),
+        let (settings, durable) = match route {
+            Route::Direct => (String::new(), String::new()),
+            Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
-        let begin = match mode {
+        match mode {
             TxMode::Read => format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}"),
-            TxMode::Write => {
-                let level = match self.isolation {
-                    IsolationLevel::RepeatableRead => "REPEATABLE READ",
-                    IsolationLevel::Serializable => "SERIALIZABLE",
-                    // The server has no lower level.
-                    _ => "READ COMMITTED",
-                };
-                let turn = super::turn::LOCK;
-                // Reading a setting takes a snapshot, so it comes after the lock.
-                let durable = match route {
-                    Route::Direct => String::new(),
-                    Route::Pooled => self.durable("true"),
-                };
-                format!("BEGIN ISOLATION LEVEL {level}, READ WRITE;{settings}{turn};{durable}")
-            }
-        };
-        self.schema.apply(&begin)
+            TxMode::Write => format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}"),
+        }
     }
 
     /// Returns what is set on a connection that leads to a server process of its own. Between transactions it

@@ -1,15 +1,6 @@
 -- Instants are microseconds since 1970, UTC. Names sort by their bytes. What becomes of a NUL or a U+001A in a
 -- text of the host's: U+001A '0', U+001A '1'.
 
--- The writers take turns by locking it. ticket: changed by each that changes anything. one: the key of its one
--- row, without which the server would refuse to update it in a schema that is published for logical
--- replication.
-CREATE TABLE sm.writer (
-    one    BOOLEAN PRIMARY KEY DEFAULT true CHECK (one),
-    ticket BIGINT NOT NULL
-);
-INSERT INTO sm.writer (ticket) VALUES (0);
-
 -- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
 CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
 
