@@ -159,6 +159,12 @@ pub enum Invalid {
         "a tick holds a lock that stops all other ticks, so it is not run in a transaction of the host's: admit with an Admitter, or in Store::write"
     )]
     TickInHostTransaction,
+    /// A verb that decides under a lock was called in a PostgreSQL transaction of the host's above `READ
+    /// COMMITTED`, where it would see an older state than the one that it locked.
+    #[error(
+        "above READ COMMITTED this would be decided on a state from before its lock: call it at READ COMMITTED, or in Store::write"
+    )]
+    AboveReadCommitted,
     /// A sensor cannot end in this way.
     #[error("a sensor cannot take its task to {to}: to an end, or to scheduled")]
     Ending {

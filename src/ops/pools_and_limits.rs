@@ -74,7 +74,7 @@ impl Tx<'_> {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn put_pools(&mut self, pools: &[PoolSpec]) -> Result<()> {
-        self.writes()?.put_pools(pools)?;
+        self.decides()?.put_pools(pools)?;
         self.capacity_changed();
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn delete_pools(&mut self, pools: &[PoolName]) -> Result<Vec<PoolDeletion>> {
-        Ok(self.writes()?.delete_pools_if_unused(pools)?)
+        Ok(self.decides()?.delete_pools_if_unused(pools)?)
     }
 
     /// Defines or changes limits. Tasks that count against them continue to count.
@@ -94,7 +94,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn put_limits(&mut self, limits: &[LimitSpec]) -> Result<()> {
-        self.writes()?.put_limits(limits)?;
+        self.decides()?.put_limits(limits)?;
         self.capacity_changed();
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Tx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn delete_limits(&mut self, keys: &[LimitKey]) -> Result<Vec<LimitDeletion>> {
-        let deleted = self.writes()?.delete_limits(keys)?;
+        let deleted = self.decides()?.delete_limits(keys)?;
         self.capacity_changed();
         Ok(deleted)
     }

@@ -44,7 +44,7 @@ pub(crate) fn reap_expired_by(
     limit: usize,
 ) -> Result<Vec<Reaped>> {
     tx.whole(|tx| {
-        let expired = tx.raw().hold_expired(expired_by, limit)?;
+        let expired = tx.decides()?.hold_expired(expired_by, limit)?;
         // A task whose run another transaction holds is reaped later.
         let free = leave::hold_runs(tx, expired.iter())?;
         let expired = expired.into_iter().zip(free).filter(|(_, free)| *free);

@@ -94,6 +94,19 @@ impl<'a> Tx<'a> {
         Ok(self.raw())
     }
 
+    /// [`Self::writes`], for a verb that locks and then decides on what it reads. It must see what was
+    /// committed before the lock.
+    pub(crate) fn decides(&mut self) -> Result<&mut (dyn StoreTx + 'a)> {
+        self.may_write()?;
+        #[cfg(feature = "postgres")]
+        if let Inner::Postgres(backend) = &mut self.read.inner
+            && !backend.is_read_committed()?
+        {
+            return Err(Invalid::AboveReadCommitted.into());
+        }
+        Ok(self.raw())
+    }
+
     /// Refuses to write after a tick. A store may hold locks from a tick on that stop all other ticks, so a
     /// tick's transaction must not go on to wait for a row.
     pub(crate) fn may_write(&self) -> Result<(), Invalid> {

@@ -16,7 +16,7 @@ use super::name::Schema;
 use super::news::Channel;
 use super::pipeline::join_all;
 use super::request::Reply;
-use super::turn;
+use super::tick_lock;
 use super::tx::PostgresBackend;
 use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{Result, StoreError, StoreErrorKind};
@@ -65,17 +65,19 @@ impl Wire for Bridge {
 /// [`admit`](Tx::admit) is refused ([`Invalid::TickInHostTransaction`](crate::error::Invalid)): admit with an
 /// [`Admitter`](crate::service::Admitter) or in [`write`](crate::store::PostgresStore::write).
 ///
-/// It first waits for the writer lock. No other transaction writes until the host's transaction ends, so
-/// commit soon.
+/// Others do not wait for the host's transaction, however long it is open, unless they want the same task or
+/// run. Two calls are different. One that changes pools or limits stops all ticks until the host commits, so
+/// make it last. Such a call and [`reap`](Tx::reap) are refused above `READ COMMITTED`
+/// ([`Invalid::AboveReadCommitted`](crate::error::Invalid)).
 ///
 /// # Errors
 ///
 /// What `body` returned, or the store's own failure. **The host rolls back after any error**: the server
 /// refuses everything else in the transaction anyway. An error that
 /// [`is_retryable`](crate::Error::is_retryable) means that another writer was first, so begin the transaction
-/// again. At `REPEATABLE READ` and above that happens whenever the transaction had read anything before
-/// another writer committed. Call this first, right after `BEGIN`, to avoid it. If the future is dropped,
-/// `body` ends with an error, and the host rolls back.
+/// again. At `REPEATABLE READ` and above that happens whenever somebody else changed the same task after the
+/// transaction's first statement. If the future is dropped, `body` ends with an error, and the host rolls
+/// back.
 ///
 /// # Panics
 ///
@@ -103,7 +105,7 @@ where
     T: Send + 'static,
     F: FnOnce(&mut Tx<'_>) -> Result<T> + Send + 'static,
 {
-    take_turn(client, schema).await?;
+    check_open(client, schema).await?;
     let (inside, questions) = bridge(schema);
     let (end, ended) = oneshot::channel();
     let work = move || {
@@ -136,8 +138,6 @@ where
 /// that thread, and a future to await meanwhile, which talks to the server. The future ends when the
 /// transaction is dropped.
 ///
-/// The first statement waits for the writer lock.
-///
 /// # Examples
 ///
 /// ```no_run
@@ -160,8 +160,8 @@ pub fn attach<'c, C: GenericClient + Sync + ?Sized>(
     let (inside, mut questions) = bridge(schema);
     let serving = async move {
         let Some((batch, reply)) = questions.recv().await else { return };
-        let turn = take_turn(client, schema).await.map_err(Failure::Refused);
-        let done = match turn {
+        let open = check_open(client, schema).await.map_err(Failure::Refused);
+        let done = match open {
             Ok(()) => run(client, schema, &batch).await,
             Err(failure) => Err(failure),
         };
@@ -195,7 +195,7 @@ impl PostgresTx {
 fn bridge(schema: &Schema) -> (PostgresBackend<'static>, UnboundedReceiver<Question>) {
     let (sender, questions) = unbounded_channel();
     let channel = Channel { name: schema.channel().into(), from: None };
-    (PostgresBackend::inside(Box::new(Bridge(sender)), TxMode::Write, Some(channel)).ticketed(), questions)
+    (PostgresBackend::inside(Box::new(Bridge(sender)), TxMode::Write, Some(channel)), questions)
 }
 
 /// Sends statements to the server until no caller is left.
@@ -222,24 +222,20 @@ async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batc
     Ok(answers.map_err(Failure::of)?.into_iter().flatten().collect())
 }
 
-/// Two messages: in one, the server would take them for a transaction of their own if the host had begun
-/// none.
-async fn take_turn<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema) -> Result<(), StoreError> {
-    let (lock, ticket) = (schema.apply(turn::LOCK), schema.apply(turn::TICKET));
-    let turn: Vec<Sent<'_, ()>> =
-        vec![Box::pin(client.batch_execute(&lock)), Box::pin(client.batch_execute(&ticket))];
-    join_all(turn).await.into_iter().collect::<Result<(), _>>().map_err(outside)
+/// Refuses a client without an open transaction. A message of its own: with another statement in it, the
+/// server would take the two for a transaction.
+async fn check_open<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema) -> Result<(), StoreError> {
+    client.batch_execute(&schema.apply(tick_lock::OPEN)).await.map_err(outside)
 }
 
-/// Converts an error of taking the writer lock.
+/// Converts an error of asking whether a transaction is open.
 fn outside(error: PgError) -> StoreError {
     use tokio_postgres::error::SqlState;
     if error.code() == Some(&SqlState::NO_ACTIVE_SQL_TRANSACTION) {
         let text = "no transaction is open on the connection: begin one first";
         return StoreError::new(StoreErrorKind::Backend, text).with_source(error);
     }
-    // What took too long is waiting for another writer, and may be tried again.
-    Failure::of_waiting(error).into()
+    Failure::of(error).into()
 }
 
 #[cfg(test)]

@@ -60,7 +60,6 @@ const TABLES: &[&str] = &[
     "turn",
     "unfolded",
     "worker",
-    "writer",
 ];
 
 /// The version of the schema that this version of the crate reads and writes.

@@ -62,8 +62,8 @@ mod route;
 mod session;
 mod sessions;
 mod text;
+mod tick_lock;
 mod time;
-mod turn;
 mod tx;
 mod wake;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
@@ -245,7 +245,7 @@ impl Store for PostgresStore {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let mut news = NewsSet::NONE;
         let done = sessions::transact(&self.pool, &self.options, mode, |wire| {
-            let mut tx = PostgresBackend::inside(wire, mode, self.announcer.in_transaction());
+            let mut tx = PostgresBackend::inside(wire, mode, self.announcer.in_transaction()).own();
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)?;
             news = tx.news();

@@ -118,8 +118,8 @@ impl PostgresOptions {
         }
     }
 
-    /// Returns what begins transactions. One that writes waits for the writer lock before it reads. The lock
-    /// is requested before any snapshot is taken, so it sees what the previous writer committed.
+    /// Returns what begins transactions. One that writes sees with each statement what was committed before
+    /// it: a statement that follows a lock must see what the lock waited for.
     ///
     /// Behind a pooler the settings are made here, and end with the transaction.
     pub(super) fn beginnings(&self, route: Route) -> Beginnings {
@@ -127,10 +127,8 @@ impl PostgresOptions {
             Route::Direct => (String::new(), String::new()),
             Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
-        let turn = super::turn::LOCK;
         let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}");
-        // Reading a setting takes a snapshot, so it comes after the lock.
-        let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{turn};{durable}");
+        let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}");
         let wait = match self.lock_timeout {
             Duration::ZERO => RENEWAL_WAITS,
             timeout => timeout.min(RENEWAL_WAITS),

@@ -22,9 +22,9 @@ use tokio_postgres::Row;
 
 use self::notify::Telling;
 use super::digest::Digest;
-use super::error::{Fault, Outcome};
+use super::error::{Failure, Fault, Outcome};
 use super::news::Channel;
-use super::turn;
+use super::tick_lock;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
 use crate::admission::LaneKey;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
@@ -48,8 +48,12 @@ pub(in crate::store) struct PostgresBackend<'w> {
 struct Db<'w> {
     wire: Box<dyn Wire + 'w>,
     touch: Touch,
-    /// Whether the transaction has noted that it writes.
-    has_ticket: bool,
+    /// Whether the transaction is one of the store's own.
+    is_own: bool,
+    /// Whether a transaction of the store's own has the tick lock, and so waits for nothing long.
+    hurries: bool,
+    /// The level of a host's transaction, once it was asked.
+    is_read_committed: Option<bool>,
     telling: Telling,
     /// The needs that a digest stands for never change.
     lanes: HashMap<Digest, LaneKey>,
@@ -71,7 +75,9 @@ impl<'w> PostgresBackend<'w> {
         let db = Db {
             wire,
             touch: Touch::Reads,
-            has_ticket: false,
+            is_own: false,
+            hurries: false,
+            is_read_committed: None,
             telling: Telling::on(channel),
             lanes: HashMap::new(),
             names: row::Names::default(),
@@ -80,10 +86,16 @@ impl<'w> PostgresBackend<'w> {
         Self { db, mode, is_whole: true }
     }
 
-    /// The same, in a transaction that has noted that it writes.
-    pub(super) fn ticketed(mut self) -> Self {
-        self.db.has_ticket = true;
+    /// The same, in a transaction of the store's own.
+    pub(super) fn own(mut self) -> Self {
+        self.db.is_own = true;
         self
+    }
+
+    /// Returns whether each statement sees what was committed before it. A host may have chosen a level at
+    /// which all see what the first one saw.
+    pub(in crate::store) fn is_read_committed(&mut self) -> StoreResult<bool> {
+        self.read(Db::is_read_committed)
     }
 
     /// Refuses to continue once the transaction is lost.
@@ -147,34 +159,57 @@ impl Db<'_> {
 
     /// Runs statements in one round trip. Each sees what those before it changed.
     fn all<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
-        let mut batch = Vec::with_capacity(N + 2);
-        let ticket = self.touch != Touch::Reads && !self.has_ticket;
-        if ticket {
-            batch.push(ask!(turn::TICKET));
-            self.has_ticket = true;
-        }
+        let mut batch = Vec::with_capacity(N + 1);
         batch.extend(statements);
         let news = self.telling.take();
         let tells = news.is_some();
         batch.extend(news);
-        let mut answers = self.wire.send(batch, self.touch)?;
+        let mut answers = self.wire.send(batch, self.touch).map_err(|failure| self.hurried(failure))?;
         if tells {
             answers.pop();
-        }
-        if ticket && !answers.is_empty() {
-            answers.remove(0);
         }
         answers.try_into().map_err(|answers: Vec<Answer>| {
             Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
         })
     }
 
-    /// [`Self::all`] for statements that note by themselves that they write, if they do.
-    fn unticketed<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
-        let before = std::mem::replace(&mut self.has_ticket, true);
-        let answers = self.all(statements);
-        self.has_ticket = before;
-        answers
+    /// Runs a statement that changes what ticks plan with, while there is no tick. The lock is asked for each
+    /// time.
+    fn define(&mut self, statement: Statement) -> Outcome<Answer> {
+        let lock = ask!(tick_lock::DEFINE);
+        if !self.is_own {
+            let [_, answer] = self.all([lock, statement])?;
+            return Ok(answer);
+        }
+        let [_, _, answer] = self.all([lock, ask!(tick_lock::SHORT_WAITS), statement])?;
+        self.hurries = true;
+        Ok(answer)
+    }
+
+    fn is_read_committed(&mut self) -> Outcome<bool> {
+        if self.is_own {
+            return Ok(true);
+        }
+        if let Some(known) = self.is_read_committed {
+            return Ok(known);
+        }
+        let rows = self.one(ask!(tick_lock::LEVEL))?;
+        let level: &str = row::value(first(&rows)?, 0)?;
+        let is_read_committed = matches!(level, "read committed" | "read uncommitted");
+        self.is_read_committed = Some(is_read_committed);
+        Ok(is_read_committed)
+    }
+
+    /// What it means that statements failed. Who holds the tick lock and meets a locked row gives way: the
+    /// transaction is rolled back and run again.
+    fn hurried(&self, failure: Failure) -> Fault {
+        match failure {
+            Failure::Refused(error) if self.hurries && error.kind() == StoreErrorKind::Busy => {
+                let text = "a row was locked while ticks waited for this transaction: call again";
+                Fault::Server(StoreError::conflict(text).with_source(error))
+            }
+            failure => failure.into(),
+        }
     }
 
     /// Runs a statement that returns one number.

@@ -1,15 +1,6 @@
 -- Instants are microseconds since 1970, UTC. Names sort by their bytes. What becomes of a NUL or a U+001A in a
 -- text of the host's: U+001A '0', U+001A '1'.
 
--- The writers take turns by locking it. ticket: changed by each that changes anything. one: the key of its one
--- row, without which the server would refuse to update it in a schema that is published for logical
--- replication.
-CREATE TABLE sm.writer (
-    one    BOOLEAN PRIMARY KEY DEFAULT true CHECK (one),
-    ticket BIGINT NOT NULL
-);
-INSERT INTO sm.writer (ticket) VALUES (0);
-
 -- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
 CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
 
@@ -78,7 +69,7 @@ CREATE TABLE sm.tick (
     due   BIGINT NOT NULL,
     early BIGINT[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, '{}');
+INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, ARRAY[]::BIGINT[]);
 
 -- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated.
 -- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the

@@ -55,13 +55,13 @@ impl Db<'_> {
         let sensing: Vec<i64> = pools.iter().map(|pool| pool.sensing_keeps_slots.code()).collect();
         let descriptions: Vec<String> =
             pools.iter().map(|pool| escape(&pool.description).into_owned()).collect();
-        self.one(ask!(PUT_POOLS, names, slots, sensing, descriptions)).map(|_| ())
+        self.define(ask!(PUT_POOLS, names, slots, sensing, descriptions)).map(|_| ())
     }
 
     fn delete_pools(&mut self, names: &[PoolName]) -> Outcome<Vec<PoolDeletion>> {
         let mut answers = vec![PoolDeletion::Unknown; names.len()];
         let mut deleted = HashSet::new();
-        for row in self.one(ask!(DELETE_POOLS, texts(names)))? {
+        for row in self.define(ask!(DELETE_POOLS, texts(names)))? {
             let (at, used) = (row::place(&row, 0)?, row::value(&row, 1)?);
             let (Some(name), Some(answer)) = (names.get(at), answers.get_mut(at)) else { continue };
             *answer = match used {
@@ -97,7 +97,7 @@ impl Db<'_> {
     }
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> Outcome<Vec<LimitDeletion>> {
-        let rows = self.one(ask!(DELETE_LIMITS, texts(keys)))?;
+        let rows = self.define(ask!(DELETE_LIMITS, texts(keys)))?;
         let mut gone: HashSet<String> = rows.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
         // A key that is named twice is deleted once.
         let answer = |key: &LimitKey| match gone.remove(key.as_str()) {
@@ -142,7 +142,7 @@ impl PoolTx for PostgresBackend<'_> {
             let limits = last_of_each(limits, |limit| limit.key.as_str());
             let keys: Vec<String> = limits.iter().map(|limit| limit.key.as_str().to_owned()).collect();
             let max: Vec<i64> = limits.iter().map(|limit| limit.max.into()).collect();
-            db.one(ask!(PUT_LIMITS, keys, max)).map(|_| ())
+            db.define(ask!(PUT_LIMITS, keys, max)).map(|_| ())
         })
     }
 

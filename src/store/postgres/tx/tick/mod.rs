@@ -92,7 +92,7 @@ impl Db<'_> {
                 WhichPools::Named => ask!(NAMED_POOLS),
             };
             // It changes nothing that a transaction with an older view would not find changed.
-            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.unticketed([
+            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.all([
                 fold,
                 promote,
                 ask!(REQUEST, request.clone()),

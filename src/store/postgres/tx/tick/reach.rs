@@ -179,3 +179,84 @@ impl Reaches {
         self.lanes.values().filter_map(|lane| lane.raised(&granted)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::types::{FromSql, Type};
+
+    use super::*;
+
+    const LANE: LaneId = LaneId(1);
+
+    fn digest() -> Digest {
+        Digest::from_sql(&Type::UUID, &[7; 16]).unwrap()
+    }
+
+    fn place(no: i64) -> Place {
+        Place([0, 0, -1, no])
+    }
+
+    fn ready(numbers: impl IntoIterator<Item = i64>) -> Vec<Ready> {
+        numbers.into_iter().map(|no| (place(no), 0)).collect()
+    }
+
+    fn numbers(page: Vec<Ready>) -> Vec<i64> {
+        page.into_iter().map(|(place, _)| place.0[3]).collect()
+    }
+
+    /// A lane whose bound is task 10, with these early tasks and these behind the bound.
+    fn lane(early: &[i64], read: impl IntoIterator<Item = i64>) -> Reach {
+        let mut lane = Reach::new(digest(), place(10), early.to_vec());
+        lane.found_early(ready(early.iter().copied()));
+        lane.page(Place::BEGIN, place(10), ready(read), 1_000);
+        lane
+    }
+
+    fn raised(lane: Reach, granted: &[i64]) -> Option<(i64, Vec<i64>)> {
+        let mut lanes = Reaches::default();
+        lanes.put(LANE, lane);
+        lanes.raised(granted).pop().map(|raised| (raised.bound.0[3], raised.early))
+    }
+
+    #[test]
+    fn a_bound_rises_over_what_was_granted_from_it_on() {
+        assert_eq!(raised(lane(&[], 10..20), &[10, 11, 12]), Some((13, vec![])));
+        assert_eq!(raised(lane(&[], [14, 17]), &[14, 17]), Some((18, vec![])));
+        assert_eq!(raised(lane(&[], 10..20), &[]), None);
+        assert_eq!(raised(lane(&[], 10..20), &[99]), None, "a task of another lane");
+    }
+
+    #[test]
+    fn what_it_passes_over_is_remembered() {
+        assert_eq!(raised(lane(&[3], 10..20), &[11, 13]), Some((14, vec![3, 10, 12])));
+        let most = MOST_EARLY as i64;
+        assert_eq!(raised(lane(&[], 10..99), &[10 + most]), Some((11 + most, (10..10 + most).collect())));
+        assert_eq!(raised(lane(&[], 10..99), &[10, 12 + most]), Some((11, vec![])), "too many of them");
+        assert_eq!(raised(lane(&[3], 10..99), &[10 + most]), None, "too many with those that were early");
+    }
+
+    #[test]
+    fn early_tasks_that_were_granted_or_are_gone_are_forgotten() {
+        assert_eq!(raised(lane(&[3, 4], 10..20), &[3]), Some((10, vec![4])));
+        let mut gone = Reach::new(digest(), place(10), vec![3, 4, 5]);
+        assert!(gone.asks_for_early());
+        gone.found_early(ready([5]));
+        gone.page(Place::BEGIN, place(10), ready(10..12), 9);
+        assert_eq!(raised(gone, &[10]), Some((11, vec![5])));
+    }
+
+    #[test]
+    fn a_page_has_the_early_tasks_in_their_order_and_each_once() {
+        let mut lane = lane(&[3, 12], 10..13);
+        assert_eq!(numbers(lane.page(Place::BEGIN, place(10), ready(10..13), 4)), [3, 10, 11, 12]);
+        assert_eq!(numbers(lane.page(Place::BEGIN, place(10), ready(10..13), 2)), [3, 10]);
+        assert_eq!(numbers(lane.page(place(4), place(10), ready(10..13), 9)), [10, 11, 12]);
+    }
+
+    #[test]
+    fn a_page_that_leaves_a_gap_raises_no_bound() {
+        let mut lane = lane(&[], 10..12);
+        lane.page(place(15), place(15), ready(15..18), 9);
+        assert_eq!(raised(lane, &[10, 11, 15, 16]), Some((12, vec![])));
+    }
+}
