@@ -86,7 +86,7 @@ fn a_finish_closes_the_run_that_a_start_opened_in_between() {
     let finished = store.write(|tx| tx.finish(at(2), &ends)).unwrap();
     let success = Finished::Ended(TaskState::Success);
     assert_eq!(finished, [success, success, Finished::Stale]);
-    let run = store.read(|tx| tx.runs(&[run.clone()])).unwrap().remove(0).unwrap();
+    let run = store.read(|tx| tx.runs(std::slice::from_ref(&run))).unwrap().remove(0).unwrap();
     assert_eq!((run.stop, run.status), (Some(at(2)), RunStatus::Completed));
     assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
 }

@@ -71,6 +71,7 @@ impl TaskTx for FaultTx<'_> {
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
         fn next_expiry() -> Option<Timestamp>;
+        fn serialize(names: &[&str]) -> ();
         fn forget_ended(before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
     }
