@@ -90,6 +90,12 @@ impl Run {
         self.nodes.get(key).map(|node| &self.workflow.tasks[self.graph.nodes[*node].task])
     }
 
+    /// Waits for other transactions that end tasks of this run, in whatever process. Called before a task is ended and
+    /// the run advanced.
+    pub(crate) fn take_turn(&self, tx: &mut Tx<'_>) -> Result<()> {
+        tx.serialize(&[format!("{}/{}", self.key.namespace, self.key.id)])
+    }
+
     /// Does what follows from the present states: enqueues the tasks whose upstream succeeded, ends those whose upstream
     /// failed or was skipped, and closes the run when nothing is left.
     ///

@@ -72,6 +72,7 @@ impl Scheduler<'_> {
         }
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
         let (run, tasks) = self.store.write(|tx| {
+            self.run.take_turn(tx)?;
             self.run.advance(tx, now)?;
             tx.acknowledge_events(&seqs)?;
             Ok((tx.runs(key)?, tx.tasks(&self.run.keys)?))

@@ -107,6 +107,8 @@ impl Workers<'_> {
         let finished = self.persist(task, || {
             let now = SystemClock.now();
             self.store.write(|tx| {
+                // Who ends the last two tasks of a step must see each other, or neither enqueues the next.
+                self.run.take_turn(tx)?;
                 let finished = tx.finish(now, &ends)?;
                 self.run.advance(tx, now)?;
                 Ok(finished)

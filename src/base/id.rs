@@ -15,7 +15,7 @@ use crate::error::Invalid;
 /// The longest name, in bytes of UTF-8.
 pub const MAX_BYTES: usize = 512;
 
-fn validate(what: &'static str, text: &str) -> Result<(), Invalid> {
+pub(crate) fn check_name(what: &'static str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {
         return Err(Invalid::EmptyName { what });
     }
@@ -54,7 +54,7 @@ macro_rules! names {
             /// Returns [`Invalid`] if the text is empty, longer than [`MAX_BYTES`] or has a NUL.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
                 let text = text.as_ref();
-                validate($what, text)?;
+                check_name($what, text)?;
                 Ok(Self(text.into()))
             }
 

@@ -16,6 +16,7 @@
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
 //! | pools and limits | `put_pools`, `delete_pools`, `pools`, `all_pools`, `pool_stats`, `put_limits`, `delete_limits`, `limits`, `all_limits` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
+//! | taking turns | `serialize` |
 //! | upkeep | `forget_ended`, `forget_events`, `forget_stopped_runs`, `delete_runs`, `audit` |
 
 mod admit;
@@ -33,6 +34,7 @@ mod reap;
 mod register_with;
 mod runs;
 mod sense;
+mod serialize;
 mod stale_to_error;
 
 pub use admit::{Admission, AdmitRequest};

@@ -248,6 +248,14 @@ pub trait TaskTx {
     /// instant until [`Self::expired`] was called with it in a write transaction.
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>>;
 
+    /// Waits until no other transaction that has given one of these names is open. From then on the transaction
+    /// sees what they committed, and others that give one of them wait for its end. The names are sorted, and
+    /// each is named once. A store with one writer at a time has nothing to wait for, and keeps the default.
+    fn serialize(&mut self, names: &[&str]) -> StoreResult<()> {
+        let _ = names;
+        Ok(())
+    }
+
     /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their
     /// sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
     /// `sensors_before`, too. Tasks with unacknowledged events stay in any case. Tasks that stay do not count

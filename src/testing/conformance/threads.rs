@@ -8,8 +8,10 @@ use super::Case;
 use super::steps::Steps;
 use super::world::{World, at, holder, key, pool, rows, sized, task};
 use crate::error::{Result, StoreError};
+use crate::lease::LeaseRef;
 use crate::store::Store;
-use crate::store::contract::{GrantBatch, StoreTx};
+use crate::store::contract::{GrantBatch, Move, StoreTx};
+use crate::task::TaskState;
 use crate::testing::RawStoreExt;
 
 cases!("threads":
@@ -17,6 +19,7 @@ cases!("threads":
     capacity_is_never_exceeded,
     a_task_is_granted_to_one,
     a_key_is_inserted_once,
+    the_last_of_those_that_take_turns_sees_all_others,
 );
 
 const THREADS: usize = 4;
@@ -104,6 +107,28 @@ fn a_key_is_inserted_once(store: &dyn Store) {
     let new = inserted.iter().flatten().filter(|answer| matches!(answer, crate::store::Inserted::New(_)));
     assert_eq!(new.count(), 1);
     assert_eq!(World(store).ready(), 1);
+}
+
+/// Fan-in: each ends a task of its own, and who finds all of them ended inserts the successor. That is one.
+fn the_last_of_those_that_take_turns_sees_all_others(store: &dyn Store) {
+    let world = World(store);
+    let names: Vec<String> = (0..THREADS).map(|n| n.to_string()).collect();
+    let ids = world.plain(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let saw_all = everywhere(|thread| {
+        insist(store, |tx| {
+            tx.serialize(&["another run", "run"])?;
+            let end = Move::new(LeaseRef::new(ids[thread], 0), TaskState::Scheduled, TaskState::Success);
+            assert_eq!(tx.move_if(&[end])?, [true]);
+            let ended = tx.tasks_by_id(&ids)?.into_iter().flatten().filter(|task| task.state.is_end());
+            let all = ended.count() == THREADS;
+            if all {
+                tx.insert_tasks_if_absent(&rows(&[task("next")]))?;
+            }
+            Ok(all)
+        })
+    });
+    assert_eq!(saw_all.into_iter().filter(|all| *all).count(), 1);
+    assert_eq!(world.ready(), 1, "the successor is there");
 }
 
 pub(super) fn beside_a_writer() -> Vec<Case> {

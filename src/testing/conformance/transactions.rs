@@ -68,6 +68,7 @@ fn verbs() -> Vec<Verb> {
     vec![
         ("enqueue", |tx| tx.enqueue(at(1), &[NewTask::new(key("more"))]).map(drop)),
         ("enqueue_ageing", |tx| tx.enqueue_ageing(at(1), Ageing::default(), &[]).map(drop)),
+        ("serialize", |tx| tx.serialize(&["more"])),
         ("start", |tx| tx.start(at(1), &[]).map(drop)),
         ("renew", |tx| tx.renew(at(1), Duration::from_secs(9), &[]).map(drop)),
         ("finish", |tx| tx.finish(at(1), &[]).map(drop)),

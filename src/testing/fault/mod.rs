@@ -1,5 +1,6 @@
 //! A store that fails where a test wants it to.
 
+mod others;
 mod tx;
 
 use std::sync::Arc;
@@ -7,7 +8,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
+use crate::lease::TaskId;
+use crate::run::RunKey;
+use crate::store::contract::StoreTx;
 use crate::store::{Store, StoreInfo, Tx, TxMode};
+use others::{Interference, Others};
 use tx::FaultTx;
 
 /// On which side of its effect a call fails.
@@ -88,6 +93,7 @@ impl Struck {
 pub struct FaultStore {
     inner: Arc<dyn Store>,
     state: Mutex<State>,
+    others: Others,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +107,7 @@ struct State {
 impl FaultStore {
     /// A store that does not fail yet.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, state: Mutex::default() }
+        Self { inner, state: Mutex::default(), others: Others::default() }
     }
 
     /// Lets one call fail, counted from now on, by all threads together. Replaces what was armed before.
@@ -126,6 +132,24 @@ impl FaultStore {
     /// How many transactions are still to be refused.
     pub fn refusals_left(&self) -> u32 {
         self.state.lock().refused.map_or(0, |(_, times)| times)
+    }
+
+    /// Makes this change before each of so many next calls of this method, in their transaction. For a verb
+    /// that reads before it calls, it is what another transaction commits in between. Replaces what was to be
+    /// changed before.
+    pub fn interfere(
+        &self,
+        call: &'static str,
+        times: usize,
+        change: impl FnMut(&mut dyn StoreTx) -> StoreResult<()> + Send + 'static,
+    ) {
+        self.others.interfere(Interference { call, times, change: Box::new(change) });
+    }
+
+    /// Lets another transaction hold these tasks and runs until the next call, which may name none. Who does not
+    /// wait for others passes them over.
+    pub fn others_hold(&self, tasks: &[TaskId], runs: &[RunKey]) {
+        self.others.hold(tasks, runs);
     }
 
     /// The store behind it, which does not fail.

@@ -44,6 +44,7 @@ impl<'a> FaultTx<'a> {
         make: impl FnOnce(&mut dyn StoreTx) -> StoreResult<T>,
     ) -> StoreResult<T> {
         self.check_whole()?;
+        self.store.others.come_before(name, self.tx)?;
         let (answer, failed) = self.store.call(name, || make(self.tx));
         self.whole = failed != Some(When::After);
         answer
@@ -64,17 +65,42 @@ impl TaskTx for FaultTx<'_> {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
         fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
-        fn hold_tasks(ids: &[TaskId], wait: Wait) -> Vec<Held>;
         fn survey(query: &SurveyQuery) -> Survey;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
-        fn renew_if_leased(leases: &[LeaseRef], expires_at: Timestamp) -> Vec<Renewal>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
-        fn hold_expired(now: Timestamp, limit: usize) -> Vec<TaskRecord>;
         fn next_expiry() -> Option<Timestamp>;
+        fn serialize(names: &[&str]) -> ();
         fn forget_ended(before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
+    }
+
+    fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> StoreResult<Vec<Held>> {
+        let mut held = self.call("hold_tasks", |tx| tx.hold_tasks(ids, wait))?;
+        for (held, id) in held.iter_mut().zip(ids).filter(|_| wait == Wait::Never) {
+            if *held != Held::Unknown && self.store.others.hold_task(*id) {
+                *held = Held::Busy;
+            }
+        }
+        Ok(held)
+    }
+
+    fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
+        let mut renewals = self.call("renew_if_leased", |tx| tx.renew_if_leased(leases, expires_at))?;
+        for (renewal, lease) in renewals.iter_mut().zip(leases) {
+            if *renewal == Renewal::Renewed && self.store.others.hold_task(lease.id) {
+                *renewal = Renewal::Busy;
+            }
+        }
+        Ok(renewals)
+    }
+
+    fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
+        let mut expired = self.call("hold_expired", |tx| tx.hold_expired(now, usize::MAX))?;
+        expired.retain(|task| !self.store.others.hold_task(task.id));
+        expired.truncate(limit);
+        Ok(expired)
     }
 }
 
@@ -117,7 +143,6 @@ impl SensorTx for FaultTx<'_> {
 impl RunTx for FaultTx<'_> {
     pass_on! {
         fn put_runs(runs: &[RunRecord]) -> ();
-        fn hold_runs(keys: &[RunKey]) -> Vec<bool>;
         fn close_runs_if_open(closes: &[RunClose]) -> Vec<bool>;
         fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<bool>;
         fn runs(keys: &[RunKey]) -> Vec<Option<RunRecord>>;
@@ -127,5 +152,13 @@ impl RunTx for FaultTx<'_> {
         fn active_run_places(query: &ActiveQuery) -> Vec<RunPlace>;
         fn count_active_runs(query: &ActiveQuery) -> u64;
         fn silent_runs(before: Timestamp, limit: usize) -> Vec<RunRecord>;
+    }
+
+    fn hold_runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<bool>> {
+        let mut free = self.call("hold_runs", |tx| tx.hold_runs(keys))?;
+        for (free, key) in free.iter_mut().zip(keys) {
+            *free &= !self.store.others.hold_run(key);
+        }
+        Ok(free)
     }
 }

@@ -1,0 +1,82 @@
+//! Taking turns by name.
+
+use std::collections::BTreeSet;
+
+use crate::error::Result;
+use crate::id::check_name;
+use crate::store::Tx;
+
+impl Tx<'_> {
+    /// Makes transactions that give the same name take turns: each waits until those before it have committed
+    /// or rolled back, and then sees what they did. Transactions that give other names do not wait.
+    ///
+    /// Call it first in a transaction that decides by what others may be changing at the same time. An example
+    /// is a transaction that ends a task of a run, and enqueues the successor if all others have ended. Two
+    /// that end the last two tasks might not see each other, and neither would enqueue it. With the run's name
+    /// given before the tasks are ended, the second sees the first one's end.
+    ///
+    /// In memory and on SQLite writers take turns anyway, so the call only checks the names. On PostgreSQL they
+    /// do so too, as long as every transaction that writes takes the writer lock.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid`](crate::error::Invalid) for a name that is empty, longer than [`MAX_BYTES`](crate::id::MAX_BYTES) or has a
+    /// NUL. Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::ops::Mark;
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
+    ///
+    /// let (store, now) = (MemoryStore::new(), Timestamp::UNIX_EPOCH);
+    /// let key = |task| TaskKey::new("prod", "nightly", "r1", task);
+    /// let extracts = [key("extract_a")?, key("extract_b")?];
+    /// store.write(|tx| tx.enqueue(now, &extracts.clone().map(NewTask::new)))?;
+    ///
+    /// let end = |extract: &TaskKey| store.write(|tx| {
+    ///     tx.serialize(&["prod/nightly/r1"])?;
+    ///     tx.mark(now, &[Mark::new(extract.clone(), TaskState::Success, "done elsewhere")])?;
+    ///     if tx.tasks(&extracts)?.iter().flatten().all(|task| task.state.is_end()) {
+    ///         tx.enqueue(now, &[NewTask::new(key("load")?)])?;
+    ///     }
+    ///     Ok(())
+    /// });
+    /// end(&extracts[0])?;
+    /// assert_eq!(store.read(|tx| tx.tasks(&[key("load")?]))?, [None]);
+    /// end(&extracts[1])?;
+    /// assert!(store.read(|tx| tx.tasks(&[key("load")?]))?[0].is_some());
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn serialize(&mut self, names: &[impl AsRef<str>]) -> Result<()> {
+        let names: BTreeSet<&str> = names.iter().map(AsRef::as_ref).collect();
+        let check = |name: &&str| check_name("a name to serialize by", name);
+        names.iter().try_for_each(check)?;
+        let names: Vec<&str> = names.into_iter().collect();
+        Ok(self.writes()?.serialize(&names)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::{Error, Invalid};
+    use crate::id::MAX_BYTES;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn names_are_checked_like_other_names() {
+        let store = MemoryStore::new();
+        let refused = |name: &str| match store.write(|tx| tx.serialize(&["fine", name])) {
+            Err(Error::Invalid(refused)) => Some(refused),
+            other => other.map(|()| None).unwrap(),
+        };
+        let what = "a name to serialize by";
+        assert_eq!(refused(""), Some(Invalid::EmptyName { what }));
+        assert_eq!(refused("a\0"), Some(Invalid::NulInName { what, at: 1 }));
+        let long = "x".repeat(MAX_BYTES + 1);
+        assert_eq!(refused(&long), Some(Invalid::LongName { what, bytes: MAX_BYTES + 1 }));
+        assert_eq!(refused(&long[1..]), None);
+        assert!(store.write(|tx| tx.serialize(&[] as &[&str])).is_ok());
+    }
+}
