@@ -21,6 +21,7 @@ mod runtimes;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 mod silent;
+mod stepped;
 mod tables;
 mod turns;
 
