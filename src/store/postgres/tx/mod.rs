@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
-use super::digest::Digest;
 use self::notify::Telling;
+use super::digest::Digest;
 use super::error::{Failure, Fault, Outcome};
 use super::tick_lock;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
