@@ -50,7 +50,7 @@ fn a_writer_that_waits_too_long_is_told_and_the_next_call_succeeds() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             with_client(move |client| async move {
-                let lock = format!("BEGIN; LOCK TABLE \"{schema}\".writer IN EXCLUSIVE MODE");
+                let lock = format!("BEGIN; LOCK TABLE \"{schema}\".tick_lock IN EXCLUSIVE MODE");
                 client.batch_execute(&lock).await.unwrap();
                 locked.send(()).unwrap();
                 end.recv().unwrap();
