@@ -178,10 +178,7 @@ impl Tx<'_> {
     pub fn admit(&mut self, now: impl Into<Timestamp>, order: &AdmitRequest) -> Result<Admission> {
         let now = now.into();
         self.tick(|tx| {
-            let pools = match order.policy {
-                Policy::AirflowWindow(_) => WhichPools::All,
-                Policy::Backfill | Policy::Reserve { .. } => WhichPools::Named,
-            };
+            let pools = needed_pools(&order.policy);
             let query = SurveyQuery::new().request(order.request.clone()).promote(now, PROMOTE).pools(pools);
             let survey = tx.raw().survey(&query)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
@@ -231,6 +228,14 @@ fn plan(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &Survey) 
 
 fn changed() -> StoreError {
     StoreError::conflict("another writer changed tasks, pools or limits during this tick")
+}
+
+/// Returns the pools that a plan by this policy asks for.
+pub(super) fn needed_pools(policy: &Policy) -> WhichPools {
+    match policy {
+        Policy::AirflowWindow(_) => WhichPools::All,
+        Policy::Backfill | Policy::Reserve { .. } => WhichPools::Named,
+    }
 }
 
 /// Returns what is left of the leases that a tick of the same name granted.

@@ -25,6 +25,7 @@ mod enqueue;
 mod explain;
 mod forget;
 mod leave;
+mod look;
 mod mark;
 mod pools_and_limits;
 mod query;

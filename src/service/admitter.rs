@@ -14,6 +14,7 @@ use crate::id::{Holder, RequestId};
 use crate::ops::{Admission, AdmitRequest, Finish};
 use crate::store::Store;
 use crate::store::contract::SurveyQuery;
+use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
 /// Admits waiting tasks for one holder, tick by tick.
@@ -57,6 +58,8 @@ pub struct Admitter {
     ticks: u64,
     /// The latest request that the store may remember. The next one replaces it in the store.
     last: Option<RequestId>,
+    /// Whether the previous tick found nothing to do.
+    is_idle: bool,
 }
 
 impl Admitter {
@@ -64,7 +67,7 @@ impl Admitter {
     /// [`Policy::Backfill`].
     pub fn new(store: Arc<dyn Store>, holder: Holder) -> Self {
         Self {
-            store,
+            store: for_service(store),
             holder,
             budget: 512,
             lease: Duration::from_secs(60),
@@ -74,6 +77,7 @@ impl Admitter {
             incarnation: incarnation::draw(),
             ticks: 0,
             last: None,
+            is_idle: false,
         }
     }
 
@@ -94,6 +98,9 @@ impl Admitter {
 
     /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the
     /// executor.
+    ///
+    /// After a tick that found nothing to do it first looks, in a transaction that reads. So it delays no
+    /// writer while there is still nothing to do.
     ///
     /// If the outcome of the commit is unknown, it asks the store. It returns an `Err` that is
     /// [`crate::Error::is_indeterminate`] only if the store cannot tell either.
@@ -117,6 +124,13 @@ impl Admitter {
 
     /// Admits within a budget. Counts in `runs` how often it decided.
     fn admit_within(&mut self, budget: usize, now: Timestamp, runs: &mut usize) -> Result<Admission> {
+        if std::mem::take(&mut self.is_idle) {
+            let policy = &self.policy;
+            if let Some(idle) = self.store.read(|tx| tx.idle_tick(now, budget, policy))? {
+                self.is_idle = true;
+                return Ok(idle);
+            }
+        }
         let request = self.request(now)?;
         let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.lease)
             .policy(self.policy.clone())
@@ -131,6 +145,7 @@ impl Admitter {
                 if !admission.granted.is_empty() {
                     self.last = Some(order.request);
                 }
+                self.is_idle = admission.granted.is_empty() && admission.promoted == 0;
                 Ok(admission)
             }
             Err(unknown) if unknown.is_indeterminate() => self.settle(now, &order, unknown),

@@ -14,6 +14,7 @@ use crate::error::{Invalid, Result};
 use crate::lease::reaper_grace::Grace;
 use crate::ops::{Reaped, reap_expired_by};
 use crate::store::Store;
+use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
 /// What one tick of a [`Reaper`] did.
@@ -105,7 +106,7 @@ impl Reaper {
     /// kept for ever, and events until they are acknowledged.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
-            store,
+            store: for_service(store),
             limit: 1_000,
             retention: Retention::default(),
             grace: Grace::new(Duration::from_secs(20)),

@@ -13,6 +13,7 @@ mod memory;
 pub mod postgres;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 pub(crate) mod read_counter;
+pub(crate) mod serving;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
 #[cfg(feature = "sqlite")]

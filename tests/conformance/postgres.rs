@@ -1,10 +1,10 @@
-//! The PostgreSQL store: at every isolation level, behind a pooler, and in transactions that a host owns.
+//! The PostgreSQL store: on its own connections, behind a pooler, and in transactions that a host owns, at each isolation level.
 
 use std::sync::{Mutex, PoisonError};
 
 use stationmaster::conformance::{self, Capabilities, Readers};
 use stationmaster::store::postgres::tokio_postgres::{Client, Config, IsolationLevel, NoTls};
-use stationmaster::store::postgres::{PostgresOptions, Schema, attach};
+use stationmaster::store::postgres::{PostgresOptions, Schema, Wake, attach};
 use stationmaster::store::{Durability, PostgresStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, Result};
 
@@ -36,18 +36,13 @@ fn conforms(change: impl Fn(PostgresOptions) -> PostgresOptions) {
 }
 
 #[test]
-fn postgres_at_read_committed() {
-    conforms(|options| options.isolation(IsolationLevel::ReadCommitted));
+fn postgres_by_default() {
+    conforms(|options| options);
 }
 
 #[test]
-fn postgres_at_repeatable_read() {
-    conforms(|options| options.isolation(IsolationLevel::RepeatableRead));
-}
-
-#[test]
-fn postgres_at_serializable() {
-    conforms(|options| options.isolation(IsolationLevel::Serializable));
+fn postgres_with_connections_that_are_shared() {
+    conforms(|options| options.connections(2).wake(Wake::InTransaction));
 }
 
 #[test]
@@ -71,10 +66,11 @@ struct Host {
     runtime: tokio::runtime::Runtime,
     client: Mutex<Client>,
     schema: Schema,
+    level: IsolationLevel,
 }
 
 impl Host {
-    fn open(schema: &Schema) -> Self {
+    fn open(schema: &Schema, level: IsolationLevel) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let client = runtime.block_on(async {
@@ -84,7 +80,7 @@ impl Host {
             client.batch_execute("SET synchronous_commit = off").await.unwrap();
             client
         });
-        Self { runtime, client: Mutex::new(client), schema: schema.clone() }
+        Self { runtime, client: Mutex::new(client), schema: schema.clone(), level }
     }
 }
 
@@ -95,7 +91,7 @@ impl Store for Host {
 
     fn transact(&self, _: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        let begin = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start();
+        let begin = client.build_transaction().isolation_level(self.level).start();
         let transaction = self.runtime.block_on(begin).map_err(Error::abort)?;
         std::thread::scope(|scope| {
             let (tx, serving) = attach(&transaction, &self.schema);
@@ -108,12 +104,26 @@ impl Store for Host {
     }
 }
 
-#[test]
-fn postgres_in_transactions_that_a_host_owns() {
+fn host_conforms(level: IsolationLevel) {
     let scratch = Scratch::new();
     drop(scratch.open(|options| options));
     run(Capabilities::new(), &|| {
         scratch.empty();
-        Box::new(Host::open(&scratch.0))
+        Box::new(Host::open(&scratch.0, level))
     });
+}
+
+#[test]
+fn postgres_in_transactions_that_a_host_owns_at_read_committed() {
+    host_conforms(IsolationLevel::ReadCommitted);
+}
+
+#[test]
+fn postgres_in_transactions_that_a_host_owns_at_repeatable_read() {
+    host_conforms(IsolationLevel::RepeatableRead);
+}
+
+#[test]
+fn postgres_in_transactions_that_a_host_owns_at_serializable() {
+    host_conforms(IsolationLevel::Serializable);
 }

@@ -48,6 +48,7 @@ pub enum Owner {
 pub struct Database {
     pub url: String,
     pub schema: String,
+    /// The level of a host's transactions.
     pub level: Level,
     pub owner: Owner,
 }
@@ -55,7 +56,7 @@ pub struct Database {
 impl Database {
     pub fn options(&self) -> PostgresOptions {
         let schema = Schema::new(&self.schema).unwrap();
-        PostgresOptions::new().schema(schema).isolation(self.level.isolation())
+        PostgresOptions::new().schema(schema)
     }
 
     pub fn open(&self, commits: Commits) -> Result<Arc<dyn Store>> {

@@ -6,13 +6,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use stationmaster::clock::Clock;
-use stationmaster::error::StoreErrorKind;
+use stationmaster::error::{Invalid, StoreErrorKind};
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
-use stationmaster::store::postgres::{Connector, PostgresOptions};
+use stationmaster::store::postgres::{Connector, PostgresOptions, Wake};
 use stationmaster::store::{PostgresStore, Store, TxMode};
 use stationmaster::testing::raw;
 use stationmaster::{Error, Result};
 
+use crate::postgres_server::Plain;
 use crate::scratch::{Scratch, query, rows, url};
 use crate::{kind, pool, pools, put};
 
@@ -37,7 +38,7 @@ struct Named {
 impl Named {
     fn open(change: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Self {
         let (scratch, count) = (Scratch::new(), Arc::default());
-        let options = change(scratch.options());
+        let options = change(scratch.options().wake(Wake::Never));
         let store = PostgresStore::open(named(scratch.0.as_str(), &count), options).unwrap();
         Self { scratch, store, count }
     }
@@ -61,7 +62,7 @@ fn a_connection_lost_while_idle_is_made_anew_and_nobody_notices() {
     named.terminate();
     put(&named.store, "after").unwrap();
     assert_eq!(pools(&named.store), 2);
-    assert_eq!(named.count.load(Ordering::SeqCst), before + 2, "the writer's and the reader's");
+    assert_eq!(named.count.load(Ordering::SeqCst), before + 1, "one that writes and reads");
 }
 
 #[test]
@@ -241,10 +242,16 @@ fn a_connector_that_panics_is_an_error_and_the_next_call_may_succeed() {
     });
     let store = PostgresStore::open(connector, scratch.options()).unwrap();
     for _ in 0..2 {
-        let refused = store.read(|tx| tx.all_pools()).unwrap_err();
+        // One inside the other, so it takes a connection that was not made yet.
+        let refused = store.write(|tx| {
+            tx.all_pools()?;
+            store.read(|tx| tx.all_pools())
+        });
+        let refused = refused.unwrap_err();
         assert_eq!(kind(&refused), StoreErrorKind::Io, "{refused}");
     }
-    assert_eq!(pools(&store), 0);
+    let both = store.write(|tx| Ok((tx.all_pools()?.len(), pools(&store))));
+    assert_eq!(both.unwrap(), (1, 0));
 }
 
 #[test]
@@ -285,4 +292,40 @@ fn errors_of_the_caller_s_do_not_end_the_transaction() {
         tx.all_pools().map(drop)
     });
     read.unwrap();
+}
+
+/// Whatever threads do at once, the listening included.
+#[test]
+fn a_store_has_no_more_connections_than_it_may() {
+    let named = Named::open(|options| options.connections(3).wake(Wake::Beside));
+    let _listening = named.store.on_change(|_| ()).unwrap();
+    let of = format!("FROM pg_stat_activity WHERE application_name = '{}'", named.scratch.0);
+    let (most, count) = (Arc::new(AtomicUsize::new(0)), format!("SELECT count(*) {of}"));
+    let is_over = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (store, is_over) = (&named.store, &is_over);
+            scope.spawn(move || {
+                for n in 0..20 {
+                    put(store, &format!("p{thread}{n}")).unwrap();
+                    assert!(pools(store) > 0);
+                }
+                is_over.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let plain = Plain::connect(&url());
+        while is_over.load(Ordering::SeqCst) < 8 {
+            let open = usize::try_from(plain.number(&count)).unwrap();
+            most.fetch_max(open, Ordering::SeqCst);
+        }
+    });
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    assert_eq!(pools(&named.store), 160);
+}
+
+#[test]
+fn a_store_without_connections_is_refused() {
+    let scratch = Scratch::new();
+    let refused = PostgresStore::connect(&url(), scratch.options().connections(0)).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(Invalid::Zero { what: "`connections`" })), "{refused}");
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
-use stationmaster::store::postgres::{Connector, PostgresOptions};
+use stationmaster::store::postgres::{Connector, PostgresOptions, Wake};
 
 use crate::postgres_server::{OwnServer, Plain};
 use crate::{kind, pools, put};
@@ -39,7 +39,7 @@ impl Address {
     }
 
     fn open(&self, connect_timeout: Duration) -> PostgresStore {
-        let options = PostgresOptions::new().readers(1).connect_timeout(connect_timeout);
+        let options = PostgresOptions::new().wake(Wake::Never).connect_timeout(connect_timeout);
         PostgresStore::open(self.connector(), options).unwrap()
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::mpsc;
 
+use stationmaster::admission::limits::LimitSpec;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Invalid, StoreErrorKind};
-use stationmaster::admission::limits::LimitSpec;
 use stationmaster::ops::{AdmitRequest, Mark, Marked};
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};

@@ -24,7 +24,16 @@ const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 type Deed = dyn Fn(&mut TcpStream, &mut TcpStream, &[u8]) + Send + Sync;
 
 /// Connects to the server, and does the deed when the word is heard first. That conversation ends then, others go on.
-fn interrupted(
+pub(crate) fn interrupted(
+    word: &'static [u8],
+    deed: impl Fn(&mut TcpStream, &mut TcpStream, &[u8]) + Send + Sync + 'static,
+) -> Connector {
+    interrupted_while(|| false, word, deed)
+}
+
+/// The same; while the server is away, nobody can connect.
+pub(crate) fn interrupted_while(
+    is_away: impl Fn() -> bool + Send + Sync + 'static,
     word: &'static [u8],
     deed: impl Fn(&mut TcpStream, &mut TcpStream, &[u8]) + Send + Sync + 'static,
 ) -> Connector {
@@ -39,8 +48,11 @@ fn interrupted(
     });
     let config: Config = url().parse().unwrap();
     Connector::new(move || {
-        let config = config.clone();
+        let (config, is_away) = (config.clone(), is_away());
         async move {
+            if is_away {
+                return Err("the server is away".into());
+            }
             let stream = tokio::net::TcpStream::connect(between).await?;
             Ok::<_, Box<dyn Error + Send + Sync>>(config.connect_raw(stream, NoTls).await?)
         }
@@ -84,7 +96,7 @@ fn a_commit_that_is_done_after_its_client_gave_up_is_found_by_the_admitter() {
     let now = SystemClock.now();
     other.write(|tx| tx.enqueue(now, &[task("t")])).unwrap();
     let waiting = format!(
-        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '\"{}\".writer'::regclass",
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '\"{}\".tick_lock'::regclass",
         scratch.0
     );
     let connector = interrupted(COMMIT, move |client, server, commit| {

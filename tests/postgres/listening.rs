@@ -1,7 +1,7 @@
 //! Wake-ups from one store to another.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -13,12 +13,14 @@ use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::service::LoopHandle;
 use stationmaster::store::contract::Ending;
-use stationmaster::store::postgres::{self, Change, Listening};
+use stationmaster::store::postgres::tokio_postgres::{AsyncMessage, Config, NoTls};
+use stationmaster::store::postgres::{self, Change, Listening, Wake};
 use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::task::TaskState;
 
+use crate::interrupted::{interrupted, interrupted_while};
 use crate::scratch::rekeyed::as_by_a_pooler;
-use crate::scratch::{Scratch, query, rows, with_client};
+use crate::scratch::{Scratch, query, rows, url, with_client};
 use crate::{kind, pool, pools, put, task};
 
 /// Far longer than anything here takes: it only ends a test that fails.
@@ -39,10 +41,37 @@ struct Pair {
     scratch: Scratch,
 }
 
+/// What was told: tasks ready, capacity, sensors, events.
+type Told = [bool; 4];
+
+const READY: Told = [true, false, false, false];
+const CAPACITY: Told = [false, true, false, false];
+const EVENTS: Told = [false, false, false, true];
+
+fn parts(change: Change) -> Told {
+    assert_eq!(change.tasks(), change.ready() || change.capacity());
+    [change.ready(), change.capacity(), change.sensors(), change.events()]
+}
+
+/// Waits until this is among what was told, and answers all of it.
+fn told_until(told: &Receiver<Change>, enough: impl Fn(Told) -> bool) -> Told {
+    let mut all = [false; 4];
+    while !enough(all) {
+        let change = parts(told.recv_timeout(LONG).expect("a call"));
+        all = std::array::from_fn(|at| all[at] || change[at]);
+    }
+    all
+}
+
 impl Pair {
     fn new() -> Self {
+        Self::by(Wake::Beside)
+    }
+
+    /// The one that acts tells in this way.
+    fn by(wake: Wake) -> Self {
         let scratch = Scratch::new();
-        let (actor, listener) = (scratch.open(|options| options), scratch.open(|options| options));
+        let (actor, listener) = (scratch.open(|options| options.wake(wake)), scratch.open(|options| options));
         let (tell, told) = channel();
         let listening = listener.on_change(move |change| tell.send(change).unwrap()).unwrap();
         Self { told, listening: Some(listening), listener, actor, scratch }
@@ -52,22 +81,21 @@ impl Pair {
         format!("stationmaster_{}", self.scratch.0)
     }
 
-    /// Waits until this is among what was told, and answers all of it: tasks, sensors, events.
-    fn told_until(&self, enough: impl Fn([bool; 3]) -> bool) -> [bool; 3] {
-        let mut all = [false; 3];
-        while !enough(all) {
-            let change = self.told.recv_timeout(LONG).expect("a call");
-            all[0] |= change.tasks();
-            all[1] |= change.sensors();
-            all[2] |= change.events();
-        }
-        all
+    fn told_until(&self, enough: impl Fn(Told) -> bool) -> Told {
+        told_until(&self.told, enough)
     }
 
-    /// Nothing was told of what was committed until now: what is sent after it is told alone.
+    /// Nothing was told of what was committed until now: what is sent after it is told alone. Not where it is told beside
+    /// the commit.
     fn assert_silent(&self, what: &str) {
         query(&format!("SELECT pg_notify('{}', 'events')", self.channel()));
-        assert_eq!(self.told_until(|[_, _, events]| events), [false, false, true], "{what}");
+        assert_eq!(self.told_until(|[.., events]| events), EVENTS, "{what}");
+    }
+
+    /// The same where it is told beside the commit: what the next commit brings is told alone.
+    fn assert_silent_beside(&self, what: &str) {
+        put(&self.actor, "one more").unwrap();
+        assert_eq!(self.told_until(|[_, capacity, ..]| capacity), CAPACITY, "{what}");
     }
 
     fn enqueue(&self, name: &str) {
@@ -78,6 +106,18 @@ impl Pair {
         let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 9, LEASE);
         let granted = self.actor.write(|tx| tx.admit(now(), &order)).unwrap().granted;
         granted.iter().map(|task| task.lease_ref()).collect()
+    }
+
+    fn grant(&self, name: &str) -> LeaseRef {
+        self.enqueue(name);
+        self.told_until(|[ready, ..]| ready);
+        self.tick(name)[0]
+    }
+
+    /// Of a ready task: what is sent from now on comes after it.
+    fn assert_told_before_now(&self) {
+        query(&format!("SELECT pg_notify('{}', 'events')", self.channel()));
+        assert!(self.told_until(|[.., events]| events)[0]);
     }
 
     fn listening_backends(&self) -> String {
@@ -91,14 +131,16 @@ impl Pair {
 
 #[test]
 fn what_may_bring_work_is_told_and_nothing_else() {
-    let pair = Pair::new();
+    let pair = Pair::by(Wake::InTransaction);
     pair.enqueue("a");
-    assert_eq!(pair.told_until(|[tasks, ..]| tasks), [true, false, false], "enqueued");
+    assert_eq!(pair.told_until(|[ready, ..]| ready), READY, "enqueued");
 
     assert_eq!(pair.tick("first").len(), 1);
-    let tasks = [task("late").not_before(now()), task("b")];
-    pair.actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
-    pair.told_until(|[tasks, ..]| tasks);
+    let late = [task("late").not_before(now())];
+    pair.actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &late)).unwrap();
+    pair.assert_silent("a task that is not due");
+    pair.enqueue("b");
+    pair.told_until(|[ready, ..]| ready);
     let leases = pair.tick("grants");
     assert_eq!(leases.len(), 2);
     pair.assert_silent("a tick that promotes and grants");
@@ -110,41 +152,231 @@ fn what_may_bring_work_is_told_and_nothing_else() {
     pair.assert_silent("starts, renewals and reads");
 
     pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
-    assert_eq!(pair.told_until(|[tasks, ..]| tasks), [true, false, false], "finished");
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "finished");
     pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
     pair.assert_silent("a stale lease");
     put(&pair.actor, "p").unwrap();
-    assert_eq!(pair.told_until(|[tasks, ..]| tasks), [true, false, false], "a pool");
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "a pool");
 
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(60)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();
     let sensor = NewSensor::new(leases[1], "k".try_into().unwrap(), context, settings);
     pair.actor.write(|tx| tx.register(now(), std::slice::from_ref(&sensor))).unwrap();
-    let told = pair.told_until(|[tasks, sensors, _]| tasks && sensors);
-    assert_eq!(told, [true, true, false], "registered");
+    let told = pair.told_until(|[_, capacity, sensors, _]| capacity && sensors);
+    assert_eq!(told, [false, true, true, false], "registered");
     let ending = Ending::new(EndReason::Landed, TaskState::Success);
     pair.actor.write(|tx| tx.end_sensors(now(), &[(leases[1], ending.clone())])).unwrap();
-    pair.told_until(|all| all == [true; 3]);
+    pair.told_until(|[_, _, sensors, events]| sensors && events);
+    let back = [Finish::given_back(pair.grant("c"))];
+    pair.actor.write(|tx| tx.finish(now(), &back)).unwrap();
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity)[..2], [true, true], "given back");
     pair.assert_silent("all was told");
 }
 
 #[test]
-fn what_was_rolled_back_is_not_told() {
+fn beside_the_commit_the_same_is_told() {
     let pair = Pair::new();
-    let refused = pair.actor.write(|tx| {
-        tx.enqueue(now(), &[task("t")])?;
-        Err::<(), _>(stationmaster::Error::abort("on purpose"))
-    });
-    refused.unwrap_err();
-    pair.assert_silent("rolled back");
+    pair.enqueue("a");
+    assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
+    pair.enqueue("a");
+    pair.assert_silent_beside("a task that was there");
+    let late = [task("late").not_before(Timestamp::from_micros(i64::MAX / 2))];
+    pair.actor.write(|tx| tx.enqueue(now(), &late)).unwrap();
+    pair.assert_silent_beside("a task that is not due");
+    let leases = pair.tick("grants");
+    pair.actor.write(|tx| tx.start(now(), &leases)).unwrap();
+    pair.actor.write(|tx| tx.renew(now(), LEASE, &leases)).unwrap();
+    pair.assert_silent_beside("a tick, a start and a renewal");
+    pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY);
+}
+
+#[test]
+fn what_was_rolled_back_is_not_told() {
+    for wake in [Wake::InTransaction, Wake::Beside] {
+        let pair = Pair::by(wake);
+        let refused = pair.actor.write(|tx| {
+            tx.enqueue(now(), &[task("t")])?;
+            Err::<(), _>(stationmaster::Error::abort("on purpose"))
+        });
+        refused.unwrap_err();
+        pair.assert_silent_beside("rolled back");
+    }
 }
 
 #[test]
 fn a_store_may_tell_nobody() {
-    let pair = Pair::new();
-    let quiet = pair.scratch.open(|options| options.notify(false));
-    quiet.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
+    let pair = Pair::by(Wake::Never);
+    let (tell, told) = channel();
+    let _own = pair.actor.on_change(move |change| tell.send(change).unwrap()).unwrap();
+    pair.enqueue("t");
     pair.assert_silent("switched off");
+    assert_eq!(told_until(&told, |[.., events]| events), EVENTS, "nor itself");
+}
+
+/// Counts what comes on a channel, until it is told that this is all.
+struct Tally(std::thread::JoinHandle<usize>);
+
+impl Tally {
+    fn of(channel: &str) -> Self {
+        let (listens, is_listening) = std::sync::mpsc::channel();
+        let listen = format!("LISTEN \"{channel}\"");
+        let counting = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let (client, mut connection) = url().parse::<Config>().unwrap().connect(NoTls).await.unwrap();
+                let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+                tokio::spawn(async move {
+                    while let Some(Ok(message)) =
+                        std::future::poll_fn(|context| connection.poll_message(context)).await
+                    {
+                        if let AsyncMessage::Notification(notification) = message {
+                            tell.send(notification.payload().to_owned()).unwrap();
+                        }
+                    }
+                });
+                client.batch_execute(&listen).await.unwrap();
+                listens.send(()).unwrap();
+                let mut count = 0;
+                while told.recv().await.unwrap() != "that is all" {
+                    count += 1;
+                }
+                count
+            })
+        });
+        is_listening.recv().unwrap();
+        Self(counting)
+    }
+
+    fn count(self, channel: &str) -> usize {
+        query(&format!("SELECT pg_notify('{channel}', 'that is all')"));
+        self.0.join().unwrap()
+    }
+}
+
+/// 200 commits by 8 threads on as many connections.
+fn commits_200(wake: Wake) -> usize {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options.wake(wake).connections(10));
+    let channel = format!("stationmaster_{}", scratch.0);
+    let tally = Tally::of(&channel);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                for n in 0..25 {
+                    store.write(|tx| tx.enqueue(now(), &[task(&format!("{thread} {n}"))])).unwrap();
+                }
+            });
+        }
+    });
+    // It tells what is left.
+    drop(store);
+    tally.count(&channel)
+}
+
+#[test]
+fn beside_the_commits_one_wake_up_stands_for_many() {
+    let wakes = commits_200(Wake::Beside);
+    assert!((1..200).contains(&wakes), "{wakes} for 200 commits");
+    assert_eq!(commits_200(Wake::InTransaction), 200);
+    assert_eq!(commits_200(Wake::Never), 0);
+}
+
+/// As of a program that enqueues and ends.
+#[test]
+fn a_store_that_is_dropped_at_once_has_told() {
+    let pair = Pair::new();
+    for round in 0..5 {
+        let store = pair.scratch.open(|options| options);
+        store.write(|tx| tx.enqueue(now(), &[task(&round.to_string())])).unwrap();
+        drop(store);
+        pair.assert_told_before_now();
+    }
+}
+
+/// The connection breaks when it is asked to tell. It is made anew for that.
+#[test]
+fn what_was_committed_is_told_by_another_connection_if_one_breaks() {
+    let pair = Pair::new();
+    let broken = Arc::new(AtomicBool::new(false));
+    let breaks = Arc::clone(&broken);
+    let connector = interrupted(b"NOTIFY", move |_, _, _| breaks.store(true, Ordering::SeqCst));
+    let store = PostgresStore::open(connector, pair.scratch.options().connections(1)).unwrap();
+    store.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
+    assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
+    assert!(broken.load(Ordering::SeqCst));
+}
+
+#[test]
+fn what_could_not_be_told_is_told_with_the_next_commit() {
+    let pair = Pair::new();
+    let (down, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let goes_down = Arc::clone(&down);
+    let (is_down, refuses) = (Arc::clone(&down), Arc::clone(&refused));
+    let is_away = move || {
+        let is_down = is_down.load(Ordering::SeqCst);
+        refuses.fetch_add(usize::from(is_down), Ordering::SeqCst);
+        is_down
+    };
+    let connector =
+        interrupted_while(is_away, b"NOTIFY", move |_, _, _| goes_down.store(true, Ordering::SeqCst));
+    let store = PostgresStore::open(connector, pair.scratch.options().connections(1)).unwrap();
+    store.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
+    while refused.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    pair.assert_silent("nobody could be told");
+    down.store(false, Ordering::SeqCst);
+    put(&store, "p").unwrap();
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), [true, true, false, false]);
+}
+
+#[test]
+fn one_s_own_commits_are_told_once_and_not_by_the_server() {
+    for wake in [Wake::Beside, Wake::InTransaction] {
+        let pair = Pair::by(wake);
+        let (tell, own) = channel();
+        let _listening = pair.actor.on_change(move |change| tell.send(change).unwrap()).unwrap();
+        pair.enqueue("t");
+        assert_eq!(told_until(&own, |[ready, ..]| ready), READY);
+        // When the other store has heard of it, the server has sent it to this one, too.
+        assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
+        query(&format!("SELECT pg_notify('{}', 'events')", pair.channel()));
+        assert_eq!(told_until(&own, |[.., events]| events), EVENTS, "{wake:?}");
+    }
+}
+
+#[test]
+fn callbacks_share_a_connection_which_is_one_of_the_store_s() {
+    let pair = Pair::new();
+    let (tell, told) = channel();
+    let second = pair.listener.on_change(move |change| tell.send(change).unwrap()).unwrap();
+    assert_eq!(pair.count_listening(), 1);
+    pair.enqueue("t");
+    assert_eq!(told_until(&told, |[ready, ..]| ready), READY);
+    assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
+    drop(second);
+    pair.enqueue("u");
+    assert_eq!(pair.told_until(|[ready, ..]| ready), READY, "the first one is still told");
+
+    let single = pair.scratch.open(|options| options.connections(1));
+    let refused = single.on_change(|_| ()).unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Backend, "{refused}");
+    put(&single, "p").unwrap();
+}
+
+#[test]
+fn who_listens_again_is_told_again() {
+    let mut pair = Pair::new();
+    for round in 0..5 {
+        drop(pair.listening.take());
+        let (tell, told) = channel();
+        pair.listening = Some(pair.listener.on_change(move |change| tell.send(change).unwrap()).unwrap());
+        pair.told = told;
+        pair.enqueue(&round.to_string());
+        assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
+    }
 }
 
 #[test]
@@ -164,7 +396,7 @@ fn the_host_s_transaction_tells_when_the_host_commits() {
             pair
         });
     }
-    assert_eq!(pair.told_until(|[tasks, ..]| tasks), [true, false, false]);
+    assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
     let schema = pair.scratch.0.clone();
     with_client(move |mut client| async move {
         let transaction = client.transaction().await.unwrap();
@@ -185,9 +417,9 @@ fn a_connection_that_is_lost_is_made_anew_and_everything_is_told() {
     for round in 0..3 {
         query(&format!("SELECT pg_terminate_backend(pid) {}", pair.listening_backends()));
         let change = pair.told.recv_timeout(LONG).expect("a call after the connection was made anew");
-        assert_eq!((change.tasks(), change.sensors(), change.events()), (true, true, true));
+        assert_eq!(parts(change), [true; 4]);
         pair.enqueue(&round.to_string());
-        assert_eq!(pair.told_until(|[tasks, ..]| tasks), [true, false, false]);
+        assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::store::PostgresStore;
-use stationmaster::store::postgres::Connector;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
+use stationmaster::store::postgres::{Connector, Wake};
 use stationmaster::{TaskRecord, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -89,7 +89,9 @@ impl Counted {
 
     fn by<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(to_client: fn(Counting) -> S) -> Self {
         let (count, scratch) = (Arc::default(), Scratch::new());
-        let store = PostgresStore::open(counting(&count, to_client), scratch.options()).unwrap();
+        let store =
+            PostgresStore::open(counting(&count, to_client), scratch.options().wake(Wake::InTransaction))
+                .unwrap();
         Self { count, store, _scratch: scratch }
     }
 

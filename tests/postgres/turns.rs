@@ -1,43 +1,49 @@
-//! Writers take turns: nobody loses a change, nobody is refused for another's sake, whatever the isolation level.
+//! Who waits for whom: writers take turns, and neither a renewal nor a service waits for a connection that a host keeps.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stationmaster::error::StoreErrorKind;
+use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::Slots;
-use stationmaster::store::postgres::tokio_postgres::IsolationLevel;
-use stationmaster::store::{Store, TxMode};
+use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::store::{PostgresStore, Store, TxMode};
+use stationmaster::testing::watch_round_trips;
+use stationmaster::{LeaseRef, Timestamp};
 
 use crate::scratch::{Scratch, with_client};
-use crate::{kind, pool, pool_name, pools, put};
+use crate::{kind, pool, pool_name, pools, put, task};
 
+/// Several threads of several stores: so several connections of one store write at once.
 #[test]
-fn stores_that_contend_lose_no_change_and_see_no_conflict() {
-    for isolation in
-        [IsolationLevel::ReadCommitted, IsolationLevel::RepeatableRead, IsolationLevel::Serializable]
-    {
-        let scratch = Scratch::new();
-        let stores: Vec<_> = (0..4).map(|_| scratch.open(|options| options.isolation(isolation))).collect();
-        stores[0].write(|tx| tx.put_pools(&[pool("count", 0)])).unwrap();
-        let rounds = 50;
-        std::thread::scope(|scope| {
-            for store in &stores {
-                scope.spawn(|| {
-                    for _ in 0..rounds {
-                        // Not `write`, which would run it again: a conflict is to be seen.
-                        store
-                            .transact(TxMode::Write, &mut |tx| {
-                                let seen = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
-                                let Slots::Limited(seen) = seen.spec.slots else { unreachable!() };
-                                tx.put_pools(&[pool("count", seen + 1)])
-                            })
-                            .unwrap();
-                    }
-                });
-            }
-        });
-        let counted = stores[0].read(|tx| tx.pools(&[pool_name("count")])).unwrap().remove(0).unwrap();
-        assert_eq!(counted.spec.slots, Slots::Limited(4 * rounds), "{isolation:?}");
-    }
+fn writers_that_contend_lose_no_change_and_see_no_conflict() {
+    let scratch = Scratch::new();
+    let stores: Vec<_> = (0..2).map(|_| scratch.open(|options| options.connections(6))).collect();
+    stores[0].write(|tx| tx.put_pools(&[pool("count", 0)])).unwrap();
+    let (rounds, threads) = (25, 8);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let store = &stores[thread % stores.len()];
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    // Not `write`, which would run it again: a conflict is to be seen.
+                    store
+                        .transact(TxMode::Write, &mut |tx| {
+                            let seen = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
+                            let Slots::Limited(seen) = seen.spec.slots else { unreachable!() };
+                            tx.put_pools(&[pool("count", seen + 1)])?;
+                            let own = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
+                            assert_eq!(own.spec.slots, Slots::Limited(seen + 1), "one's own write");
+                            Ok(())
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let counted = stores[0].read(|tx| tx.pools(&[pool_name("count")])).unwrap().remove(0).unwrap();
+    assert_eq!(counted.spec.slots, Slots::Limited(rounds * u32::try_from(threads).unwrap()));
 }
 
 #[test]
@@ -68,14 +74,14 @@ fn a_writer_that_waits_too_long_is_told_and_the_next_call_succeeds() {
     assert_eq!(pools(&store), 1);
 }
 
-/// One of two that read takes its time: who finds both busy is served by the other one.
+/// One of two connections is kept for long: who finds both busy is served by the other one.
 #[test]
 fn a_reader_waits_for_the_connection_that_is_free_first() {
     let scratch = Scratch::new();
-    let store = &scratch.open(|options| options.readers(2).lock_timeout(Duration::from_secs(5)));
+    let store = &scratch.open(|options| options.connections(2).lock_timeout(Duration::from_secs(5)));
     let (begun, wait) = std::sync::mpsc::channel();
-    let stop = &std::sync::atomic::AtomicBool::new(false);
-    let is_stopped = || stop.load(std::sync::atomic::Ordering::SeqCst);
+    let stop = &AtomicBool::new(false);
+    let is_stopped = || stop.load(Ordering::SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let audit = store.read(|tx| {
@@ -95,7 +101,7 @@ fn a_reader_waits_for_the_connection_that_is_free_first() {
             })
             .collect();
         let all: Vec<bool> = others.into_iter().map(|other| other.join().unwrap()).collect();
-        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        stop.store(true, Ordering::SeqCst);
         assert_eq!(all, [true; 4]);
     });
 }
@@ -118,7 +124,7 @@ fn a_host_that_stops_in_the_middle_does_not_hold_up_others_for_ever() {
 #[test]
 fn a_transaction_inside_another_of_its_kind_is_refused() {
     let scratch = Scratch::new();
-    let store = scratch.open(|options| options.readers(3));
+    let store = scratch.open(|options| options.connections(2));
     for mode in [TxMode::Read, TxMode::Write] {
         let refused = store.transact(mode, &mut |tx| {
             tx.all_pools()?;
@@ -129,4 +135,131 @@ fn a_transaction_inside_another_of_its_kind_is_refused() {
     store
         .transact(TxMode::Write, &mut |_| store.transact(TxMode::Read, &mut |tx| tx.all_pools().map(|_| ())))
         .unwrap();
+}
+
+/// It could wait for ever: for a transaction that waits for one like it.
+#[test]
+fn a_transaction_inside_another_does_not_wait_for_a_connection() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options.connections(1).lock_timeout(Duration::ZERO));
+    let refused = store.write(|tx| {
+        tx.all_pools()?;
+        store.read(|tx| tx.all_pools().map(drop))
+    });
+    assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Busy);
+    put(&store, "p").unwrap();
+}
+
+/// Runs `work` while hosts' closures keep so many connections of the store.
+fn while_hosts_keep(connections: usize, store: &PostgresStore, work: impl FnOnce()) {
+    let (begun, wait) = std::sync::mpsc::channel();
+    let (go, end) = std::sync::mpsc::channel::<()>();
+    let end = std::sync::Mutex::new(end);
+    std::thread::scope(|scope| {
+        for _ in 0..connections {
+            let (begun, end) = (begun.clone(), &end);
+            scope.spawn(move || {
+                let kept = store.read(|tx| {
+                    tx.all_pools()?;
+                    begun.send(()).unwrap();
+                    // It ends when nobody is left to send.
+                    let _ = end.lock().unwrap().recv();
+                    Ok(())
+                });
+                kept.unwrap();
+            });
+        }
+        (0..connections).for_each(|_| wait.recv().unwrap());
+        // Also if it panics.
+        let _go = go;
+        work();
+    });
+}
+
+#[test]
+fn hosts_that_keep_connections_hold_up_neither_renewals_nor_services() {
+    let scratch = Scratch::new();
+    let store = Arc::new(scratch.open(|options| options.connections(4).lock_timeout(Duration::from_secs(2))));
+    let now = Timestamp::UNIX_EPOCH;
+    let leases: Vec<LeaseRef> = store
+        .write(|tx| {
+            tx.enqueue(now, &[task("t")])?;
+            let name = ("h".try_into().unwrap(), "tick".try_into().unwrap());
+            let order = AdmitRequest::new(name.0, name.1, 1, Duration::from_secs(60));
+            let granted = tx.admit(now, &order)?.granted;
+            Ok(granted.iter().map(|task| task.lease_ref()).collect())
+        })
+        .unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+    let mut reaper = Reaper::new(store.clone());
+    while_hosts_keep(2, &store, || {
+        for _ in 0..3 {
+            let renewed = store.write(|tx| {
+                let renewed = tx.renew(now, Duration::from_secs(60), &leases)?;
+                // A reader of its own, for which none is kept.
+                tx.all_pools()?;
+                Ok(renewed.len())
+            });
+            assert_eq!(renewed.unwrap(), 1);
+            admitter.tick(now).unwrap();
+            reaper.tick(now).unwrap();
+        }
+        let refused = store.read(|tx| tx.all_pools()).unwrap_err();
+        assert_eq!(kind(&refused), StoreErrorKind::Busy, "two are kept: {refused}");
+    });
+    assert_eq!(pools(&*store), 0);
+}
+
+#[test]
+fn fewer_than_three_connections_are_shared() {
+    let scratch = Scratch::new();
+    let store = Arc::new(scratch.open(|options| options.connections(2).lock_timeout(Duration::from_secs(1))));
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+    while_hosts_keep(1, &store, || {
+        assert_eq!(pools(&*store), 0, "by the second one");
+    });
+    while_hosts_keep(2, &store, || {
+        let refused = admitter.tick(Timestamp::UNIX_EPOCH).unwrap_err();
+        assert_eq!(kind(&refused), StoreErrorKind::Busy);
+    });
+    admitter.tick(Timestamp::UNIX_EPOCH).unwrap();
+}
+
+/// It only looks, and neither waits for a writer nor keeps one waiting.
+#[test]
+fn an_idle_admitter_takes_no_turn() {
+    let scratch = Scratch::new();
+    let store = Arc::new(scratch.open(|options| options.lock_timeout(Duration::from_secs(2))));
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+    let now = Timestamp::UNIX_EPOCH;
+    let late = Timestamp::from_micros(1_000_000);
+    let tasks = [task("large").pool_slots(1_000), task("late").not_before(late)];
+    store.write(|tx| tx.enqueue(now, &tasks)).unwrap();
+    let first = admitter.tick(now).unwrap();
+    assert_eq!((first.granted.len(), first.next_due, first.refusals.len()), (0, Some(late), 1));
+    let schema = scratch.0.clone();
+    let (mut admitter, answers) = with_client(move |client| async move {
+        let lock = format!("BEGIN; LOCK TABLE \"{schema}\".tick_lock IN EXCLUSIVE MODE");
+        client.batch_execute(&lock).await.unwrap();
+        tokio::task::spawn_blocking(move || {
+            let (answers, trips) =
+                watch_round_trips(|| (0..20).map(|_| admitter.tick(now)).collect::<Vec<_>>());
+            assert_eq!(trips.len(), 20, "one each: {trips:?}");
+            (admitter, answers)
+        })
+        .await
+        .unwrap()
+    });
+    for answer in answers {
+        assert_eq!(answer.unwrap(), first);
+    }
+    let due = admitter.tick(late).unwrap();
+    assert_eq!((due.promoted, due.granted.len()), (1, 1));
+    store.write(|tx| tx.enqueue(late, &[task("more")])).unwrap();
+    assert_eq!(admitter.tick(late).unwrap().granted.len(), 1);
+    for _ in 0..2 {
+        assert!(admitter.tick(late).unwrap().granted.is_empty());
+    }
+    store.write(|tx| tx.enqueue(late, &[task("again")])).unwrap();
+    assert_eq!(admitter.tick(late).unwrap().granted.len(), 1, "what fits is seen");
 }

@@ -33,7 +33,7 @@ impl Scratch {
 
     /// The fastest options for a store in it.
     pub fn options(&self) -> PostgresOptions {
-        PostgresOptions::new().schema(self.0.clone()).durability(Durability::Process).readers(1)
+        PostgresOptions::new().schema(self.0.clone()).durability(Durability::Process)
     }
 
     /// A store in it.

@@ -22,6 +22,7 @@ use crate::id::TaskKey;
 use crate::sensor::SensorEvent;
 use crate::service::numbers::latest_changes;
 use crate::store::Store;
+use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
 /// How many events are read at once. Few, since their texts may be long.
@@ -167,7 +168,7 @@ impl Delivery {
         callback: impl FnMut(&SensorEvent) -> Delivered + Send + 'static,
     ) -> Self {
         Self {
-            store,
+            store: for_service(store),
             limit: limit.max(1),
             refresh_every: Duration::from_secs(1),
             callback: Box::new(callback),

@@ -12,6 +12,7 @@ use crate::run::{RunKey, RunStatus};
 use crate::sensor::PokeOutcome;
 use crate::service::poker::{Poke, PokeRequest};
 use crate::store::Store;
+use crate::store::serving::for_service;
 
 /// Waits until a run of the active-run index has stopped. It lands with the run's status.
 ///
@@ -87,6 +88,7 @@ impl Condition for RunEnded {
 
 /// Returns the poke of [`RunEnded`], which looks in this store.
 pub fn run_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
+    let store = for_service(store);
     move |request: &PokeRequest| match RunEnded::read(&request.context) {
         Ok(wanted) => wanted.look(store.as_ref()),
         Err(wrong) => wrong,

@@ -12,6 +12,7 @@ use crate::id::TaskKey;
 use crate::sensor::PokeOutcome;
 use crate::service::poker::{Poke, PokeRequest};
 use crate::store::Store;
+use crate::store::serving::for_service;
 use crate::task::TaskState;
 
 /// Waits until another task of the store has ended. It lands with that task's value.
@@ -86,6 +87,7 @@ impl Condition for TaskEnded {
 
 /// Returns the poke of [`TaskEnded`], which looks in this store.
 pub fn task_ended(store: Arc<dyn Store>) -> impl Poke + 'static {
+    let store = for_service(store);
     move |request: &PokeRequest| match TaskEnded::read(&request.context) {
         Ok(wanted) => wanted.look(store.as_ref()),
         Err(wrong) => wrong,

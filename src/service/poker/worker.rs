@@ -23,6 +23,7 @@ use crate::service::driver::LoopHandle;
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
 use crate::store::Store;
+use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
 /// Polls what sensors wait for.
@@ -183,7 +184,7 @@ impl Poker {
     /// takes over when the other has left ([`Self::leave`]), otherwise when the other's lease ends.
     pub fn new(store: Arc<dyn Store>, name: Holder) -> Self {
         Self {
-            store,
+            store: for_service(store),
             name,
             options: Options::default(),
             kinds: Kinds::default(),

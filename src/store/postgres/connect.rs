@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::error::store_error;
-use super::listen::Inbox;
+use super::hub::Hub;
 use crate::error::StoreResult;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -50,10 +50,10 @@ pub(super) type Made = Result<(Client, Boxed<()>), Cause>;
 #[derive(Clone)]
 pub struct Connector {
     make: Arc<Make>,
-    inbox: Option<Arc<Inbox>>,
+    hub: Option<Arc<Hub>>,
 }
 
-type Make = dyn Fn(Option<Arc<Inbox>>) -> Boxed<Made> + Send + Sync;
+type Make = dyn Fn(Option<Arc<Hub>>) -> Boxed<Made> + Send + Sync;
 
 impl Connector {
     /// Connects with this closure. Its futures run on the store's own thread, in a tokio runtime with I/O and
@@ -71,15 +71,15 @@ impl Connector {
         Tls: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         Failure: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let make = move |inbox: Option<Arc<Inbox>>| -> Boxed<Made> {
+        let make = move |hub: Option<Arc<Hub>>| -> Boxed<Made> {
             let connecting = connect();
             Box::pin(async move {
                 let (client, connection) = connecting.await.map_err(Into::into)?;
-                let driving: Boxed<()> = Box::pin(drive(connection, inbox));
+                let driving: Boxed<()> = Box::pin(drive(connection, hub));
                 Ok((client, driving))
             })
         };
-        Self { make: Arc::new(make), inbox: None }
+        Self { make: Arc::new(make), hub: None }
     }
 
     /// Connects without TLS to the server that a URL or a list of `key=value` names. By default a connection
@@ -107,25 +107,25 @@ impl Connector {
         }))
     }
 
-    /// Returns a connector whose connections deliver notifications to this inbox.
-    pub(super) fn delivering_to(&self, inbox: &Arc<Inbox>) -> Self {
-        Self { make: Arc::clone(&self.make), inbox: Some(Arc::clone(inbox)) }
+    /// Returns a connector whose connections deliver notifications to this hub.
+    pub(super) fn delivering_to(&self, hub: &Arc<Hub>) -> Self {
+        Self { make: Arc::clone(&self.make), hub: Some(Arc::clone(hub)) }
     }
 
     pub(super) fn connect(&self) -> Boxed<Made> {
-        (self.make)(self.inbox.clone())
+        (self.make)(self.hub.clone())
     }
 }
 
 /// Moves the bytes of a connection until it ends. The client reports how it ended to the next call.
-async fn drive<Stream, Tls>(mut connection: Connection<Stream, Tls>, inbox: Option<Arc<Inbox>>)
+async fn drive<Stream, Tls>(mut connection: Connection<Stream, Tls>, hub: Option<Arc<Hub>>)
 where
     Stream: AsyncRead + AsyncWrite + Unpin,
     Tls: AsyncRead + AsyncWrite + Unpin,
 {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let (AsyncMessage::Notification(notification), Some(inbox)) = (&message, &inbox) {
-            inbox.receive(notification);
+        if let (AsyncMessage::Notification(notification), Some(hub)) = (&message, &hub) {
+            hub.receive(notification);
         }
     }
 }

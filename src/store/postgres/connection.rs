@@ -12,9 +12,9 @@ use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
 use super::error::Failure;
 use super::host::execute_text;
 use super::liveness::Liveness;
-use super::options::PostgresOptions;
+use super::options::{Beginnings, PostgresOptions};
 use super::pipeline::join_all;
-use super::request::Reply;
+use super::request::{Opening, Reply};
 use super::route::Route;
 use super::time::Timekeeper;
 use super::wire::{Answer, Statement, Touch};
@@ -23,8 +23,8 @@ use crate::store::sql::renamed::Identity;
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) route: Route,
-    /// What begins a transaction on it.
-    begin: String,
+    /// What begins transactions on it.
+    beginnings: Beginnings,
     prepared: HashMap<Identity, Prepared>,
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
@@ -56,6 +56,7 @@ impl Drop for Driving {
 /// A transaction is begun along with what is sent.
 #[derive(Clone, Copy)]
 pub(super) struct Begin<'t> {
+    pub(super) opening: Opening,
     /// Also reads the server's clock, before the transaction.
     pub(super) stale: Option<&'t Timekeeper>,
 }
@@ -68,10 +69,10 @@ impl Connection {
         client: Client,
         driving: Driving,
         route: Route,
-        begin: String,
+        beginnings: Beginnings,
         standby_since: Option<Instant>,
     ) -> Self {
-        Self { client, route, begin, prepared: HashMap::new(), driving, standby_since }
+        Self { client, route, beginnings, prepared: HashMap::new(), driving, standby_since }
     }
 
     /// Closes it, and waits until the server has been told.
@@ -93,18 +94,19 @@ impl Connection {
         &mut self,
         options: &PostgresOptions,
         liveness: &Liveness,
+        opening: Opening,
         stale: Option<&Timekeeper>,
         batch: &[Statement],
         touch: Touch,
     ) -> Reply {
         if self.route == Route::Direct {
-            return self.run(options, liveness, Some(Begin { stale }), batch).await;
+            return self.run(options, liveness, Some(Begin { opening, stale }), batch).await;
         }
         if let Some(time) = stale {
             time.measure(&self.client).await.map_err(Failure::of_waiting)?;
             liveness.heard();
         }
-        let begin = Some(Begin { stale: None });
+        let begin = Some(Begin { opening, stale: None });
         if touch == Touch::Reads {
             return self.run(options, liveness, begin, batch).await;
         }
@@ -128,11 +130,12 @@ impl Connection {
         liveness.heard();
         let client = &self.client;
         let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 2);
-        if let Some(Begin { stale }) = begin {
+        if let Some(Begin { opening, stale }) = begin {
             if let Some(time) = stale {
                 sent.push(Box::pin(async { time.measure(client).await.map(|()| None) }));
             }
-            sent.push(Box::pin(async { client.batch_execute(&self.begin).await.map(|()| None) }));
+            let text = self.beginnings.of(opening);
+            sent.push(Box::pin(async { client.batch_execute(text).await.map(|()| None) }));
         }
         for statement in batch {
             sent.push(match self.prepared.get(&Identity::of(statement.sql)) {

@@ -15,7 +15,6 @@ use super::options::PostgresOptions;
 use super::route::Route;
 use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::TxMode;
 
 /// The first and the longest pause between attempts to connect.
 pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -31,7 +30,7 @@ pub(super) enum Role {
 
 /// Whether the tables were looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tables {
+pub(super) enum Tables {
     /// They may have to be made.
     New,
     /// They were there, and must be.
@@ -40,7 +39,6 @@ enum Tables {
 
 /// Makes connections for one purpose, one after another.
 pub(super) struct Dialer {
-    mode: TxMode,
     connector: Connector,
     pub(super) options: Arc<PostgresOptions>,
     pub(super) time: Arc<Timekeeper>,
@@ -49,20 +47,18 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn new(
-        mode: TxMode,
+        tables: Tables,
         connector: Connector,
         options: Arc<PostgresOptions>,
         time: Arc<Timekeeper>,
     ) -> Self {
-        let tables = if mode == TxMode::Write { Tables::New } else { Tables::Known };
-        Self { mode, connector, options, time, tables }
+        Self { connector, options, time, tables }
     }
 
     /// Connects to tables of this version. Tries again until the time for connecting is over, if the failure
     /// may pass.
     pub(super) async fn connect(&mut self, role: Role) -> Result<Connection, Failure> {
-        let limit = self.options.connect_timeout;
-        let deadline = if limit.is_zero() { None } else { Instant::now().checked_add(limit) };
+        let deadline = self.deadline();
         let mut pause = PAUSES.0;
         loop {
             let (error, may_pass) = match self.attempt(role, deadline).await {
@@ -70,13 +66,7 @@ impl Dialer {
                     self.tables = Tables::Known;
                     return Ok(connection);
                 }
-                Err(NotConnected::Refused(error)) => return Err(Failure::Refused(error)),
-                Err(NotConnected::Failed(cause)) => {
-                    let may_pass = is_passing(&*cause);
-                    (unreachable(cause), may_pass)
-                }
-                // It may be promoted, or the address may lead to the primary soon.
-                Err(NotConnected::Standby) => (standby(), true),
+                Err(not) => not.explain()?,
             };
             let over = deadline.is_some_and(|deadline| Instant::now() + pause >= deadline);
             if over || !may_pass {
@@ -85,6 +75,20 @@ impl Dialer {
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
         }
+    }
+
+    /// [`Self::connect`] without trying again.
+    pub(super) async fn connect_once(&mut self, role: Role) -> Result<Connection, Failure> {
+        let connection = self.attempt(role, self.deadline()).await;
+        let connection =
+            connection.or_else(|not| not.explain().and_then(|(error, _)| Err(Failure::Lost(error))))?;
+        self.tables = Tables::Known;
+        Ok(connection)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let limit = self.options.connect_timeout;
+        if limit.is_zero() { None } else { Instant::now().checked_add(limit) }
     }
 
     async fn attempt(&self, role: Role, deadline: Option<Instant>) -> Result<Connection, NotConnected> {
@@ -127,9 +131,9 @@ impl Dialer {
             true => NotConnected::Failed(Box::new(error)),
             false => NotConnected::Refused(error),
         })?;
-        let begin = self.options.begin(self.mode, route);
+        let beginnings = self.options.beginnings(route);
         let standby_since = is_standby.then(Instant::now);
-        Ok(Connection::new(client, driving, route, begin, standby_since))
+        Ok(Connection::new(client, driving, route, beginnings, standby_since))
     }
 
     /// Runs what settles a new connection, until the deadline, or for as long as the server may take for a
@@ -170,6 +174,21 @@ enum NotConnected {
     Standby,
     /// There is one, and what it leads to is no use.
     Refused(StoreError),
+}
+
+impl NotConnected {
+    /// Returns the error, and whether trying again may help; or a failure for which it does not.
+    fn explain(self) -> Result<(StoreError, bool), Failure> {
+        match self {
+            Self::Refused(error) => Err(Failure::Refused(error)),
+            Self::Failed(cause) => {
+                let may_pass = is_passing(&*cause);
+                Ok((unreachable(cause), may_pass))
+            }
+            // It may be promoted, or the address may lead to the primary soon.
+            Self::Standby => Ok((standby(), true)),
+        }
+    }
 }
 
 fn failed(error: PgError) -> NotConnected {

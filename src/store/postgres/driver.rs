@@ -10,13 +10,12 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::connect::Connector;
-use super::dial::Dialer;
+use super::dial::{Dialer, Tables};
 use super::options::PostgresOptions;
 use super::request::SessionHandle;
 use super::session::Session;
 use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
-use crate::store::TxMode;
 
 /// How long connections may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -30,12 +29,13 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Starts it with a connection that writes and as many that read as the options say; none is made yet.
+    /// Starts it with as many connections as the options say; none is made yet. The first one may make the
+    /// tables.
     pub(super) fn start(
         connector: &Connector,
         options: &Arc<PostgresOptions>,
         time: &Arc<Timekeeper>,
-    ) -> StoreResult<(Self, SessionHandle, Vec<SessionHandle>)> {
+    ) -> StoreResult<(Self, Vec<SessionHandle>)> {
         let failed = |error: std::io::Error| {
             let text = format!("the thread that talks to PostgreSQL cannot be started: {error}");
             StoreError::new(StoreErrorKind::Io, text).with_source(error)
@@ -46,14 +46,15 @@ impl Driver {
             .build()
             .map_err(failed)?;
         let mut serving = Vec::new();
-        let mut session = |mode| {
+        let mut session = |tables| {
             let (handle, calls) = SessionHandle::new();
-            let dialer = Dialer::new(mode, connector.clone(), Arc::clone(options), Arc::clone(time));
-            serving.push(Session::new(mode, dialer).serve(calls));
+            let dialer = Dialer::new(tables, connector.clone(), Arc::clone(options), Arc::clone(time));
+            serving.push(Session::new(dialer).serve(calls));
             handle
         };
-        let writer = session(TxMode::Write);
-        let readers = (0..options.readers.max(1)).map(|_| session(TxMode::Read)).collect();
+        let sessions = (0..options.connections)
+            .map(|nth| session(if nth == 0 { Tables::New } else { Tables::Known }))
+            .collect();
         let (stop, stopped) = oneshot::channel();
         let handle = runtime.handle().clone();
         let talk = async {
@@ -76,7 +77,7 @@ impl Driver {
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
-        Ok((Self { thread: Some(thread), stop: Some(stop), runtime: handle }, writer, readers))
+        Ok((Self { thread: Some(thread), stop: Some(stop), runtime: handle }, sessions))
     }
 }
 

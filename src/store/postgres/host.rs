@@ -13,6 +13,7 @@ use tokio_postgres::{Error as PgError, GenericClient};
 
 use super::error::Failure;
 use super::name::Schema;
+use super::news::Channel;
 use super::pipeline::join_all;
 use super::request::Reply;
 use super::tick_lock;
@@ -193,8 +194,8 @@ impl PostgresTx {
 
 fn bridge(schema: &Schema) -> (PostgresBackend<'static>, UnboundedReceiver<Question>) {
     let (sender, questions) = unbounded_channel();
-    let channel = Some(schema.channel().into());
-    (PostgresBackend::inside(Box::new(Bridge(sender)), TxMode::Write, channel), questions)
+    let channel = Channel { name: schema.channel().into(), from: None };
+    (PostgresBackend::inside(Box::new(Bridge(sender)), TxMode::Write, Some(channel)), questions)
 }
 
 /// Sends statements to the server until no caller is left.

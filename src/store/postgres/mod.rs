@@ -2,8 +2,8 @@
 //!
 //! # Two ways to use it
 //!
-//! * [`PostgresStore`] keeps its own connections: one that writes, a few that read. It sets timeouts and the
-//!   like on those only.
+//! * [`PostgresStore`] keeps its own connections, at most as many as
+//!   [`connections`](PostgresOptions::connections) says. It sets timeouts and the like on those only.
 //! * [`tx()`] does the same work inside a transaction that the host owns, so that the host's rows and the
 //!   store's commit together or not at all. It begins nothing, commits nothing and sets nothing.
 //!
@@ -46,13 +46,17 @@ mod digest;
 mod driver;
 mod error;
 mod host;
+mod hub;
 mod listen;
 mod listen_connection;
 mod liveness;
 mod migrate;
 mod name;
+mod news;
 mod options;
 mod pipeline;
+mod places;
+mod pool;
 mod request;
 mod route;
 mod session;
@@ -61,6 +65,7 @@ mod text;
 mod tick_lock;
 mod time;
 mod tx;
+mod wake;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 pub(crate) mod watch;
 mod wire;
@@ -77,15 +82,19 @@ pub use options::PostgresOptions;
 /// The driver, in the version that the crate was built with. For hosts that connect, or pass in their own
 /// transactions.
 pub use tokio_postgres;
+pub use wake::Wake;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result, StoreError};
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use driver::Driver;
+use hub::{Hub, Listens};
+use news::NewsSet;
+use pool::Pool;
 use request::Request;
-use sessions::Sessions;
 use time::{PostgresClock, Timekeeper};
 pub(super) use tx::PostgresBackend;
+use wake::Announcer;
 
 /// Keeps everything in a schema of a PostgreSQL database. See the [module](self).
 ///
@@ -95,15 +104,20 @@ pub(super) use tx::PostgresBackend;
 /// close the connections, at most a second.
 #[derive(Debug)]
 pub struct PostgresStore {
-    writer: Sessions,
-    readers: Sessions,
+    announcer: Announcer,
+    hub: Arc<Hub>,
+    pool: Arc<Pool>,
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
     connector: Connector,
-    /// The channel on which commits are announced.
-    channel: Option<Arc<str>>,
-    /// After the sessions, so that it finds them closed when it is dropped.
+    /// After the connections, so that it finds them closed when it is dropped.
     driver: Driver,
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.hub.close();
+    }
 }
 
 impl PostgresStore {
@@ -132,22 +146,16 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// As [`Self::connect`].
+    /// As [`Self::connect`], and [`Invalid::Zero`](crate::error::Invalid::Zero) for no connections.
     pub fn open(connector: Connector, options: PostgresOptions) -> Result<Self> {
+        options.check()?;
         let (options, time) = (Arc::new(options), Arc::new(Timekeeper::default()));
-        let (driver, writer, readers) = Driver::start(&connector, &options, &time)?;
-        let opened = writer.call(Request::Connect);
-        let channel = options.notify.then(|| options.schema.channel().into());
-        let store = Self {
-            writer: Sessions::new(TxMode::Write, vec![writer]),
-            readers: Sessions::new(TxMode::Read, readers),
-            options,
-            time,
-            connector,
-            channel,
-            driver,
-        };
-        opened.map_err(StoreError::from)?;
+        let (driver, sessions) = Driver::start(&connector, &options, &time)?;
+        let opened = sessions.first().map(|session| session.call(Request::Connect));
+        let (hub, pool) = (Hub::new(&options), Arc::new(Pool::new(sessions)));
+        let announcer = Announcer::start(options.wake, &hub, &pool, driver.runtime());
+        let store = Self { announcer, hub, pool, options, time, connector, driver };
+        opened.transpose().map_err(StoreError::from)?;
         Ok(store)
     }
 
@@ -173,11 +181,13 @@ impl PostgresStore {
     /// wake-up, never the truth. Read the store to see what changed. Keep polling without it from time to
     /// time, as a loop does after its `longest`.
     ///
-    /// Returns once the server listens. Commits from then on are reported. It uses its own connection, which
-    /// is replaced when it was lost. Since changes may have been missed, the callback is then called once
-    /// with everything. Changes that arrive while the callback runs are reported by one call after it. A call
-    /// may be spurious. Renewals, heartbeats, polls and ticks that only grant cause none, nor do stores
-    /// opened with `notify(false)`.
+    /// Returns once the server listens. Commits from then on are reported. All callbacks of a store share one
+    /// of its [`connections`](PostgresOptions::connections), which then serves no transactions until the last
+    /// callback has ended. It is replaced when it was lost. Since changes may have been missed, the callback
+    /// is then called once with everything. Changes that arrive while the callback runs are reported by one
+    /// call after it. A call may be spurious. Renewals, heartbeats, polls, ticks that only grant, and tasks
+    /// that are not due yet cause none, nor do stores opened with [`Wake::Never`]. What this store commits is
+    /// reported without asking the server.
     ///
     /// The callback runs on its own thread, one call at a time. It should be short, since nothing is reported
     /// meanwhile. It delays nothing else. After a panic in it, the next change is reported as if there had
@@ -185,8 +195,9 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be connected to; `Backend` if there is a pooler in between, which
-    /// may lose notifications: open a store that connects directly for that.
+    /// By kind: `Io` if the server cannot be connected to; `Busy` if transactions use all connections for
+    /// longer than the lock timeout; `Backend` if the store has only one connection, or if there is a pooler
+    /// in between, which may lose notifications: open a store that connects directly for that.
     ///
     /// # Examples
     ///
@@ -209,7 +220,14 @@ impl PostgresStore {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn on_change(&self, callback: impl Fn(Change) + Send + Sync + 'static) -> Result<Listening> {
-        Ok(listen::listen(self.driver.runtime(), &self.connector, &self.options, &self.time, callback)?)
+        let with = Listens {
+            runtime: self.driver.runtime(),
+            connector: &self.connector,
+            options: &self.options,
+            time: &self.time,
+            pool: &self.pool,
+        };
+        Ok(self.hub.listen(&with, callback)?)
     }
 }
 
@@ -225,11 +243,18 @@ impl Store for PostgresStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let sessions = if mode == TxMode::Read { &self.readers } else { &self.writer };
-        sessions.transact(&self.options, |wire| {
-            let mut tx = PostgresBackend::inside(wire, mode, self.channel.clone()).own();
+        let mut news = NewsSet::NONE;
+        let done = sessions::transact(&self.pool, &self.options, mode, |wire| {
+            let mut tx = PostgresBackend::inside(wire, mode, self.announcer.in_transaction()).own();
             Tx::run(&mut tx, |tx| body(tx))?;
-            tx.check_whole().map_err(Error::Store)
-        })
+            tx.check_whole().map_err(Error::Store)?;
+            news = tx.news();
+            Ok(())
+        });
+        // A commit with an unknown outcome may have taken effect.
+        if done.as_ref().map_or_else(Error::is_indeterminate, |()| true) {
+            self.announcer.committed(news);
+        }
+        done
     }
 }

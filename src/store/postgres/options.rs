@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use super::name::Schema;
+use super::request::Opening;
 use super::route::Route;
+use super::wake::Wake;
 use crate::base::setters;
-use crate::store::{Durability, TxMode};
+use crate::error::Invalid;
+use crate::store::Durability;
 
 /// How a [`super::PostgresStore`] is opened. A duration of zero switches a limit off.
 ///
-/// Defaults: schema `stationmaster`, [`Durability::Power`], tables are created
-/// and notifications sent, 2 readers, 10 s to connect and to wait for another writer, 30 s for a statement,
-/// 60 s for an idle transaction. They are set only on the store's own connections, and behind a pooler only
-/// in its own transactions.
+/// Defaults: schema `stationmaster`, [`Durability::Power`], tables are created, [`Wake::Beside`], 4
+/// connections, 10 s to connect and to wait for another writer, 30 s for a statement, 60 s for an idle
+/// transaction. They are set only on the store's own connections, and behind a pooler only in its own
+/// transactions.
 ///
 /// # Examples
 ///
@@ -38,13 +41,15 @@ pub struct PostgresOptions {
     /// `Schema`). The host then applies [`super::migrations_sql`], or calls [`super::migrate`] with a role
     /// that may.
     pub apply_migrations: bool,
-    /// Whether commits wake listeners ([`super::PostgresStore::on_change`]). A transaction that may bring
-    /// work to another process then sends a `NOTIFY`, and the server serialises such commits over all its
-    /// databases. Otherwise other processes see at their next tick what changed.
-    pub notify: bool,
-    /// How many transactions of this store may read at a time, each on its own connection; at least 1. One
-    /// more connection writes.
-    pub readers: u32,
+    /// How commits wake listeners ([`super::PostgresStore::on_change`]).
+    pub wake: Wake,
+    /// How many connections the store may have, the one that listens included; at least 1. They are made
+    /// when they are needed, and each may read and write.
+    ///
+    /// Of those that do not listen, one is kept for transactions that begin with `renew`, and one for the
+    /// crate's services. So neither waits for a host's closure that takes long. With fewer than 3 none is
+    /// kept.
+    pub connections: u32,
     /// How long a call tries to connect before it returns an error of kind `Io`.
     pub connect_timeout: Duration,
     /// How long a call waits for one of the store's connections, and then again for another writer, before it
@@ -66,8 +71,8 @@ impl PostgresOptions {
             schema: Schema::default(),
             durability: Durability::Power,
             apply_migrations: true,
-            notify: true,
-            readers: 2,
+            wake: Wake::Beside,
+            connections: 4,
             connect_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(10),
             statement_timeout: Duration::from_secs(30),
@@ -82,10 +87,10 @@ impl PostgresOptions {
         durability: Durability;
         /// Sets whether opening may change tables.
         apply_migrations: bool;
-        /// Sets whether commits wake listeners.
-        notify: bool;
-        /// Sets how many transactions may read at a time.
-        readers: u32;
+        /// Sets how commits wake listeners.
+        wake: Wake;
+        /// Sets how many connections the store may have.
+        connections: u32;
         /// Sets how long a call tries to connect.
         connect_timeout: Duration;
         /// Sets how long a call waits for another writer.
@@ -105,19 +110,31 @@ impl PostgresOptions {
         self.durability == Durability::Power
     }
 
-    /// Returns what begins a transaction. One that writes sees with each statement what was committed before
+    /// Refuses options with which no store can work.
+    pub(super) fn check(&self) -> Result<(), Invalid> {
+        match self.connections {
+            0 => Err(Invalid::Zero { what: "`connections`" }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what begins transactions. One that writes sees with each statement what was committed before
     /// it: a statement that follows a lock must see what the lock waited for.
     ///
     /// Behind a pooler the settings are made here, and end with the transaction.
-    pub(super) fn begin(&self, mode: TxMode, route: Route) -> String {
+    pub(super) fn beginnings(&self, route: Route) -> Beginnings {
         let (settings, durable) = match route {
             Route::Direct => (String::new(), String::new()),
             Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
-        match mode {
-            TxMode::Read => format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}"),
-            TxMode::Write => format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}"),
-        }
+        let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}");
+        let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}");
+        let wait = match self.lock_timeout {
+            Duration::ZERO => RENEWAL_WAITS,
+            timeout => timeout.min(RENEWAL_WAITS),
+        };
+        let renew = format!("{write}SET LOCAL lock_timeout = {};", millis(wait));
+        Beginnings { read, write, renew }
     }
 
     /// Returns what is set on a connection that leads to a server process of its own. Between transactions it
@@ -169,6 +186,27 @@ impl PostgresOptions {
         match self.statement_timeout {
             Duration::ZERO => MOST_QUIET,
             timeout => timeout.clamp(LEAST_QUIET, MOST_QUIET),
+        }
+    }
+}
+
+/// How long a transaction that renewed may wait for a row: its connection is the one that is kept for
+/// renewals.
+const RENEWAL_WAITS: Duration = Duration::from_millis(250);
+
+/// What begins transactions on a connection.
+pub(super) struct Beginnings {
+    read: String,
+    write: String,
+    renew: String,
+}
+
+impl Beginnings {
+    pub(super) fn of(&self, opening: Opening) -> &str {
+        match opening {
+            Opening::Read => &self.read,
+            Opening::Write => &self.write,
+            Opening::Renew => &self.renew,
         }
     }
 }

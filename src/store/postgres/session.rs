@@ -10,24 +10,22 @@ use super::connection::Connection;
 use super::dial::{Dialer, Role};
 use super::error::{Failure, commit_error, is_of_standby, open_commit};
 use super::liveness::Liveness;
-use super::request::{Call, Reply, Request};
+use super::request::{Call, Opening, Reply, Request};
 use super::wire::{Statement, Touch};
-use crate::store::TxMode;
 
 /// For how long reads stay at a standby before they connect again: by then the address may lead to the
 /// primary.
 const STANDBY: Duration = Duration::from_secs(10);
 
 pub(super) struct Session {
-    mode: TxMode,
     dialer: Dialer,
     liveness: Liveness,
     connection: Option<Connection>,
 }
 
 impl Session {
-    pub(super) fn new(mode: TxMode, dialer: Dialer) -> Self {
-        Self { mode, dialer, liveness: Liveness::new(), connection: None }
+    pub(super) fn new(dialer: Dialer) -> Self {
+        Self { dialer, liveness: Liveness::new(), connection: None }
     }
 
     /// Serves calls until every [`super::request::SessionHandle`] is dropped.
@@ -37,8 +35,7 @@ impl Session {
             if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
                 self.connection = None;
             }
-            // A caller that does not wait needs no reply.
-            let _ = reply.try_send(done);
+            reply.send(done);
         }
         if let Some(connection) = self.connection.take() {
             connection.close().await;
@@ -48,7 +45,13 @@ impl Session {
     async fn handle(&mut self, request: Request) -> Reply {
         match request {
             Request::Connect => self.connect(Role::Any).await.map(|()| Vec::new()),
-            Request::Begin(batch, touch) => self.begin(&batch, touch).await,
+            Request::Disconnect => {
+                if let Some(connection) = self.connection.take() {
+                    connection.close().await;
+                }
+                Ok(Vec::new())
+            }
+            Request::Begin(opening, batch, touch) => self.begin(opening, &batch, touch).await,
             Request::Continue(batch) => {
                 let Some(connection) = &mut self.connection else {
                     return Err(Failure::lost("the connection is lost: call again"));
@@ -58,6 +61,7 @@ impl Session {
             }
             Request::Commit => self.commit().await,
             Request::RollBack => self.roll_back().await,
+            Request::Tell(text) => self.tell(&text).await,
         }
     }
 
@@ -74,42 +78,63 @@ impl Session {
     /// Begins a transaction with a batch. A connection that was lost while idle is replaced, because nothing
     /// of the transaction can have been done. So is one that would write to a read-only server. One that fell
     /// silent is not: it has already taken as long as a call may take.
-    async fn begin(&mut self, batch: &[Statement], touch: Touch) -> Reply {
-        let role = match self.mode {
-            TxMode::Read => Role::Any,
-            TxMode::Write => Role::Primary,
-        };
+    async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch) -> Reply {
+        let role = role(opening);
         self.connection
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         self.connect(role).await?;
-        match self.try_begin(batch, touch).await {
+        match self.try_begin(opening, batch, touch).await {
             Err(Failure::Lost(_)) if was_used => {
                 self.connection = None;
                 self.connect(role).await?;
-                self.try_begin(batch, touch).await
+                self.try_begin(opening, batch, touch).await
             }
             done => done,
         }
     }
 
-    async fn try_begin(&mut self, batch: &[Statement], touch: Touch) -> Reply {
+    async fn try_begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch) -> Reply {
         let Some(connection) = &mut self.connection else {
             return Err(Failure::lost("the connection is lost: call again"));
         };
         let (options, time) = (&self.dialer.options, &*self.dialer.time);
         let begin = async {
             let stale = time.is_stale().then_some(time);
-            connection.begin(options, &self.liveness, stale, batch, touch).await
+            connection.begin(options, &self.liveness, opening, stale, batch, touch).await
         };
         self.liveness.limit(options.patience(), begin).await.map_err(|failure| match failure {
             // The next transaction would fail there, too, so it must connect again to where the address leads
             // by now.
-            Failure::Refused(error) if self.mode == TxMode::Write && is_of_standby(&error) => {
+            Failure::Refused(error) if role(opening) == Role::Primary && is_of_standby(&error) => {
                 Failure::Lost(error)
             }
             failure => failure,
         })
+    }
+
+    /// Runs a text of which nothing is lost if it runs twice. It does not wait for a server that is away: a
+    /// call of the host's may need the session meanwhile.
+    async fn tell(&mut self, text: &str) -> Reply {
+        let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
+        match self.try_tell(text).await {
+            Err(Failure::Lost(_)) if was_used => {
+                self.connection = None;
+                self.try_tell(text).await
+            }
+            done => done,
+        }
+    }
+
+    async fn try_tell(&mut self, text: &str) -> Reply {
+        if self.connection.as_ref().is_none_or(Connection::is_lost) {
+            self.connection = None;
+            self.connection = Some(self.dialer.connect_once(Role::Primary).await?);
+        }
+        let Some(connection) = &self.connection else { return Ok(Vec::new()) };
+        let run = async { connection.client.batch_execute(text).await.map_err(Failure::of) };
+        self.liveness.limit(self.dialer.options.patience(), run).await?;
+        Ok(Vec::new())
     }
 
     async fn commit(&mut self) -> Reply {
@@ -138,5 +163,13 @@ impl Session {
         let undone = self.liveness.limit(self.dialer.options.patience(), undo).await;
         undone.map_err(|failure| Failure::Lost(failure.into()))?;
         Ok(Vec::new())
+    }
+}
+
+/// Where a transaction that begins so may be.
+fn role(opening: Opening) -> Role {
+    match opening {
+        Opening::Read => Role::Any,
+        Opening::Write | Opening::Renew => Role::Primary,
     }
 }

@@ -133,6 +133,8 @@ pub(super) type Answer = Vec<Row>;
 pub(super) enum Touch {
     Reads,
     Writes,
+    /// It writes heartbeats, which must not wait for a host.
+    Renews,
 }
 
 /// Takes statements to the server, inside the transaction that it stands for.

@@ -17,13 +17,13 @@ mod tick;
 mod worker;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use tokio_postgres::Row;
 
 use self::notify::Telling;
 use super::digest::Digest;
 use super::error::{Failure, Fault, Outcome};
+use super::news::Channel;
 use super::tick_lock;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
 use crate::admission::LaneKey;
@@ -71,7 +71,7 @@ impl std::fmt::Debug for PostgresBackend<'_> {
 }
 
 impl<'w> PostgresBackend<'w> {
-    pub(super) fn inside(wire: Box<dyn Wire + 'w>, mode: TxMode, channel: Option<Arc<str>>) -> Self {
+    pub(super) fn inside(wire: Box<dyn Wire + 'w>, mode: TxMode, channel: Option<Channel>) -> Self {
         let db = Db {
             wire,
             touch: Touch::Reads,
@@ -120,11 +120,22 @@ impl<'w> PostgresBackend<'w> {
 
     /// [`Self::write`] for what a tick does: it changes counters, and appends nothing that is to be folded.
     fn tick<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
-        if self.mode == TxMode::Read {
-            let text = "the transaction only reads: begin one that writes";
-            return Err(StoreError::new(StoreErrorKind::ReadOnly, text));
-        }
+        self.check_writes()?;
         self.run(Touch::Writes, work)
+    }
+
+    fn check_writes(&self) -> StoreResult<()> {
+        if self.mode == TxMode::Write {
+            return Ok(());
+        }
+        let text = "the transaction only reads: begin one that writes";
+        Err(StoreError::new(StoreErrorKind::ReadOnly, text))
+    }
+
+    /// [`Self::write`] of what must not wait for a host.
+    fn renew<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
+        self.check_writes()?;
+        self.run(Touch::Renews, work)
     }
 
     fn run<T>(&mut self, touch: Touch, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {

@@ -1,37 +1,40 @@
-//! `NOTIFY`: tells listening stores, as part of the transaction, what it changes.
-
-use std::sync::Arc;
+//! Which news a transaction brings. If it announces them itself, a `NOTIFY` goes along with what is asked.
 
 use super::super::error::Outcome;
-use super::super::listen::{News, NewsSet};
+use super::super::news::{Channel, News, NewsSet};
 use super::super::wire::{Statement, ask};
 use super::{Db, PostgresBackend};
 use crate::error::StoreResult;
+use crate::store::Inserted;
+use crate::store::contract::Move;
+use crate::task::{TaskInsert, TaskState};
 
 const NOTIFY: &str = "SELECT pg_notify($1::text, $2::text)";
 
 /// What others are told when the transaction commits: each once.
 pub(super) struct Telling {
-    channel: Option<Arc<str>>,
-    told: NewsSet,
+    /// Where the transaction itself announces its news, if it does.
+    channel: Option<Channel>,
+    announced: NewsSet,
     /// Goes with the next statements.
-    next: Option<News>,
+    next: NewsSet,
+    /// What was brought.
+    brought: NewsSet,
 }
 
 impl Telling {
-    /// Tells on this channel, or no one if it is `None`.
-    pub(super) fn on(channel: Option<Arc<str>>) -> Self {
-        Self { channel, told: NewsSet::default(), next: None }
+    /// Announces on this channel, or leaves that to others if it is `None`.
+    pub(super) fn on(channel: Option<Channel>) -> Self {
+        let none = NewsSet::NONE;
+        Self { channel, announced: none, next: none, brought: none }
     }
 
     /// Returns the `NOTIFY` that goes with the next statements, unless the transaction has sent it already.
     pub(super) fn take(&mut self) -> Option<Statement> {
-        let (news, channel) = (self.next.take()?, self.channel.as_deref()?);
-        if self.told.has(news) {
-            return None;
-        }
-        self.told.add(news);
-        Some(ask!(NOTIFY, channel, news.payload()))
+        let news = std::mem::take(&mut self.next).without(self.announced);
+        let channel = self.channel.as_ref().filter(|_| !news.is_empty())?;
+        self.announced = self.announced.and(news);
+        Some(ask!(NOTIFY, &*channel.name, channel.payload(news)))
     }
 }
 
@@ -44,15 +47,98 @@ impl<'w> PostgresBackend<'w> {
         self
     }
 
+    /// Returns what its commit brings.
+    pub(in crate::store::postgres) fn news(&self) -> NewsSet {
+        self.db.telling.brought
+    }
+
     /// [`Self::write`], of which others are told if it asks the server anything.
     pub(super) fn tell<T>(
         &mut self,
         news: News,
         work: impl FnOnce(&mut Db<'w>) -> Outcome<T>,
     ) -> StoreResult<T> {
-        self.db.telling.next = Some(news);
+        self.tell_of(news.into(), work, |_| news.into())
+    }
+
+    /// [`Self::write`] that may bring these news, of which the answer tells which it brought. A `NOTIFY` in
+    /// the transaction is sent along, before there is an answer.
+    pub(super) fn tell_of<T>(
+        &mut self,
+        may_bring: NewsSet,
+        work: impl FnOnce(&mut Db<'w>) -> Outcome<T>,
+        brought: impl FnOnce(&T) -> NewsSet,
+    ) -> StoreResult<T> {
+        self.db.telling.next = may_bring;
         let done = self.write(work);
-        self.db.telling.next = None;
+        // It asked the server nothing.
+        let is_left = !may_bring.is_empty() && self.db.telling.next == may_bring;
+        self.db.telling.next = NewsSet::NONE;
+        if let (Ok(answer), false) = (&done, is_left) {
+            self.db.telling.brought = self.db.telling.brought.and(brought(answer));
+        }
         done
+    }
+}
+
+/// Returns what a task brings that was not there before: nothing before it is due.
+pub(super) fn of_insert(task: &TaskInsert) -> NewsSet {
+    if task.due.is_none() { News::Ready.into() } else { NewsSet::NONE }
+}
+
+pub(super) fn of_inserted(tasks: &[TaskInsert], answers: &[Inserted]) -> NewsSet {
+    let new = tasks.iter().zip(answers).filter(|(_, answer)| matches!(answer, Inserted::New(_)));
+    new.map(|(task, _)| of_insert(task)).collect()
+}
+
+/// Returns what a move brings: slots if it may have held some, and the task itself if it is ready.
+pub(super) fn of_move(change: &Move) -> NewsSet {
+    let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
+    let held = [TaskState::Queued, TaskState::Running, TaskState::Sensing];
+    let gives_back = !change.keeps_slots && held.contains(&change.from);
+    let ready = if is_ready { News::Ready.into() } else { NewsSet::NONE };
+    if gives_back { ready.and(News::Capacity) } else { ready }
+}
+
+pub(super) fn of_moved(moves: &[Move], answers: &[bool]) -> NewsSet {
+    moves.iter().zip(answers).filter(|(_, moved)| **moved).map(|(change, _)| of_move(change)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{LeaseRef, TaskId};
+    use crate::task::NewTask;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn a_task_that_is_not_due_or_was_there_brings_nothing() {
+        let key = crate::id::TaskKey::new("n", "w", "r", "t").unwrap();
+        let now = NewTask::new(key.clone()).check(Timestamp::UNIX_EPOCH).unwrap();
+        let later =
+            NewTask::new(key).not_before(Timestamp::from_micros(1)).check(Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!((of_insert(&now), of_insert(&later)), (News::Ready.into(), NewsSet::NONE));
+        let tasks = [now, later];
+        let (new, known) = (Inserted::New(TaskId(1)), Inserted::Exists(TaskId(1)));
+        assert_eq!(of_inserted(&tasks, &[new, new]), News::Ready.into());
+        assert_eq!(of_inserted(&tasks, &[known, new]), NewsSet::NONE);
+    }
+
+    #[test]
+    fn a_move_brings_what_it_frees_and_what_it_makes_ready() {
+        use TaskState::{Running, Scheduled, Sensing, Success};
+        let change = |from, to| Move::new(LeaseRef::new(TaskId(1), 1), from, to);
+        assert_eq!(of_move(&change(Running, Success)), News::Capacity.into());
+        assert_eq!(of_move(&change(Scheduled, Success)), NewsSet::NONE);
+        assert_eq!(of_move(&change(Success, Scheduled)), News::Ready.into());
+        let mut keeps = change(Running, Sensing);
+        keeps.keeps_slots = true;
+        assert_eq!(of_move(&keeps), NewsSet::NONE);
+        let mut retry = change(Running, Scheduled);
+        assert_eq!(of_move(&retry), NewsSet::from(News::Ready).and(News::Capacity));
+        retry.due = Some(Timestamp::UNIX_EPOCH);
+        assert_eq!(of_move(&retry), News::Capacity.into());
+        assert_eq!(of_moved(&[retry.clone(), keeps], &[false, true]), NewsSet::NONE);
+        assert_eq!(of_moved(&[retry], &[true]), News::Capacity.into());
     }
 }

@@ -1,7 +1,6 @@
 //! The store's operations on tasks.
 
-use super::super::listen::News;
-use super::PostgresBackend;
+use super::{PostgresBackend, notify};
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
@@ -14,7 +13,9 @@ use crate::time::Timestamp;
 
 impl TaskTx for PostgresBackend<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
-        self.tell(News::Tasks, |db| db.insert_tasks_if_absent(tasks))
+        let may_bring = tasks.iter().map(notify::of_insert).collect();
+        let inserted = |answers: &Vec<Inserted>| notify::of_inserted(tasks, answers);
+        self.tell_of(may_bring, |db| db.insert_tasks_if_absent(tasks), inserted)
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {
@@ -47,11 +48,13 @@ impl TaskTx for PostgresBackend<'_> {
     }
 
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
-        self.write(|db| db.renew_if_leased(leases, expires_at))
+        self.renew(|db| db.renew_if_leased(leases, expires_at))
     }
 
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
-        self.tell(News::Tasks, |db| db.move_if(moves))
+        let may_bring = moves.iter().map(notify::of_move).collect();
+        let moved = |answers: &Vec<bool>| notify::of_moved(moves, answers);
+        self.tell_of(may_bring, |db| db.move_if(moves), moved)
     }
 
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::super::error::Outcome;
-use super::super::listen::News;
+use super::super::news::News;
 use super::super::text::escape;
 use super::super::wire::ask;
 use super::{Db, PostgresBackend, row};
@@ -110,7 +110,7 @@ impl Db<'_> {
 
 impl PoolTx for PostgresBackend<'_> {
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
-        self.tell(News::Tasks, |db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
+        self.tell(News::Capacity, |db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
     }
 
     fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
@@ -135,7 +135,7 @@ impl PoolTx for PostgresBackend<'_> {
     }
 
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
-        self.tell(News::Tasks, |db| {
+        self.tell(News::Capacity, |db| {
             if limits.is_empty() {
                 return Ok(());
             }
@@ -147,7 +147,7 @@ impl PoolTx for PostgresBackend<'_> {
     }
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
-        self.tell(News::Tasks, |db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) })
+        self.tell(News::Capacity, |db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) })
     }
 
     fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {

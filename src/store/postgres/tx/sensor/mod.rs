@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use self::numbers::Numbered;
 use super::super::error::{Fault, Outcome};
-use super::super::listen::News;
+use super::super::news::News;
 use super::super::wire::ask;
 use super::{Db, PostgresBackend, clamp, first, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};

@@ -1,0 +1,251 @@
+//! The callbacks of a store, and the one connection that listens for all of them.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use tokio_postgres::Notification;
+
+use super::dial::{Dialer, PAUSES, Tables};
+use super::error::Failure;
+use super::listen::{Change, Listening};
+use super::listen_connection::Listener;
+use super::news::{self, Channel, NewsSet, StoreMark};
+use super::pool::{Lease, Pool};
+use super::request::Request;
+use super::{Connector, PostgresOptions, Timekeeper};
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+
+/// What was received for one callback and not delivered yet. It is coalesced into one call.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pending: Mutex<Pending>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    news: NewsSet,
+    closed: bool,
+}
+
+impl Inbox {
+    fn note(&self, news: NewsSet) {
+        let mut pending = self.pending.lock();
+        pending.news = pending.news.and(news);
+        drop(pending);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn close(&self) {
+        self.pending.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for news. Returns `None` once it is closed.
+    fn next(&self) -> Option<Change> {
+        let mut pending = self.pending.lock();
+        while !pending.closed && pending.news.is_empty() {
+            self.changed.wait(&mut pending);
+        }
+        (!pending.closed).then(|| Change(std::mem::take(&mut pending.news)))
+    }
+}
+
+/// Delivers to the callbacks of one store.
+pub(super) struct Hub {
+    channel: Channel,
+    mark: StoreMark,
+    state: Mutex<State>,
+    /// Held while the connection is made, which others wait for.
+    starting: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    inboxes: Vec<Arc<Inbox>>,
+    /// What keeps the connection, while there is a callback.
+    listener: Option<AbortHandle>,
+    /// Rises when a listener ends, so that it concerns nothing that comes after it.
+    round: u64,
+}
+
+impl State {
+    /// Ends the listener.
+    fn end(&mut self) {
+        self.round += 1;
+        if let Some(listener) = self.listener.take() {
+            listener.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}
+
+/// What it takes to listen.
+pub(super) struct Listens<'s> {
+    pub(super) runtime: &'s Handle,
+    pub(super) connector: &'s Connector,
+    pub(super) options: &'s Arc<PostgresOptions>,
+    pub(super) time: &'s Arc<Timekeeper>,
+    pub(super) pool: &'s Arc<Pool>,
+}
+
+impl Hub {
+    pub(super) fn new(options: &PostgresOptions) -> Arc<Self> {
+        let mark = StoreMark::draw();
+        let channel = Channel { name: options.schema.channel().into(), from: Some(mark) };
+        Arc::new(Self { channel, mark, state: Mutex::default(), starting: Mutex::default() })
+    }
+
+    /// Returns where the store announces itself.
+    pub(super) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Takes what the server sends. What the store itself announced was noted with its commit.
+    pub(super) fn receive(&self, notification: &Notification) {
+        if notification.channel() != &*self.channel.name {
+            return;
+        }
+        let (news, from) = news::read(notification.payload());
+        if from != Some(self.mark) {
+            self.note(news);
+        }
+    }
+
+    pub(super) fn note(&self, news: NewsSet) {
+        self.state.lock().inboxes.iter().for_each(|inbox| inbox.note(news));
+    }
+
+    /// Ends one callback, and the listening with the last one.
+    pub(super) fn remove(&self, inbox: &Arc<Inbox>) {
+        inbox.close();
+        let mut state = self.state.lock();
+        state.inboxes.retain(|other| !Arc::ptr_eq(other, inbox));
+        if state.inboxes.is_empty() {
+            state.end();
+        }
+    }
+
+    /// Ends all of them.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.inboxes.drain(..).for_each(|inbox| inbox.close());
+        state.end();
+    }
+
+    /// Calls on a thread of its own. Returns when the server has the LISTEN.
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        with: &Listens<'_>,
+        callback: impl Fn(Change) + Send + 'static,
+    ) -> StoreResult<Listening> {
+        let inbox = Arc::new(Inbox::default());
+        let mut listening = Listening { hub: Arc::clone(self), inbox: Arc::clone(&inbox), caller: None };
+        let starting = self.starting.lock();
+        let is_listening = {
+            let mut state = self.state.lock();
+            state.inboxes.push(Arc::clone(&inbox));
+            state.listener.is_some()
+        };
+        if !is_listening {
+            self.start(with)?;
+        }
+        drop(starting);
+        let call = move || {
+            while let Some(change) = inbox.next() {
+                // The host's panic is its own concern, and the panic hook has reported it.
+                let _ = catch_unwind(AssertUnwindSafe(|| callback(change)));
+            }
+        };
+        let caller =
+            thread::Builder::new().name("stationmaster-listen".into()).spawn(call).map_err(|error| {
+                let text = format!("the thread that calls on changes cannot be started: {error}");
+                StoreError::new(StoreErrorKind::Io, text).with_source(error)
+            })?;
+        listening.caller = Some(caller);
+        Ok(listening)
+    }
+
+    /// Makes the connection, in place of one for transactions.
+    fn start(self: &Arc<Self>, with: &Listens<'_>) -> StoreResult<()> {
+        let lease = with.pool.lease_to_listen(with.options.lock_timeout)?;
+        lease.session().call(Request::Disconnect)?;
+        let connector = with.connector.delivering_to(self);
+        let dialer = Dialer::new(Tables::Known, connector, Arc::clone(with.options), Arc::clone(with.time));
+        let (tell, first) = sync_channel(1);
+        let round = self.state.lock().round;
+        let end = CloseOnDrop { hub: Arc::clone(self), round };
+        let listener = with.runtime.spawn(keep_listening(Listener::new(dialer), lease, end, tell));
+        {
+            let mut state = self.state.lock();
+            // It may have failed already.
+            if state.round == round {
+                state.listener = Some(listener.abort_handle());
+            }
+        }
+        first.recv().map_err(|_| {
+            StoreError::from(Failure::lost("the store's thread has ended: open the store anew"))
+        })??;
+        Ok(())
+    }
+}
+
+/// Closes the inboxes when the connection is given up, so that the threads that wait for news end.
+struct CloseOnDrop {
+    hub: Arc<Hub>,
+    round: u64,
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        let mut state = self.hub.state.lock();
+        if state.round == self.round {
+            state.inboxes.drain(..).for_each(|inbox| inbox.close());
+            state.end();
+        }
+    }
+}
+
+/// Listens, and listens again whenever the connection was lost. After a loss everything counts as changed.
+async fn keep_listening(
+    mut listener: Listener,
+    _lease: Lease,
+    end: CloseOnDrop,
+    tell: SyncSender<Result<(), Failure>>,
+) {
+    let mut tell = Some(tell);
+    let mut pause = PAUSES.0;
+    loop {
+        let listens = listener.listen(&end.hub.channel.name).await;
+        let failed = listens.is_err();
+        match tell.take() {
+            Some(tell) => {
+                // The caller waits for the first result.
+                let _ = tell.send(listens);
+                if failed {
+                    return;
+                }
+            }
+            None if failed => {
+                sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+                continue;
+            }
+            None => end.hub.note(NewsSet::ALL),
+        }
+        pause = PAUSES.0;
+        listener.lost().await;
+    }
+}

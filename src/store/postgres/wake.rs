@@ -1,0 +1,155 @@
+//! How a store tells listeners of its commits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::hub::Hub;
+use super::news::{Channel, NewsSet};
+use super::places::Purpose;
+use super::pool::Pool;
+use super::request::Request;
+
+/// How a store's commits wake listeners ([`super::PostgresStore::on_change`]) of other stores. Its own
+/// listeners are woken directly, unless it is [`Self::Never`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Wake {
+    /// After the commit, from one of the store's connections: one `NOTIFY` for all commits of 5 ms. The
+    /// commits do not wait for each other. A wake-up may come a few milliseconds late. It waits while hosts'
+    /// transactions use all of a store's one or two connections, and is lost if the process ends at once.
+    #[default]
+    Beside,
+    /// By a `NOTIFY` in the transaction. The server makes such commits take turns, over all its databases and
+    /// until each is on its disk. Eight connections then commit about as much as one.
+    InTransaction,
+    /// Not at all. Others see at their next tick what changed.
+    Never,
+}
+
+/// The least time between two `NOTIFY` of a store.
+const GAP: Duration = Duration::from_millis(5);
+
+/// News that were committed and not told yet.
+#[derive(Debug, Default)]
+struct Outbox {
+    pending: Mutex<Pending>,
+    came: Notify,
+    closed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    news: NewsSet,
+    /// What comes no more is told at once.
+    is_closed: bool,
+}
+
+impl Outbox {
+    fn add(&self, news: NewsSet) {
+        let mut pending = self.pending.lock();
+        pending.news = pending.news.and(news);
+        drop(pending);
+        self.came.notify_one();
+    }
+
+    fn close(&self) {
+        self.pending.lock().is_closed = true;
+        self.closed.notify_one();
+        self.came.notify_one();
+    }
+
+    fn take(&self) -> NewsSet {
+        std::mem::take(&mut self.pending.lock().news)
+    }
+
+    /// Keeps what could not be told, until more comes.
+    fn put_back(&self, news: NewsSet) {
+        let mut pending = self.pending.lock();
+        pending.news = pending.news.and(news);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.pending.lock().is_closed
+    }
+}
+
+/// Passes on what a store committed. Dropping it tells what is left, while the store's thread waits for that.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    wake: Wake,
+    hub: Arc<Hub>,
+    outbox: Option<Arc<Outbox>>,
+}
+
+impl Announcer {
+    pub(super) fn start(wake: Wake, hub: &Arc<Hub>, pool: &Arc<Pool>, runtime: &Handle) -> Self {
+        let outbox = (wake == Wake::Beside).then(|| {
+            let outbox = Arc::new(Outbox::default());
+            runtime.spawn(keep_telling(Arc::clone(&outbox), Arc::clone(pool), hub.channel()));
+            outbox
+        });
+        Self { wake, hub: Arc::clone(hub), outbox }
+    }
+
+    /// Returns where a transaction announces itself.
+    pub(super) fn in_transaction(&self) -> Option<Channel> {
+        (self.wake == Wake::InTransaction).then(|| self.hub.channel())
+    }
+
+    /// Passes on what was committed, or may have been.
+    pub(super) fn committed(&self, news: NewsSet) {
+        if news.is_empty() || self.wake == Wake::Never {
+            return;
+        }
+        self.hub.note(news);
+        if let Some(outbox) = &self.outbox {
+            outbox.add(news);
+        }
+    }
+}
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        if let Some(outbox) = &self.outbox {
+            outbox.close();
+        }
+    }
+}
+
+/// Sends one `NOTIFY` for all that came meanwhile. What cannot be sent goes with the next.
+async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
+    loop {
+        outbox.came.notified().await;
+        let is_last = outbox.is_closed();
+        if is_last && outbox.pending.lock().news.is_empty() {
+            return;
+        }
+        if let Ok(lease) = pool.lease_for_task(Purpose::Service).await {
+            let news = outbox.take();
+            if !news.is_empty() && lease.session().ask(Request::Tell(text(&channel, news))).await.is_err() {
+                outbox.put_back(news);
+            }
+        }
+        if is_last {
+            return;
+        }
+        // The end of the store is not waited for so long.
+        let closed = outbox.closed.notified();
+        let _ = timeout(GAP, closed).await;
+    }
+}
+
+/// Nobody waits for its flush: a server that crashes tells its listeners nothing anyway, and they look at
+/// everything when they have connected again. The lock under which the server sends one is held the shorter.
+fn text(channel: &Channel, news: NewsSet) -> String {
+    format!(
+        "BEGIN READ WRITE; SET LOCAL synchronous_commit = off; NOTIFY \"{}\", '{}'; COMMIT",
+        channel.name,
+        channel.payload(news)
+    )
+}
