@@ -114,7 +114,6 @@ fn plan(plain: &Plain, schema: &str, SentStatement { sql, types, .. }: &SentStat
 
 /// What is read as a whole by intention, where a statement has this text: one row, or what is answered as a whole.
 const WHOLE: &[(&str, &str)] = &[
-    ("writer", ""),
     // One row.
     ("tick_pkey", ""),
     // A survey looks at all lanes, and so do sums over them.

@@ -197,7 +197,7 @@ fn one_poisoned_row_stops_neither_reaper_nor_admission_on_postgres() {
     });
 }
 
-/// Several processes, one of which keeps the writers' lock: renewals are refused as busy, and asked again behind the reaper's tick.
+/// Several processes, one of which keeps the table of leases locked: renewals are refused as busy, and asked again behind the reaper's tick.
 #[cfg(feature = "postgres")]
 #[test]
 fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
@@ -227,7 +227,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
     std::thread::scope(|scope| {
         let (stop, leases, holders) = (&stop, &leases, &holders);
         scope.spawn(move || {
-            let lock = format!("BEGIN; LOCK TABLE \"{schema}\".writer IN EXCLUSIVE MODE");
+            let lock = format!("BEGIN; LOCK TABLE \"{schema}\".lease IN ACCESS EXCLUSIVE MODE");
             scratch::with_client(move |client| async move {
                 client.batch_execute(&lock).await.unwrap();
                 client.batch_execute("SELECT pg_sleep(5); ROLLBACK").await.unwrap();

@@ -9,7 +9,7 @@ use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, RequestId};
 use crate::lease::LeaseRef;
 use crate::store::Tx;
-use crate::store::contract::{Forget, GrantBatch, SurveyQuery, WhichPools};
+use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
@@ -187,21 +187,18 @@ impl Tx<'_> {
                 let granted = granted_before(tx, order, leases)?;
                 return Ok(Admission { granted, next_due, ..Admission::default() });
             }
-            let mut planner = Planner::new(order.budget, survey.lanes).policy(&order.policy, now);
-            loop {
-                match planner.need() {
-                    Need::Capacity { .. } | Need::AllPools { .. } => {
-                        planner.feed_capacity(&survey.pools, &survey.limits);
-                    }
-                    Need::Candidates(pages) => {
-                        let candidates = tx.raw().candidates(&pages)?;
-                        planner.feed_candidates(&pages, &candidates);
-                    }
-                    Need::Nothing => break,
+            let mut plan = plan(tx, now, order, &survey)?;
+            let mut granted = Some(Vec::new());
+            if !plan.admit.is_empty() {
+                granted = commit(tx, now, order, &plan)?;
+                if granted.is_none() {
+                    // Somebody else is changing a planned task. The store leaves those out of a second plan.
+                    plan = self::plan(tx, now, order, &survey)?;
+                    granted =
+                        if plan.admit.is_empty() { Some(Vec::new()) } else { commit(tx, now, order, &plan)? };
                 }
             }
-            let plan = planner.finish();
-            let granted = if plan.admit.is_empty() { Vec::new() } else { commit(tx, now, order, &plan)? };
+            let Some(granted) = granted else { return Err(changed().into()) };
             Ok(Admission {
                 granted,
                 refusals: plan.refusals,
@@ -211,6 +208,26 @@ impl Tx<'_> {
             })
         })
     }
+}
+
+fn plan(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &Survey) -> Result<Plan> {
+    let mut planner = Planner::new(order.budget, survey.lanes.clone()).policy(&order.policy, now);
+    loop {
+        match planner.need() {
+            Need::Capacity { .. } | Need::AllPools { .. } => {
+                planner.feed_capacity(&survey.pools, &survey.limits);
+            }
+            Need::Candidates(pages) => {
+                let candidates = tx.raw().candidates(&pages)?;
+                planner.feed_candidates(&pages, &candidates);
+            }
+            Need::Nothing => return Ok(planner.finish()),
+        }
+    }
+}
+
+fn changed() -> StoreError {
+    StoreError::conflict("another writer changed tasks, pools or limits during this tick")
 }
 
 /// Returns the pools that a plan by this policy asks for.
@@ -233,7 +250,13 @@ fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) ->
     Ok(granted)
 }
 
-fn commit(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, plan: &Plan) -> Result<Vec<TaskRecord>> {
+/// Grants all of a plan. Returns `None` if nothing was granted, because a task of it is not ready any more.
+fn commit(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    order: &AdmitRequest,
+    plan: &Plan,
+) -> Result<Option<Vec<TaskRecord>>> {
     let ids: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.id).collect();
     let mut forget = Forget::before(now - order.remember, FORGET);
     let mut batch = GrantBatch::new(&ids, &order.holder, now, now + order.lease).request(&order.request);
@@ -242,12 +265,13 @@ fn commit(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, plan: &Plan) ->
         // Counting costs as much as there are ticks, so only a tick that adds one counts.
         None => forget = forget.most(MOST),
     }
-    batch = batch.forget(forget);
+    batch = batch.forget(forget).whole();
     let granted = tx.grant(&batch)?;
-    if !granted.is_whole(&batch) {
-        return Err(
-            StoreError::conflict("another writer changed tasks, pools or limits during this tick").into()
-        );
+    if granted.tasks.is_empty() {
+        return Ok(None);
     }
-    Ok(granted.tasks)
+    if !granted.is_whole(&batch) {
+        return Err(changed().into());
+    }
+    Ok(Some(granted.tasks))
 }

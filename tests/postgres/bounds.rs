@@ -31,6 +31,9 @@ struct World {
     store: PostgresStore,
     scratch: Scratch,
     plain: Plain,
+    /// A host that has the rows of these tasks locked.
+    host: Plain,
+    locked: Vec<i64>,
     random: u64,
     now: i64,
     names: usize,
@@ -54,7 +57,8 @@ impl World {
                 tx.put_limits(&limits)
             })
             .unwrap();
-        Self { store, plain: Plain::connect(&url()), scratch, random: seed, now: 0, names: 0, granted: 0 }
+        let (plain, host) = (Plain::connect(&url()), Plain::connect(&url()));
+        Self { store, plain, host, locked: Vec::new(), scratch, random: seed, now: 0, names: 0, granted: 0 }
     }
 
     /// splitmix64, below this.
@@ -110,9 +114,10 @@ impl World {
         self.store.write(|tx| tx.enqueue(self.now(), &tasks)).unwrap();
     }
 
-    /// What a tick must grant, by a look at all rows: the first that fits, then the next, in the order of
-    /// admission.
+    /// What a tick must grant, by a look at all rows that nobody has locked: the first that fits, then the next,
+    /// in the order of admission.
     fn plan(&self, budget: usize) -> Vec<i64> {
+        let number = |value: &Option<String>| value.as_deref().unwrap().parse::<i64>().unwrap();
         let waiting = self.ask(&format!(
             "SELECT task.no, task.slots, task.pool, task.limits FROM (
                  SELECT no FROM sm.ready UNION ALL SELECT no FROM sm.idle WHERE due <= {}
@@ -121,7 +126,6 @@ impl World {
         ));
         let held =
             self.ask("SELECT lease.slots, task.pool, task.limits FROM sm.lease JOIN sm.task USING (no)");
-        let number = |value: &Option<String>| value.as_deref().unwrap().parse::<i64>().unwrap();
         let is_in = |row: &[Option<String>], at: usize, pool: &str| row[at].as_deref() == Some(pool);
         let carries =
             |row: &[Option<String>], at: usize, key: &str| row[at].as_deref().unwrap().contains(key);
@@ -199,7 +203,9 @@ impl World {
     }
 
     fn keys(&self, sql: &str) -> Vec<Vec<i64>> {
-        self.numbers(&format!("SELECT task.task FROM ({sql}) found JOIN sm.task USING (no) ORDER BY task.no"))
+        self.numbers(&format!(
+            "SELECT task.task, task.no FROM ({sql}) found JOIN sm.task USING (no) ORDER BY task.no"
+        ))
     }
 
     fn clear(&mut self) {
@@ -213,12 +219,36 @@ impl World {
         let open = self.keys(
             "SELECT no FROM sm.ready UNION ALL SELECT no FROM sm.idle WHERE state < 6 UNION ALL SELECT no FROM sm.lease",
         );
+        let open = open.into_iter().filter(|row| !self.locked.contains(&row[1])).collect();
         let marks: Vec<Mark> = self
             .some(open)
             .iter()
             .map(|row| Mark::new(Self::key(usize::try_from(row[0]).unwrap()), TaskState::Skipped, "no"))
             .collect();
         self.store.write(|tx| tx.mark(self.now(), &marks)).unwrap();
+    }
+
+    /// A host locks rows of waiting tasks, the first ones or any, or ends its transaction.
+    fn lock(&mut self) {
+        if !self.locked.is_empty() {
+            self.host.ask("ROLLBACK");
+            self.locked.clear();
+            return;
+        }
+        let most = [3, 20, 60][self.below(3)];
+        let order = ["rank, logical_date, map_index, no", "no"][self.below(2)];
+        let waiting = format!(
+            "SELECT no FROM (SELECT no, rank, logical_date, map_index FROM sm.ready UNION ALL
+                 SELECT no, rank, logical_date, map_index FROM sm.idle WHERE due IS NOT NULL) waiting
+             ORDER BY {order} LIMIT {most}"
+        );
+        self.locked = self.numbers(&waiting).into_iter().map(|row| row[0]).collect();
+        let numbers: Vec<String> = self.locked.iter().map(i64::to_string).collect();
+        let lock = ["ready", "idle"].map(|table| {
+            format!("SELECT FROM sm.{table} WHERE no = ANY ('{{{}}}') FOR UPDATE", numbers.join(","))
+        });
+        let sql = format!("BEGIN; {}", lock.join(";")).replace("sm.", &format!("\"{}\".", self.scratch.0));
+        self.host.ask(&sql);
     }
 
     /// Applies some deltas, as another service may.
@@ -230,7 +260,7 @@ impl World {
 
     fn step(&mut self) {
         self.now += i64::try_from(self.below(4)).unwrap();
-        match self.below(16) {
+        match self.below(17) {
             0..=3 => self.enqueue(),
             4..=6 => {
                 self.now += 1;
@@ -244,6 +274,7 @@ impl World {
             12 => self.clear(),
             13 => self.mark(),
             14 => drop(self.store.write(|tx| tx.reap(self.now(), 100)).unwrap()),
+            15 => self.lock(),
             _ => self.fold(),
         }
     }
@@ -260,6 +291,8 @@ fn ticks_grant_what_a_look_at_all_rows_says() {
         }
     }
     world.now += 1_000;
+    world.locked.push(0);
+    world.lock();
     world.tick(false);
     assert_eq!(world.store.read(|tx| tx.audit()).unwrap(), []);
     let early =

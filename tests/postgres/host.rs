@@ -2,14 +2,15 @@
 
 use std::sync::mpsc;
 
+use stationmaster::admission::limits::LimitSpec;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Invalid, StoreErrorKind};
-use stationmaster::ops::AdmitRequest;
+use stationmaster::ops::{AdmitRequest, Mark, Marked};
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
 use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::testing::raw;
-use stationmaster::{Error, Result, Timestamp};
+use stationmaster::{Error, Result, TaskState, Timestamp};
 
 use crate::scratch::{Scratch, with_client};
 use crate::{kind, pool, pools, put, task};
@@ -55,29 +56,66 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
     assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
 }
 
-/// What a host's transaction answers when it read something before another writer committed.
+/// What a host's transaction answers that cancels a task, when it read something before somebody else changed
+/// the task.
 fn after_another_writer(level: IsolationLevel) -> Result<usize> {
     let (scratch, store) = scene();
-    let schema = scratch.0.clone();
+    let (schema, now) = (scratch.0.clone(), Timestamp::from_micros(1));
+    let cancel = move |tx: &mut Tx<'_>, state| tx.mark(now, &[Mark::new(task("t").key, state, "m")]);
+    store.write(|tx| tx.enqueue(now, &[task("t")])).unwrap();
     with_client(move |mut client| async move {
         let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
         transaction.query("SELECT 1", &[]).await.unwrap();
-        put(&store, "meanwhile").unwrap();
-        let answer = postgres::tx(&transaction, &schema, |tx| tx.all_pools().map(|pools| pools.len())).await;
+        store.write(|tx| cancel(tx, TaskState::Skipped)).unwrap();
+        let answer = postgres::tx(&transaction, &schema, move |tx| {
+            let marked = cancel(tx, TaskState::Failed)?;
+            Ok(marked.iter().filter(|marked| matches!(marked, Marked::Ended(_))).count())
+        });
+        let answer = answer.await;
         transaction.rollback().await.unwrap();
-        put(&store, "after").unwrap();
         answer
     })
 }
 
 #[test]
-fn a_view_that_is_older_than_the_last_change_is_refused_as_retryable() {
+fn a_task_that_changed_since_the_view_is_refused_as_retryable() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         let refused = after_another_writer(level).unwrap_err();
         assert_eq!(kind(&refused), StoreErrorKind::Conflict, "{refused}");
         assert!(refused.is_retryable());
     }
-    assert_eq!(after_another_writer(IsolationLevel::ReadCommitted).unwrap(), 2, "each statement looks anew");
+    assert_eq!(after_another_writer(IsolationLevel::ReadCommitted).unwrap(), 0, "each statement looks anew");
+}
+
+/// They would decide on what was there before their lock.
+#[test]
+fn definitions_and_reaping_are_refused_above_read_committed() {
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        let (scratch, store) = scene();
+        let schema = scratch.0.clone();
+        with_client(move |mut client| async move {
+            let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+            let body = |tx: &mut Tx<'_>| {
+                let name = pool("p", 1).name;
+                let refused = [
+                    tx.put_pools(&[pool("p", 1)]).map(drop),
+                    tx.delete_pools(&[name]).map(drop),
+                    tx.put_limits(&[LimitSpec::new("l".try_into()?, 1)?]).map(drop),
+                    tx.delete_limits(&["l".try_into()?]).map(drop),
+                    tx.reap(Timestamp::from_micros(1), 1).map(drop),
+                ];
+                for refused in refused.map(Result::unwrap_err) {
+                    assert!(matches!(refused, Error::Invalid(Invalid::AboveReadCommitted)), "{refused}");
+                    assert!(refused.to_string().contains("call it at READ COMMITTED"), "{refused}");
+                }
+                tx.enqueue(Timestamp::from_micros(1), &[task("t")])
+            };
+            postgres::tx(&transaction, &schema, body).await.unwrap();
+            transaction.commit().await.unwrap();
+        });
+        assert_eq!(pools(&store), 0);
+        assert!(store.read(|tx| tx.tasks(&[task("t").key])).unwrap()[0].is_some(), "the rest goes on");
+    }
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_commit_that_is_done_after_its_client_gave_up_is_found_by_the_admitter() {
     let now = SystemClock.now();
     other.write(|tx| tx.enqueue(now, &[task("t")])).unwrap();
     let waiting = format!(
-        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '\"{}\".writer'::regclass",
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '\"{}\".tick_lock'::regclass",
         scratch.0
     );
     let connector = interrupted(COMMIT, move |client, server, commit| {

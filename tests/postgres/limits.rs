@@ -70,7 +70,7 @@ fn a_writer_whose_wait_ends_by_the_statement_s_limit_may_call_again() {
     let scratch = Scratch::new();
     let store = scratch
         .open(|options| options.lock_timeout(Duration::ZERO).statement_timeout(Duration::from_millis(200)));
-    let lock = format!("BEGIN; LOCK TABLE \"{}\".writer IN EXCLUSIVE MODE", scratch.0);
+    let lock = format!("BEGIN; LOCK TABLE \"{}\".tick_lock IN EXCLUSIVE MODE", scratch.0);
     let held = store.info();
     let refused = with_client(move |client| async move {
         client.batch_execute(&lock).await.unwrap();
@@ -103,7 +103,7 @@ fn in_a_host_s_transaction_what_was_cancelled_is_not_to_be_called_again() {
     assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
 }
 
-/// Ordinary contention: to wait for the writers' turn is not too much work.
+/// Ordinary contention: to wait for a tick is not too much work.
 #[test]
 fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
     use stationmaster::store::postgres::{tokio_postgres, tx};
@@ -111,7 +111,7 @@ fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
     drop(scratch.open(|options| options));
     let schema = scratch.0.clone();
     let refused: Result<()> = with_client(move |mut client| async move {
-        let turn = format!("BEGIN; LOCK TABLE \"{schema}\".writer IN EXCLUSIVE MODE");
+        let turn = format!("BEGIN; LOCK TABLE \"{schema}\".tick_lock IN EXCLUSIVE MODE");
         let (other, driving) =
             tokio_postgres::connect(&crate::scratch::url(), tokio_postgres::NoTls).await.unwrap();
         let driving = tokio::spawn(driving);

@@ -56,7 +56,7 @@ fn a_writer_that_waits_too_long_is_told_and_the_next_call_succeeds() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             with_client(move |client| async move {
-                let lock = format!("BEGIN; LOCK TABLE \"{schema}\".writer IN EXCLUSIVE MODE");
+                let lock = format!("BEGIN; LOCK TABLE \"{schema}\".tick_lock IN EXCLUSIVE MODE");
                 client.batch_execute(&lock).await.unwrap();
                 locked.send(()).unwrap();
                 end.recv().unwrap();
@@ -239,7 +239,7 @@ fn an_idle_admitter_takes_no_turn() {
     assert_eq!((first.granted.len(), first.next_due, first.refusals.len()), (0, Some(late), 1));
     let schema = scratch.0.clone();
     let (mut admitter, answers) = with_client(move |client| async move {
-        let lock = format!("BEGIN; LOCK TABLE \"{schema}\".writer IN EXCLUSIVE MODE");
+        let lock = format!("BEGIN; LOCK TABLE \"{schema}\".tick_lock IN EXCLUSIVE MODE");
         client.batch_execute(&lock).await.unwrap();
         tokio::task::spawn_blocking(move || {
             let (answers, trips) =

@@ -204,7 +204,8 @@ pub trait TaskTx {
 
     /// Commits the plan of a tick:
     ///
-    /// 1. Grants the tasks that are ready: state `Queued`, epoch and attempt one more, a lease, `held_slots`
+    /// 1. Grants the tasks that are ready, or none if the batch is to be granted
+    ///    [whole](GrantBatch::whole) and one is not: state `Queued`, epoch and attempt one more, a lease, `held_slots`
     ///    from its lane, and `queued_at` from [`TaskRecord::recorded_at`].
     /// 2. Takes their slots from their pools and counts them against their limit keys, even without room.
     ///    Returns whether there was room ([`Granted::had_room`]).

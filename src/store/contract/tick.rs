@@ -111,13 +111,16 @@ pub struct GrantBatch<'a> {
     pub replaces: Option<&'a RequestId>,
     /// Ticks to forget, after this one was recorded.
     pub forget: Option<Forget>,
+    /// True if nothing is to be changed unless every task is ready. A store may then take a task for one that
+    /// is not ready while somebody else changes it.
+    pub whole: bool,
 }
 
 impl<'a> GrantBatch<'a> {
     /// Creates a grant of these tasks to this holder, from `now` until `expires_at`. Records and forgets no
     /// tick.
     pub fn new(tasks: &'a [TaskId], holder: &'a Holder, now: Timestamp, expires_at: Timestamp) -> Self {
-        Self { tasks, holder, now, expires_at, request: None, replaces: None, forget: None }
+        Self { tasks, holder, now, expires_at, request: None, replaces: None, forget: None, whole: false }
     }
 
     /// Sets the name under which to record what was granted.
@@ -138,6 +141,13 @@ impl<'a> GrantBatch<'a> {
     #[must_use]
     pub fn forget(mut self, forget: Forget) -> Self {
         self.forget = Some(forget);
+        self
+    }
+
+    /// Grants all of the tasks or none, and then records and forgets nothing.
+    #[must_use]
+    pub fn whole(mut self) -> Self {
+        self.whole = true;
         self
     }
 }

@@ -163,6 +163,11 @@ impl TaskTx for Transaction<'_> {
 
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
         self.writable()?;
+        self.state.tasks.fetch(batch.tasks);
+        let is_ready = |id: &TaskId| self.state.tasks.get(*id).is_some_and(TaskRecord::is_ready);
+        if batch.whole && !batch.tasks.iter().all(is_ready) {
+            return Ok(Granted::new(Vec::new(), true, 0));
+        }
         let mut uses = Uses::default();
         let tasks = self.grant_if_ready(batch, &mut uses);
         let had_room = self.count(uses);

@@ -152,7 +152,8 @@ impl Connection {
         });
         // The first error is the cause of those that follow.
         let answers = join_all(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
-            answer.map_err(|error| match at < begins {
+            let waits = at < begins || batch.get(at - begins).is_some_and(Statement::only_waits);
+            answer.map_err(|error| match waits {
                 true => Failure::of_waiting(error),
                 false => Failure::of_limited(error, asked.elapsed(), options.statement_timeout),
             })

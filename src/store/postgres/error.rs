@@ -211,7 +211,7 @@ pub(super) fn is_of_standby(error: &StoreError) -> bool {
     error.kind() == StoreErrorKind::ReadOnly || code == Some(&SqlState::FEATURE_NOT_SUPPORTED)
 }
 
-const WAITED: &str = "another writer holds the store: call again, or raise the lock timeout";
+const WAITED: &str = "another transaction holds what this one needs: call again, or raise the lock timeout";
 
 fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind as K;

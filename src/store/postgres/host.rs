@@ -218,8 +218,13 @@ async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batc
             Box::pin(execute_text(client, schema.statement(statement.sql), statement)) as Sent<'_, _>
         })
         .collect();
-    let answers: Result<Vec<Option<Answer>>, PgError> = join_all(sent).await.into_iter().collect();
-    Ok(answers.map_err(Failure::of)?.into_iter().flatten().collect())
+    let answers = join_all(sent).await.into_iter().zip(batch).map(|(answer, statement)| {
+        answer.map_err(|error| match statement.only_waits() {
+            true => Failure::of_waiting(error),
+            false => Failure::of(error),
+        })
+    });
+    answers.filter_map(Result::transpose).collect()
 }
 
 /// Refuses a client without an open transaction. A message of its own: with another statement in it, the

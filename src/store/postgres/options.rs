@@ -134,7 +134,6 @@ impl PostgresOptions {
             timeout => timeout.min(RENEWAL_WAITS),
         };
         let renew = format!("{write}SET LOCAL lock_timeout = {};", millis(wait));
-        let [read, write, renew] = [read, write, renew].map(|text| self.schema.apply(&text));
         Beginnings { read, write, renew }
     }
 

@@ -20,3 +20,8 @@ pub(super) const SHORT_WAITS: &str = "SET LOCAL lock_timeout = 250";
 
 /// Asks for the level of a transaction, without taking a snapshot.
 pub(super) const LEVEL: &str = "SHOW transaction_isolation";
+
+/// Once it has the lock, a tick is ended if its client stops. A shorter limit stays as it is.
+pub(super) const NO_PAUSES: &str = "SELECT set_config('idle_in_transaction_session_timeout', '2s', true) \
+     WHERE NOT current_setting('idle_in_transaction_session_timeout')::interval \
+       BETWEEN interval '1 ms' AND interval '2 s'";

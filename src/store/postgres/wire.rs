@@ -90,6 +90,13 @@ pub(super) struct Statement {
     pub(super) params: Vec<Param>,
 }
 
+impl Statement {
+    /// Returns true if all that may take long in it is to wait for another transaction.
+    pub(super) fn only_waits(&self) -> bool {
+        self.sql.starts_with("LOCK TABLE ")
+    }
+}
+
 /// A [`Statement`] of its SQL and its values, in the order of `$1`, `$2`, ….
 macro_rules! ask {
     ($sql:expr $(, $param:expr)* $(,)?) => {

@@ -30,7 +30,12 @@ pub(super) fn is_whole(answer: &Row) -> Outcome<bool> {
 impl Db<'_> {
     /// Folds all deltas that the transaction sees.
     pub(super) fn fold(&mut self) -> Outcome<()> {
-        while !is_whole(first(&self.one(ask!(FOLD, MOST))?)?)? {}
+        loop {
+            let [answer] = self.at_tick(true, [ask!(FOLD, MOST)])?;
+            if is_whole(first(&answer)?)? {
+                break;
+            }
+        }
         self.reaches.set_folded();
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, Renewal, TaskId};
+use crate::store::TxMode;
 use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
@@ -26,9 +27,11 @@ impl TaskTx for PostgresBackend<'_> {
     }
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
-        match query.promote {
-            Some(_) => self.tick(|db| db.survey(query)),
-            None => self.read(|db| db.survey(query)),
+        // A commit of unknown outcome may still be under way: it holds the lock until it is over.
+        let asks = self.mode == TxMode::Write && query.request.is_some();
+        match query.promote.is_some() || asks {
+            true => self.tick(|db| db.survey(query, true)),
+            false => self.read(|db| db.survey(query, false)),
         }
     }
 

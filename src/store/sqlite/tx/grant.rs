@@ -17,8 +17,19 @@ pub(super) const GRANT: &str = concat!(
     row::task_columns!()
 );
 
+/// Whether one of these tasks is not ready.
+const IS_MISSING: &str = "SELECT EXISTS (SELECT 1 FROM json_each(?1) given WHERE NOT EXISTS (\
+     SELECT 1 FROM sm_task WHERE no = given.value AND state = 0))";
+
 impl Db<'_> {
     pub(super) fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> Outcome<Granted> {
+        if batch.whole {
+            let ids = serde_json::to_string(batch.tasks)?;
+            let is_missing: bool = self.prepare(IS_MISSING)?.query_row((ids,), |row| row.get(0))?;
+            if is_missing {
+                return Ok(Granted::new(Vec::new(), true, 0));
+            }
+        }
         let (tasks, had_room) = self.grant_if_ready(batch)?;
         if let Some(request) = batch.request
             && !tasks.is_empty()

@@ -1,11 +1,11 @@
--- Grants those of the tasks that are ready. Takes their slots and counts them against limits whether or not
+-- Grants those of the tasks that are ready, or all or none. Takes their slots and counts them against limits whether or not
 -- there is room. Notes what was granted under the name of the tick, and then only deletes the note that this
 -- one replaces. Returns of each: its place, counted from 1, its number, whether there was room for all, and
 -- whether every lane has its counter.
 -- $1: the tasks in order of admission. $2: holder. $3: expiry. $4: now. $5, $6: the name of the tick, and of the
 -- one that it replaces, or NULL.
 -- $7 to $11: one array a column of the new bounds: lane and place; a lane that is not among them keeps its own.
--- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number.
+-- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number. $14: 1 for all or none.
 WITH
 given AS MATERIALIZED (SELECT * FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place)),
 -- Passes over what somebody else has locked: a tick waits for no row. A row of ready is never updated, so its
@@ -20,7 +20,12 @@ locked AS MATERIALIZED (
       AND ready.map_index = task.map_index AND ready.no = given.no
     FOR UPDATE SKIP LOCKED) ready
 ),
-gone AS (DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM locked)) RETURNING ready.*),
+gone AS (
+  DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(
+    SELECT at FROM locked
+    WHERE $14::bigint = 0 OR (SELECT count(*) FROM locked) = cardinality($1::bigint[])))
+  RETURNING ready.*
+),
 granted AS MATERIALIZED (
   SELECT gone.*, locked.place, locked.slots, locked.pool, locked.limits,
     greatest($4::bigint, locked.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at

@@ -9,7 +9,8 @@ use tokio_postgres::Row;
 pub(super) use self::reach::Reaches;
 use self::reach::{Place, Reach, Ready};
 use super::super::error::{Fault, Outcome};
-use super::super::wire::{Answer, ask};
+use super::super::tick_lock;
+use super::super::wire::{Answer, Statement, ask};
 use super::{Db, Digest, clamp, first, fold, insert, pool, promote, row};
 use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
@@ -24,6 +25,7 @@ pub(super) const BOUNDS: &str = statement!("bounds.sql");
 pub(super) const NAMED_POOLS: &str = statement!("named_pools.sql");
 pub(super) const NAMED_LIMITS: &str = statement!("named_limits.sql");
 pub(super) const CANDIDATES: &str = statement!("candidates.sql");
+pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates_locked.sql");
 pub(super) const GRANT: &str = statement!("grant.sql");
 pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
 
@@ -53,8 +55,33 @@ struct Asked {
 }
 
 impl Db<'_> {
-    pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
-        let Asked { granted, promoted, lanes, pools, limits, next_due } = self.ask_survey(query)?;
+    /// [`Self::all`], after the tick lock if it is wanted and the transaction does not have it.
+    pub(super) fn at_tick<const N: usize>(
+        &mut self,
+        locks: bool,
+        statements: [Statement; N],
+    ) -> Outcome<[Answer; N]> {
+        if !locks || self.reaches.holds_lock {
+            return self.all(statements);
+        }
+        let mut batch = vec![ask!(tick_lock::TICK)];
+        if self.is_own {
+            batch.extend([ask!(tick_lock::SHORT_WAITS), ask!(tick_lock::NO_PAUSES)]);
+        }
+        let before = batch.len();
+        batch.extend(statements);
+        let mut answers = self.wire.send(batch, self.touch)?;
+        answers.drain(..before.min(answers.len()));
+        self.reaches.holds_lock = true;
+        self.hurries = self.is_own;
+        answers.try_into().map_err(|answers: Vec<Answer>| {
+            Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
+        })
+    }
+
+    /// `locks`: no other tick runs from then on until the transaction ends.
+    pub(super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
+        let Asked { granted, promoted, lanes, pools, limits, next_due } = self.ask_survey(query, locks)?;
         let next_due: Option<i64> = row::value(first(&next_due)?, 0)?;
         let mut survey = Survey {
             granted: granted.first().map(leases).transpose()?,
@@ -75,7 +102,7 @@ impl Db<'_> {
     }
 
     /// Asks in one round trip, unless there are more deltas than one fold takes.
-    fn ask_survey(&mut self, query: &SurveyQuery) -> Outcome<Asked> {
+    fn ask_survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Asked> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let mut promoted = 0;
         loop {
@@ -91,16 +118,18 @@ impl Db<'_> {
                 WhichPools::All => ask!(pool::ALL_POOLS),
                 WhichPools::Named => ask!(NAMED_POOLS),
             };
-            // It changes nothing that a transaction with an older view would not find changed.
-            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.all([
-                fold,
-                promote,
-                ask!(REQUEST, request.clone()),
-                ask!(READY_LANES),
-                pools,
-                ask!(NAMED_LIMITS),
-                ask!(NEXT_DUE),
-            ])?;
+            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.at_tick(
+                locks,
+                [
+                    fold,
+                    promote,
+                    ask!(REQUEST, request.clone()),
+                    ask!(READY_LANES),
+                    pools,
+                    ask!(NAMED_LIMITS),
+                    ask!(NEXT_DUE),
+                ],
+            )?;
             promoted += row::whole(first(&promotion)?, 0)?;
             match folded.first() {
                 Some(folded) if !fold::is_whole(folded)? => self.fold()?,
@@ -138,8 +167,11 @@ impl Db<'_> {
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
             early.flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
         let from = |at: usize| asked.iter().map(|(_, _, from)| from.0[at]).collect::<Vec<i64>>();
+        // The usual tick locks what it grants. If somebody else has a part of that locked, it plans again with
+        // what it locks as it reads.
+        let statement = if self.reaches.is_second() { CANDIDATES_LOCKED } else { CANDIDATES };
         let rows = self.one(ask!(
-            CANDIDATES,
+            statement,
             asked.iter().map(|(_, digest, _)| *digest).collect::<Vec<_>>(),
             from(0),
             from(1),
@@ -230,10 +262,14 @@ impl Db<'_> {
             bound(3),
             early_lanes,
             early,
+            i64::from(batch.whole),
         );
-        self.reaches.begin();
-        let [grants, tasks, forgotten] =
-            self.all([grant, ask!(insert::BY_NO, ids), ask!(FORGET_REQUESTS, before, limit, most)])?;
+        let [grants, tasks, forgotten] = self
+            .at_tick(true, [grant, ask!(insert::BY_NO, ids), ask!(FORGET_REQUESTS, before, limit, most)])?;
+        match grants.is_empty() && batch.whole {
+            true => self.reaches.again(),
+            false => self.reaches.begin(),
+        }
         if let Some(grant) = grants.first()
             && !row::value::<bool>(grant, 3)?
         {

@@ -48,6 +48,9 @@ pub(super) struct Reach {
     /// The ready tasks from the bound to this place were read.
     until: Place,
     read: BTreeSet<Place>,
+    /// In the second plan of a tick, which reads only what nobody else has locked: those of the early tasks,
+    /// once they were looked up.
+    free: Option<Option<Vec<Ready>>>,
 }
 
 /// Where a lane's next page begins, and what stays ready before that place.
@@ -60,17 +63,23 @@ pub(super) struct Raised {
 
 impl Reach {
     pub(super) fn new(digest: Digest, bound: Place, early: Vec<i64>) -> Self {
-        Self { digest, bound, early, found: None, until: bound, read: BTreeSet::new() }
+        Self { digest, bound, early, found: None, until: bound, read: BTreeSet::new(), free: None }
     }
 
     /// Returns whether its early tasks are still to be looked up.
     pub(super) fn asks_for_early(&self) -> bool {
-        self.found.is_none() && !self.early.is_empty()
+        self.free.as_ref().unwrap_or(&self.found).is_none() && !self.early.is_empty()
+    }
+
+    /// Begins the second plan. What the first one read stays known: the second one does not see what somebody
+    /// else has locked, so it must not raise the bound over more than the first one read.
+    fn again(&mut self) {
+        self.free = Some(None);
     }
 
     /// Notes which of its early tasks are ready.
     pub(super) fn found_early(&mut self, ready: Vec<Ready>) {
-        self.found.get_or_insert(ready);
+        self.free.as_mut().unwrap_or(&mut self.found).get_or_insert(ready);
     }
 
     /// Notes the page that begins at `from`, and returns at most `limit` tasks from `at_least` on, with the
@@ -82,13 +91,16 @@ impl Reach {
         mut page: Vec<Ready>,
         limit: usize,
     ) -> Vec<Ready> {
-        if let Some((last, _)) = page.last()
+        if self.free.is_none()
             && from <= self.until
+            && let Some((last, _)) = page.last()
         {
             self.until = self.until.max(last.next());
-            self.read.extend(page.iter().map(|(place, _)| *place));
         }
-        page.extend(self.found.iter().flatten().filter(|(place, _)| *place >= at_least));
+        let until = self.until;
+        self.read.extend(page.iter().map(|(place, _)| *place).filter(|place| *place < until));
+        let early = self.free.as_ref().unwrap_or(&self.found);
+        page.extend(early.iter().flatten().filter(|(place, _)| *place >= at_least));
         page.sort_unstable();
         page.dedup_by_key(|(place, _)| *place);
         page.truncate(limit);
@@ -137,18 +149,34 @@ pub(in super::super) struct Reaches {
     digests: HashMap<LaneId, Digest>,
     /// Whether the counters have all deltas that the transaction sees.
     pub(super) is_folded: bool,
+    /// Whether the transaction holds the tick lock.
+    pub(super) holds_lock: bool,
+    /// Whether the first plan could not be granted whole.
+    is_second: bool,
 }
 
 impl Reaches {
     /// Forgets how far pages reached: the transaction is about to change something.
     pub(in super::super) fn forget(&mut self) {
-        self.lanes.clear();
+        self.begin();
         self.is_folded = false;
     }
 
     /// As [`Self::forget`], where what changes are the counters themselves.
     pub(super) fn begin(&mut self) {
         self.lanes.clear();
+        self.is_second = false;
+    }
+
+    /// Begins the second plan of a tick, in the lanes of the first one.
+    pub(super) fn again(&mut self) {
+        self.is_second = true;
+        self.lanes.values_mut().for_each(Reach::again);
+    }
+
+    /// Returns whether a tick plans for the second time.
+    pub(super) fn is_second(&self) -> bool {
+        self.is_second
     }
 
     /// Notes that the counters have all deltas that the transaction sees.
@@ -251,6 +279,17 @@ mod tests {
         assert_eq!(numbers(lane.page(Place::BEGIN, place(10), ready(10..13), 4)), [3, 10, 11, 12]);
         assert_eq!(numbers(lane.page(Place::BEGIN, place(10), ready(10..13), 2)), [3, 10]);
         assert_eq!(numbers(lane.page(place(4), place(10), ready(10..13), 9)), [10, 11, 12]);
+    }
+
+    #[test]
+    fn a_second_plan_remembers_what_was_locked_and_raises_no_bound_over_the_unread() {
+        let mut lane = lane(&[3, 4], 10..14);
+        lane.again();
+        assert!(lane.asks_for_early());
+        lane.found_early(ready([4]));
+        let page = lane.page(Place::BEGIN, place(10), ready([11, 13, 16, 17]), 4);
+        assert_eq!(numbers(page), [4, 11, 13, 16], "without those that are locked");
+        assert_eq!(raised(lane, &[4, 11, 13, 16]), Some((14, vec![3, 10, 12])), "15 may be locked");
     }
 
     #[test]
