@@ -57,7 +57,7 @@ fn all_pairs_of_two_ends() {
                         assert!(error.starts_with("Conflict"), "{of}: {error}");
                         two.rollback();
                     }
-                    Step::Waits => unreachable!(),
+                    Step::Waits(_) => unreachable!(),
                 }
                 assert_ne!(scene.task(&of).state, TaskState::Running, "{of}");
                 scene.audit();
@@ -73,7 +73,8 @@ fn a_reaper_passes_over_what_is_being_ended() {
         let scene = Scene::new();
         let lease = scene.admitted(&["t"])[0];
         let host = Hand::begin(&scene.scratch.0, level);
-        host.call(move |tx| tx.finish(now(), &[Finish::success(lease)]).map(|done| format!("{done:?}"))).done();
+        host.call(move |tx| tx.finish(now(), &[Finish::success(lease)]).map(|done| format!("{done:?}")))
+            .done();
         let late = now() + Duration::from_secs(3_600);
         assert_eq!(scene.store.write(|tx| tx.reap(late, 10)).unwrap().len(), 0, "{level}");
         host.rollback();

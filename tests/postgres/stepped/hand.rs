@@ -30,8 +30,8 @@ enum Command {
 pub enum Step {
     /// It returned: what the body made of its result, or the error.
     Done(Result<String, String>),
-    /// It waits for a lock. [`Hand::rest`] returns its result.
-    Waits,
+    /// It waits for locks of these transactions. [`Hand::rest`] returns its result.
+    Waits(String),
 }
 
 impl Step {
@@ -44,19 +44,10 @@ impl Step {
         }
     }
 
-    /// Returns the error that the call returned. Fails the test if it waits or succeeded.
-    #[track_caller]
-    pub fn refused(self) -> String {
-        match self {
-            Self::Done(Err(error)) => error,
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// Fails the test unless the call waits.
     #[track_caller]
     pub fn waits(self) {
-        assert!(matches!(self, Self::Waits), "{self:?}");
+        assert!(matches!(self, Self::Waits(_)), "{self:?}");
     }
 }
 
@@ -143,15 +134,23 @@ impl Hand {
         loop {
             match self.answers.recv_timeout(Duration::from_millis(2)) {
                 Ok(answer) => return Step::Done(answer),
-                Err(RecvTimeoutError::Timeout) if self.is_blocked() => return Step::Waits,
-                Err(RecvTimeoutError::Timeout) if began.elapsed() < PATIENCE => {}
+                Err(RecvTimeoutError::Timeout) if began.elapsed() < PATIENCE => {
+                    if let Some(others) = self.blockers() {
+                        return Step::Waits(others);
+                    }
+                }
                 Err(error) => panic!("a call neither returned nor waited for a lock: {error}"),
             }
         }
     }
 
-    fn is_blocked(&self) -> bool {
-        let sql = format!("SELECT cardinality(pg_blocking_pids({})) > 0", self.pid);
+    /// Returns what those do for whom the connection waits, if it waits.
+    fn blockers(&self) -> Option<String> {
+        let sql = format!(
+            "SELECT string_agg(pid || ' ' || backend_type || ' ' || coalesce(state, '') || ': ' || query, '; ') \
+             FROM pg_stat_activity WHERE pid = ANY (pg_blocking_pids({}))",
+            self.pid
+        );
         rows(&sql)[0].get(0)
     }
 }

@@ -14,6 +14,7 @@ mod run;
 mod sensor;
 mod task;
 mod tick;
+mod turn;
 mod worker;
 
 use std::collections::HashMap;

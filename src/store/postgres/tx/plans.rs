@@ -7,7 +7,7 @@ use super::super::digest::Digest;
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
-use super::{attempt, event, fold, insert, pool, promote, retention, run, sensor, tick, worker};
+use super::{attempt, event, fold, insert, pool, promote, retention, run, sensor, tick, turn, worker};
 
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
@@ -57,6 +57,8 @@ const HOT: &[(&str, &str)] = &[
     ("shard leases", worker::SHARDS),
     ("write shards", worker::PUT_SHARDS),
     ("namespaces", run::statements::NAMESPACES),
+    ("take turns", turn::TAKE),
+    ("forget turns", turn::FORGET),
     ("put runs", run::statements::PUT),
     ("levels", run::statements::RAISE_LEVELS),
     ("close runs", run::statements::CLOSE),

@@ -3,7 +3,7 @@
 use super::super::error::Outcome;
 use super::super::wire::ask;
 use super::sensor::numbers;
-use super::{Db, clamp, first, row};
+use super::{Db, clamp, first, row, turn};
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
@@ -18,7 +18,8 @@ impl Db<'_> {
     ) -> Outcome<usize> {
         let forget = ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit));
         let [attempt, number] = numbers::number(limit);
-        let [gone, _, _] = self.all([forget, attempt, number])?;
+        let turns = ask!(turn::FORGET, clamp(limit));
+        let [gone, _, _, _] = self.all([forget, attempt, number, turns])?;
         row::whole(first(&gone)?, 0)
     }
 }

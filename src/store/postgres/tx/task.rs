@@ -65,6 +65,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.read(|db| db.next_expiry())
     }
 
+    fn serialize(&mut self, names: &[&str]) -> StoreResult<()> {
+        self.write(|db| db.serialize(names))
+    }
+
     fn forget_ended(
         &mut self,
         before: Timestamp,
