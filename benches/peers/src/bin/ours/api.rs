@@ -1,0 +1,257 @@
+//! How this benchmark uses the crate. When the crate's interface changes, this file changes, and no other one.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::ops::{AdmitRequest, Finish, Finished, Mark};
+use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::sensor::{NewSensor, Settings};
+use stationmaster::service::{Admitter, LoopHandle, Reaper, drive};
+use stationmaster::store::postgres::tokio_postgres::Transaction;
+use stationmaster::store::postgres::{self, Listening, PostgresOptions, Schema};
+use stationmaster::store::sqlite::SqliteOptions;
+use stationmaster::store::{Durability, PostgresStore, SqliteStore, Store, Tx};
+use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
+
+use crate::program::{self, ERRORS, LOST};
+
+/// The pool of all tasks.
+const POOL: &str = "work";
+
+/// How another process learns of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// As the store does it unless it is told otherwise.
+    Default,
+    /// In the transaction that enqueues.
+    InTransaction,
+}
+
+/// When tasks become ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    Now,
+    Tomorrow,
+}
+
+/// A store and one holder of leases.
+pub struct Ours {
+    store: Arc<dyn Store>,
+    clock: Box<dyn Clock + Send + Sync>,
+    holder: String,
+    lease: Duration,
+    ticks: AtomicU64,
+    /// Wakes who waits for tasks.
+    idle: LoopHandle,
+    _listening: Option<Listening>,
+}
+
+impl Ours {
+    /// Connects one that only sends.
+    pub fn sender(wake: Wake) -> Self {
+        let store = connect(wake);
+        let clock = Box::new(store.clock());
+        Self::over(Arc::new(store), clock, None, LoopHandle::new())
+    }
+
+    /// Connects one that works, and is woken when tasks may be ready.
+    pub fn worker(lease: Duration) -> Self {
+        let store = connect(Wake::Default);
+        let (idle, clock) = (LoopHandle::new(), Box::new(store.clock()));
+        let woken = idle.clone();
+        let callback = move |change: postgres::Change| {
+            if change.tasks() {
+                woken.wake();
+            }
+        };
+        let listening = store.on_change(callback).expect("the server listens");
+        Self { lease, ..Self::over(Arc::new(store), clock, Some(listening), idle) }
+    }
+
+    /// Opens a file of SQLite, with a flush each commit.
+    pub fn sqlite(path: &str) -> Self {
+        let options = SqliteOptions::new().durability(Durability::Power);
+        let store = SqliteStore::open(path, options).expect("a file");
+        Self::over(Arc::new(store), Box::new(SystemClock), None, LoopHandle::new())
+    }
+
+    fn over(
+        store: Arc<dyn Store>,
+        clock: Box<dyn Clock + Send + Sync>,
+        listening: Option<Listening>,
+        idle: LoopHandle,
+    ) -> Self {
+        let holder = format!("worker-{}-{}", std::process::id(), program::micros());
+        let lease = Duration::from_secs(60);
+        Self { store, clock, holder, lease, ticks: AtomicU64::new(0), idle, _listening: listening }
+    }
+
+    /// Defines the pool. `unlimited`, or a number of slots.
+    pub fn define(&self, slots: &str) {
+        let slots = slots.parse().map_or(Slots::Unlimited, Slots::Limited);
+        let pool = PoolSpec::new(POOL, slots).expect("a pool");
+        self.insist(|ours| ours.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))));
+    }
+
+    /// Enqueues tasks of these numbers, in one transaction.
+    pub fn enqueue(&self, name: &str, numbers: std::ops::Range<u64>, due: Due) {
+        let now = self.clock.now();
+        let task = |number| match due {
+            Due::Now => task(name, number),
+            Due::Tomorrow => task(name, number).not_before(now + Duration::from_secs(86_400)),
+        };
+        let tasks: Vec<NewTask> = numbers.map(task).collect();
+        self.insist(|ours| ours.store.write(|tx| tx.enqueue(now, &tasks)));
+    }
+
+    /// Ends these attempts, grants and starts at most so many tasks, all in one transaction.
+    pub fn step(&self, ends: &[LeaseRef], most: usize) -> Vec<TaskRecord> {
+        let request = format!("{}-{}", self.holder, self.ticks.fetch_add(1, Relaxed));
+        let order = AdmitRequest::new(name(&self.holder), name(&request), most, self.lease);
+        self.insist(|ours| {
+            let now = ours.clock.now();
+            ours.store.write(|tx| {
+                succeed(tx, now, ends)?;
+                let granted = tx.admit(now, &order)?.granted;
+                let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
+                if !leases.is_empty() {
+                    tx.start(now, &leases)?;
+                }
+                Ok(granted)
+            })
+        })
+    }
+
+    /// Ends these attempts, in one transaction.
+    pub fn end(&self, ends: &[LeaseRef]) {
+        self.insist(|ours| ours.store.write(|tx| succeed(tx, ours.clock.now(), ends)));
+    }
+
+    /// Fails these attempts: they are tried again.
+    pub fn fail(&self, ends: &[LeaseRef]) {
+        self.finish(ends.iter().map(|lease| Finish::failed(*lease, "on purpose")).collect());
+    }
+
+    /// Gives these leases back: the tasks are ready again.
+    pub fn give_back(&self, ends: &[LeaseRef]) {
+        self.finish(ends.iter().map(|lease| Finish::given_back(*lease)).collect());
+    }
+
+    fn finish(&self, ends: Vec<Finish>) {
+        self.insist(|ours| ours.store.write(|tx| tx.finish(ours.clock.now(), &ends)));
+    }
+
+    /// Renews these leases. Those that were lost are counted.
+    pub fn renew(&self, leases: &[LeaseRef]) {
+        let renew = |ours: &Self| ours.store.write(|tx| tx.renew(ours.clock.now(), ours.lease, leases));
+        let kept = self.insist(renew);
+        LOST.fetch_add(kept.iter().filter(|kept| !**kept).count() as u64, Relaxed);
+    }
+
+    /// Waits until tasks may be ready since this number was read, and at most so long.
+    pub fn wait_since(&self, seen: u64, most: Duration) {
+        self.idle.wait_since(seen, most);
+    }
+
+    pub fn seen(&self) -> u64 {
+        self.idle.seen()
+    }
+
+    /// Admits for ever, as a loop with nothing else to do.
+    pub fn drive_admitter(&self) {
+        let mut admitter = Admitter::new(Arc::clone(&self.store), name(&self.holder));
+        self.drive(&mut admitter);
+    }
+
+    /// Reaps for ever.
+    pub fn drive_reaper(&self) {
+        let mut reaper = Reaper::new(Arc::clone(&self.store)).grace(Duration::from_secs(5));
+        self.drive(&mut reaper);
+    }
+
+    fn drive<S: stationmaster::service::Service>(&self, service: &mut S) {
+        drive(service, &*self.clock, &self.idle, Duration::from_secs(1), |_| ControlFlow::Continue(()));
+    }
+
+    /// Repeats a call until it works, as a host does after `Busy`.
+    fn insist<T>(&self, mut call: impl FnMut(&Self) -> Result<T>) -> T {
+        loop {
+            match call(self) {
+                Ok(result) => return result,
+                Err(error) => {
+                    if ERRORS.fetch_add(1, Relaxed) < 3 {
+                        eprintln!("{}: {error}", self.holder);
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+}
+
+fn connect(wake: Wake) -> PostgresStore {
+    // Today there is one way to wake: a notification in the transaction.
+    let options = match wake {
+        Wake::Default => PostgresOptions::new(),
+        Wake::InTransaction => PostgresOptions::new().notify(true),
+    };
+    PostgresStore::connect(&program::url(), options).expect("a store")
+}
+
+fn name<T: TryFrom<String, Error = stationmaster::error::Invalid>>(text: &str) -> T {
+    T::try_from(text.to_owned()).expect("a name")
+}
+
+fn key(name: &str, number: u64) -> TaskKey {
+    TaskKey::new("peers", "nothing", "run", format!("{name}-{number}")).expect("a key")
+}
+
+fn task(kind: &str, number: u64) -> NewTask {
+    NewTask::new(key(kind, number)).pool(name(POOL)).payload(format!("{{\"n\":{number}}}"))
+}
+
+/// Returns the number that the payload holds.
+pub fn number_of(task: &TaskRecord) -> u64 {
+    let digits = task.payload.chars().filter(char::is_ascii_digit);
+    digits.collect::<String>().parse().expect("a number")
+}
+
+/// Ends attempts well. Those whose lease was lost are counted.
+fn succeed(tx: &mut Tx<'_>, now: stationmaster::Timestamp, ends: &[LeaseRef]) -> Result<()> {
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let ends: Vec<Finish> = ends.iter().map(|lease| Finish::success(*lease)).collect();
+    let stale = tx.finish(now, &ends)?.iter().filter(|end| **end == Finished::Stale).count();
+    LOST.fetch_add(stale as u64, Relaxed);
+    Ok(())
+}
+
+/// What a host does in its own transaction, on tasks of its own.
+pub async fn as_host(transaction: &Transaction<'_>, verb: &str, number: u64, own: Option<TaskRecord>) {
+    let (verb, now) = (verb.to_owned(), SystemClock.now());
+    let body = move |tx: &mut Tx<'_>| {
+        let lease = own.as_ref().map(TaskRecord::lease_ref);
+        match (verb.as_str(), lease, &own) {
+            ("enqueue", ..) => drop(tx.enqueue(now, &[task("host", number)])?),
+            ("start", Some(lease), _) => drop(tx.start(now, &[lease])?),
+            ("renew", Some(lease), _) => drop(tx.renew(now, Duration::from_secs(600), &[lease])?),
+            ("finish", Some(lease), _) => succeed(tx, now, &[lease])?,
+            ("register", Some(lease), _) => {
+                let settings = Settings::new(Duration::from_secs(60), Duration::from_secs(3_600))?;
+                let context = PokeContext::from_json(&format!("{{\"n\":{number}}}"))?;
+                drop(tx.register(now, &[NewSensor::new(lease, name("kind"), context, settings)])?);
+            }
+            ("cancel", _, Some(own)) => {
+                drop(tx.mark(now, &[Mark::new(own.key.clone(), TaskState::Skipped, "cancelled")])?);
+            }
+            (other, ..) => panic!("no verb {other}, or no task for it"),
+        }
+        Ok(())
+    };
+    postgres::tx(transaction, &Schema::default(), body).await.expect("the host's statements");
+}

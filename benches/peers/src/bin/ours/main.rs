@@ -1,0 +1,303 @@
+//! stationmaster: what each command does is in ../../../README.md.
+
+mod api;
+#[path = "../../../shared/program.rs"]
+mod program;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread::{scope, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use api::{Due, Ours, Wake, number_of};
+use program::{DONE, LONGEST_END, LONGEST_RENEWAL, begun, number, timed};
+use stationmaster::store::postgres::tokio_postgres::{NoTls, connect};
+use stationmaster::{LeaseRef, TaskRecord};
+
+/// Places that end tasks, each by itself.
+const PLACES: usize = 24;
+/// How long ends are gathered, and how many.
+const GATHER: Duration = Duration::from_millis(2);
+const GATHERED: usize = 512;
+
+fn leases(granted: &[TaskRecord]) -> Vec<LeaseRef> {
+    granted.iter().map(TaskRecord::lease_ref).collect()
+}
+
+/// Grants at most so many tasks; waits while there are none.
+fn grant(ours: &Ours, most: usize) -> Vec<TaskRecord> {
+    loop {
+        let seen = ours.seen();
+        let granted = ours.step(&[], most);
+        if !granted.is_empty() {
+            return granted;
+        }
+        ours.wait_since(seen, Duration::from_millis(100));
+    }
+}
+
+/// The ends of the last batch and the grant of the next are one transaction; they do not overlap.
+fn in_sequence(ours: &Ours, most: usize) {
+    let mut ends = Vec::new();
+    loop {
+        let seen = ours.seen();
+        let granted = ours.step(&ends, most);
+        DONE.fetch_add(ends.len() as u64, Relaxed);
+        if granted.is_empty() && ends.is_empty() {
+            ours.wait_since(seen, Duration::from_millis(100));
+        }
+        ends = leases(&granted);
+    }
+}
+
+/// Batches are granted while the ends of others are gathered and written.
+fn overlapping(ours: &Ours, most: usize) {
+    let (give, take) = sync_channel::<LeaseRef>(GATHERED);
+    scope(|scope| {
+        scope.spawn(move || {
+            loop {
+                for task in grant(ours, most) {
+                    give.send(task.lease_ref()).expect("someone ends tasks");
+                }
+            }
+        });
+        while let Ok(first) = take.recv() {
+            let (mut ends, until) = (vec![first], Instant::now() + GATHER);
+            while ends.len() < GATHERED {
+                match take.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok(lease) => ends.push(lease),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            ours.end(&ends);
+            DONE.fetch_add(ends.len() as u64, Relaxed);
+        }
+    });
+}
+
+/// Each place ends one task after the other, each in a transaction of its own.
+fn singly(ours: &Ours, most: usize) {
+    let (give, take) = sync_channel::<LeaseRef>(most);
+    let take = Mutex::new(take);
+    scope(|scope| {
+        for _ in 0..PLACES {
+            scope.spawn(|| {
+                loop {
+                    let next = take.lock().expect("not poisoned").recv();
+                    let Ok(lease) = next else { return };
+                    ours.end(&[lease]);
+                    DONE.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        loop {
+            for task in grant(ours, most) {
+                give.send(task.lease_ref()).expect("someone ends tasks");
+            }
+        }
+    });
+}
+
+/// Full load that lasts: as many tasks are enqueued as end. Beside it, one long task is renewed ten times a
+/// second, and leases are reaped.
+fn load(ours: &Ours, most: usize) {
+    let long = leases(&grant(ours, 1));
+    scope(|scope| {
+        scope.spawn(|| ours.drive_reaper());
+        scope.spawn(|| {
+            loop {
+                timed(&LONGEST_RENEWAL, || ours.renew(&long));
+                sleep(Duration::from_millis(100));
+            }
+        });
+        let (name, mut sent) = (format!("again-{}", std::process::id()), 0);
+        loop {
+            let ends = leases(&grant(ours, most));
+            timed(&LONGEST_END, || ours.end(&ends));
+            DONE.fetch_add(ends.len() as u64, Relaxed);
+            let until = sent + ends.len() as u64;
+            ours.enqueue(&name, sent..until, Due::Now);
+            sent = until;
+        }
+    });
+}
+
+/// Every operation in turn, for one that is stopped in the middle of any.
+fn everything(ours: &Ours, most: usize) {
+    scope(|scope| {
+        scope.spawn(|| ours.drive_reaper());
+        let (name, mut sent) = (format!("every-{}", std::process::id()), 0);
+        loop {
+            ours.enqueue(&name, sent..sent + most as u64, Due::Now);
+            sent += most as u64;
+            let held = leases(&grant(ours, most));
+            ours.renew(&held);
+            let quarter = held.len().div_ceil(4);
+            let mut parts = held.chunks(quarter);
+            parts.next().into_iter().for_each(|part| ours.fail(part));
+            parts.next().into_iter().for_each(|part| ours.give_back(part));
+            parts.for_each(|part| ours.end(part));
+            DONE.fetch_add(held.len() as u64, Relaxed);
+        }
+    });
+}
+
+fn ticks(ours: &Ours, most: usize) {
+    loop {
+        ours.give_back(&leases(&grant(ours, most)));
+    }
+}
+
+fn work(shape: &str, lease: Duration) {
+    let ours = Ours::worker(lease);
+    program::gate();
+    match shape {
+        "sequence" => in_sequence(&ours, 64),
+        "overlap" => overlapping(&ours, 64),
+        "single" => singly(&ours, 64),
+        "each" => in_sequence(&ours, 1),
+        "pool" => in_sequence(&ours, 16),
+        "load" => load(&ours, 64),
+        "everything" => everything(&ours, 64),
+        "ticks" => ticks(&ours, 64),
+        other => panic!("no shape {other}"),
+    }
+}
+
+fn fill(ours: &Ours, count: u64) {
+    let began = Instant::now();
+    for from in (0..count).step_by(1_000) {
+        ours.enqueue("fill", from..count.min(from + 1_000), Due::Now);
+    }
+    program::print_rate(count as usize, began);
+}
+
+fn enqueue(connections: usize, count: usize, due: Due) {
+    let senders: Vec<Ours> = (0..connections).map(|_| Ours::sender(Wake::Default)).collect();
+    for (at, sender) in senders.iter().enumerate() {
+        sender.enqueue("warm", at as u64..at as u64 + 1, due);
+    }
+    let began = Instant::now();
+    scope(|scope| {
+        for (at, sender) in senders.iter().enumerate() {
+            scope.spawn(move || {
+                let numbers = (at..count).step_by(connections).map(|number| number as u64);
+                numbers.for_each(|number| sender.enqueue("one", number..number + 1, due));
+            });
+        }
+    });
+    program::print_rate(count, began);
+}
+
+fn latency(samples: usize, wake: Wake) {
+    let (ours, sender) = (Ours::worker(Duration::from_secs(60)), Ours::sender(wake));
+    spawn(move || {
+        let mut ends = Vec::new();
+        loop {
+            let seen = ours.seen();
+            let granted = ours.step(&ends, 4);
+            granted.iter().for_each(|task| begun(number_of(task)));
+            let waits = granted.is_empty() && ends.is_empty();
+            ends = leases(&granted);
+            if waits {
+                ours.wait_since(seen, Duration::from_secs(1));
+            }
+        }
+    });
+    sleep(Duration::from_secs(1));
+    program::measure_latency(samples, |number| sender.enqueue("late", number..number + 1, Due::Now));
+    std::process::exit(0);
+}
+
+fn idle(admitters: usize) {
+    let all: Vec<Ours> = (0..admitters).map(|_| Ours::worker(Duration::from_secs(60))).collect();
+    program::gate();
+    scope(|scope| {
+        for ours in &all {
+            scope.spawn(|| ours.drive_admitter());
+        }
+    });
+}
+
+/// So many transactions at a time, each of which does one thing and then stays open.
+async fn host(verb: &'static str, open: Duration, hosts: usize) {
+    let mut own = Vec::new();
+    let mut clients = Vec::new();
+    let worker = tokio::task::block_in_place(|| Arc::new(Ours::worker(Duration::from_secs(600))));
+    for _ in 0..hosts {
+        let granted = tokio::task::block_in_place(|| (verb != "enqueue").then(|| grant(&worker, 1)));
+        own.push(granted.and_then(|granted| granted.into_iter().next()));
+        let (client, connection) = connect(&program::url(), NoTls).await.expect("a connection");
+        tokio::spawn(connection);
+        clients.push(client);
+    }
+    tokio::task::block_in_place(program::gate);
+    println!("done {} 0", program::micros());
+    let first = program::micros();
+    let transactions = clients.into_iter().zip(own).enumerate().map(|(at, (mut client, own))| {
+        tokio::spawn(async move {
+            let transaction = client.transaction().await.expect("begun");
+            api::as_host(&transaction, verb, first + at as u64, own).await;
+            tokio::time::sleep(open).await;
+            transaction.commit().await.expect("committed");
+        })
+    });
+    for transaction in transactions.collect::<Vec<_>>() {
+        transaction.await.expect("a host");
+    }
+    println!("done {} 1", program::micros());
+}
+
+fn sqlite(what: &str, count: usize) {
+    let ours = Ours::sqlite(&program::url());
+    ours.define("unlimited");
+    match what {
+        "fill" => fill(&ours, count as u64),
+        "enqueue" => {
+            let began = Instant::now();
+            (0..count as u64).for_each(|number| ours.enqueue("one", number..number + 1, Due::Now));
+            program::print_rate(count, began);
+        }
+        "each" => {
+            ours.enqueue("fill", 0..count as u64, Due::Now);
+            let began = Instant::now();
+            let mut ends = leases(&ours.step(&[], 1));
+            while !ends.is_empty() {
+                ends = leases(&ours.step(&ends, 1));
+            }
+            program::print_rate(count, began);
+        }
+        other => panic!("no {other}"),
+    }
+}
+
+fn main() {
+    let arguments: &'static [String] = program::arguments().leak();
+    let word = |at: usize| arguments.get(at).map_or("", String::as_str);
+    match word(0) {
+        "setup" => Ours::sender(Wake::Default).define(word(1)),
+        "fill" => fill(&Ours::sender(Wake::Default), number(arguments, 1) as u64),
+        "enqueue" => {
+            let due = if word(3) == "tomorrow" { Due::Tomorrow } else { Due::Now };
+            enqueue(number(arguments, 1), number(arguments, 2), due);
+        }
+        "work" => work(word(1), Duration::from_secs(word(2).parse().unwrap_or(60))),
+        "latency" => {
+            let wake = if word(2) == "transaction" { Wake::InTransaction } else { Wake::Default };
+            latency(number(arguments, 1), wake);
+        }
+        "idle" => idle(number(arguments, 1)),
+        "host" => {
+            let (open, hosts) = (Duration::from_secs(number(arguments, 2) as u64), number(arguments, 3));
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(host(word(1), open, hosts));
+            // Leaves those that wait for its input.
+            std::process::exit(0);
+        }
+        "sqlite" => sqlite(word(1), number(arguments, 2)),
+        other => panic!("no command {other}"),
+    }
+}

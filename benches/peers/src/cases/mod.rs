@@ -1,0 +1,46 @@
+//! The cases: what is run in a round, and the bars.
+
+mod cost;
+mod disturbed;
+mod enqueue;
+mod frozen;
+mod latency;
+mod sqlite;
+mod throughput;
+
+use crate::{Bench, Outcome, Scene};
+
+pub const NAMES: [&str; 13] = [
+    "interference",
+    "snapshot",
+    "frozen",
+    "single",
+    "each",
+    "batch64",
+    "pool64",
+    "enqueue",
+    "idle",
+    "latency",
+    "million",
+    "cost",
+    "sqlite",
+];
+
+pub fn scenes(name: &str, bench: &Bench) -> Outcome<Vec<Scene>> {
+    Ok(match name {
+        "interference" => disturbed::interference(bench),
+        "snapshot" => disturbed::snapshot(bench),
+        "frozen" => frozen::frozen(bench),
+        "single" => throughput::single(),
+        "each" => throughput::each(),
+        "batch64" => throughput::batch64(),
+        "pool64" => throughput::pool64(),
+        "enqueue" => enqueue::enqueue(),
+        "idle" => enqueue::idle(),
+        "latency" => latency::latency(bench),
+        "million" => throughput::million(),
+        "cost" => cost::cost(),
+        "sqlite" => sqlite::sqlite(),
+        other => return Err(format!("no case {other}: {}", NAMES.join(", ")).into()),
+    })
+}

@@ -1,0 +1,181 @@
+//! How many tasks a second so many processes end, from the first one until nothing is left.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::bars::{Bar, Sample};
+use crate::programs::Program;
+use crate::running::{Running, done_by};
+use crate::{Bench, Outcome, Scene, words};
+
+/// A run that lasts longer is counted as far as it came.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Enough for half a second of the fastest.
+const BATCH_TASKS: usize = 40_000;
+const SINGLE_TASKS: usize = 8_000;
+const EACH_TASKS: usize = 2_000;
+const POOL_TASKS: usize = 8_000;
+const MANY: usize = 1_000_000;
+const FEW: usize = 20_000;
+/// So that none of them is the last that waits.
+const FIRST_OF_FEW: usize = 19_000;
+
+pub fn seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Starts workers, and returns when all are ready to begin.
+pub fn workers(
+    bench: &Bench,
+    program: Program,
+    url: &str,
+    arguments: &[&str],
+    count: usize,
+) -> Outcome<Vec<Running>> {
+    let spawn = |_| bench.programs.spawn(program, url, &words(arguments));
+    let mut workers = (0..count).map(spawn).collect::<Outcome<Vec<Running>>>()?;
+    workers.iter_mut().try_for_each(Running::ready)?;
+    Ok(workers)
+}
+
+pub fn counts(workers: &[Running]) -> Vec<Vec<(f64, u64)>> {
+    workers.iter().map(Running::counts).collect()
+}
+
+/// What is run: by whom, in which shape, by how many processes.
+#[derive(Clone, Copy)]
+struct Run {
+    program: Program,
+    shape: &'static str,
+    processes: usize,
+    /// Tasks that wait, and how many of them are run.
+    waiting: usize,
+    tasks: usize,
+    slots: &'static str,
+}
+
+impl Run {
+    fn of(program: Program, shape: &'static str, processes: usize, tasks: usize) -> Self {
+        Self { program, shape, processes, waiting: tasks, tasks, slots: "unlimited" }
+    }
+
+    /// Returns tasks a second, on a fresh database.
+    fn rate(self, bench: &mut Bench) -> Outcome<f64> {
+        let url = bench.fresh(self.program, self.waiting, self.slots)?;
+        let mut admin = bench.server.admin("run")?;
+        let mut workers = workers(bench, self.program, &url, &["work", self.shape], self.processes)?;
+        let tasks = self.tasks as u64;
+        let (began, started) = (Instant::now(), seconds());
+        workers.iter_mut().try_for_each(Running::go)?;
+        while workers.iter().map(Running::done).sum::<u64>() < tasks && began.elapsed() < LIMIT {
+            sleep(Duration::from_millis(2));
+        }
+        let mut ended =
+            counts(&workers).iter().filter_map(|one| one.last()).map(|last| last.0).fold(started, f64::max);
+        if let Some(is_empty) = self.program.is_empty() {
+            while !admin.query_one(is_empty, &[])?.get::<_, bool>(0) && began.elapsed() < LIMIT {
+                sleep(Duration::from_millis(2));
+            }
+            ended = seconds();
+        }
+        let counts = counts(&workers);
+        let firsts = counts.iter().flatten().filter(|(_, count)| *count > 0).map(|(when, _)| *when);
+        let first = firsts.fold(f64::INFINITY, f64::min);
+        let done = done_by(&counts, f64::INFINITY) - done_by(&counts, first);
+        // Nothing at all, or everything at the first look.
+        if !first.is_finite() || ended <= first {
+            return Ok(0.0);
+        }
+        Ok(done as f64 / (ended - first))
+    }
+}
+
+fn scene(
+    name: String,
+    bars: Vec<Bar>,
+    round: impl FnMut(&mut Bench) -> Outcome<Vec<Sample>> + 'static,
+) -> Scene {
+    Scene { name, bars, rounds: None, round: Box::new(round) }
+}
+
+fn processes(count: usize) -> String {
+    if count == 1 { "1 process".into() } else { format!("{count} processes") }
+}
+
+/// Two runs beside each other, whose ratio must be at least this.
+fn pair(name: &str, ours: Run, other: Run, limit: f64) -> Scene {
+    let name = format!("{name}, {}", processes(ours.processes));
+    let what = format!("{} to {}", ours.program.name(), other.program.name());
+    scene(name, vec![Bar::at_least(what, limit)], move |bench| {
+        Ok(vec![Sample::of(ours.rate(bench)?, other.rate(bench)?)])
+    })
+}
+
+/// 24 places; each end is a commit of its own.
+pub fn single() -> Vec<Scene> {
+    let run = |program, processes| Run::of(program, "single", processes, SINGLE_TASKS);
+    let scene = |n| pair("single", run(Program::Ours, n), run(Program::Graphile, n), 1.0);
+    [1, 4].map(scene).into()
+}
+
+/// One place, one task at a time.
+pub fn each() -> Vec<Scene> {
+    let run = |program, processes| Run::of(program, "each", processes, EACH_TASKS);
+    let scene = |(n, limit)| pair("each", run(Program::Ours, n), run(Program::Graphile, n), limit);
+    [(1, 1.0), (4, 0.8)].map(scene).into()
+}
+
+/// 64 at a time, in sequence and with ends that overlap the next grants.
+pub fn batch64() -> Vec<Scene> {
+    let one = |n: usize| {
+        let run = move |program, shape| Run::of(program, shape, n, BATCH_TASKS);
+        let mut bars = vec![
+            Bar::at_least("overlapping, to graphile's fastest form", 0.6),
+            Bar::at_least("in sequence, to graphile's fastest form", 0.5),
+            Bar::at_least("overlapping, to awa", 1.3),
+            Bar::at_least("in sequence, to awa", 1.3),
+        ];
+        if n == 8 {
+            bars.push(Bar::at_least("overlapping, to 1 process of ours", 1.0));
+            bars.push(Bar::at_least("in sequence, to 1 process of ours", 1.0));
+        }
+        scene(format!("batch64, {}", processes(n)), bars, move |bench| {
+            let overlap = run(Program::Ours, "overlap").rate(bench)?;
+            let graphile = run(Program::Graphile, "batch").rate(bench)?;
+            let sequence = run(Program::Ours, "sequence").rate(bench)?;
+            let awa = run(Program::Awa, "batch").rate(bench)?;
+            let mut samples = vec![
+                Sample::of(overlap, graphile),
+                Sample::of(sequence, graphile),
+                Sample::of(overlap, awa),
+                Sample::of(sequence, awa),
+            ];
+            if n == 8 {
+                let alone = |shape| Run::of(Program::Ours, shape, 1, BATCH_TASKS);
+                samples.push(Sample::of(overlap, alone("overlap").rate(bench)?));
+                samples.push(Sample::of(sequence, alone("sequence").rate(bench)?));
+            }
+            Ok(samples)
+        })
+    };
+    [1, 4, 8].map(one).into()
+}
+
+/// A pool of 64 slots, 16 a tick.
+pub fn pool64() -> Vec<Scene> {
+    let run = |program, n| Run { slots: "64", ..Run::of(program, "pool", n, POOL_TASKS) };
+    let scene = |(n, limit)| pair("pool64", run(Program::Ours, n), run(Program::Before, n), limit);
+    [(1, 2.2), (4, 3.0), (8, 3.0)].map(scene).into()
+}
+
+/// The first tasks of a million that wait, and of far fewer.
+pub fn million() -> Vec<Scene> {
+    let run = |waiting| Run { waiting, ..Run::of(Program::Ours, "sequence", 4, FIRST_OF_FEW) };
+    let bars = vec![Bar::at_least("1,000,000 waiting, to 20,000", 0.95)];
+    let round = move |bench: &mut Bench| {
+        let (few, many) = (run(FEW).rate(bench)?, run(MANY).rate(bench)?);
+        Ok(vec![Sample::of(many, few)])
+    };
+    vec![scene("million, 4 processes".into(), bars, round)]
+}
