@@ -45,6 +45,8 @@ const HOT: &[(&str, &str)] = &[
     ("changed_sensors, waiting", sensor::CHANGED_WAITING),
     ("end sensors", sensor::END),
     ("last change", sensor::CHANGES),
+    ("serialize", attempt::SERIALIZE),
+    ("forget names", retention::FORGET_NAMES),
     ("number changes", sensor::numbers::NUMBER),
     ("note events", event::NOTE),
     ("events", event::EVENTS),

@@ -57,6 +57,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.tell_of(may_bring, |db| db.move_if(moves), moved)
     }
 
+    fn serialize(&mut self, names: &[&str]) -> StoreResult<()> {
+        self.write(|db| db.serialize(names))
+    }
+
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         self.write(|db| db.hold_expired(now, limit))
     }
