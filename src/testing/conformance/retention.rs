@@ -313,7 +313,7 @@ fn a_lane_is_made_again_for_new_and_for_cleared_tasks(store: &dyn Store) {
     end(world, ids[0], TaskState::Success, 60);
     assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 3);
     world.insert(&[heavy("d")]);
-    assert!(lane(world) > first, "numbers of lanes rise, and none is given twice");
+    assert!(lane(world) >= first, "a number is never given to another lane");
     assert_eq!(world.read(|tx| tx.ready_lanes())[0].key, needs);
 }
 

@@ -43,12 +43,13 @@ fn everywhere<T: Send>(body: impl Fn(usize) -> T + Sync) -> Vec<T> {
     })
 }
 
-/// Reads, decides, writes: serial execution adds up.
+/// Reads, decides, writes: one after the other adds up. Where several write at a time, they say so first.
 fn no_change_is_lost(store: &dyn Store) {
     World(store).write(|tx| tx.put_pools(&[sized("count", 0)]));
     everywhere(|_| {
         for _ in 0..8 {
             insist(store, |tx| {
+                tx.serialize(&["count"])?;
                 let seen = tx.pools(&[pool("count")])?.remove(0).unwrap().spec.slots.total().unwrap();
                 tx.put_pools(&[sized("count", seen + 1)]).map_err(Into::into)
             });

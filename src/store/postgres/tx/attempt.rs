@@ -22,6 +22,7 @@ pub(super) const RENEW: &str = statement!("renew.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
+pub(super) const SERIALIZE: &str = statement!("serialize.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");
 
 fn numbers(lease: &LeaseRef) -> (i64, i64) {
@@ -137,6 +138,14 @@ impl Db<'_> {
         let mut found: Vec<TaskRecord> = self.tasks_by_id(&ids)?.into_iter().flatten().collect();
         found.sort_by_key(|task| (task.lease.as_ref().map(|lease| lease.expires_at), task.id));
         Ok(found)
+    }
+
+    pub(super) fn serialize(&mut self, names: &[&str]) -> Outcome<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.one(ask!(SERIALIZE, names)).map(drop)
     }
 
     pub(super) fn next_expiry(&mut self) -> Outcome<Option<Timestamp>> {

@@ -3,7 +3,6 @@
 use super::super::error::Outcome;
 use super::super::text::escape;
 use super::super::wire::ask;
-use super::sensor::numbers;
 use super::{Db, clamp};
 use crate::sensor::{Ending, SensorEvent};
 use crate::store::contract::EventNote;
@@ -54,7 +53,7 @@ impl Db<'_> {
             texts(|ending| ending.value.as_ref()),
             texts(|ending| ending.message.as_ref()),
         );
-        let [attempt, number] = numbers::number(events.len());
+        let [attempt, number] = self.numbering(events.len());
         self.all([note, attempt, number]).map(|_| ())
     }
 

@@ -14,7 +14,6 @@ mod run;
 mod sensor;
 mod task;
 mod tick;
-mod turn;
 mod worker;
 
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use super::super::digest::Digest;
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
-use super::{attempt, event, fold, insert, pool, promote, retention, run, sensor, tick, turn, worker};
+use super::{attempt, event, fold, insert, pool, promote, retention, run, sensor, tick, worker};
 
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
@@ -45,6 +45,8 @@ const HOT: &[(&str, &str)] = &[
     ("changed_sensors, waiting", sensor::CHANGED_WAITING),
     ("end sensors", sensor::END),
     ("last change", sensor::CHANGES),
+    ("serialize", attempt::SERIALIZE),
+    ("forget names", retention::FORGET_NAMES),
     ("number changes", sensor::numbers::NUMBER),
     ("note events", event::NOTE),
     ("events", event::EVENTS),
@@ -57,8 +59,6 @@ const HOT: &[(&str, &str)] = &[
     ("shard leases", worker::SHARDS),
     ("write shards", worker::PUT_SHARDS),
     ("namespaces", run::statements::NAMESPACES),
-    ("take turns", turn::TAKE),
-    ("forget turns", turn::FORGET),
     ("put runs", run::statements::PUT),
     ("levels", run::statements::RAISE_LEVELS),
     ("close runs", run::statements::CLOSE),

@@ -245,7 +245,7 @@ CREATE TABLE sm.turn (
     name TEXT COLLATE "C" PRIMARY KEY,
     at   BIGINT NOT NULL
 );
-CREATE INDEX turn_at ON sm.turn (at);
+CREATE INDEX turn_at ON sm.turn (at, name);
 
 CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT) RETURNS UUID
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS

@@ -123,7 +123,7 @@ impl SensorTx for PostgresBackend<'_> {
                 last,
                 clamp(sensors.len()),
             );
-            let [attempt, number] = numbers::number(sensors.len());
+            let [attempt, number] = db.numbering(sensors.len());
             let [rows, _, numbered] = db.all([put, attempt, number])?;
             let numbered = Numbered::read(&numbered)?;
             let mut stored = vec![None; sensors.len()];
@@ -225,7 +225,7 @@ impl SensorTx for PostgresBackend<'_> {
                 given.iter().map(|at| sensors[*at].id.0).collect::<Vec<i64>>(),
                 given.iter().map(|at| sensors[*at].epoch).collect::<Vec<i64>>(),
             );
-            let [attempt, number] = numbers::number(given.len());
+            let [attempt, number] = db.numbering(given.len());
             let [rows, _, numbered] = db.all([end, attempt, number])?;
             let numbered = Numbered::read(&numbered)?;
             let mut answers = vec![None; sensors.len()];

@@ -45,12 +45,19 @@ impl Numbered {
     }
 }
 
-/// What follows a statement that appends so many changes or events, in the same round trip.
-pub(in super::super) fn number(appended: usize) -> [Statement; 2] {
-    [ask!(TRY), ask!(NUMBER, clamp(OTHERS.saturating_add(appended)))]
-}
+/// What [`NUMBER`] answers if it gives none.
+const NONE: &str = "SELECT ARRAY[]::bigint[], ARRAY[]::bigint[], 0::bigint";
 
 impl Db<'_> {
+    /// What follows a statement that appends so many changes or events, in the same round trip. A host's
+    /// transaction may be open for long, and would keep everybody from numbering: it leaves that to others.
+    pub(in super::super) fn numbering(&self, appended: usize) -> [Statement; 2] {
+        match self.is_own {
+            true => [ask!(TRY), ask!(NUMBER, clamp(OTHERS.saturating_add(appended)))],
+            false => [ask!("SELECT"), ask!(NONE)],
+        }
+    }
+
     pub(super) fn number_changes(&mut self, limit: usize) -> Outcome<usize> {
         let [_, numbered] = self.all([ask!(TRY), ask!(NUMBER, clamp(limit))])?;
         Ok(Numbered::read(&numbered)?.count)
