@@ -12,8 +12,9 @@
 //!
 //! # What is promised
 //!
-//! * Writers of one schema wait for the writer lock, in the order of their requests. A write transaction sees
-//!   what the previous one committed, at every isolation level. Readers see one state and wait for no one.
+//! * Transactions that change different tasks wait for no one, and do not see each other before they commit.
+//!   Those that give the same name to [`serialize`](crate::store::Tx::serialize) take turns. Ticks exclude each
+//!   other, so capacity is exact whatever is open elsewhere. Readers see one state and wait for no one.
 //! * After any error, and after a panic in the body, the transaction is rolled back and the store keeps
 //!   working. The next call replaces a lost connection.
 //! * A commit whose answer was lost is
