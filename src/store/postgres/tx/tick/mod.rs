@@ -22,6 +22,9 @@ pub(super) const REQUEST: &str = statement!("request.sql");
 pub(super) const NEXT_DUE: &str = statement!("next_due.sql");
 pub(super) const READY_LANES: &str = statement!("ready_lanes.sql");
 pub(super) const BOUNDS: &str = statement!("bounds.sql");
+pub(super) const FOLDED_LANES: &str = statement!("folded_lanes.sql");
+pub(super) const FOLDED_POOLS: &str = statement!("folded_pools.sql");
+pub(super) const FOLDED_LIMITS: &str = statement!("folded_limits.sql");
 pub(super) const NAMED_POOLS: &str = statement!("named_pools.sql");
 pub(super) const NAMED_LIMITS: &str = statement!("named_limits.sql");
 pub(super) const CANDIDATES: &str = statement!("candidates.sql");
@@ -106,30 +109,32 @@ impl Db<'_> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let mut promoted = 0;
         loop {
-            let (fold, promote) = match query.promote {
+            let [fold, promote, lanes, pools, limits] = match query.promote {
                 Some(promote) => {
                     let most = clamp(promote.limit.saturating_sub(promoted));
                     let now = promote.now.as_micros();
-                    (ask!(fold::FOLD, fold::MOST), ask!(promote::PROMOTE, now, most, request.clone()))
+                    let all = i64::from(query.pools == WhichPools::All);
+                    [
+                        ask!(fold::FOLD, fold::MOST),
+                        ask!(promote::PROMOTE, now, most, request.clone()),
+                        ask!(FOLDED_LANES),
+                        ask!(FOLDED_POOLS, all),
+                        ask!(FOLDED_LIMITS),
+                    ]
                 }
-                None => (ask!(NOTHING), ask!("SELECT 0::bigint")),
-            };
-            let pools = match query.pools {
-                WhichPools::All => ask!(pool::ALL_POOLS),
-                WhichPools::Named => ask!(NAMED_POOLS),
-            };
-            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.at_tick(
-                locks,
-                [
-                    fold,
-                    promote,
-                    ask!(REQUEST, request.clone()),
+                None => [
+                    ask!(NOTHING),
+                    ask!("SELECT 0::bigint"),
                     ask!(READY_LANES),
-                    pools,
+                    match query.pools {
+                        WhichPools::All => ask!(pool::ALL_POOLS),
+                        WhichPools::Named => ask!(NAMED_POOLS),
+                    },
                     ask!(NAMED_LIMITS),
-                    ask!(NEXT_DUE),
                 ],
-            )?;
+            };
+            let asked = [fold, promote, ask!(REQUEST, request.clone()), lanes, pools, limits, ask!(NEXT_DUE)];
+            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.at_tick(locks, asked)?;
             promoted += row::whole(first(&promotion)?, 0)?;
             match folded.first() {
                 Some(folded) if !fold::is_whole(folded)? => self.fold()?,

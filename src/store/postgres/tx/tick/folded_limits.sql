@@ -1,0 +1,13 @@
+-- The limit keys that ready lanes carry, whether or not a limit is defined for them, as the last fold left them.
+WITH named AS MATERIALIZED (
+  SELECT DISTINCT carried.key
+  FROM sm.lane CROSS JOIN LATERAL (
+    SELECT ready FROM sm.lane_use WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
+  CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key)
+  WHERE was.ready > 0
+)
+SELECT named.key, limited.max, coalesce(was.used, 0)
+FROM named
+LEFT JOIN LATERAL (SELECT max FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) limited ON true
+LEFT JOIN LATERAL (
+  SELECT used FROM sm.limit_use WHERE limit_use.key = named.key ORDER BY version DESC LIMIT 1) was ON true
