@@ -1,16 +1,16 @@
 //! What happens to a task once it was granted.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
 use super::super::wire::ask;
-use super::{Db, clamp, first, row};
+use super::{Db, clamp, first, insert, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::{LeaseRef, Renewal, TaskId};
-use crate::store::contract::{Move, Started};
+use crate::store::contract::{Held, Move, Started, Wait};
 use crate::store::sql::codes::{Code, mask, task_state};
 use crate::store::sql::statement::statement;
 use crate::task::TaskRecord;
@@ -22,8 +22,14 @@ pub(super) const RENEW: &str = statement!("renew.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
+pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql");
+pub(super) const LOCK_FREE_TASKS: &str = statement!("lock_free_tasks.sql");
 pub(super) const SERIALIZE: &str = statement!("serialize.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");
+
+/// How often tasks are looked for that moved while they were waited for. Each look waits for whoever holds
+/// them, so there are as many only if others move them again and again.
+const LOOKS: usize = 16;
 
 fn numbers(lease: &LeaseRef) -> (i64, i64) {
     (lease.id.0, lease.epoch)
@@ -138,6 +144,42 @@ impl Db<'_> {
         let mut found: Vec<TaskRecord> = self.tasks_by_id(&ids)?.into_iter().flatten().collect();
         found.sort_by_key(|task| (task.lease.as_ref().map(|lease| lease.expires_at), task.id));
         Ok(found)
+    }
+
+    /// Holds tasks until the transaction ends. One that moves while it is waited for is looked for again where
+    /// it then stands.
+    pub(super) fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> Outcome<Vec<Held>> {
+        let mut answers: HashMap<TaskId, Held> = HashMap::with_capacity(ids.len());
+        let mut left: BTreeSet<TaskId> = ids.iter().copied().collect();
+        for _ in 0..LOOKS {
+            if left.is_empty() {
+                break;
+            }
+            let asked: Vec<i64> = left.iter().map(|id| id.0).collect();
+            let lock = match wait {
+                Wait::ForOthers => LOCK_TASKS,
+                Wait::Never => LOCK_FREE_TASKS,
+            };
+            let [locked, tasks] = self.all([ask!(lock, asked.clone()), ask!(insert::BY_NO, asked)])?;
+            let locked: HashSet<i64> = locked.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
+            let mut found = HashSet::with_capacity(tasks.len());
+            for row in &tasks {
+                let task = row::task(self, row)?;
+                found.insert(task.id);
+                if locked.contains(&task.id.0) {
+                    answers.insert(task.id, Held::Task(Box::new(task)));
+                } else if wait == Wait::Never {
+                    answers.insert(task.id, Held::Busy);
+                }
+            }
+            answers.extend(left.iter().filter(|id| !found.contains(id)).map(|id| (*id, Held::Unknown)));
+            left.retain(|id| !answers.contains_key(id));
+        }
+        if !left.is_empty() {
+            let text = "tasks were moved by others, again and again: call again";
+            return Err(Fault::Server(StoreError::conflict(text)));
+        }
+        Ok(ids.iter().map(|id| answers.get(id).cloned().unwrap_or(Held::Unknown)).collect())
     }
 
     pub(super) fn serialize(&mut self, names: &[&str]) -> Outcome<()> {

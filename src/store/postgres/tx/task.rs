@@ -6,7 +6,7 @@ use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::TxMode;
-use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
+use crate::store::contract::{GrantBatch, Granted, Held, Move, Started, Survey, SurveyQuery, TaskTx, Wait};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
@@ -63,6 +63,10 @@ impl TaskTx for PostgresBackend<'_> {
 
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
         self.read(|db| db.next_expiry())
+    }
+
+    fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> StoreResult<Vec<Held>> {
+        self.write(|db| db.hold_tasks(ids, wait))
     }
 
     fn serialize(&mut self, names: &[&str]) -> StoreResult<()> {

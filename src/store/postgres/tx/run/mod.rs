@@ -123,6 +123,21 @@ impl RunTx for PostgresBackend<'_> {
         })
     }
 
+    fn hold_runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<bool>> {
+        self.write(|db| {
+            let mut free = vec![true; keys.len()];
+            if keys.is_empty() {
+                return Ok(free);
+            }
+            for row in db.one(ask!(statements::LOCK, namespaces(keys.iter()), ids(keys.iter())))? {
+                if let Some(free) = free.get_mut(row::place(&row, 0)?) {
+                    *free = false;
+                }
+            }
+            Ok(free)
+        })
+    }
+
     fn beat_runs_if_open(&mut self, beats: &[RunBeat]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             if beats.is_empty() {
