@@ -12,6 +12,8 @@ mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
+mod postgres_rules;
+#[cfg(feature = "postgres")]
 #[allow(dead_code, reason = "each test binary uses its own part")]
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;

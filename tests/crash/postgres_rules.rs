@@ -27,16 +27,16 @@ pub const RULES: &[(&str, &str)] = &[
         "a limit's counter without what is given back is not the number of its leases, or above the maximum",
         "SELECT count(*) FROM (SELECT key, sum(leases) FROM (
              SELECT key, used AS leases FROM sm.limit_use
-             UNION ALL SELECT value, -delta.leases FROM sm.delta
+             UNION ALL SELECT k.key, -delta.leases FROM sm.delta
                  JOIN (SELECT DISTINCT lane, limits FROM sm.task) needs ON needs.lane = delta.lane,
-                 json_array_elements_text(needs.limits::json)
-             UNION ALL SELECT value, -1 FROM sm.lease JOIN sm.task USING (no), json_array_elements_text(limits::json)
+                 json_array_elements_text(needs.limits::json) k (key)
+             UNION ALL SELECT k.key, -1 FROM sm.lease JOIN sm.task USING (no), json_array_elements_text(limits::json) k (key)
          ) all_of_it GROUP BY key HAVING sum(leases) <> 0) wrong",
     ),
     (
         "a limit is exceeded",
-        "SELECT count(*) FROM (SELECT value AS key, count(*) AS leases FROM sm.lease JOIN sm.task USING (no),
-             json_array_elements_text(limits::json) GROUP BY 1) held JOIN sm.task_limit USING (key) WHERE leases > max",
+        "SELECT count(*) FROM (SELECT k.key, count(*) AS leases FROM sm.lease JOIN sm.task USING (no),
+             json_array_elements_text(limits::json) k (key) GROUP BY 1) held JOIN sm.task_limit USING (key) WHERE leases > max",
     ),
     (
         "a lane's count of ready tasks is not theirs",
@@ -52,8 +52,8 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "a limit's count of lanes is not theirs",
-        "SELECT count(*) FROM sm.limit_use FULL JOIN (SELECT value AS key, count(*) AS there FROM sm.lane,
-             json_array_elements_text(limits::json) GROUP BY 1) named USING (key)
+        "SELECT count(*) FROM sm.limit_use FULL JOIN (SELECT k.key, count(*) AS there FROM sm.lane,
+             json_array_elements_text(limits::json) k (key) GROUP BY 1) named USING (key)
          WHERE coalesce(lanes, 0) <> coalesce(there, 0)",
     ),
     (

@@ -1,4 +1,4 @@
-//! What must hold in every committed state, in plain SQL that counts what breaks it.
+//! What must hold in every committed state of the SQLite store, in plain SQL that counts what breaks it.
 
 /// The tables have the prefix `sm_`; `{keys}` stands for the rows, of one column `value`, of a lane's limit keys;
 /// `{open}` for the condition that a task of a lane counts, and `{unneeded}` for a lane that should be deleted.
@@ -52,13 +52,6 @@ pub const COUNTED_EVENTS: (&str, &str) = (
     "a task's count of events is not that of its events",
     "SELECT count(*) FROM sm_task t LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) e
      ON e.no = t.no WHERE t.events <> coalesce(kept, 0)",
-);
-
-/// What must hold besides where events are found by their task.
-pub const KEPT_EVENTS: (&str, &str) = (
-    "an event is left of a task that is gone",
-    "SELECT count(*) FROM (SELECT no FROM sm_event UNION ALL SELECT no FROM sm_event_inbox) e
-     LEFT JOIN sm_task t ON t.no = e.no WHERE t.no IS NULL",
 );
 
 /// All stored tasks: number, epoch, state, and whether it was ever started.
