@@ -201,7 +201,8 @@ fn end_sensors(
                 }
             }
         }
-        let open: Vec<usize> = (0..refs.len()).filter(|at| answers[*at] != EndedSensor::PassedOver).collect();
+        let is_sensing = |at: &usize| tasks[*at].is_some() && answers[*at] != EndedSensor::PassedOver;
+        let open: Vec<usize> = (0..refs.len()).filter(is_sensing).collect();
         let waiting: Vec<LeaseRef> = open.iter().map(|at| refs[*at]).collect();
         let sensors =
             if waiting.is_empty() { Vec::new() } else { tx.raw().end_sensors_if_waiting(&waiting)? };

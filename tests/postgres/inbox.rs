@@ -35,10 +35,10 @@ fn sense(store: &PostgresStore, count: usize) -> Vec<SensorRecord> {
         Duration::from_secs(60),
     );
     let settings = Settings::new(Duration::from_secs(10), Duration::from_secs(1_000)).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
+    let granted = store.write(|tx| tx.admit(at(0), &request)).unwrap().granted;
+    let granted: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
     let answers = store.write(|tx| {
-        tx.enqueue(at(0), &tasks)?;
-        let granted: Vec<LeaseRef> =
-            tx.admit(at(0), &request)?.granted.iter().map(TaskRecord::lease_ref).collect();
         tx.start(at(0), &granted)?;
         let sensor = |lease: &LeaseRef| {
             NewSensor::new(

@@ -10,6 +10,7 @@ use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
 use crate::shard::{code, range};
+use crate::store::Tx;
 use crate::time::Timestamp;
 
 /// How long expired workers stay visible in the store.
@@ -20,6 +21,11 @@ const WORKERS_FORGOTTEN: usize = 100;
 
 /// Shards that a worker took, each with the instant since which no one has looked after it.
 pub(super) type Gained = BTreeMap<u32, Timestamp>;
+
+/// Waits for other pokers of this name that renew or leave: each decides by which of them was there last.
+pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
+    Ok(tx.raw().serialize(&[&format!("stationmaster poker {name}")])?)
+}
 
 /// How a renewal ended.
 enum Renewed {
@@ -89,6 +95,7 @@ impl Poker {
         let (shards, most) = (options.shards.get(), options.most_shards.get());
         let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
         self.store.write(|tx| {
+            take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
             agree(name, options, &live)?;
             tx.raw().forget_workers(now - WORKERS_ARE_KEPT, WORKERS_FORGOTTEN)?;

@@ -14,6 +14,7 @@ use super::kinds::Kinds;
 use super::options::Options;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
+use super::shards::take_turns;
 use crate::base::setters;
 use crate::error::{Error, Result};
 use crate::id::{Holder, SensorKind};
@@ -293,6 +294,7 @@ impl Poker {
         let (name, incarnation) = (&self.name, self.incarnation);
         self.store.write(|tx| {
             // Alive or not: what is held under the name belongs to its last incarnation.
+            take_turns(tx, name)?;
             let known = tx.raw().live_workers(Timestamp::MIN)?;
             match known.iter().find(|worker| worker.name == *name) {
                 Some(worker) if worker.incarnation != incarnation => Ok(()),

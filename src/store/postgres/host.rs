@@ -184,6 +184,15 @@ impl PostgresTx {
         Tx::of_postgres(self.inside)
     }
 
+    /// Gives numbers to the sensors and events that it notes, as the store's own transactions do. Nobody else
+    /// numbers any until it ends, so hosts leave that to services.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn numbering(self) -> Self {
+        Self { inside: self.inside.numbering() }
+    }
+
     /// Sends no `NOTIFY`, so that the host can prepare the transaction for a two-phase commit, which the
     /// server refuses if it notifies. Listeners learn of the change at their next tick.
     #[must_use]

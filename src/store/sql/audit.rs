@@ -110,7 +110,7 @@ impl Counters {
 /// whole lease, whether it has half a lease.
 pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R> {
     let state = from_task_state(row.integer(1)?)?;
-    let (held, leased, half) = (row.integer(2)?, row.flag(3)?, row.flag(4)?);
+    let (held, leased, half) = (row.integer(2)?, row.integer(3)? != 0, row.integer(4)? != 0);
     let problem = match (state.is_leased(), leased) {
         (true, false) => format!("it is {state} without a lease"),
         (false, true) => format!("it is {state} and has a lease"),

@@ -1,5 +1,6 @@
 //! What the two SQL stores share.
 
+#[cfg(feature = "sqlite")]
 pub(super) mod audit;
 pub(super) mod codes;
 pub(super) mod ledger;

@@ -24,8 +24,6 @@ pub(in crate::store) trait ReadRow {
 
     fn maybe_integer(&self, at: usize) -> Read<Option<i64>, Self>;
 
-    fn flag(&self, at: usize) -> Read<bool, Self>;
-
     /// Reads a text that the store wrote.
     fn text(&self, at: usize) -> Read<&str, Self>;
 

@@ -50,6 +50,8 @@ struct Db<'w> {
     touch: Touch,
     /// Whether the transaction is one of the store's own.
     is_own: bool,
+    /// Whether it gives numbers to the changes and events that it notes.
+    numbers: bool,
     /// Whether a transaction of the store's own has the tick lock, and so waits for nothing long.
     hurries: bool,
     /// The level of a host's transaction, once it was asked.
@@ -76,6 +78,7 @@ impl<'w> PostgresBackend<'w> {
             wire,
             touch: Touch::Reads,
             is_own: false,
+            numbers: false,
             hurries: false,
             is_read_committed: None,
             telling: Telling::on(channel),
@@ -89,6 +92,12 @@ impl<'w> PostgresBackend<'w> {
     /// The same, in a transaction of the store's own.
     pub(super) fn own(mut self) -> Self {
         self.db.is_own = true;
+        self.numbering()
+    }
+
+    /// The same, giving numbers to what it notes.
+    pub(super) fn numbering(mut self) -> Self {
+        self.db.numbers = true;
         self
     }
 

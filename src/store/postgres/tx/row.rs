@@ -34,10 +34,6 @@ impl ReadRow for Row {
         value(self, at)
     }
 
-    fn flag(&self, at: usize) -> Outcome<bool> {
-        value(self, at)
-    }
-
     fn text(&self, at: usize) -> Outcome<&str> {
         value(self, at)
     }

@@ -48,10 +48,6 @@ impl ReadRow for Row<'_> {
         Ok(self.get(at)?)
     }
 
-    fn flag(&self, at: usize) -> Outcome<bool> {
-        Ok(self.get(at)?)
-    }
-
     fn text(&self, at: usize) -> Outcome<&str> {
         Ok(self.get_ref(at)?.as_str()?)
     }

@@ -52,7 +52,7 @@ impl Db<'_> {
     /// What follows a statement that appends so many changes or events, in the same round trip. A host's
     /// transaction may be open for long, and would keep everybody from numbering: it leaves that to others.
     pub(in super::super) fn numbering(&self, appended: usize) -> [Statement; 2] {
-        match self.is_own {
+        match self.numbers {
             true => [ask!(TRY), ask!(NUMBER, clamp(OTHERS.saturating_add(appended)))],
             false => [ask!("SELECT"), ask!(NONE)],
         }
