@@ -12,8 +12,10 @@
 //!
 //! # What is promised
 //!
-//! * Writers of one schema wait for the writer lock, in the order of their requests. A write transaction sees
-//!   what the previous one committed, at every isolation level. Readers see one state and wait for no one.
+//! * Only ticks and definitions exclude each other, shortly. Every other verb waits for no one but who wants the
+//!   same task or run, however long a host's transaction is open. Readers see one state and wait for no one.
+//! * Transactions of different tasks do not see each other until they commit. Who ends tasks and decides what
+//!   follows calls [`Tx::serialize`] first.
 //! * After any error, and after a panic in the body, the transaction is rolled back and the store keeps
 //!   working. The next call replaces a lost connection.
 //! * A commit whose answer was lost is
