@@ -21,18 +21,8 @@ fn by(change: impl Fn(PostgresOptions) -> PostgresOptions) -> impl Fn() -> Box<d
     }
 }
 
-/// What the statements of tasks do not do yet: they count ended tasks in their lanes until these are forgotten.
-const NOT_YET: [&str; 1] = ["retention::a_limit_key_is_known_while_a_task_that_has_not_ended_carries_it"];
-
-fn run(capabilities: Capabilities, make: &dyn Fn() -> Box<dyn Store>) {
-    let mut failures = conformance::failures(capabilities, make);
-    failures.retain(|failure| !NOT_YET.contains(&failure.case));
-    let lines: Vec<String> = failures.iter().map(|failure| format!("  {failure}")).collect();
-    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), lines.join("\n"));
-}
-
 fn conforms(change: impl Fn(PostgresOptions) -> PostgresOptions) {
-    run(Capabilities::new().readers(Readers::GoOn), &by(change));
+    conformance::run_with(Capabilities::new().readers(Readers::GoOn), &by(change));
 }
 
 #[test]
@@ -49,7 +39,7 @@ fn postgres_with_connections_that_are_shared() {
 fn postgres_as_behind_a_pooler() {
     let scratch = Scratch::new();
     drop(scratch.open(|options| options));
-    run(Capabilities::new().readers(Readers::GoOn), &move || {
+    conformance::run_with(Capabilities::new().readers(Readers::GoOn), &move || {
         scratch.empty();
         Box::new(PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap())
     });
@@ -107,7 +97,7 @@ impl Store for Host {
 fn host_conforms(level: IsolationLevel) {
     let scratch = Scratch::new();
     drop(scratch.open(|options| options));
-    run(Capabilities::new(), &|| {
+    conformance::run_with(Capabilities::new(), &|| {
         scratch.empty();
         Box::new(Host::open(&scratch.0, level))
     });

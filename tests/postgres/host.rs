@@ -13,7 +13,7 @@ use stationmaster::testing::raw;
 use stationmaster::{Error, Result, TaskState, Timestamp};
 
 use crate::scratch::{Scratch, with_client};
-use crate::{kind, pool, pools, put, task};
+use crate::{kind, pool, pools, task};
 
 /// A store, and a table of the host's beside it.
 fn scene() -> (Scratch, PostgresStore) {

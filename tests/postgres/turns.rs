@@ -1,4 +1,4 @@
-//! Who waits for whom: writers take turns, and neither a renewal nor a service waits for a connection that a host keeps.
+//! Who waits for whom: writers that say so take turns, and neither a renewal nor a service waits for a connection that a host keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,7 @@ fn writers_that_contend_lose_no_change_and_see_no_conflict() {
                     // Not `write`, which would run it again: a conflict is to be seen.
                     store
                         .transact(TxMode::Write, &mut |tx| {
+                            tx.serialize(&["count"])?;
                             let seen = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
                             let Slots::Limited(seen) = seen.spec.slots else { unreachable!() };
                             tx.put_pools(&[pool("count", seen + 1)])?;

@@ -12,7 +12,9 @@
 //! `stationmaster::conformance` (feature `testing`): a store that passes it behaves like the crate's own. In
 //! short:
 //!
-//! * A transaction is atomic and serializable, and sees its own writes.
+//! * A transaction is atomic, and sees its own writes. Two that write may run at the same time. Then each method
+//!   tests its condition on rows that the transaction holds until it ends, ticks exclude each other, and those
+//!   that give the same name to [`TaskTx::serialize`] run one after the other.
 //! * Every method takes many and returns one result per item, in the order of its arguments unless it says
 //!   otherwise. An empty argument gives an empty result. If a call names a row twice, the first item changes
 //!   it and the second finds it already changed. Of two full replacements (`put_…`) the last wins.

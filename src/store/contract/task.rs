@@ -246,7 +246,7 @@ pub trait TaskTx {
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>>;
 
     /// Returns the earliest expiry of all leases. Where many leases were renewed, a store may return an earlier
-    /// instant until [`Self::expired`] was called with it in a write transaction.
+    /// instant until [`Self::hold_expired`] was called with it.
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>>;
 
     /// Waits until no other transaction that has given one of these names is open. From then on the transaction

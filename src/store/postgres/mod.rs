@@ -12,10 +12,9 @@
 //!
 //! # What is promised
 //!
-//! * Only ticks and definitions exclude each other, shortly. Every other verb waits for no one but who wants the
-//!   same task or run, however long a host's transaction is open. Readers see one state and wait for no one.
-//! * Transactions of different tasks do not see each other until they commit. Who ends tasks and decides what
-//!   follows calls [`Tx::serialize`] first.
+//! * Transactions that change different tasks wait for no one, and do not see each other before they commit.
+//!   Those that give the same name to [`serialize`](crate::store::Tx::serialize) take turns. Ticks exclude each
+//!   other, so capacity is exact whatever is open elsewhere. Readers see one state and wait for no one.
 //! * After any error, and after a panic in the body, the transaction is rolled back and the store keeps
 //!   working. The next call replaces a lost connection.
 //! * A commit whose answer was lost is

@@ -119,7 +119,13 @@ impl Hand {
     /// Commits.
     #[track_caller]
     pub fn commit(self) {
-        self.sql("COMMIT").done();
+        let step = self.sql("COMMIT");
+        // Transactions that notify commit one after the other, in the whole server.
+        if matches!(step, Step::Waits(_)) {
+            self.rest().done()
+        } else {
+            step.done()
+        };
     }
 
     /// Rolls back.
