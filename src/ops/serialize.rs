@@ -15,13 +15,14 @@ impl Tx<'_> {
     /// that end the last two tasks might not see each other, and neither would enqueue it. With the run's name
     /// given before the tasks are ended, the second sees the first one's end.
     ///
-    /// In memory and on SQLite writers take turns anyway, so the call only checks the names. On PostgreSQL they
-    /// do so too, as long as every transaction that writes takes the writer lock.
+    /// In memory and on SQLite writers take turns anyway, so the call only checks the names. On PostgreSQL the
+    /// second caller waits at `READ COMMITTED`. In a host's transaction at a higher level it gets a conflict
+    /// instead, because its view is older.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid`](crate::error::Invalid) for a name that is empty, longer than [`MAX_BYTES`](crate::id::MAX_BYTES) or has a
-    /// NUL. Returns [`crate::Error::Store`] if the store fails.
+    /// Returns [`Invalid`](crate::error::Invalid) for a name that is empty, longer than
+    /// [`MAX_BYTES`](crate::id::MAX_BYTES) or has a NUL. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
