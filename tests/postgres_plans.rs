@@ -121,6 +121,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("tick_pkey", ""),
     // A survey looks at all lanes, and so do sums over them.
     ("lane_pkey", ""),
+    ("lane", "FROM S.lane CROSS JOIN LATERAL"),
     ("lane_use_empty", ""),
     ("pool_pkey", "ORDER BY pool.name"),
     ("task_limit_pkey", "ORDER BY task_limit.key"),

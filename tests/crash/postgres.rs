@@ -55,7 +55,7 @@ fn clients_survive_kills_at_random_moments() {
         owner: Owner::Store,
     });
     let check = |acknowledged: &Acknowledged| check(&plain, &schema, acknowledged);
-    kill_at_random_moments(&place, crate::kills(40), Duration::from_millis(100), &check);
+    kill_at_random_moments(&place, crate::kills(40), Duration::from_millis(250), &check);
     audit(&place);
 }
 

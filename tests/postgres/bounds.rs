@@ -301,3 +301,42 @@ fn ticks_grant_what_a_look_at_all_rows_says() {
     println!("{} grants, {} early tasks at the end, {} versions", world.granted, early[0][0], early[0][1]);
     assert!(world.granted > 20, "the steps grant something");
 }
+
+/// A tick, and how many it granted and when the next one is due.
+fn admit(store: &PostgresStore, now: i64, name: &str) -> (usize, Option<Timestamp>) {
+    let order =
+        AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 9, Duration::from_secs(1));
+    let admission = store.write(|tx| tx.admit(Timestamp::from_micros(now), &order)).unwrap();
+    (admission.granted.len(), admission.next_due)
+}
+
+/// What the last fold saw is of the other server, and may be ahead of this one.
+#[test]
+fn a_schema_that_was_restored_is_searched_as_a_whole() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[crate::task("a")])).unwrap();
+    let ahead = "UPDATE sm.tick SET seen = '9000000000000:9000000000000:'";
+    crate::scratch::query(&ahead.replace("sm.", &format!("\"{}\".", scratch.0)));
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    assert_eq!(admit(&store, 1, "first").0, 1);
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[crate::task("b")])).unwrap();
+    assert_eq!(admit(&store, 2, "second").0, 1);
+}
+
+/// Otherwise the next tick would be due at once, for as long as the host is open.
+#[test]
+fn a_tick_is_not_due_for_what_a_host_has_locked() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let due = |name: &str, at| crate::task(name).not_before(Timestamp::from_micros(at));
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[due("locked", 5), due("later", 90)])).unwrap();
+    let host = Plain::connect(&url());
+    let lock = "BEGIN; SELECT FROM sm.idle WHERE due = 5 FOR UPDATE";
+    host.ask(&lock.replace("sm.", &format!("\"{}\".", scratch.0)));
+    let later = Some(Timestamp::from_micros(90));
+    assert_eq!(admit(&store, 10, "first"), (0, later));
+    assert_eq!(admit(&store, 11, "second"), (0, later), "it is remembered by its number now");
+    host.ask("ROLLBACK");
+    assert_eq!(admit(&store, 12, "third"), (1, later));
+}

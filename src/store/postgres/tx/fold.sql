@@ -3,8 +3,13 @@
 -- if anything is, roll back.
 -- $1: how many deltas at most.
 WITH
-last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
--- Whether a delta exists decides; what the last whole fold saw only bounds the search.
+-- Whether a delta exists decides; what the last whole fold saw only bounds the search. It says nothing if it is
+-- of another server, from which this schema was restored: then it may be ahead of this one.
+last AS MATERIALIZED (
+  SELECT no, due, early, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot()) THEN seen
+    ELSE '1:1:'::txid_snapshot END AS seen
+  FROM sm.tick ORDER BY no DESC LIMIT 1
+),
 late AS MATERIALIZED (SELECT txid_snapshot_xip(last.seen) AS xid FROM last),
 found AS MATERIALIZED (
   SELECT at FROM (

@@ -97,9 +97,13 @@ CREATE TABLE sm.delta (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
 -- The deltas that exist, found without walking those that were folded before: what every reader of sums
--- reads. Whether a row exists decides; what the last whole fold saw only bounds the search.
+-- reads. Whether a row exists decides; what the last whole fold saw only bounds the search. It says nothing
+-- if it is of another server, from which this schema was restored: then it may be ahead of this one.
 CREATE VIEW sm.unfolded AS
-WITH last AS MATERIALIZED (SELECT seen FROM sm.tick ORDER BY no DESC LIMIT 1),
+WITH last AS MATERIALIZED (
+  SELECT CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot()) THEN seen
+    ELSE '1:1:'::txid_snapshot END AS seen
+  FROM sm.tick ORDER BY no DESC LIMIT 1),
 late AS MATERIALIZED (SELECT txid_snapshot_xip(last.seen) AS xid FROM last)
 SELECT delta.* FROM last CROSS JOIN LATERAL (
   SELECT * FROM sm.delta WHERE delta.xid >= txid_snapshot_xmax(last.seen) OFFSET 0) delta

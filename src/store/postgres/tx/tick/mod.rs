@@ -14,7 +14,7 @@ use super::super::wire::{Answer, Statement, ask};
 use super::{Db, Digest, clamp, first, fold, insert, pool, promote, row};
 use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
-use crate::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
@@ -85,7 +85,11 @@ impl Db<'_> {
     /// `locks`: no other tick runs from then on until the transaction ends.
     pub(super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
         let Asked { granted, promoted, lanes, pools, limits, next_due } = self.ask_survey(query, locks)?;
-        let next_due: Option<i64> = row::value(first(&next_due)?, 0)?;
+        // If it promoted fewer than it might, what is still overdue is locked by somebody else, and another tick
+        // at once would not promote it either.
+        let is_behind = |promote: &Promote| granted.is_empty() && promoted < promote.limit;
+        let next = usize::from(query.promote.as_ref().is_some_and(is_behind));
+        let next_due: Option<i64> = row::value(first(&next_due)?, next)?;
         let mut survey = Survey {
             granted: granted.first().map(leases).transpose()?,
             next_due: next_due.map(Timestamp::from_micros),
@@ -109,6 +113,7 @@ impl Db<'_> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let mut promoted = 0;
         loop {
+            let now = query.promote.map(|promote| promote.now.as_micros());
             let [fold, promote, lanes, pools, limits] = match query.promote {
                 Some(promote) => {
                     let most = clamp(promote.limit.saturating_sub(promoted));
@@ -133,7 +138,8 @@ impl Db<'_> {
                     ask!(NAMED_LIMITS),
                 ],
             };
-            let asked = [fold, promote, ask!(REQUEST, request.clone()), lanes, pools, limits, ask!(NEXT_DUE)];
+            let asked =
+                [fold, promote, ask!(REQUEST, request.clone()), lanes, pools, limits, ask!(NEXT_DUE, now)];
             let [folded, promotion, granted, lanes, pools, limits, next_due] = self.at_tick(locks, asked)?;
             promoted += row::whole(first(&promotion)?, 0)?;
             match folded.first() {

@@ -1,7 +1,16 @@
--- The earliest instant that a task waits for, or NULL.
+-- The earliest instant that a task waits for, and the earliest one behind $1, or NULL. What has come and was not
+-- promoted is locked by somebody else.
+-- $1: now, or NULL.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
-from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last)
-SELECT least(
-  (SELECT idle.due FROM sm.idle WHERE idle.due >= (SELECT due FROM from_due) ORDER BY idle.due LIMIT 1),
-  (SELECT min(idle.due) FROM unnest((SELECT early FROM last)) early (no)
-   CROSS JOIN LATERAL (SELECT due FROM sm.idle WHERE idle.no = early.no OFFSET 0) idle))
+from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last),
+early AS MATERIALIZED (
+  SELECT idle.due FROM unnest((SELECT early FROM last)) early (no)
+  CROSS JOIN LATERAL (SELECT due FROM sm.idle WHERE idle.no = early.no OFFSET 0) idle
+)
+SELECT
+  least(
+    (SELECT idle.due FROM sm.idle WHERE idle.due >= (SELECT due FROM from_due) ORDER BY idle.due LIMIT 1),
+    (SELECT min(due) FROM early)),
+  least(
+    (SELECT idle.due FROM sm.idle WHERE idle.due > $1::bigint ORDER BY idle.due LIMIT 1),
+    (SELECT min(due) FROM early WHERE due > $1::bigint))
