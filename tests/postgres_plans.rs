@@ -124,6 +124,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("lane", "FROM S.lane CROSS JOIN LATERAL"),
     ("lane_use_empty", ""),
     ("pool_pkey", "ORDER BY pool.name"),
+    ("pool_pkey", "FROM S.pool WHERE $1::bigint = 1"),
     ("task_limit_pkey", "ORDER BY task_limit.key"),
     ("shard_pkey", "FROM S.shard ORDER BY shard"),
     // All leases, and all sensors: their slots are summed.
