@@ -118,7 +118,7 @@ fn finish_beside_an_open_start() {
         done.unwrap();
         two.commit();
         let run = scene.task("t").attempt_run(1).unwrap();
-        let runs = scene.store.read(|tx| tx.runs(&[run.clone()])).unwrap();
+        let runs = scene.store.read(|tx| tx.runs(std::slice::from_ref(&run))).unwrap();
         assert!(runs[0].as_ref().unwrap().stop.is_some(), "{level}");
         assert_eq!(scene.store.read(|tx| tx.tasks(&[key("t")])).unwrap().len(), 1);
         scene.audit();
