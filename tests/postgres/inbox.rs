@@ -140,8 +140,9 @@ fn what_an_open_transaction_noted_is_numbered_when_it_committed() {
 }
 
 #[test]
-fn a_transaction_finds_what_it_changed_itself() {
+fn a_transaction_that_numbers_at_once_finds_what_it_changed_itself() {
     let ScratchStore { store, scratch: _scratch } = ScratchStore::open(|options| options);
+    let store = store.numbering();
     let sensor = &sense(&store, 1)[0];
     let begun = changes(&store).last;
     assert_eq!((sensor.changed, begun), (1, 1));
@@ -159,6 +160,25 @@ fn a_transaction_finds_what_it_changed_itself() {
     let (number, found, last) = found.unwrap();
     assert_eq!((number, last), (begun + 1, begun + 1));
     assert_eq!(found.iter().map(|sensor| sensor.changed).collect::<Vec<_>>(), [number]);
+}
+
+/// They are given last: a transaction that goes on for long keeps nobody from giving them.
+#[test]
+fn numbers_come_with_the_commit() {
+    let ScratchStore { store, scratch } = ScratchStore::open(|options| options);
+    let sensors = sense(&store, 2);
+    let begun = changes(&store).last;
+    assert_eq!((sensors[0].changed, begun), (0, 2), "no number yet when it was registered");
+    let other = scratch.open(|options| options);
+    let lease = LeaseRef::new(sensors[0].id, sensors[0].epoch);
+    let ended = store.write_raw(|tx| {
+        let ended = tx.end_sensors_if_waiting(&[lease])?.remove(0).unwrap();
+        end(&other, &sensors[1]);
+        assert_eq!((changes(&other).last, changes(&other).unnumbered), (begun + 1, false));
+        Ok(ended.changed)
+    });
+    assert_eq!(ended.unwrap(), 0);
+    assert_eq!((changes(&store).last, changes(&store).unnumbered), (begun + 2, false));
 }
 
 #[test]

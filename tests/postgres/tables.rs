@@ -33,7 +33,7 @@ fn newer_and_foreign_tables_are_refused_and_left_untouched() {
         "SQL; DROP TABLE \"{}\".task",
     ] {
         let scratch = Scratch::new();
-        let sql = foreign.replace("SQL", &migrations_sql(&scratch.0)).replace("{}", scratch.0.as_str());
+        let sql = foreign.replace("{}", scratch.0.as_str()).replace("SQL", &migrations_sql(&scratch.0));
         query(&sql);
         assert_eq!(refusal(&scratch, scratch.options()), StoreErrorKind::Schema, "{foreign}");
     }

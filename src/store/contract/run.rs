@@ -24,6 +24,14 @@ pub trait RunTx {
     /// else stays.
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>>;
 
+    /// Holds the runs that exist until the transaction ends, and waits for those that another transaction
+    /// holds. What is read of them afterwards stays so. A store with one writer at a time has nothing to wait
+    /// for, and keeps the default.
+    fn wait_for_runs(&mut self, keys: &[RunKey]) -> StoreResult<()> {
+        let _ = keys;
+        Ok(())
+    }
+
     /// Locks those of these runs that are open, until the transaction ends, and passes over those that another
     /// transaction holds. Returns `false` for the latter. Returns `true` for the others, also for runs that are
     /// closed or do not exist. A store with one writer at a time has nothing to lock, and keeps the default.

@@ -111,6 +111,8 @@ pub struct PostgresStore {
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
     connector: Connector,
+    /// Whether changes and events get their numbers at once, and not when their transaction commits.
+    numbers_at_once: bool,
     /// After the connections, so that it finds them closed when it is dropped.
     driver: Driver,
 }
@@ -122,6 +124,16 @@ impl Drop for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Gives numbers to sensors and events at once, so that a transaction can follow its own, as the conformance
+    /// suite does. Others then wait for it with theirs.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn numbering(mut self) -> Self {
+        self.numbers_at_once = true;
+        self
+    }
+
     /// Connects without TLS to the server that a URL or a list of `key=value` names. Creates or updates the
     /// tables if necessary. It understands those options of `libpq` that [`tokio_postgres::Config`] does.
     ///
@@ -155,7 +167,7 @@ impl PostgresStore {
         let opened = sessions.first().map(|session| session.call(Request::Connect));
         let (hub, pool) = (Hub::new(&options), Arc::new(Pool::new(sessions)));
         let announcer = Announcer::start(options.wake, &hub, &pool, driver.runtime());
-        let store = Self { announcer, hub, pool, options, time, connector, driver };
+        let store = Self { announcer, hub, pool, options, time, connector, numbers_at_once: false, driver };
         opened.transpose().map_err(StoreError::from)?;
         Ok(store)
     }
@@ -247,8 +259,12 @@ impl Store for PostgresStore {
         let mut news = NewsSet::NONE;
         let done = sessions::transact(&self.pool, &self.options, mode, |wire| {
             let mut tx = PostgresBackend::inside(wire, mode, self.announcer.in_transaction()).own();
+            if self.numbers_at_once {
+                tx = tx.numbering();
+            }
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)?;
+            tx.number_last()?;
             news = tx.news();
             Ok(())
         });

@@ -142,6 +142,7 @@ impl SensorTx for FaultTx<'_> {
 
 impl RunTx for FaultTx<'_> {
     pass_on! {
+        fn wait_for_runs(keys: &[RunKey]) -> ();
         fn put_runs(runs: &[RunRecord]) -> ();
         fn close_runs_if_open(closes: &[RunClose]) -> Vec<bool>;
         fn beat_runs_if_open(beats: &[RunBeat]) -> Vec<bool>;

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
 use super::super::wire::ask;
+use super::retention::FORGET_NAMES;
 use super::{Db, clamp, first, insert, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::{LeaseRef, Renewal, TaskId};
@@ -26,6 +27,9 @@ pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql");
 pub(super) const LOCK_FREE_TASKS: &str = statement!("lock_free_tasks.sql");
 pub(super) const SERIALIZE: &str = statement!("serialize.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");
+
+/// How many names one call of `serialize` deletes that nobody gave for a day.
+const NAMES_FORGOTTEN: i64 = 10;
 
 /// How often tasks are looked for that moved while they were waited for. Each look waits for whoever holds
 /// them, so there are as many only if others move them again and again.
@@ -187,7 +191,11 @@ impl Db<'_> {
             return Ok(());
         }
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        self.one(ask!(SERIALIZE, names)).map(drop)
+        match self.is_own {
+            // A host's transaction may be open for long, and would keep these names.
+            false => self.one(ask!(SERIALIZE, names)).map(drop),
+            true => self.all([ask!(SERIALIZE, names), ask!(FORGET_NAMES, NAMES_FORGOTTEN)]).map(drop),
+        }
     }
 
     pub(super) fn next_expiry(&mut self) -> Outcome<Option<Timestamp>> {

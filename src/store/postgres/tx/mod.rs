@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 
 use self::notify::Telling;
+use self::sensor::numbers;
 use super::digest::Digest;
 use super::error::{Failure, Fault, Outcome};
 use super::news::Channel;
@@ -50,8 +51,10 @@ struct Db<'w> {
     touch: Touch,
     /// Whether the transaction is one of the store's own.
     is_own: bool,
-    /// Whether it gives numbers to the changes and events that it notes.
+    /// Whether it gives numbers to changes and events at once when it notes them.
     numbers: bool,
+    /// How many of them it noted without.
+    unnumbered: usize,
     /// Whether a transaction of the store's own has the tick lock, and so waits for nothing long.
     hurries: bool,
     /// The level of a host's transaction, once it was asked.
@@ -79,6 +82,7 @@ impl<'w> PostgresBackend<'w> {
             touch: Touch::Reads,
             is_own: false,
             numbers: false,
+            unnumbered: 0,
             hurries: false,
             is_read_committed: None,
             telling: Telling::on(channel),
@@ -92,10 +96,21 @@ impl<'w> PostgresBackend<'w> {
     /// The same, in a transaction of the store's own.
     pub(super) fn own(mut self) -> Self {
         self.db.is_own = true;
-        self.numbering()
+        self
     }
 
-    /// The same, giving numbers to what it notes.
+    /// Gives numbers to what the transaction noted, before it commits. Nobody else gives any from then on until
+    /// it has, so it comes last, when it waits for nothing more.
+    pub(super) fn number_last(&mut self) -> StoreResult<()> {
+        match self.db.unnumbered {
+            0 => Ok(()),
+            noted => self
+                .run(Touch::Writes, |db| db.number_changes(noted.saturating_add(numbers::OTHERS)))
+                .map(drop),
+        }
+    }
+
+    /// The same, giving numbers at once to what it notes.
     pub(super) fn numbering(mut self) -> Self {
         self.db.numbers = true;
         self

@@ -29,9 +29,13 @@ impl Telling {
         Self { channel, announced: none, next: none, brought: none }
     }
 
-    /// Returns the `NOTIFY` that goes with the next statements, unless the transaction has sent it already.
+    /// Returns the `NOTIFY` that goes with the next statements, unless the transaction has sent it already. A
+    /// host may have rolled back to a savepoint since, so there it is sent each time: the server drops what it
+    /// has.
     pub(super) fn take(&mut self) -> Option<Statement> {
-        let news = std::mem::take(&mut self.next).without(self.announced);
+        let next = std::mem::take(&mut self.next);
+        let is_host = self.channel.as_ref().is_some_and(|channel| channel.from.is_none());
+        let news = if is_host { next } else { next.without(self.announced) };
         let channel = self.channel.as_ref().filter(|_| !news.is_empty())?;
         self.announced = self.announced.and(news);
         Some(ask!(NOTIFY, &*channel.name, channel.payload(news)))

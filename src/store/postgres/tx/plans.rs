@@ -53,6 +53,7 @@ const HOT: &[(&str, &str)] = &[
     ("lock tasks", attempt::LOCK_TASKS),
     ("lock free tasks", attempt::LOCK_FREE_TASKS),
     ("lock runs", run::statements::LOCK),
+    ("wait for runs", run::statements::WAIT_FOR),
     ("forget names", retention::FORGET_NAMES),
     ("number changes", sensor::numbers::NUMBER),
     ("note events", event::NOTE),
@@ -389,6 +390,82 @@ fn a_window_reads_the_rows_that_it_answers() {
             let (read, searches) = rows_read(&plan[0]["Plan"], "run");
             assert!((read - expected).abs() * 2 <= searches, "[{begin}, {end}) read {read} of {expected}");
             assert!(searches <= 67, "{searches} searches");
+        }
+    });
+}
+
+/// How many rows all steps of a plan read, compared and passed on.
+fn rows_handled(step: &serde_json::Value) -> f64 {
+    let number = |field: &str| step[field].as_f64().unwrap_or(0.0);
+    let removed = number("Rows Removed by Join Filter") + number("Rows Removed by Filter");
+    let own = (number("Actual Rows") + removed) * number("Actual Loops");
+    own + step["Plans"].as_array().into_iter().flatten().map(rows_handled).sum::<f64>()
+}
+
+/// As many lanes as tasks, all of which are early: each by the plan that was made while the tables were empty.
+#[test]
+fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
+    on("linear", async |client, schema| {
+        let mut prepare = String::new();
+        for (name, sql, nulls) in
+            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 3), ("grant", tick::GRANT, 14)]
+        {
+            let nulls = vec!["NULL"; nulls].join(", ");
+            prepare.push_str(&format!(
+                "PREPARE \"{name}\" AS {}; EXPLAIN EXECUTE \"{name}\"({nulls});",
+                schema.apply(sql)
+            ));
+        }
+        client.batch_execute(&prepare).await.unwrap();
+        let mut handled = Vec::new();
+        for size in [200, 800] {
+            let fill = format!(
+                "BEGIN;
+                 INSERT INTO sm.task (no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, attempt_runs,
+                     namespace, workflow, run, task, pool, limits, payload)
+                 SELECT i, sm.lane_digest('p' || i, 1, '[\"k' || i || '\"]'), 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p' || i,
+                     '[\"k' || i || '\"]', '' FROM generate_series(1, {size}) i;
+                 INSERT INTO sm.pool (name) SELECT pool FROM sm.task;
+                 INSERT INTO sm.pool_use SELECT pool, 1, 1 FROM sm.task;
+                 INSERT INTO sm.limit_use SELECT limits::json ->> 0, 1, 1, 1 FROM sm.task;
+                 INSERT INTO sm.lane SELECT lane, no, slots, pool, limits FROM sm.task;
+                 INSERT INTO sm.lane_use SELECT lane, 1, 0, 1, 9, 0, 0, 0, '{{}}' FROM sm.task;
+                 INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at)
+                 SELECT no, 5, lane, rank, logical_date, map_index, 1, 0 FROM sm.task;
+                 INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no)
+                 SELECT lane, 1, 0, 1, 1, 1, rank, logical_date, map_index, no FROM sm.task"
+            );
+            client.batch_execute(&schema.apply(&fill)).await.unwrap();
+            let ask = schema
+                .apply("SELECT array_agg(no)::text, array_agg(lane)::text, array_agg(0)::text FROM sm.task");
+            let row = client.query_one(&ask, &[]).await.unwrap();
+            let [numbers, lanes, zeros] = [0, 1, 2].map(|at| row.get::<_, String>(at));
+            let mut rows = Vec::new();
+            for call in [
+                "fold(10000)".to_owned(),
+                "promote(1, 10000, NULL)".to_owned(),
+                format!(
+                    "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1)"
+                ),
+            ] {
+                let answer = client
+                    .simple_query(&format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {call}"))
+                    .await
+                    .unwrap();
+                let text = answer.iter().find_map(|message| match message {
+                    SimpleQueryMessage::Row(row) => row.get(0),
+                    _ => None,
+                });
+                let plan: serde_json::Value = serde_json::from_str(text.unwrap()).unwrap();
+                rows.push(rows_handled(&plan[0]["Plan"]));
+            }
+            client.batch_execute("ROLLBACK").await.unwrap();
+            handled.push(rows);
+        }
+        for (name, (few, many)) in ["fold", "promote", "grant"].iter().zip(handled[0].iter().zip(&handled[1]))
+        {
+            assert!(*few > 200.0, "{name} had nothing to do");
+            assert!(many / few < 6.0, "{name}: {few} rows for 200 tasks, {many} for 800");
         }
     });
 }

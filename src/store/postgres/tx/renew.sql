@@ -24,10 +24,11 @@ latest AS MATERIALIZED (
     LIMIT 1
   ) beat
 ),
--- A beat is never updated, so its ctid is as good as its key.
+-- A beat is never updated, so its ctid is as good as its key. At a higher level the server would refuse a beat
+-- that another renewal has deleted since.
 old AS MATERIALIZED (
   SELECT beat.at
-  FROM latest
+  FROM (SELECT * FROM latest WHERE current_setting('transaction_isolation') = 'read committed') latest
   CROSS JOIN LATERAL (
     SELECT ctid AS at FROM sm.beat
     WHERE beat.no = latest.no AND (beat.epoch < latest.epoch OR (

@@ -17,10 +17,14 @@ impl Db<'_> {
         limit: usize,
     ) -> Outcome<usize> {
         let forget = ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit));
-        let [attempt, number] = self.numbering(limit);
+        let [attempt, number] = self.numbering(0);
         // A host's transaction may have a view in which a name is older than it is.
         let names = if self.is_own { ask!(FORGET_NAMES, clamp(limit)) } else { ask!("SELECT") };
         let [gone, _, _, _] = self.all([forget, attempt, number, names])?;
-        row::whole(first(&gone)?, 0)
+        let gone = row::whole(first(&gone)?, 0)?;
+        if !self.numbers {
+            self.unnumbered = self.unnumbered.saturating_add(gone);
+        }
+        Ok(gone)
     }
 }

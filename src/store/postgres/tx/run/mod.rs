@@ -123,6 +123,13 @@ impl RunTx for PostgresBackend<'_> {
         })
     }
 
+    fn wait_for_runs(&mut self, keys: &[RunKey]) -> StoreResult<()> {
+        self.write(|db| match keys.is_empty() {
+            true => Ok(()),
+            false => db.one(ask!(statements::WAIT_FOR, namespaces(keys.iter()), ids(keys.iter()))).map(drop),
+        })
+    }
+
     fn hold_runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             let mut free = vec![true; keys.len()];

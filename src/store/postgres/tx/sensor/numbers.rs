@@ -15,7 +15,7 @@ pub(in super::super) const NUMBER: &str = statement!("number_changes.sql");
 
 /// How many changes, and how many events, get their numbers along with what a transaction appends. Others may
 /// have left so many without.
-const OTHERS: usize = 10_000;
+pub(in super::super) const OTHERS: usize = 10_000;
 
 /// The numbers that the changes of each task got, rising.
 #[derive(Debug, Default)]
@@ -49,16 +49,21 @@ impl Numbered {
 const NONE: &str = "SELECT ARRAY[]::bigint[], ARRAY[]::bigint[], 0::bigint";
 
 impl Db<'_> {
-    /// What follows a statement that appends so many changes or events, in the same round trip. A host's
-    /// transaction may be open for long, and would keep everybody from numbering: it leaves that to others.
-    pub(in super::super) fn numbering(&self, appended: usize) -> [Statement; 2] {
+    /// What follows a statement that appends so many changes or events, in the same round trip, if they get
+    /// their numbers at once. A transaction of the store's own gives them last. A host's may be open for long,
+    /// and would keep everybody from numbering: it leaves that to others.
+    pub(in super::super) fn numbering(&mut self, appended: usize) -> [Statement; 2] {
+        self.unnumbered = match self.numbers {
+            true => 0,
+            false => self.unnumbered.saturating_add(appended),
+        };
         match self.numbers {
             true => [ask!(TRY), ask!(NUMBER, clamp(OTHERS.saturating_add(appended)))],
             false => [ask!("SELECT"), ask!(NONE)],
         }
     }
 
-    pub(super) fn number_changes(&mut self, limit: usize) -> Outcome<usize> {
+    pub(in super::super) fn number_changes(&mut self, limit: usize) -> Outcome<usize> {
         let [_, numbered] = self.all([ask!(TRY), ask!(NUMBER, clamp(limit))])?;
         Ok(Numbered::read(&numbered)?.count)
     }
