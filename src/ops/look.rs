@@ -18,7 +18,7 @@ impl ReadTx<'_> {
         policy: &Policy,
     ) -> Result<Option<Admission>> {
         let survey = self.raw().survey(&SurveyQuery::new().pools(needed_pools(policy)))?;
-        if survey.next_due.is_some_and(|due| due <= now) {
+        if survey.is_behind || survey.next_due.is_some_and(|due| due <= now) {
             return Ok(None);
         }
         let mut planner = Planner::new(budget, survey.lanes).policy(policy, now);

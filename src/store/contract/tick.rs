@@ -89,6 +89,10 @@ pub struct Survey {
     pub pools: Vec<PoolRecord>,
     /// The limit keys that those lanes carry, by key.
     pub limits: Vec<LimitRecord>,
+    /// True if a tick has something to do even if it can grant nothing: to add up what others changed. A
+    /// store that counts at once never is. If a survey that promotes answers so, it answers no lanes, and
+    /// [`Self::next_due`] is [`Promote::now`]: commit, and survey again.
+    pub is_behind: bool,
 }
 
 /// A grant of ready tasks to one holder, with what is recorded along with it.

@@ -62,24 +62,32 @@ lanes AS MATERIALIZED (
     WHERE lane_use.digest = touched.digest ORDER BY version DESC LIMIT 1) was ON true
 ),
 -- What became ready alone and stands before the bound is remembered one by one; the bound falls for the rest.
+-- Lanes are looked up and grouped, never joined: the server may expect one row, and then it loops over all.
 before AS MATERIALIZED (
-  SELECT lanes.digest, came.no, came.place,
-    cardinality(lanes.early) + row_number() OVER (PARTITION BY lanes.digest ORDER BY came.place) AS nth
+  SELECT came.lane AS digest, came.no, came.place,
+    cardinality(was.early) + row_number() OVER (PARTITION BY came.lane ORDER BY came.place) AS nth
   FROM (
     SELECT DISTINCT lane, no, ARRAY[rank, logical_date, map_index, no] AS place FROM gone WHERE came = 1
   ) came
-  JOIN lanes ON lanes.digest = came.lane
-  WHERE came.place < lanes.bound AND came.no <> ALL (lanes.early)
-),
-earlier AS MATERIALIZED (
-  SELECT digest, array_agg(no) FILTER (WHERE nth <= 32) AS early, min(place) FILTER (WHERE nth > 32) AS head
-  FROM before GROUP BY digest
+  CROSS JOIN LATERAL (
+    SELECT ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
+    WHERE lane_use.digest = came.lane ORDER BY version DESC LIMIT 1) was
+  WHERE came.place < was.bound AND came.no <> ALL (was.early)
 ),
 kept AS MATERIALIZED (
-  SELECT lanes.digest, now_ready, now_tasks, lanes.early || earlier.early AS early,
-    CASE WHEN at IS NULL THEN lanes.head ELSE least(bound, head_of_many, earlier.head) END AS bound
-  FROM lanes LEFT JOIN earlier ON earlier.digest = lanes.digest
-  WHERE NOT is_empty
+  SELECT digest, max(now_ready) AS now_ready, max(now_tasks) AS now_tasks,
+    max(early) || array_agg(no) FILTER (WHERE nth <= 32) AS early,
+    CASE WHEN bool_or(is_uncounted) THEN min(head)
+      ELSE least(min(bound), min(head_of_many), min(place) FILTER (WHERE nth > 32)) END AS bound
+  FROM (
+    SELECT digest, now_ready, now_tasks, early, at IS NULL AS is_uncounted, is_empty, head, head_of_many, bound,
+      NULL::bigint AS no, NULL::bigint[] AS place, NULL::bigint AS nth
+    FROM lanes
+    UNION ALL
+    SELECT digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, no, place, nth FROM before
+  ) parts
+  GROUP BY digest
+  HAVING NOT bool_or(is_empty)
 ),
 made_lanes AS (
   INSERT INTO sm.lane (digest, no, slots, pool, limits)

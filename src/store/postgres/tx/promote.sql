@@ -53,24 +53,31 @@ lanes AS MATERIALIZED (
 ),
 -- As the fold does: 32 are remembered one by one, and the bound falls for the rest.
 before AS MATERIALIZED (
-  SELECT lanes.digest, came.no, came.place,
-    cardinality(lanes.early) + row_number() OVER (PARTITION BY lanes.digest ORDER BY came.place) AS nth
+  SELECT came.lane AS digest, came.no, came.place,
+    cardinality(was.early) + row_number() OVER (PARTITION BY came.lane ORDER BY came.place) AS nth
   FROM (SELECT lane, no, ARRAY[rank, logical_date, map_index, no] AS place FROM gone) came
-  JOIN lanes ON lanes.digest = came.lane
-  WHERE came.place < lanes.bound AND came.no <> ALL (lanes.early)
-),
-earlier AS MATERIALIZED (
-  SELECT digest, array_agg(no) FILTER (WHERE nth <= 32) AS early, min(place) FILTER (WHERE nth > 32) AS head
-  FROM before GROUP BY digest
+  CROSS JOIN LATERAL (
+    SELECT ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
+    WHERE lane_use.digest = came.lane ORDER BY version DESC LIMIT 1) was
+  WHERE came.place < was.bound AND came.no <> ALL (was.early)
 ),
 old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),
 lane_uses AS (
   INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
   SELECT digest, nextval('sm.version'), ready, tasks, bound[1], bound[2], bound[3], bound[4], early
   FROM (
-    SELECT lanes.digest, ready, tasks, lanes.early || earlier.early AS early,
-      CASE WHEN at IS NULL THEN lanes.head ELSE least(bound, earlier.head) END AS bound
-    FROM lanes LEFT JOIN earlier ON earlier.digest = lanes.digest
+    SELECT digest, max(ready) AS ready, max(tasks) AS tasks,
+      max(early) || array_agg(no) FILTER (WHERE nth <= 32) AS early,
+      CASE WHEN bool_or(is_uncounted) THEN min(head) ELSE least(min(bound), min(place) FILTER (WHERE nth > 32)) END
+        AS bound
+    FROM (
+      SELECT digest, ready, tasks, early, at IS NULL AS is_uncounted, head, bound, NULL::bigint AS no,
+        NULL::bigint[] AS place, NULL::bigint AS nth
+      FROM lanes
+      UNION ALL
+      SELECT digest, NULL, NULL, NULL, NULL, NULL, NULL, no, place, nth FROM before
+    ) parts
+    GROUP BY digest
   ) kept
 ),
 left_early AS MATERIALIZED (SELECT no FROM early WHERE no NOT IN (SELECT no FROM early_free)),

@@ -1,7 +1,7 @@
 -- Grants those of the tasks that are ready, or all or none. Takes their slots and counts them against limits whether or not
 -- there is room. Notes what was granted under the name of the tick, and then only deletes the note that this
--- one replaces. Returns of each: its place, counted from 1, its number, whether there was room for all, and
--- whether every lane has its counter.
+-- one replaces. Returns the number of each, whether there was room for all, and whether every
+-- lane has its counter.
 -- $1: the tasks in order of admission. $2: holder. $3: expiry. $4: now. $5, $6: the name of the tick, and of the
 -- one that it replaces, or NULL.
 -- $7 to $11: one array a column of the new bounds: lane and place; a lane that is not among them keeps its own.
@@ -11,9 +11,9 @@ given AS MATERIALIZED (SELECT * FROM unnest($1::bigint[]) WITH ORDINALITY given 
 -- Passes over what somebody else has locked: a tick waits for no row. A row of ready is never updated, so its
 -- ctid is as good as its key.
 locked AS MATERIALIZED (
-  SELECT given.no, given.place, ready.at, task.slots, task.enqueued_at, task.pool, task.limits
-  FROM given
-  CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = given.no OFFSET 0) task
+  SELECT ready.at FROM given
+  CROSS JOIN LATERAL (
+    SELECT lane, rank, logical_date, map_index FROM sm.task WHERE task.no = given.no OFFSET 0) task
   CROSS JOIN LATERAL (
     SELECT ctid AS at FROM sm.ready
     WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
@@ -27,9 +27,9 @@ gone AS (
   RETURNING ready.*
 ),
 granted AS MATERIALIZED (
-  SELECT gone.*, locked.place, locked.slots, locked.pool, locked.limits,
-    greatest($4::bigint, locked.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at
-  FROM gone JOIN locked ON locked.no = gone.no
+  SELECT gone.*, task.slots, task.pool, task.limits,
+    greatest($4::bigint, task.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at
+  FROM gone CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = gone.no OFFSET 0) task
 ),
 new_leases AS (
   INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, started_at,
@@ -42,25 +42,32 @@ taken AS MATERIALIZED (
   SELECT lane AS digest, count(*) AS tasks, sum(slots)::bigint AS slots, min(pool) AS pool, min(limits) AS limits
   FROM granted GROUP BY lane
 ),
-early AS MATERIALIZED (
-  SELECT lane AS digest, array_agg(no) AS early FROM unnest($12::uuid[], $13::bigint[]) early (lane, no) GROUP BY lane
-),
+-- Parts are grouped, never joined: the server may expect one row, and then it loops over all.
 lanes AS MATERIALIZED (
-  SELECT taken.digest, was.at, was.ready - taken.tasks AS ready, was.tasks,
-    coalesce(bound.rank, was.rank) AS rank, coalesce(bound.logical_date, was.logical_date) AS logical_date,
-    coalesce(bound.map_index, was.map_index) AS map_index, coalesce(bound.no, was.no) AS no,
-    CASE WHEN bound.digest IS NULL THEN was.early ELSE coalesce(early.early, '{}') END AS early
-  FROM taken
-  LEFT JOIN unnest($7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
-    bound (digest, rank, logical_date, map_index, no) ON bound.digest = taken.digest
-  LEFT JOIN early ON early.digest = taken.digest
+  SELECT part.digest, was.at, was.ready - part.tasks AS ready, was.tasks,
+    coalesce(part.bound, ARRAY[was.rank, was.logical_date, was.map_index, was.no]) AS bound,
+    CASE WHEN part.bound IS NULL THEN was.early ELSE coalesce(part.early, '{}') END AS early
+  FROM (
+    SELECT digest, sum(tasks)::bigint AS tasks, max(bound) AS bound,
+      array_agg(early) FILTER (WHERE early IS NOT NULL) AS early
+    FROM (
+      SELECT digest, tasks, NULL::bigint[] AS bound, NULL::bigint AS early FROM taken
+      UNION ALL
+      SELECT digest, NULL, ARRAY[rank, logical_date, map_index, no], NULL
+      FROM unnest($7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+        raised (digest, rank, logical_date, map_index, no)
+      UNION ALL
+      SELECT lane, NULL, NULL, no FROM unnest($12::uuid[], $13::bigint[]) early (lane, no)
+    ) parts
+    GROUP BY digest HAVING count(tasks) > 0
+  ) part
   CROSS JOIN LATERAL (
-    SELECT ctid AS at, * FROM sm.lane_use WHERE lane_use.digest = taken.digest ORDER BY version DESC LIMIT 1) was
+    SELECT ctid AS at, * FROM sm.lane_use WHERE lane_use.digest = part.digest ORDER BY version DESC LIMIT 1) was
 ),
 old_lanes AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),
 new_lanes AS (
   INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
-  SELECT digest, nextval('sm.version'), ready, tasks, rank, logical_date, map_index, no, early FROM lanes
+  SELECT digest, nextval('sm.version'), ready, tasks, bound[1], bound[2], bound[3], bound[4], early FROM lanes
 ),
 pools AS MATERIALIZED (
   SELECT asked.pool, was.at, coalesce(was.used, 0) + asked.slots AS used,
@@ -94,11 +101,17 @@ replaced AS (
 ),
 noted AS (
   INSERT INTO sm.request (id, at, nos, epochs)
-  SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch + 1 ORDER BY place) FROM granted
+  SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch ORDER BY place)
+  FROM (
+    SELECT no, max(place) AS place, max(epoch) AS epoch FROM (
+      SELECT no, place, NULL::bigint AS epoch FROM given UNION ALL SELECT no, NULL, epoch + 1 FROM granted
+    ) parts
+    GROUP BY no HAVING count(epoch) > 0
+  ) placed
   HAVING $5::text IS NOT NULL AND count(*) > 0
   ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs
 )
-SELECT place, no,
+SELECT no,
   NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room),
   (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken) AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted)
 FROM granted

@@ -32,8 +32,8 @@ pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates_locked.sql");
 pub(super) const GRANT: &str = statement!("grant.sql");
 pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
 
-/// Stands for the fold of a survey that only reads.
-const NOTHING: &str = "SELECT 0::bigint WHERE false";
+/// Asked where a survey only reads, in place of a fold.
+const UNFOLDED: &str = "SELECT EXISTS (SELECT FROM sm.unfolded)";
 
 fn leases(row: &Row) -> Outcome<Vec<LeaseRef>> {
     let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
@@ -55,6 +55,8 @@ struct Asked {
     pools: Answer,
     limits: Answer,
     next_due: Answer,
+    /// Whether there are changes that the counters do not have yet.
+    is_behind: bool,
 }
 
 impl Db<'_> {
@@ -84,11 +86,12 @@ impl Db<'_> {
 
     /// `locks`: no other tick runs from then on until the transaction ends.
     pub(super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
-        let Asked { granted, promoted, lanes, pools, limits, next_due } = self.ask_survey(query, locks)?;
+        let Asked { granted, promoted, lanes, pools, limits, next_due, is_behind } =
+            self.ask_survey(query, locks)?;
         // If it promoted fewer than it might, what is still overdue is locked by somebody else, and another tick
         // at once would not promote it either.
-        let is_behind = |promote: &Promote| granted.is_empty() && promoted < promote.limit;
-        let next = usize::from(query.promote.as_ref().is_some_and(is_behind));
+        let is_passed = |promote: &Promote| granted.is_empty() && promoted < promote.limit;
+        let next = usize::from(query.promote.as_ref().is_some_and(is_passed));
         let next_due: Option<i64> = row::value(first(&next_due)?, next)?;
         let mut survey = Survey {
             granted: granted.first().map(leases).transpose()?,
@@ -98,6 +101,16 @@ impl Db<'_> {
         self.reaches.begin();
         if survey.granted.is_none() {
             survey.promoted = promoted;
+            survey.is_behind = is_behind;
+        }
+        // What a fold did must not be undone by the rest of its transaction: a tick that has more to fold does
+        // nothing else, and is due again at once.
+        if let Some(promote) = query.promote
+            && survey.granted.is_none()
+            && is_behind
+        {
+            survey.next_due = Some(promote.now);
+        } else if survey.granted.is_none() {
             survey.lanes = lanes.iter().map(|row| self.met_lane(row)).collect::<Outcome<_>>()?;
             survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
             survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
@@ -108,50 +121,44 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    /// Asks in one round trip, unless there are more deltas than one fold takes.
+    /// Asks in one round trip.
     fn ask_survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Asked> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
-        let mut promoted = 0;
-        loop {
-            let now = query.promote.map(|promote| promote.now.as_micros());
-            let [fold, promote, lanes, pools, limits] = match query.promote {
-                Some(promote) => {
-                    let most = clamp(promote.limit.saturating_sub(promoted));
-                    let now = promote.now.as_micros();
-                    let all = i64::from(query.pools == WhichPools::All);
-                    [
-                        ask!(fold::FOLD, fold::MOST),
-                        ask!(promote::PROMOTE, now, most, request.clone()),
-                        ask!(FOLDED_LANES),
-                        ask!(FOLDED_POOLS, all),
-                        ask!(FOLDED_LIMITS),
-                    ]
-                }
-                None => [
-                    ask!(NOTHING),
-                    ask!("SELECT 0::bigint"),
-                    ask!(READY_LANES),
-                    match query.pools {
-                        WhichPools::All => ask!(pool::ALL_POOLS),
-                        WhichPools::Named => ask!(NAMED_POOLS),
-                    },
-                    ask!(NAMED_LIMITS),
-                ],
-            };
-            let asked =
-                [fold, promote, ask!(REQUEST, request.clone()), lanes, pools, limits, ask!(NEXT_DUE, now)];
-            let [folded, promotion, granted, lanes, pools, limits, next_due] = self.at_tick(locks, asked)?;
-            promoted += row::whole(first(&promotion)?, 0)?;
-            match folded.first() {
-                Some(folded) if !fold::is_whole(folded)? => self.fold()?,
-                folded => {
-                    if folded.is_some() {
-                        self.reaches.set_folded();
-                    }
-                    return Ok(Asked { granted, promoted, lanes, pools, limits, next_due });
-                }
+        let now = query.promote.map(|promote| promote.now.as_micros());
+        let [fold, promote, lanes, pools, limits] = match query.promote {
+            Some(promote) => {
+                let (now, most) = (promote.now.as_micros(), clamp(promote.limit));
+                let all = i64::from(query.pools == WhichPools::All);
+                [
+                    ask!(fold::FOLD, fold::MOST),
+                    ask!(promote::PROMOTE, now, most, request.clone()),
+                    ask!(FOLDED_LANES),
+                    ask!(FOLDED_POOLS, all),
+                    ask!(FOLDED_LIMITS),
+                ]
             }
+            None => [
+                ask!(UNFOLDED),
+                ask!("SELECT 0::bigint"),
+                ask!(READY_LANES),
+                match query.pools {
+                    WhichPools::All => ask!(pool::ALL_POOLS),
+                    WhichPools::Named => ask!(NAMED_POOLS),
+                },
+                ask!(NAMED_LIMITS),
+            ],
+        };
+        let asked = [fold, promote, ask!(REQUEST, request), lanes, pools, limits, ask!(NEXT_DUE, now)];
+        let [folded, promoted, granted, lanes, pools, limits, next_due] = self.at_tick(locks, asked)?;
+        let is_behind = match query.promote {
+            Some(_) => !fold::is_whole(first(&folded)?)?,
+            None => row::value(first(&folded)?, 0)?,
+        };
+        if query.promote.is_some() && !is_behind {
+            self.reaches.set_folded();
         }
+        let promoted = row::whole(first(&promoted)?, 0)?;
+        Ok(Asked { granted, promoted, lanes, pools, limits, next_due, is_behind })
     }
 
     fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
@@ -282,13 +289,13 @@ impl Db<'_> {
             false => self.reaches.begin(),
         }
         if let Some(grant) = grants.first()
-            && !row::value::<bool>(grant, 3)?
+            && !row::value::<bool>(grant, 2)?
         {
             let text = "ready tasks were granted in a lane that is not counted: restore a backup";
             return Err(Fault::Damaged(text.into()));
         }
         let granted: HashSet<i64> =
-            grants.iter().map(|row| row::value(row, 1)).collect::<Outcome<HashSet<i64>>>()?;
+            grants.iter().map(|row| row::value(row, 0)).collect::<Outcome<HashSet<i64>>>()?;
         let mut records = Vec::with_capacity(granted.len());
         for row in &tasks {
             let task = row::task(self, row)?;
@@ -297,7 +304,7 @@ impl Db<'_> {
             }
         }
         records.sort_unstable_by_key(|(place, _)| *place);
-        let had_room = grants.first().map_or(Ok(true), |row| row::value(row, 2))?;
+        let had_room = grants.first().map_or(Ok(true), |row| row::value(row, 1))?;
         let forgotten = row::whole(first(&forgotten)?, 0)?;
         Ok(Granted::new(records.into_iter().map(|(_, task)| task).collect(), had_room, forgotten))
     }
