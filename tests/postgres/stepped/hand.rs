@@ -99,9 +99,13 @@ impl Hand {
         hand
     }
 
-    /// Runs SQL without parameters.
+    /// Runs SQL without parameters. Transactions that notify commit one after the other in the whole server: that
+    /// one waits for another's commit is not told.
     pub fn sql(&self, sql: &str) -> Step {
-        self.send(Command::Sql(sql.to_owned()))
+        match self.send(Command::Sql(sql.to_owned())) {
+            Step::Waits(_) if sql == "COMMIT" => self.rest(),
+            step => step,
+        }
     }
 
     /// Calls verbs in the transaction that was begun.
@@ -120,13 +124,7 @@ impl Hand {
     /// Commits.
     #[track_caller]
     pub fn commit(self) {
-        let step = self.sql("COMMIT");
-        // Transactions that notify commit one after the other, in the whole server.
-        if matches!(step, Step::Waits(_)) {
-            self.rest().done()
-        } else {
-            step.done()
-        };
+        self.sql("COMMIT").done();
     }
 
     /// Rolls back.
