@@ -340,3 +340,22 @@ fn a_tick_is_not_due_for_what_a_host_has_locked() {
     host.ask("ROLLBACK");
     assert_eq!(admit(&store, 12, "third"), (1, later));
 }
+
+/// However many changes there are to add up: a tick holds its lock for so many of them, and grants all the same.
+#[test]
+fn a_tick_folds_so_many_deltas_and_is_due_again_at_once() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    // One lane each.
+    let task = |n: i32| crate::task(&n.to_string()).limit(format!("l{n}").as_str().try_into().unwrap());
+    let tasks: Vec<NewTask> = (0..10_100).map(task).collect();
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
+    let left = || -> i64 {
+        crate::scratch::rows(&format!("SELECT count(*) FROM \"{}\".delta", scratch.0))[0].get(0)
+    };
+    assert_eq!(left(), 10_100);
+    assert_eq!(admit(&store, 7, "first"), (9, Some(Timestamp::from_micros(7))));
+    assert_eq!(left(), 100);
+    assert_eq!(admit(&store, 8, "second"), (9, None));
+    assert_eq!(left(), 0);
+}

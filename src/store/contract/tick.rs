@@ -90,8 +90,8 @@ pub struct Survey {
     /// The limit keys that those lanes carry, by key.
     pub limits: Vec<LimitRecord>,
     /// True if a tick has something to do even if it can grant nothing: to add up what others changed. A
-    /// store that counts at once never is. If a survey that promotes answers so, it answers no lanes, and
-    /// [`Self::next_due`] is [`Promote::now`]: commit, and survey again.
+    /// store that counts at once never is. If a survey that promotes answers so, more is used by its answer
+    /// than in truth, or less is ready, and [`Self::next_due`] is [`Promote::now`].
     pub is_behind: bool,
 }
 

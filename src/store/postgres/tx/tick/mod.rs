@@ -102,15 +102,10 @@ impl Db<'_> {
         if survey.granted.is_none() {
             survey.promoted = promoted;
             survey.is_behind = is_behind;
-        }
-        // What a fold did must not be undone by the rest of its transaction: a tick that has more to fold does
-        // nothing else, and is due again at once.
-        if let Some(promote) = query.promote
-            && survey.granted.is_none()
-            && is_behind
-        {
-            survey.next_due = Some(promote.now);
-        } else if survey.granted.is_none() {
+            // What is not folded yet only gives back and adds. The next tick goes on with it.
+            if is_behind && let Some(promote) = query.promote {
+                survey.next_due = Some(promote.now);
+            }
             survey.lanes = lanes.iter().map(|row| self.met_lane(row)).collect::<Outcome<_>>()?;
             survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
             survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
@@ -154,7 +149,7 @@ impl Db<'_> {
             Some(_) => !fold::is_whole(first(&folded)?)?,
             None => row::value(first(&folded)?, 0)?,
         };
-        if query.promote.is_some() && !is_behind {
+        if query.promote.is_some() {
             self.reaches.set_folded();
         }
         let promoted = row::whole(first(&promoted)?, 0)?;

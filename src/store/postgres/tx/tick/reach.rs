@@ -147,7 +147,7 @@ pub(in super::super) struct Reaches {
     lanes: HashMap<LaneId, Reach>,
     /// All of them, also those of which nothing is known any more.
     digests: HashMap<LaneId, Digest>,
-    /// Whether the counters have all deltas that the transaction sees.
+    /// Whether the transaction folded, and appended nothing since.
     pub(super) is_folded: bool,
     /// Whether the transaction holds the tick lock.
     pub(super) holds_lock: bool,
@@ -179,7 +179,7 @@ impl Reaches {
         self.is_second
     }
 
-    /// Notes that the counters have all deltas that the transaction sees.
+    /// Notes that the transaction folded.
     pub(in super::super) fn set_folded(&mut self) {
         self.is_folded = true;
     }
