@@ -77,9 +77,10 @@ fn a_reaper_that_just_started_waits_for_those_who_may_still_renew() {
     }
 }
 
+/// On PostgreSQL it does not wait for other writers, and neither do renewals.
 #[test]
 fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
-    for store in stores() {
+    for store in stores().into_iter().filter(|store| store.info().backend != "postgres") {
         let mut reaper = Reaper::new(store.clone());
         assert_eq!(reaped(&mut reaper, 0) + reaped(&mut reaper, 20), 0);
         let alive = run(&store, "alive", 20, 10);
