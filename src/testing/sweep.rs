@@ -55,6 +55,15 @@ pub struct Sweep {
 /// assert!(sweep.faults > 1_000 && sweep.committed > 100, "{sweep:?}");
 /// ```
 pub fn sweep_faults(make: &dyn Fn() -> Arc<dyn Store>) -> Sweep {
+    sweep_faults_of(&KINDS, make)
+}
+
+/// The same with these kinds of failure alone: on a server the sweep takes as long as its calls.
+///
+/// # Panics
+///
+/// As [`sweep_faults`].
+pub fn sweep_faults_of(kinds: &[StoreErrorKind], make: &dyn Fn() -> Arc<dyn Store>) -> Sweep {
     let mut sweep = Sweep::default();
     let steps = life();
     for place in 0..steps.len() {
@@ -67,7 +76,7 @@ pub fn sweep_faults(make: &dyn Fn() -> Arc<dyn Store>) -> Sweep {
         let mut store = Some(lived(make, past));
         // Raised until a run passes untouched; then all calls are known.
         let mut calls = u64::MAX;
-        for (kind, when) in KINDS.into_iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
+        for (kind, when) in kinds.iter().flat_map(|kind| [(*kind, When::Before), (*kind, When::After)]) {
             let mut at = 0;
             while at < calls {
                 at += 1;

@@ -15,13 +15,10 @@ use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
-use stores::stores;
+use stores::{kinds, stores};
 
 mod names;
 mod retention;
-#[cfg(feature = "postgres")]
-#[path = "../scratch/mod.rs"]
-mod scratch;
 mod stalls;
 #[path = "../stores/mod.rs"]
 mod stores;
@@ -88,7 +85,8 @@ fn poker(store: &Arc<dyn Store>, name: &str, asked: &Arc<AtomicUsize>, answer: P
 #[test]
 fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    let each = (100..=110).flat_map(|died| stores().into_iter().map(move |store| (died, store)));
+    let kinds = kinds();
+    let each = kinds.iter().flat_map(|kind| (100..=110).map(move |died| (died, kind.shared())));
     for (died, store) in each {
         sense(&store, 0, &names, waits(20, 86_400));
         let poked = Arc::new(Mutex::new(Vec::<(String, Timestamp)>::new()));
@@ -132,7 +130,8 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
 fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
     let mut late = 0;
-    let each = (100..=110).flat_map(|joins| stores().into_iter().map(move |store| (joins, store)));
+    let kinds = kinds();
+    let each = kinds.iter().flat_map(|kind| (100..=110).map(move |joins| (joins, kind.shared())));
     for (joins, store) in each {
         sense(&store, 0, &names, waits(20, 86_400));
         let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<Timestamp>>::new()));
