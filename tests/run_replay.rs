@@ -84,8 +84,10 @@ fn line() -> impl Strategy<Value = Value> {
 #[test]
 fn answers_as_the_rule_does() {
     let lines = proptest::collection::vec(line(), 1..1_500);
-    for Kind { name: store, .. } in kinds() {
-        let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(24) });
+    for kind in kinds() {
+        let store = kind.name;
+        let config = Config { failure_persistence: None, ..Config::with_cases(kind.cases(24, 3)) };
+        let mut runner = TestRunner::new(config);
         runner
             .run(&lines, |lines| {
                 prop_assert_eq!(replay(store, &lines), by_the_rule(&lines));

@@ -58,7 +58,8 @@ pub fn sweep_faults(make: &dyn Fn() -> Arc<dyn Store>) -> Sweep {
     sweep_faults_of(&KINDS, make)
 }
 
-/// The same with these kinds of failure alone: on a server the sweep takes as long as its calls.
+/// Sweeps as [`sweep_faults`] does, with these kinds of failure alone. On a server a sweep takes as long as its
+/// calls.
 ///
 /// # Panics
 ///
@@ -133,8 +134,10 @@ fn look(store: &FaultStore) -> Snapshot {
     seen
 }
 
+/// A snapshot whose tasks and lanes are numbered from 1. A store may never give a number again that it gave in
+/// a transaction that was rolled back, so the tasks of a repeated `enqueue` may have higher ones.
 fn snapshot(tx: &mut ReadTx<'_>) -> Result<Snapshot> {
-    Ok(Snapshot::take(tx, &watch())?)
+    Ok(Snapshot::take(tx, &watch())?.numbered_from_one())
 }
 
 /// What the step leads to; then it is undone.

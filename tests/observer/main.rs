@@ -30,11 +30,13 @@ fn told(kind: &Kind, ops: &[Op]) -> (Told, World) {
     (recorder.told(), world)
 }
 
-/// Checks random worlds on every store.
-fn on_worlds(check: impl Fn(&Kind, &[Op]) -> Result<(), TestCaseError>) {
+/// Checks random worlds on every store, or this many if they are sampled.
+fn on_worlds(sample: u32, check: impl Fn(&Kind, &[Op]) -> Result<(), TestCaseError>) {
     for kind in &kinds() {
-        let config =
-            ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(kind.cases(64, 4)) };
+        let config = ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(kind.cases(64, sample))
+        };
         let outcome = TestRunner::new(config).run(&ops(), |ops| check(kind, &ops));
         outcome.unwrap_or_else(|error| panic!("{}: {error}", kind.name));
     }
@@ -43,7 +45,7 @@ fn on_worlds(check: impl Fn(&Kind, &[Op]) -> Result<(), TestCaseError>) {
 /// Counters and gauges are what reports, answers and the tasks' states say; transactions are those that the store had.
 #[test]
 fn what_is_told_is_the_truth() {
-    on_worlds(|kind, ops| {
+    on_worlds(2, |kind, ops| {
         let (told, world) = told(kind, ops);
         let truth = world.whole_truth();
         prop_assert_eq!(&told.counters, &truth.counters);
@@ -79,7 +81,7 @@ fn what_is_told_is_the_truth() {
 /// An observer that panics at every call, one that listens, and none: the same answers, the same tasks.
 #[test]
 fn an_observer_that_panics_changes_nothing() {
-    on_worlds(|kind, ops| {
+    on_worlds(1, |kind, ops| {
         let [alone, heard, harmed] =
             [None, Some(Arc::new(Recorder::default()) as Arc<dyn Observer>), Some(Arc::new(Panicking))]
                 .map(|observer| run(kind, observer, ops));

@@ -1,5 +1,5 @@
-//! The one list of stores that behaviour is tested on: memory, SQLite with its feature, PostgreSQL with its. A test is written
-//! once and runs on each of them.
+//! The one list of stores that behaviour is tested on: memory, SQLite with its feature, PostgreSQL with its. A
+//! test is written once and runs on each of them.
 #![allow(dead_code, clippy::unwrap_used)]
 
 #[cfg(feature = "postgres")]
@@ -15,8 +15,8 @@ use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 pub struct Kind {
     pub name: &'static str,
     make: Box<dyn Fn() -> Box<dyn Store>>,
-    /// Each call asks a server.
-    pub is_remote: bool,
+    /// Each call asks a server, which takes a hundred times as long.
+    is_remote: bool,
 }
 
 impl Kind {
@@ -34,9 +34,20 @@ impl Kind {
         Arc::new(self.make())
     }
 
-    /// How many cases a test tries: fewer where each call asks a server.
-    pub fn cases(&self, here: u32, on_a_server: u32) -> u32 {
-        if self.is_remote { on_a_server } else { here }
+    /// Whether a test that tries many cases tries a sample of them here.
+    /// With `STATIONMASTER_CASES=all` it tries all on every store.
+    pub fn is_sampled(&self) -> bool {
+        self.is_remote && !std::env::var("STATIONMASTER_CASES").is_ok_and(|cases| cases == "all")
+    }
+
+    /// How many cases a test tries: all, or so many if they are sampled.
+    pub fn cases(&self, all: u32, sample: u32) -> u32 {
+        if self.is_sampled() { sample } else { all }
+    }
+
+    /// Of how many cases a test tries one: of one, or of so many if they are sampled.
+    pub fn stride(&self, sample: usize) -> usize {
+        if self.is_sampled() { sample } else { 1 }
     }
 }
 
