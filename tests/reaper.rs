@@ -75,9 +75,12 @@ fn a_reaper_that_just_started_waits_for_those_who_may_still_renew() {
     }
 }
 
+/// Where writers take turns. On PostgreSQL an open transaction holds up neither a reaper nor a renewal. What
+/// holds up both there has a test below.
 #[test]
 fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
-    for store in stores() {
+    for kind in stores::kinds().iter().filter(|kind| kind.name != "postgres") {
+        let store = kind.shared();
         let mut reaper = Reaper::new(store.clone());
         assert_eq!(reaped(&mut reaper, 0) + reaped(&mut reaper, 20), 0);
         let alive = run(&store, "alive", 20, 10);
