@@ -3,6 +3,8 @@
 //! By a clock that the test moves, on every store. The defects are numbered as in `docs/sensors.md`; hanging pokes (S4) are
 //! tested with the poker, open files (S14) with the log.
 
+mod stores;
+
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,13 +19,11 @@ use stationmaster::sensor::{
 };
 use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::contract::SensorState;
-use stationmaster::store::{MemoryStore, Store, TxMode};
+use stationmaster::store::{Store, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
-
-#[cfg(feature = "postgres")]
-mod scratch;
+use stores::stores;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -39,17 +39,6 @@ fn key(task: &str) -> TaskKey {
 
 fn waits(interval: u64, timeout: u64) -> Settings {
     Settings::new(secs(interval), secs(timeout)).unwrap()
-}
-
-fn on_every_store(test: impl Fn(Arc<dyn Store>)) {
-    test(Arc::new(MemoryStore::new()));
-    #[cfg(feature = "sqlite")]
-    test(Arc::new(
-        stationmaster::store::SqliteStore::in_memory(stationmaster::store::sqlite::SqliteOptions::default())
-            .unwrap(),
-    ));
-    #[cfg(feature = "postgres")]
-    test(Arc::new(scratch::ScratchStore::open(|options| options)));
 }
 
 /// A running task of this key, as the sensor that it will be.
@@ -119,18 +108,18 @@ fn not_yet(_: &str) -> PokeOutcome {
 
 #[test]
 fn s_1_registering_makes_the_task_and_its_row_sensing() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "sensor", r#"{"table":"a"}"#, waits(10, 60));
         assert_eq!(state(&store, "sensor"), TaskState::Sensing);
         let row = store.read(|tx| tx.sensors(&[key("sensor")])).unwrap().remove(0).unwrap();
         assert_eq!((row.kind.as_str(), row.state, row.attempt), ("kind", SensorState::Waiting, 1));
         assert!(task(&store, &key("sensor")).lease.is_none());
-    });
+    }
 }
 
 #[test]
 fn s_2_a_cycle_loads_one_then_three() {
-    on_every_store(|store| {
+    for store in stores() {
         let mut poker = poker(&store, &Seen::default(), not_yet);
         sense(&store, 0, "a", r#"{"n":1}"#, waits(10, 60));
         let report = poker.tick(at(0)).unwrap();
@@ -140,12 +129,12 @@ fn s_2_a_cycle_loads_one_then_three() {
         let report = poker.tick(at(1)).unwrap();
         assert_eq!((report.loaded, report.sensors), (2, 3), "only what is new is read");
         assert_eq!(poker.tick(at(2)).unwrap().loaded, 0);
-    });
+    }
 }
 
 #[test]
 fn s_3_of_two_equal_and_a_different_one_the_equal_ones_land_together() {
-    on_every_store(|store| {
+    for store in stores() {
         for (name, context) in [("a", r#"{"n":1}"#), ("b", r#"{"n":1}"#), ("c", r#"{"n":2}"#)] {
             sense(&store, 0, name, context, waits(10, 600));
         }
@@ -160,12 +149,12 @@ fn s_3_of_two_equal_and_a_different_one_the_equal_ones_land_together() {
             [TaskState::Success, TaskState::Success, TaskState::Sensing]
         );
         assert_eq!(seen.count(r#"{"n":1}"#), 1);
-    });
+    }
 }
 
 #[test]
 fn s_4_the_shortest_timeout_fails_the_one_and_not_the_other() {
-    on_every_store(|store| {
+    for store in stores() {
         let shortest = Settings::new(secs(10), Duration::from_micros(1)).unwrap();
         sense(&store, 0, "short", r#"{"n":1}"#, shortest);
         sense(&store, 0, "long", r#"{"n":2}"#, waits(10, 600));
@@ -177,12 +166,12 @@ fn s_4_the_shortest_timeout_fails_the_one_and_not_the_other() {
             [TaskState::Failed, TaskState::Sensing]
         );
         assert_eq!(seen.all(), 2, "it was looked at once before");
-    });
+    }
 }
 
 #[test]
 fn s_5_a_timeout_of_ten_in_steps_of_six() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "t", "{}", waits(1, 10));
         let mut poker = poker(&store, &Seen::default(), not_yet);
         let states = [0, 6, 12].map(|now| {
@@ -190,24 +179,24 @@ fn s_5_a_timeout_of_ten_in_steps_of_six() {
             state(&store, "t")
         });
         assert_eq!(states, [TaskState::Sensing, TaskState::Sensing, TaskState::Failed]);
-    });
+    }
 }
 
 #[test]
 fn s_6_a_failure_callback_makes_it_ineligible() {
-    on_every_store(|store| {
+    for store in stores() {
         let sensor = running(&store, 0, &key("t"), "kind", "{}", waits(1, 10)).has_callbacks(true);
         let config = SmartSensorConfig::default();
         let answer =
             store.write(|tx| tx.register_with(at(0), &config, std::slice::from_ref(&sensor))).unwrap();
         assert_eq!(answer, [Registered::Ineligible(Ineligible::HasCallbacks)]);
         assert_eq!(state(&store, "t"), TaskState::Running);
-    });
+    }
 }
 
 #[test]
 fn s_7_the_length_of_a_cycle_is_reported() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "t", "{}", waits(1, 10));
         let slow = |_: &str| {
             std::thread::sleep(Duration::from_millis(20));
@@ -217,7 +206,7 @@ fn s_7_the_length_of_a_cycle_is_reported() {
         assert!(report.duration >= Duration::from_millis(20));
         let json = serde_json::to_value(&report).unwrap();
         assert!(json["duration_s"].as_f64().unwrap() >= 0.02, "{json}");
-    });
+    }
 }
 
 #[test]
@@ -226,28 +215,28 @@ fn no_s1_no_s10_equal_sensors_of_other_processes_share_whatever_the_order_of_the
     let kind = SensorKind::new("hive.NamedPartition").unwrap();
     // As computed by another process, on another machine.
     assert_eq!(Fingerprint::new(&kind, &context).to_string(), "97d127c9d122e327");
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "a", r#"{"table": "sales", "ds": 1.0}"#, waits(10, 60));
         sense(&store, 0, "b", r#"{"ds":1,"table":"sales"}"#, waits(10, 60));
         let report = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None)).tick(at(0)).unwrap();
         assert_eq!((report.poked, report.landed), (1, 2));
-    });
+    }
 }
 
 #[test]
 fn no_s2_who_registers_after_a_landing_waits_for_no_interval() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "first", "{}", waits(3_600, 100_000));
         let mut poker = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None));
         assert_eq!(poker.tick(at(0)).unwrap().landed, 1);
         sense(&store, 1, "second", "{}", waits(3_600, 100_000));
         assert_eq!(poker.tick(at(1)).unwrap().landed, 1);
-    });
+    }
 }
 
 #[test]
 fn no_s2_who_joins_a_target_that_still_waits_is_looked_for_at_once() {
-    on_every_store(|store| {
+    for store in stores() {
         let seen = Seen::default();
         sense(&store, 0, "first", "{}", waits(3_600, 100_000));
         let mut poker = poker(&store, &seen, not_yet);
@@ -258,12 +247,12 @@ fn no_s2_who_joins_a_target_that_still_waits_is_looked_for_at_once() {
         assert_eq!((report.loaded, report.poked, report.saved), (1, 1, 1), "and both share the look");
         let pokes: usize = (grid + 2..grid + 3_600).map(|now| poker.tick(at(now)).unwrap().poked).sum();
         assert_eq!((pokes, poker.tick(at(grid + 3_600)).unwrap().poked), (0, 1), "the grid is as it was");
-    });
+    }
 }
 
 #[test]
 fn no_s3_a_task_that_is_gone_is_not_polled() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "t", "{}", waits(5, 100));
         let seen = Seen::default();
         let mut poker = poker(&store, &seen, not_yet);
@@ -279,12 +268,12 @@ fn no_s3_a_task_that_is_gone_is_not_polled() {
         let reports: Vec<_> = (2..200).map(|now| poker.tick(at(now)).unwrap()).collect();
         assert!(reports.iter().all(|report| report.sensors == 0 && report.timed_out == 0));
         assert_eq!(seen.all(), 1);
-    });
+    }
 }
 
 #[test]
 fn no_s5_each_sensor_has_its_own_interval_above_the_floor() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "often", r#"{"n":1}"#, waits(5, 10_000));
         sense(&store, 0, "seldom", r#"{"n":2}"#, waits(60, 10_000));
         sense(
@@ -301,12 +290,12 @@ fn no_s5_each_sensor_has_its_own_interval_above_the_floor() {
         }
         let counts = [1, 2, 3].map(|n| seen.count(&format!("{{\"n\":{n}}}")));
         assert_eq!(counts, [121, 11, 601], "the first is at once, then on the grid; the floor is a second");
-    });
+    }
 }
 
 #[test]
 fn no_s6_mapped_tasks_get_the_value_and_soft_fail_skips() {
-    on_every_store(|store| {
+    for store in stores() {
         let mapped = [key("m").mapped(0), key("m").mapped(1)];
         for key in &mapped {
             let sensor = running(&store, 0, key, "kind", r#"{"n":1}"#, waits(10, 60));
@@ -324,12 +313,12 @@ fn no_s6_mapped_tasks_get_the_value_and_soft_fail_skips() {
         }
         assert_eq!(state(&store, "soft"), TaskState::Skipped);
         assert_eq!(store.read(|tx| tx.events(0, 9)).unwrap().len(), 3, "one for each callback");
-    });
+    }
 }
 
 #[test]
 fn no_s7_two_kinds_with_equal_contexts_share_nothing() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "a", "{}", waits(10, 60));
         let other = running(&store, 0, &key("b"), "other", "{}", waits(10, 60));
         store.write(|tx| tx.register(at(0), std::slice::from_ref(&other))).unwrap();
@@ -338,12 +327,12 @@ fn no_s7_two_kinds_with_equal_contexts_share_nothing() {
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.landed), (2, 1));
         assert_eq!(["a", "b"].map(|name| state(&store, name)), [TaskState::Success, TaskState::Sensing]);
-    });
+    }
 }
 
 #[test]
 fn no_s8_other_numbers_of_codes_and_shards_strand_nothing() {
-    on_every_store(|store| {
+    for store in stores() {
         for n in 0..40 {
             sense(&store, 0, &format!("t{n}"), &format!("{{\"n\":{n}}}"), waits(10, 10_000));
         }
@@ -359,12 +348,12 @@ fn no_s8_other_numbers_of_codes_and_shards_strand_nothing() {
             assert_eq!(poker.tick(at(now)).unwrap().sensors, 40, "{codes} codes, {shards} shards");
             poker.leave().unwrap();
         }
-    });
+    }
 }
 
 #[test]
 fn no_s9_a_worker_that_dies_has_an_heir() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "t", "{}", waits(10, 10_000));
         let dead = poker(&store, &Seen::default(), not_yet).tick(at(0)).unwrap();
         assert_eq!(dead.shards, 16);
@@ -374,12 +363,12 @@ fn no_s9_a_worker_that_dies_has_an_heir() {
         let landed = (1..60).find(|now| heir.tick(at(*now)).unwrap().landed == 1);
         // The lease, and then one interval.
         assert!(landed.is_some_and(|now| (30..=40).contains(&now)), "{landed:?}");
-    });
+    }
 }
 
 #[test]
 fn no_s11_a_mark_is_known_at_once_and_a_late_answer_changes_nothing() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, "t", "{}", waits(10, 10_000));
         let inner = store.clone();
         let marks_meanwhile = move |_: &str| {
@@ -402,23 +391,23 @@ fn no_s11_a_mark_is_known_at_once_and_a_late_answer_changes_nothing() {
             assert_eq!(poker.tick(at(now)).unwrap().sensors, 0);
         }
         assert_eq!(seen.all(), 1);
-    });
+    }
 }
 
 #[test]
 fn no_s12_a_hot_target_costs_one_poke() {
-    on_every_store(|store| {
+    for store in stores() {
         for n in 0..100 {
             sense(&store, 0, &format!("t{n}"), "{}", waits(10, 10_000));
         }
         let report = poker(&store, &Seen::default(), |_| PokeOutcome::Landed(None)).tick(at(0)).unwrap();
         assert_eq!((report.poked, report.saved, report.landed), (1, 99, 100));
-    });
+    }
 }
 
 #[test]
 fn no_s13_a_landing_that_could_not_be_written_is_written_by_the_next_cycle() {
-    on_every_store(|inner| {
+    for inner in stores() {
         let faults = Arc::new(FaultStore::new(inner));
         let store: Arc<dyn Store> = faults.clone();
         sense(&store, 0, "t", "{}", waits(3_600, 100_000));
@@ -435,5 +424,5 @@ fn no_s13_a_landing_that_could_not_be_written_is_written_by_the_next_cycle() {
         let task = task(&store, &key("t"));
         assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("7")));
         assert_eq!(store.read(|tx| tx.events(0, 9)).unwrap().len(), 1);
-    });
+    }
 }

@@ -1,6 +1,8 @@
 //! The store fails at every call, once each: operations are done or not done, counters stay sums, services go on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod stores;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,8 +16,11 @@ use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings, Smart
 use stationmaster::service::{Admitter, Delivery, PokeRequest, Poker, Reaper, Service};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
-use stationmaster::testing::{Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sweep_faults};
+use stationmaster::testing::{
+    Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sample_faults, sweep_faults,
+};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
+use stores::{Kind, kinds};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -24,23 +29,6 @@ fn at(seconds: i64) -> Timestamp {
 fn key(task: &str) -> TaskKey {
     TaskKey::new("ns", "w", "r", task).unwrap()
 }
-
-type Make = fn() -> Arc<dyn Store>;
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
-}
-
-#[cfg(feature = "sqlite")]
-fn sqlite() -> Arc<dyn Store> {
-    use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
-    Arc::new(SqliteStore::in_memory(SqliteOptions::new()).unwrap())
-}
-
-#[cfg(feature = "sqlite")]
-const STORES: [Make; 2] = [memory, sqlite];
-#[cfg(not(feature = "sqlite"))]
-const STORES: [Make; 1] = [memory];
 
 /// The methods of the store's traits that write.
 const WRITES: [&str; 25] = [
@@ -71,13 +59,34 @@ const WRITES: [&str; 25] = [
     "forget_stopped_runs",
 ];
 
+/// The failures that are tried. A sample is that of an unknown commit alone.
+fn failures(kind: &Kind) -> &'static [StoreErrorKind] {
+    if kind.is_sampled() { &[StoreErrorKind::Indeterminate] } else { &KINDS }
+}
+
+/// The calls of a service that fail: every one, or a few of them.
+fn calls(kind: &Kind, when: When) -> impl Iterator<Item = u64> {
+    let stride = kind.stride(7);
+    let first = if when == When::Before { 1 } else { 1 + stride as u64 / 2 };
+    (first..).step_by(stride)
+}
+
 #[test]
 fn every_operation_that_writes_is_done_or_not_done() {
-    for make in STORES {
-        let sweep = sweep_faults(&make);
-        println!("{}: {sweep:?}", make().info().backend);
-        assert!(sweep.operations > 30 && sweep.faults > 1_000, "{sweep:?}");
-        assert_eq!(sweep.committed, sweep.operations * KINDS.len());
+    for kind in kinds() {
+        let make = || kind.shared();
+        let sweep = match kind.is_sampled() {
+            true => sample_faults(StoreErrorKind::Indeterminate, &make),
+            false => sweep_faults(&make),
+        };
+        println!("{}: {sweep:?}", kind.name);
+        let (faults, committed) = if kind.is_sampled() {
+            (100, sweep.operations / 2)
+        } else {
+            (1_000, sweep.operations * KINDS.len())
+        };
+        assert!(sweep.operations > 30 && sweep.faults > faults, "{sweep:?}");
+        assert_eq!(sweep.committed, committed);
         for writes in WRITES {
             assert!(sweep.calls.contains(writes), "{writes} is called by no step");
         }
@@ -105,7 +114,8 @@ impl Store for HalfDone {
 
 #[test]
 fn a_store_that_keeps_half_of_a_failed_operation_is_found_out() {
-    let swept = std::panic::catch_unwind(|| sweep_faults(&|| Arc::new(HalfDone(memory()))));
+    let swept =
+        std::panic::catch_unwind(|| sweep_faults(&|| Arc::new(HalfDone(Arc::new(MemoryStore::new())))));
     assert!(swept.is_err());
 }
 
@@ -177,24 +187,26 @@ fn sweep<S>(
     end: impl Fn(&Arc<dyn Store>) -> Vec<(TaskState, u32)>,
 ) -> usize {
     let mut struck = 0;
-    for make in STORES {
-        let inner = make();
+    for kind in kinds() {
+        let inner = kind.shared();
         prepare(&inner);
         let recorder = Arc::new(Recorder { inner: inner.clone(), seen: Mutex::new(vec![look(&inner)]) });
         work(&mut service(recorder.clone())).unwrap();
         let (seen, last) = (recorder.seen.lock().clone(), end(&inner));
         assert!(seen.len() > 1, "it writes");
-        for (kind, when) in KINDS.into_iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
-            for call in 1.. {
-                let inner = make();
+        for (fault, when) in
+            failures(&kind).iter().flat_map(|fault| [(*fault, When::Before), (*fault, When::After)])
+        {
+            for call in calls(&kind, when) {
+                let inner = kind.shared();
                 prepare(&inner);
                 let store = Arc::new(FaultStore::new(inner.clone()));
                 let mut service = service(store.clone());
-                store.arm(Fault::new(call, when, kind));
+                store.arm(Fault::new(call, when, fault));
                 let answer = work(&mut service);
                 let hit = store.disarm();
-                let case = || format!("call {call}, {when:?}, {kind:?}: {hit:?}, {answer:?}");
-                check_answer(&answer, hit, kind, &case());
+                let case = || format!("call {call}, {when:?}, {fault:?}: {hit:?}, {answer:?}");
+                check_answer(&answer, hit, fault, &case());
                 let now = look(&inner);
                 if answer.is_err() {
                     assert!(seen.iter().any(|seen| same(seen, &now)), "{}", case());
@@ -350,25 +362,27 @@ fn a_delivery() {
 
 #[test]
 fn a_registration_tells_the_host_whatever_fails() {
-    for make in STORES {
-        for (kind, when) in KINDS.into_iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
-            for call in 1.. {
-                let inner = make();
+    for kind in kinds() {
+        for (fault, when) in
+            failures(&kind).iter().flat_map(|fault| [(*fault, When::Before), (*fault, When::After)])
+        {
+            for call in calls(&kind, when) {
+                let inner = kind.shared();
                 let leases = five_tasks(&inner, 3);
                 let sensors: Vec<NewSensor> = leases.into_iter().map(sensor).collect();
                 let store = FaultStore::new(inner.clone());
-                store.arm(Fault::new(call, when, kind));
+                store.arm(Fault::new(call, when, fault));
                 let config = SmartSensorConfig::default();
                 let answers = store.write(|tx| tx.register_with(at(1), &config, &sensors));
                 let hit = store.disarm();
                 look(&inner);
                 let sensing = ends(&inner).iter().filter(|(state, _)| *state == TaskState::Sensing).count();
-                let committed = hit.is_none_or(|hit| hit.is_committed()) || kind == StoreErrorKind::Conflict;
-                assert_eq!(sensing, if committed { 3 } else { 0 }, "call {call}, {when:?}, {kind:?}");
+                let committed = hit.is_none_or(|hit| hit.is_committed()) || fault == StoreErrorKind::Conflict;
+                assert_eq!(sensing, if committed { 3 } else { 0 }, "call {call}, {when:?}, {fault:?}");
                 match (answers, hit) {
                     (Ok(answers), hit) => {
                         assert!(answers.iter().all(|answer| matches!(answer, Registered::Waiting(_))));
-                        assert!(hit.is_none() || kind == StoreErrorKind::Conflict);
+                        assert!(hit.is_none() || fault == StoreErrorKind::Conflict);
                     }
                     (Err(error), hit) => assert!(hit.is_some(), "{error}"),
                 }

@@ -1,8 +1,6 @@
 //! The instants recorded of one task never run backwards, whatever the clocks of its callers say, on every store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[cfg(feature = "postgres")]
-mod scratch;
 mod stores;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! A task's way through the services, on every store, by a clock that the test moves.
 
+mod stores;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,22 +19,13 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, Poke, PokeLog, PokeRequest, Poker, Reaper, Service};
-use stationmaster::store::{Inserted, MemoryStore, Store};
+use stationmaster::store::{Inserted, Store};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, Renewal, TaskKey, TaskRecord, TaskState, Timestamp};
+use stores::stores;
 
 type Shared = Arc<dyn Store>;
-
-/// Runs a scenario on a new store of each kind.
-fn on_every_store(scenario: impl Fn(Shared)) {
-    scenario(Arc::new(MemoryStore::new()));
-    #[cfg(feature = "sqlite")]
-    {
-        use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
-        scenario(Arc::new(SqliteStore::in_memory(SqliteOptions::default()).unwrap()));
-    }
-}
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -84,7 +77,7 @@ fn audited(store: &Shared) {
 
 #[test]
 fn a_failing_task_is_retried_by_its_policy_and_then_fails() {
-    on_every_store(|store| {
+    for store in stores() {
         let retry = RetryPolicy::fixed(secs(30)).max_attempts(2).build().unwrap();
         put(&store, 0, &[NewTask::new(key("t")).retry(retry)]);
         let first = run(&store, 0)[0];
@@ -103,12 +96,12 @@ fn a_failing_task_is_retried_by_its_policy_and_then_fails() {
         assert_eq!(task.message.as_deref(), Some("again (attempt 2 of 2 failed)"));
         assert_eq!(end(&store, 33, Finish::success(second)), Finished::Stale);
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn advice_changes_what_the_policy_decides() {
-    on_every_store(|store| {
+    for store in stores() {
         let retry = RetryPolicy::fixed(secs(30)).max_attempts(9).build().unwrap();
         for (advice, became) in [
             (RetryAdvice::Policy, Finished::RetryAt(at(30))),
@@ -123,12 +116,12 @@ fn advice_changes_what_the_policy_decides() {
             let outcome = Outcome::Failed { message: "no".into(), retry: advice };
             assert_eq!(end(&store, 0, Finish::new(lease, outcome)), became, "{name}");
         }
-    });
+    }
 }
 
 #[test]
 fn a_dead_holders_slots_come_back_with_its_lease() {
-    on_every_store(|store| {
+    for store in stores() {
         let tasks = [
             NewTask::new(key("fails")).lease_loss(LeaseLoss::Fail),
             NewTask::new(key("again")).lease_loss(LeaseLoss::Requeue { at_most: 1 }),
@@ -154,12 +147,12 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         let message = task(&store, "again").message.unwrap();
         assert!(message.starts_with("lease lost: holder did not renew it in time"), "{message}");
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn a_cleared_task_is_forgiven_lost_leases_again() {
-    on_every_store(|store| {
+    for store in stores() {
         put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 1 })]);
         let mut reaper = at_once(&store);
         let mut lose = |now| {
@@ -171,12 +164,12 @@ fn a_cleared_task_is_forgiven_lost_leases_again() {
         assert_eq!(task(&store, "t").lost, 0);
         assert_eq!([lose(20), lose(30)], [Finished::Ready, Finished::Ended(TaskState::Failed)]);
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn what_is_given_back_cleanly_uses_up_no_forgiveness_of_lost_leases() {
-    on_every_store(|store| {
+    for store in stores() {
         put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 2 })]);
         let mut reaper = at_once(&store);
         let mut lose = |now| {
@@ -195,12 +188,12 @@ fn what_is_given_back_cleanly_uses_up_no_forgiveness_of_lost_leases() {
         assert_eq!(lose(30), (Finished::Ready, 2, 6));
         assert_eq!(lose(50), (Finished::Ended(TaskState::Failed), 3, 6), "and the last is counted, too");
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn what_is_given_back_is_ready_at_once_and_does_not_count() {
-    on_every_store(|store| {
+    for store in stores() {
         let retry = RetryPolicy::fixed(secs(1)).max_attempts(2).build().unwrap();
         put(&store, 0, &[NewTask::new(key("t")).retry(retry)]);
         for now in 0..5 {
@@ -210,12 +203,12 @@ fn what_is_given_back_is_ready_at_once_and_does_not_count() {
         let lease = run(&store, 5)[0];
         assert_eq!(end(&store, 5, Finish::failed(lease, "no")), Finished::RetryAt(at(6)));
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn a_tick_may_be_asked_for_again_and_grants_nothing_twice() {
-    on_every_store(|store| {
+    for store in stores() {
         put(&store, 0, &[NewTask::new(key("a")), NewTask::new(key("b"))]);
         let order = AdmitRequest::new("h".try_into().unwrap(), "tick-1".try_into().unwrap(), 1, secs(10));
         let first = store.write(|tx| tx.admit(at(0), &order)).unwrap().granted;
@@ -225,12 +218,12 @@ fn a_tick_may_be_asked_for_again_and_grants_nothing_twice() {
         assert_eq!(used(&store, "default_pool"), 1);
         end(&store, 2, Finish::success(first[0].lease_ref()));
         assert!(store.write(|tx| tx.admit(at(3), &order)).unwrap().granted.is_empty());
-    });
+    }
 }
 
 #[test]
 fn pools_and_limits_bound_what_runs_and_say_why() {
-    on_every_store(|store| {
+    for store in stores() {
         let tenant = limits::custom("acme").unwrap();
         store
             .write(|tx| {
@@ -287,7 +280,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         end(&store, 2, Finish::success(leases[1]));
         assert_eq!(why("two"), "it fits; tasks before it in the order go first");
         audited(&store);
-    });
+    }
 }
 
 fn context(text: &str) -> PokeContext {
@@ -361,7 +354,7 @@ fn poker(store: &Shared, name: &str, oracle: &Oracle) -> Poker {
 
 #[test]
 fn sensors_give_their_slots_back_and_share_a_poke() {
-    on_every_store(|store| {
+    for store in stores() {
         let names: Vec<String> = (0..40).map(|n| format!("s{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         sense(&store, 0, &names, "/in.csv", waits(10, 100));
@@ -390,12 +383,12 @@ fn sensors_give_their_slots_back_and_share_a_poke() {
         assert_eq!(store.write(|tx| tx.acknowledge_events(&seqs)).unwrap(), 40);
         assert!(store.read(|tx| tx.events(0, 100)).unwrap().is_empty());
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn sensors_that_join_one_by_one_do_not_poke_their_target_each_time() {
-    on_every_store(|store| {
+    for store in stores() {
         let oracle = Oracle::new(PokeOutcome::NotYet);
         let mut poker = poker(&store, "p", &oracle);
         for n in 0..5 {
@@ -409,12 +402,12 @@ fn sensors_that_join_one_by_one_do_not_poke_their_target_each_time() {
             poker.tick(at(now)).unwrap();
         }
         assert_eq!(oracle.asked(), 3, "and then on the grid");
-    });
+    }
 }
 
 #[test]
 fn a_sensor_times_out_even_when_its_poke_cannot_look() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, &["fails"], "/a", waits(10, 25));
         sense(&store, 0, &["skips"], "/b", waits(10, 25).on_missed(OnMissed::Skip));
         let oracle = Oracle::new(PokeOutcome::Unreachable("no route".into()));
@@ -430,12 +423,12 @@ fn a_sensor_times_out_even_when_its_poke_cannot_look() {
         assert_eq!(task(&store, "skips").state, TaskState::Skipped);
         assert!(task(&store, "fails").message.unwrap().starts_with("sensor timed out after 25.000 s"));
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn a_panicking_poke_is_contained() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, &["t"], "/a", waits(10, 25));
         let poke = |_: &PokeRequest| -> PokeOutcome { std::panic::panic_any("out of cheese") };
         let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
@@ -443,12 +436,12 @@ fn a_panicking_poke_is_contained() {
             .kind("file".try_into().unwrap(), poke);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.poked, report.unreachable, report.sensors), (1, 1, 1));
-    });
+    }
 }
 
 #[test]
 fn a_poke_that_says_never_is_retried_by_the_tasks_policy() {
-    on_every_store(|store| {
+    for store in stores() {
         let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
         put(&store, 0, &[NewTask::new(key("t")).retry(retry)]);
         register_all(&store, 0, &run(&store, 0), "/a", waits(10, 100));
@@ -464,12 +457,12 @@ fn a_poke_that_says_never_is_retried_by_the_tasks_policy() {
         let events = store.read(|tx| tx.events(0, 10)).unwrap();
         let to: Vec<_> = events.iter().map(|event| (event.generation, event.ending.to)).collect();
         assert_eq!(to, [(1, TaskState::UpForRetry), (2, TaskState::Failed)]);
-    });
+    }
 }
 
 #[test]
 fn a_landed_sensor_may_resume_its_task_with_the_value() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, &["t"], "/a", waits(10, 100).on_landed(OnLanded::Resume));
         let oracle = Oracle::new(PokeOutcome::Landed(Some("part-7".into())));
         assert_eq!(poker(&store, "p", &oracle).tick(at(1)).unwrap().landed, 1);
@@ -479,12 +472,12 @@ fn a_landed_sensor_may_resume_its_task_with_the_value() {
         assert_eq!(task(&store, "t").attempt, 2);
         assert_eq!(end(&store, 3, Finish::success(lease)), Finished::Ended(TaskState::Success));
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn a_pool_may_let_sensing_tasks_keep_their_slots() {
-    on_every_store(|store| {
+    for store in stores() {
         let pool = PoolSpec::new("licence", Slots::Limited(1)).unwrap().sensing_keeps_slots(true);
         store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
         put(&store, 0, &[NewTask::new(key("t")).pool(pool.name.clone())]);
@@ -495,12 +488,12 @@ fn a_pool_may_let_sensing_tasks_keep_their_slots() {
         poker(&store, "p", &oracle).tick(at(1)).unwrap();
         assert_eq!(used(&store, "licence"), 0);
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn only_a_running_task_under_its_own_lease_registers() {
-    on_every_store(|store| {
+    for store in stores() {
         put(&store, 0, &[NewTask::new(key("queued"))]);
         let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
         let queued = admitter.tick(at(0)).unwrap().granted[0].lease_ref();
@@ -513,12 +506,12 @@ fn only_a_running_task_under_its_own_lease_registers() {
         let twice = store.write(|tx| tx.register(at(0), &[sensor(queued), sensor(queued)])).unwrap();
         assert!(matches!(&twice[..], [Registered::Waiting(_), Registered::Stale]), "{twice:?}");
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn a_marked_task_leaves_wherever_it_is() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, &["sensing"], "/a", waits(10, 100));
         put(&store, 0, &[NewTask::new(key("running"))]);
         let lease = run(&store, 0)[0];
@@ -547,12 +540,12 @@ fn a_marked_task_leaves_wherever_it_is() {
         assert_eq!(nothing, [Marked::NotAnEnd]);
         assert_eq!(used(&store, "default_pool"), 0);
         audited(&store);
-    });
+    }
 }
 
 #[test]
 fn workers_share_the_shards_and_take_over_from_the_dead() {
-    on_every_store(|store| {
+    for store in stores() {
         let names: Vec<String> = (0..60).map(|n| format!("s{n}")).collect();
         for name in &names {
             sense(&store, 0, &[name], &format!("/{name}"), waits(10, 1000));
@@ -587,7 +580,7 @@ fn workers_share_the_shards_and_take_over_from_the_dead() {
         first.leave().unwrap();
         let mut third = poker(&store, "c", &oracle);
         assert_eq!(third.tick(at(92)).unwrap().sensors, 60);
-    });
+    }
 }
 
 #[derive(Default, Clone)]
@@ -606,19 +599,19 @@ impl PokeLog for Lines {
 
 #[test]
 fn every_sensor_of_a_group_has_its_line_in_the_log() {
-    on_every_store(|store| {
+    for store in stores() {
         sense(&store, 0, &["a", "b"], "/in", waits(10, 100));
         let lines = Lines::default();
         let oracle = Oracle::new(PokeOutcome::NotYet);
         poker(&store, "p", &oracle).log(lines.clone()).tick(at(3)).unwrap();
         assert_eq!(*lines.0.lock(), ["3 a 1 NotYet", "3 b 1 NotYet"]);
         assert_eq!(oracle.asked(), 1);
-    });
+    }
 }
 
 #[test]
 fn recorded_attempts_are_in_the_index_of_runs() {
-    on_every_store(|store| {
+    for store in stores() {
         let retry = RetryPolicy::fixed(secs(5)).max_attempts(3).build().unwrap();
         let recorded = NewTask::new(key("t")).retry(retry).record_attempts(true);
         put(&store, 0, &[recorded.lease_loss(LeaseLoss::Fail)]);
@@ -642,12 +635,12 @@ fn recorded_attempts_are_in_the_index_of_runs() {
         poker(&store, "p", &Oracle::new(PokeOutcome::Landed(None))).tick(at(30)).unwrap();
         assert_eq!(active(26, 27), [(id(3), RunStatus::Completed)]);
         assert_eq!(active(0, 100).len(), 3);
-    });
+    }
 }
 
 #[test]
 fn enqueueing_again_changes_nothing_and_bad_tasks_are_refused_whole() {
-    on_every_store(|store| {
+    for store in stores() {
         put(&store, 0, &[NewTask::new(key("t")).priority(1)]);
         let again = store.write(|tx| tx.enqueue(at(5), &[NewTask::new(key("t")).priority(2)])).unwrap();
         assert!(matches!(again[0], Inserted::Exists(_)));
@@ -665,12 +658,12 @@ fn enqueueing_again_changes_nothing_and_bad_tasks_are_refused_whole() {
         }
         let none = store.read(|tx| tx.tasks(&[key("good"), key("bad")])).unwrap();
         assert_eq!(none, [None, None]);
-    });
+    }
 }
 
 #[test]
 fn old_ended_tasks_are_forgotten_when_asked_for() {
-    on_every_store(|store| {
+    for store in stores() {
         put(&store, 0, &[NewTask::new(key("old"))]);
         let lease = run(&store, 0)[0];
         end(&store, 1, Finish::success(lease));
@@ -681,12 +674,12 @@ fn old_ended_tasks_are_forgotten_when_asked_for() {
         assert_eq!(forgets.tick(at(61)).unwrap().forgotten, 0);
         assert_eq!(forgets.tick(at(62)).unwrap().forgotten, 1);
         assert_eq!(task(&store, "open").state, TaskState::Scheduled);
-    });
+    }
 }
 
 #[test]
 fn workers_that_died_long_ago_are_forgotten_by_the_living() {
-    on_every_store(|store| {
+    for store in stores() {
         let tick = |name: &str, now| {
             Poker::new(store.clone(), name.try_into().unwrap())
                 .lease(secs(30))
@@ -706,5 +699,5 @@ fn workers_that_died_long_ago_are_forgotten_by_the_living() {
         assert_eq!(known(), ["a", "b", "c"], "a expired a day ago, and not longer");
         tick("c", 24 * 3600 + 31);
         assert_eq!(known(), ["b", "c"]);
-    });
+    }
 }

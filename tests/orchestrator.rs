@@ -27,23 +27,41 @@ fn binary() -> &'static Path {
     })
 }
 
-/// A directory with a workflow in it.
-struct Place(TempDir);
+/// A directory with a workflow in it, whose runs are kept in a file there or in a schema on a server.
+struct Place {
+    folder: TempDir,
+    #[cfg(feature = "postgres")]
+    schema: Option<scratch::Scratch>,
+}
 
 impl Place {
-    fn new(workflow: &Value) -> Self {
-        Self::with_text(&serde_json::to_string_pretty(workflow).unwrap())
+    /// One with each database that the program takes.
+    fn each(workflow: &Value) -> Vec<Self> {
+        let text = serde_json::to_string_pretty(workflow).unwrap();
+        vec![
+            Self::with_text(&text),
+            #[cfg(feature = "postgres")]
+            Self { schema: Some(scratch::Scratch::new()), ..Self::with_text(&text) },
+        ]
     }
 
     fn with_text(text: &str) -> Self {
-        let place = Self(TempDir::new().unwrap());
-        fs::write(place.0.path().join("flow.json"), text).unwrap();
+        let place = Self {
+            folder: TempDir::new().unwrap(),
+            #[cfg(feature = "postgres")]
+            schema: None,
+        };
+        fs::write(place.folder.path().join("flow.json"), text).unwrap();
         place
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(binary());
-        command.arg("flow.json").current_dir(self.0.path()).stdin(Stdio::null());
+        command.arg("flow.json").current_dir(self.folder.path()).stdin(Stdio::null());
+        #[cfg(feature = "postgres")]
+        if let Some(schema) = &self.schema {
+            command.args(["--db", &scratch::url(), "--schema", schema.0.as_str()]);
+        }
         command
     }
 
@@ -56,7 +74,7 @@ impl Place {
     }
 
     fn work(&self) -> PathBuf {
-        self.0.path().join("stationmaster-work").join("flow")
+        self.folder.path().join("stationmaster-work").join("flow")
     }
 
     fn data(&self, file: &str) -> PathBuf {
@@ -125,53 +143,33 @@ fn flow(tasks: Value) -> Value {
 
 #[test]
 fn a_run_ends_and_the_next_one_is_another() {
-    let place = Place::new(&flow(json!([
+    let flow = flow(json!([
         {"name": "first", "command": "echo hello; echo $TASK/$ATTEMPT >> marks", "pool": "narrow"},
         {"name": "many", "command": "echo $MAP_INDEX >> marks", "map": 3, "after": ["first"], "limits": ["one"]},
         {"name": "flaky", "command": "test $ATTEMPT -ge 2", "retry": {"delay_s": 0.1, "max_attempts": 2}},
         {"name": "last", "command": "test $(wc -l < marks) -eq 4", "after": ["many", "flaky"]}
-    ])));
-    let ended = place.run();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(ended.verdict(), "run flow-0001: success, 6 tasks (6 success, 0 failed, 0 skipped)");
-    assert!(ended.stdout.contains("narrow: 1 of 1 slots"), "{ended:?}");
-    assert!(ended.stdout.contains("active in the last hour: 1 runs, 7 attempts"), "{ended:?}");
-    assert_eq!(place.log("first/attempt-1.log"), "hello\n");
-    assert_eq!(place.log("flaky/attempt-2.log"), "");
+    ]));
+    for place in Place::each(&flow) {
+        let ended = place.run();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.verdict(), "run flow-0001: success, 6 tasks (6 success, 0 failed, 0 skipped)");
+        assert!(ended.stdout.contains("narrow: 1 of 1 slots"), "{ended:?}");
+        assert!(ended.stdout.contains("active in the last hour: 1 runs, 7 attempts"), "{ended:?}");
+        assert_eq!(place.log("first/attempt-1.log"), "hello\n");
+        assert_eq!(place.log("flaky/attempt-2.log"), "");
 
-    let again = place.run();
-    assert_eq!(again.verdict(), "run flow-0002: success, 6 tasks (6 success, 0 failed, 0 skipped)");
-    assert!(again.stdout.contains("active in the last hour: 2 runs, 14 attempts"), "{again:?}");
+        let again = place.run();
+        assert_eq!(again.verdict(), "run flow-0002: success, 6 tasks (6 success, 0 failed, 0 skipped)");
+        assert!(again.stdout.contains("active in the last hour: 2 runs, 14 attempts"), "{again:?}");
+    }
 }
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_run_in_a_postgres_schema_is_killed_and_resumed() {
-    let place = Place::new(&flow(json!([
-        {"name": "first", "command": "echo first >> marks", "pool": "narrow"},
-        {"name": "slow", "command": "echo slow >> marks; sleep 1; echo done >> marks", "after": ["first"]},
-        {"name": "late", "command": "sleep 0.3; touch late", "after": ["slow"]},
-        {"name": "waits", "wait_for": {"file": "late"}, "interval_s": 0.2, "timeout_s": 20},
-        {"name": "last", "command": "true", "after": ["waits"]}
-    ])));
-    let scratch = scratch::Scratch::new();
-    let (url, schema) = (scratch::url(), scratch.0.to_string());
-    let spawn = || spawn(place.command().args(["--db", &url, "--schema", &schema]));
-    let mut first = spawn();
-    place.await_lines("marks", 2);
-    first.kill().unwrap();
-    first.wait().unwrap();
-    let ended = end_of(spawn());
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.starts_with("run flow-0001 resumed"), "{ended:?}");
-    assert_eq!(ended.verdict(), "run flow-0001: success, 5 tasks (5 success, 0 failed, 0 skipped)");
-    let marks = fs::read_to_string(place.data("marks")).unwrap();
-    assert_eq!(marks.matches("first").count(), 1, "{marks}");
-    let again = end_of(spawn());
-    assert!(again.verdict().starts_with("run flow-0002: success"), "{again:?}");
-
-    let refused =
-        end_of(self::spawn(place.command().args(["--db", "postgres://nobody@127.0.0.1:none/none"])));
+fn a_database_whose_url_makes_no_sense_is_refused() {
+    let place = Place::with_text(&flow(json!([{"name": "a", "command": "true"}])).to_string());
+    let url = "postgres://nobody@127.0.0.1:none/none";
+    let refused = end_of(spawn(place.command().args(["--db", url])));
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("cannot use the PostgreSQL database"), "{refused:?}");
 }
@@ -184,31 +182,38 @@ fn sensors_of_every_kind_wait_and_share() {
         |name: &str, what: Value| json!({"name": name, "wait_for": what, "interval_s": 0.2, "timeout_s": 20});
     let mut shared = wait("shared", json!({"file": "late"}));
     shared["map"] = json!(30);
-    let place = Place::new(&flow(json!([
+    // The first and the last of them have been looked for three times.
+    let looks = |index: usize| {
+        format!("test $(grep -c 'not yet' ../../logs/flow-0001/shared/{index}/attempt-1.log) -ge 3")
+    };
+    let maker = format!("until {} && {}; do sleep 0.1; done; touch late", looks(0), looks(29));
+    let flow = flow(json!([
         shared,
         wait("command", json!({"command": "test -e late"})),
         wait("tcp", json!({"tcp": port.to_string()})),
         wait("time", json!({"time": "2026-01-01T00:00:00Z"})),
         wait("after", json!({"after_s": 0.5})),
-        {"name": "maker", "command": "sleep 1; touch late", "priority": 9},
+        {"name": "maker", "command": maker, "priority": 9},
         {"name": "end", "command": "test -e late", "after": ["shared", "command", "tcp", "time", "after"]}
-    ])));
-    let ended = place.run();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(ended.verdict(), "run flow-0001: success, 36 tasks (36 success, 0 failed, 0 skipped)");
-    let pokes = ended.stdout.lines().find(|line| line.starts_with("pokes: ")).unwrap();
-    let numbers: Vec<usize> = pokes.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert!(numbers[0] < 60 && numbers[1] >= 29 * 3, "{pokes}");
-    for index in [0, 29] {
-        let log = place.log(&format!("shared/{index}/attempt-1.log"));
-        let (first, last) = (log.lines().next().unwrap(), log.lines().last().unwrap());
-        assert!(first.ends_with("not yet") && last.ends_with(r#"late","bytes":0}"#), "{log}");
+    ]));
+    for place in Place::each(&flow) {
+        let ended = place.run();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.verdict(), "run flow-0001: success, 36 tasks (36 success, 0 failed, 0 skipped)");
+        let pokes = ended.stdout.lines().find(|line| line.starts_with("pokes: ")).unwrap();
+        let numbers: Vec<usize> = pokes.split(' ').filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[0] < 60 && numbers[1] >= 29 * 3, "{pokes}");
+        for index in [0, 29] {
+            let log = place.log(&format!("shared/{index}/attempt-1.log"));
+            let (first, last) = (log.lines().next().unwrap(), log.lines().last().unwrap());
+            assert!(first.ends_with("not yet") && last.ends_with(r#"late","bytes":0}"#), "{log}");
+        }
     }
 }
 
 #[test]
 fn a_failure_ends_what_depends_on_it_and_nothing_else() {
-    let place = Place::new(&flow(json!([
+    let flow = flow(json!([
         {"name": "bad", "command": "echo oh no >&2; exit 3", "retry": {"delay_s": 0, "max_attempts": 2}},
         {"name": "below", "command": "touch below", "after": ["bad"]},
         {"name": "deeper", "command": "touch deeper", "after": ["below", "good"]},
@@ -217,18 +222,25 @@ fn a_failure_ends_what_depends_on_it_and_nothing_else() {
         {"name": "never", "wait_for": {"file": "nowhere"}, "interval_s": 0.2, "timeout_s": 0.5, "soft_fail": true},
         {"name": "skipped", "command": "touch skipped", "after": ["never", "good"]},
         {"name": "hopeless", "wait_for": {"file": "nowhere"}, "interval_s": 0.2, "timeout_s": 0.5}
-    ])));
-    let ended = place.run();
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert_eq!(ended.verdict(), "run flow-0001: failed, 8 tasks (1 success, 5 failed, 2 skipped)");
-    for text in
-        ["exit code 3", "upstream bad failed", "upstream below failed", "longer than its timeout of 0.5 s"]
-    {
-        assert!(ended.stdout.contains(text), "{text}: {ended:?}");
+    ]));
+    for place in Place::each(&flow) {
+        let ended = place.run();
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.verdict(), "run flow-0001: failed, 8 tasks (1 success, 5 failed, 2 skipped)");
+        for text in [
+            "exit code 3",
+            "upstream bad failed",
+            "upstream below failed",
+            "longer than its timeout of 0.5 s",
+        ] {
+            assert!(ended.stdout.contains(text), "{text}: {ended:?}");
+        }
+        assert_eq!(place.log("bad/attempt-2.log"), "oh no\n");
+        assert!(
+            place.data("good").exists() && !place.data("below").exists() && !place.data("skipped").exists()
+        );
+        still(&place, "beats");
     }
-    assert_eq!(place.log("bad/attempt-2.log"), "oh no\n");
-    assert!(place.data("good").exists() && !place.data("below").exists() && !place.data("skipped").exists());
-    still(&place, "beats");
 }
 
 #[test]
@@ -284,33 +296,33 @@ fn what_cannot_run_is_refused_before_anything_is_written() {
         let ended = place.run();
         assert_eq!(ended.code, Some(2), "{text}: {ended:?}");
         assert!(ended.stderr.contains(message), "{text}: {}", ended.stderr);
-        assert!(!place.0.path().join("stationmaster-work").exists(), "{text}");
+        assert!(!place.folder.path().join("stationmaster-work").exists(), "{text}");
     }
 }
 
 #[test]
 fn files_that_are_not_ours_are_refused_and_left_alone() {
-    let place = Place::new(&flow(json!([{"name": "a", "command": "true"}])));
+    let place = Place::with_text(&flow(json!([{"name": "a", "command": "true"}])).to_string());
     let run = |arguments: &[&str]| end_of(spawn(place.command().args(arguments)));
     let text = "a letter, and no database at all\n".repeat(100);
-    fs::write(place.0.path().join("letter"), &text).unwrap();
+    fs::write(place.folder.path().join("letter"), &text).unwrap();
     let ended = run(&["--db", "letter"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("cannot use the database letter"), "{ended:?}");
-    assert_eq!(fs::read_to_string(place.0.path().join("letter")).unwrap(), text);
-    assert!(!place.0.path().join("letter-work").exists());
+    assert_eq!(fs::read_to_string(place.folder.path().join("letter")).unwrap(), text);
+    assert!(!place.folder.path().join("letter-work").exists());
 
     assert_eq!(run(&["--db", "no/such/folder.db"]).code, Some(2));
-    assert!(!place.0.path().join("no").exists());
+    assert!(!place.folder.path().join("no").exists());
     assert_eq!(run(&["--workers", "0"]).code, Some(2));
-    let missing = end_of(spawn(Command::new(binary()).arg("nowhere.json").current_dir(place.0.path())));
+    let missing = end_of(spawn(Command::new(binary()).arg("nowhere.json").current_dir(place.folder.path())));
     assert_eq!(missing.code, Some(2));
     assert!(missing.stderr.contains("cannot read the workflow nowhere.json"), "{missing:?}");
 }
 
 /// Three tasks that are soon done, and one that beats until a file appears.
-fn long_flow() -> Place {
-    Place::new(&flow(json!([
+fn long_flow() -> Vec<Place> {
+    Place::each(&flow(json!([
         {"name": "a", "command": "echo x >> a"},
         {"name": "b", "command": "echo x >> b", "after": ["a"]},
         {"name": "sensor", "wait_for": {"file": "go"}, "interval_s": 0.2, "timeout_s": 60},
@@ -340,50 +352,58 @@ fn resumed(place: &Place) -> Ended {
 
 #[test]
 fn killed_it_leaves_no_orphan_and_is_resumed() {
-    let place = long_flow();
-    let mut process = place.spawn();
-    place.await_lines("beats", 5);
-    process.kill().unwrap();
-    process.wait().unwrap();
-    sleep(Duration::from_millis(100));
-    still(&place, "beats");
-    let ended = resumed(&place);
-    assert!(ended.stdout.contains("reaped   slow"), "{ended:?}");
+    for place in long_flow() {
+        let mut process = place.spawn();
+        place.await_lines("beats", 5);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        sleep(Duration::from_millis(100));
+        still(&place, "beats");
+        let ended = resumed(&place);
+        assert!(ended.stdout.contains("reaped   slow"), "{ended:?}");
+    }
 }
 
 #[test]
 fn interrupted_it_gives_everything_back_and_is_resumed_at_once() {
     for signal in ["-INT", "-TERM"] {
-        let place = long_flow();
-        let process = place.spawn();
-        place.await_lines("beats", 5);
-        assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
-        let ended = end_of(process);
-        assert_eq!(ended.code, Some(130), "{ended:?}");
-        assert_eq!(
-            ended.stdout.lines().last(),
-            Some("run flow-0001: interrupted; the same command resumes it"),
-            "{ended:?}"
-        );
-        still(&place, "beats");
-        let began = Instant::now();
-        let ended = resumed(&place);
-        assert!(!ended.stdout.contains("reaped"), "{ended:?}");
-        assert!(began.elapsed() < Duration::from_secs(4), "it waited for its own leases: {ended:?}");
+        for place in long_flow() {
+            let process = place.spawn();
+            place.await_lines("beats", 5);
+            assert!(
+                Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success()
+            );
+            let ended = end_of(process);
+            assert_eq!(ended.code, Some(130), "{ended:?}");
+            assert_eq!(
+                ended.stdout.lines().last(),
+                Some("run flow-0001: interrupted; the same command resumes it"),
+                "{ended:?}"
+            );
+            still(&place, "beats");
+            let began = Instant::now();
+            let ended = resumed(&place);
+            assert!(!ended.stdout.contains("reaped"), "{ended:?}");
+            assert!(began.elapsed() < Duration::from_secs(4), "it waited for its own leases: {ended:?}");
+        }
     }
 }
 
 #[test]
 fn an_unfinished_run_is_resumed_only_with_its_own_definition() {
-    let place = long_flow();
-    let mut process = place.spawn();
-    place.await_lines("beats", 1);
-    process.kill().unwrap();
-    process.wait().unwrap();
-    fs::write(place.0.path().join("flow.json"), flow(json!([{"name": "a", "command": "true"}])).to_string())
+    for place in long_flow() {
+        let mut process = place.spawn();
+        place.await_lines("beats", 1);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        fs::write(
+            place.folder.path().join("flow.json"),
+            flow(json!([{"name": "a", "command": "true"}])).to_string(),
+        )
         .unwrap();
-    let ended = place.run();
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert_eq!(place.lines("a"), 1);
-    assert!(ended.stderr.contains("changed since the unfinished run flow-0001 began"), "{ended:?}");
+        let ended = place.run();
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert_eq!(place.lines("a"), 1);
+        assert!(ended.stderr.contains("changed since the unfinished run flow-0001 began"), "{ended:?}");
+    }
 }

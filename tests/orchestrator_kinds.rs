@@ -15,11 +15,15 @@ use std::time::{Duration, Instant};
 use stationmaster::canonical::PokeContext;
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::store::Store;
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, TaskId, Timestamp};
 
 use crate::kinds::{CommandSucceeds, TcpAccepts, teach};
-use crate::poked::{at, memory, secs, unreachable};
+use crate::poked::{at, secs, unreachable};
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
 
 /// What the first poke of a sensor of this kind answers, in a tick of this instant.
 fn answer(store: &Arc<dyn Store>, kind: &str, context: PokeContext, now: Timestamp) -> PokeOutcome {

@@ -1,8 +1,6 @@
 //! A reaper that was itself held up ends no lease whose holder could not renew it meanwhile: on every store.
 #![allow(clippy::unwrap_used)]
 
-#[cfg(feature = "postgres")]
-mod scratch;
 mod stores;
 
 use std::sync::{Arc, mpsc};
@@ -77,10 +75,12 @@ fn a_reaper_that_just_started_waits_for_those_who_may_still_renew() {
     }
 }
 
-/// On PostgreSQL it does not wait for other writers, and neither do renewals.
+/// Where writers take turns. On PostgreSQL an open transaction holds up neither a reaper nor a renewal. What
+/// holds up both there has a test below.
 #[test]
 fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
-    for store in stores().into_iter().filter(|store| store.info().backend != "postgres") {
+    for kind in stores::kinds().iter().filter(|kind| kind.name != "postgres") {
+        let store = kind.shared();
         let mut reaper = Reaper::new(store.clone());
         assert_eq!(reaped(&mut reaper, 0) + reaped(&mut reaper, 20), 0);
         let alive = run(&store, "alive", 20, 10);
@@ -191,10 +191,10 @@ fn one_poisoned_row_stops_neither_reaper_nor_admission_on_sqlite() {
 #[cfg(feature = "postgres")]
 #[test]
 fn one_poisoned_row_stops_neither_reaper_nor_admission_on_postgres() {
-    let scratch = scratch::Scratch::new();
+    let scratch = stores::scratch::Scratch::new();
     a_poisoned_row_among_others(Arc::new(scratch.open(|options| options)), || {
         let poison = r#"SET retry = '{"delay_s":1,"curve":"of 2031"}' WHERE task = 'poisoned'"#;
-        scratch::query(&format!("UPDATE \"{}\".task {poison}", scratch.0));
+        stores::scratch::query(&format!("UPDATE \"{}\".task {poison}", scratch.0));
     });
 }
 
@@ -206,7 +206,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
     use stationmaster::service::{LoopHandle, drive};
     use std::ops::ControlFlow;
 
-    let scratch = scratch::Scratch::new();
+    let scratch = stores::scratch::Scratch::new();
     let holders = scratch.open(|options| options.lock_timeout(secs(1)));
     let reapers: Arc<dyn Store> = Arc::new(scratch.open(|options| options));
     let mut reaper = Reaper::new(reapers);
@@ -229,7 +229,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
         let (stop, leases, holders) = (&stop, &leases, &holders);
         scope.spawn(move || {
             let lock = format!("BEGIN; LOCK TABLE \"{schema}\".lease IN ACCESS EXCLUSIVE MODE");
-            scratch::with_client(move |client| async move {
+            stores::scratch::with_client(move |client| async move {
                 client.batch_execute(&lock).await.unwrap();
                 client.batch_execute("SELECT pg_sleep(5); ROLLBACK").await.unwrap();
             });

@@ -1,8 +1,6 @@
 //! A holder that does not know whether its call took effect may make it again, and is told: on every store.
 #![allow(clippy::unwrap_used)]
 
-#[cfg(feature = "postgres")]
-mod scratch;
 mod stores;
 
 use std::sync::Arc;

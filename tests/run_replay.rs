@@ -1,5 +1,7 @@
 //! `examples/run_replay` answers as the rule does, on every store.
 
+mod stores;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,6 +10,7 @@ use std::process::Command;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
+use stores::{Kind, kinds};
 
 /// The example's binary, which `cargo test` builds next to the tests.
 fn example() -> PathBuf {
@@ -15,15 +18,6 @@ fn example() -> PathBuf {
     let binary = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join("run_replay");
     assert!(binary.exists(), "{} is missing: run `cargo build --example run_replay`", binary.display());
     binary
-}
-
-fn stores() -> &'static [&'static str] {
-    match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
-        (true, true) => &["memory", "sqlite", "postgres"],
-        (true, false) => &["memory", "sqlite"],
-        (false, true) => &["memory", "postgres"],
-        (false, false) => &["memory"],
-    }
 }
 
 fn replay(store: &str, lines: &[Value]) -> Vec<Value> {
@@ -90,8 +84,10 @@ fn line() -> impl Strategy<Value = Value> {
 #[test]
 fn answers_as_the_rule_does() {
     let lines = proptest::collection::vec(line(), 1..1_500);
-    for store in stores() {
-        let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(24) });
+    for kind in kinds() {
+        let store = kind.name;
+        let config = Config { failure_persistence: None, ..Config::with_cases(kind.cases(24, 3)) };
+        let mut runner = TestRunner::new(config);
         runner
             .run(&lines, |lines| {
                 prop_assert_eq!(replay(store, &lines), by_the_rule(&lines));
@@ -111,7 +107,7 @@ fn a_long_file() {
     lines.push(query(12_000));
     lines.extend((0..25_000).step_by(50).map(correct));
     lines.extend([query(12_000), query(24_990), query(29_000)]);
-    for store in stores() {
+    for Kind { name: store, .. } in kinds() {
         assert_eq!(replay(store, &lines), by_the_rule(&lines), "{store}");
     }
 }

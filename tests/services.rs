@@ -1,5 +1,7 @@
 //! What services and operations do at their edges: names used twice, unknown commits, budgets, clocks, loops.
 
+mod stores;
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,10 +20,11 @@ use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Settings};
 use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service, WakingStore, drive};
 use stationmaster::store::contract::{Ending, SurveyQuery};
-use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
+use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::attempt_run_id;
 use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
+use stores::{kinds, stores};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -33,10 +36,6 @@ fn secs(seconds: u64) -> Duration {
 
 fn key(task: &str) -> TaskKey {
     TaskKey::new("ns", "w", "r", task).unwrap()
-}
-
-fn store() -> Arc<MemoryStore> {
-    Arc::new(MemoryStore::new())
 }
 
 fn put(store: &dyn Store, tasks: &[NewTask]) {
@@ -60,25 +59,26 @@ fn running(store: &dyn Store, now: i64) -> LeaseRef {
 
 #[test]
 fn a_request_of_another_holder_is_refused() {
-    let store = store();
-    put(&*store, &[NewTask::new(key("t"))]);
-    assert_eq!(admitted(&*store, 0, "tick").granted.len(), 1);
-    let refused = store.write(|tx| tx.admit(at(0), &order("other", "tick"))).unwrap_err();
-    assert!(matches!(&refused, Error::Invalid(Invalid::RequestOfAnother { .. })), "{refused}");
+    for store in stores() {
+        put(&*store, &[NewTask::new(key("t"))]);
+        assert_eq!(admitted(&*store, 0, "tick").granted.len(), 1);
+        let refused = store.write(|tx| tx.admit(at(0), &order("other", "tick"))).unwrap_err();
+        assert!(matches!(&refused, Error::Invalid(Invalid::RequestOfAnother { .. })), "{refused}");
+    }
 }
 
 /// Commits or not, and then says that it does not know.
 #[derive(Debug)]
 struct Unsure {
-    inner: MemoryStore,
+    inner: Arc<dyn Store>,
     commits: VecDeque<bool>,
     next: Mutex<VecDeque<bool>>,
 }
 
 impl Unsure {
-    fn new(commits: &[bool]) -> Self {
+    fn new(inner: Arc<dyn Store>, commits: &[bool]) -> Self {
         let commits: VecDeque<bool> = commits.iter().copied().collect();
-        Self { inner: MemoryStore::new(), next: Mutex::new(VecDeque::new()), commits }
+        Self { inner, next: Mutex::new(VecDeque::new()), commits }
     }
 
     fn begin(&self) {
@@ -105,131 +105,144 @@ impl Store for Unsure {
 #[test]
 fn a_commit_of_unknown_end_is_asked_after_and_never_repeated_blindly() {
     for (committed, granted) in [(true, 1), (false, 0)] {
-        let store = Arc::new(Unsure::new(&[committed]));
-        put(&*store, &[NewTask::new(key("t"))]);
-        store.begin();
-        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
-        let admission = admitter.admit(at(0), 9).unwrap();
-        assert_eq!(admission.granted.len(), granted);
-        assert!(committed || admission.next_due == Some(at(0)), "the next tick may come at once");
-        let again = admitter.admit(at(1), 9).unwrap();
-        assert_eq!(admission.granted.len() + again.granted.len(), 1);
-        let store: &dyn Store = &*store;
-        assert_eq!(store.read(|tx| tx.all_pools()).unwrap()[0].used, 1);
+        for inner in stores() {
+            let store = Arc::new(Unsure::new(inner, &[committed]));
+            put(&*store, &[NewTask::new(key("t"))]);
+            store.begin();
+            let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+            let admission = admitter.admit(at(0), 9).unwrap();
+            assert_eq!(admission.granted.len(), granted);
+            assert!(committed || admission.next_due == Some(at(0)), "the next tick may come at once");
+            let again = admitter.admit(at(1), 9).unwrap();
+            assert_eq!(admission.granted.len() + again.granted.len(), 1);
+            let store: &dyn Store = &*store;
+            assert_eq!(store.read(|tx| tx.all_pools()).unwrap()[0].used, 1);
+        }
     }
 }
 
 #[test]
 fn old_ticks_are_forgotten() {
-    let store = store();
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).remember(secs(60));
-    let names = ["first", "second"].map(|task| NewTask::new(key(task)));
-    store
-        .write(|tx| {
-            tx.enqueue(at(0), &[NewTask::new(key("old"))])?;
-            tx.admit(at(0), &order("h", "old"))
-        })
-        .unwrap();
-    let query = SurveyQuery::new().request("old".try_into().unwrap());
-    let is_known = || store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap();
-    put(&*store, &names[..1]);
-    admitter.tick(at(60)).unwrap();
-    assert!(is_known());
-    put(&*store, &names[1..]);
-    admitter.tick(at(61)).unwrap();
-    assert!(!is_known());
+    for store in stores() {
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).remember(secs(60));
+        let names = ["first", "second"].map(|task| NewTask::new(key(task)));
+        store
+            .write(|tx| {
+                tx.enqueue(at(0), &[NewTask::new(key("old"))])?;
+                tx.admit(at(0), &order("h", "old"))
+            })
+            .unwrap();
+        let query = SurveyQuery::new().request("old".try_into().unwrap());
+        let is_known = || store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap();
+        put(&*store, &names[..1]);
+        admitter.tick(at(60)).unwrap();
+        assert!(is_known());
+        put(&*store, &names[1..]);
+        admitter.tick(at(61)).unwrap();
+        assert!(!is_known());
+    }
 }
 
 #[test]
 fn a_request_that_was_answered_makes_room_for_the_next() {
-    let store = store();
-    let is_known = |name: &str| {
-        let query = SurveyQuery::new().request(name.try_into().unwrap());
-        store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap()
-    };
-    let admit_after = |request: &str, answered: &str| {
-        let order = order("h", request).answered(answered.try_into().unwrap());
-        store.write(|tx| tx.admit(at(0), &order)).unwrap().granted.len()
-    };
-    put(&*store, &[NewTask::new(key("a"))]);
-    assert_eq!(admitted(&*store, 0, "first").granted.len(), 1);
-    assert_eq!(admit_after("second", "first"), 0);
-    assert!(is_known("first"), "a tick that grants nothing notes nothing");
-    put(&*store, &[NewTask::new(key("b"))]);
-    assert_eq!(admit_after("second", "first"), 1);
-    assert_eq!(["first", "second"].map(is_known), [false, true]);
-    assert_eq!(admit_after("second", "first"), 1, "repeated: the same lease");
-    assert_eq!(admit_after("second", "second"), 1, "whatever it names");
+    for store in stores() {
+        let is_known = |name: &str| {
+            let query = SurveyQuery::new().request(name.try_into().unwrap());
+            store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap()
+        };
+        let admit_after = |request: &str, answered: &str| {
+            let order = order("h", request).answered(answered.try_into().unwrap());
+            store.write(|tx| tx.admit(at(0), &order)).unwrap().granted.len()
+        };
+        put(&*store, &[NewTask::new(key("a"))]);
+        assert_eq!(admitted(&*store, 0, "first").granted.len(), 1);
+        assert_eq!(admit_after("second", "first"), 0);
+        assert!(is_known("first"), "a tick that grants nothing notes nothing");
+        put(&*store, &[NewTask::new(key("b"))]);
+        assert_eq!(admit_after("second", "first"), 1);
+        assert_eq!(["first", "second"].map(is_known), [false, true]);
+        assert_eq!(admit_after("second", "first"), 1, "repeated: the same lease");
+        assert_eq!(admit_after("second", "second"), 1, "whatever it names");
+    }
 }
 
 #[test]
 fn requests_that_nobody_names_as_answered_are_bounded_in_number() {
-    let (store, ticks) = (store(), 1_030_i64);
-    let tasks: Vec<NewTask> = (0..ticks).map(|n| NewTask::new(key(&n.to_string()))).collect();
-    put(&*store, &tasks);
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])).unwrap();
-    for tick in 0..ticks {
-        let mut order = order("h", &tick.to_string());
-        order.budget = 1;
+    for store in stores() {
+        let ticks = 1_030_i64;
+        let tasks: Vec<NewTask> = (0..ticks).map(|n| NewTask::new(key(&n.to_string()))).collect();
+        put(&*store, &tasks);
+        store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])).unwrap();
+        for tick in 0..ticks {
+            let mut order = order("h", &tick.to_string());
+            order.budget = 1;
+            assert_eq!(
+                store.write(|tx| tx.admit(Timestamp::from_micros(tick), &order)).unwrap().granted.len(),
+                1
+            );
+        }
+        let is_known = |tick: &i64| {
+            let query = SurveyQuery::new().request(tick.to_string().as_str().try_into().unwrap());
+            store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap()
+        };
         assert_eq!(
-            store.write(|tx| tx.admit(Timestamp::from_micros(tick), &order)).unwrap().granted.len(),
-            1
+            (0..ticks).filter(is_known).collect::<Vec<_>>(),
+            (ticks - 1_024..ticks).collect::<Vec<_>>()
         );
     }
-    let is_known = |tick: &i64| {
-        let query = SurveyQuery::new().request(tick.to_string().as_str().try_into().unwrap());
-        store.read(|tx| Ok(raw(tx).survey(&query)?.granted.is_some())).unwrap()
-    };
-    assert_eq!((0..ticks).filter(is_known).collect::<Vec<_>>(), (ticks - 1_024..ticks).collect::<Vec<_>>());
 }
 
 #[test]
 fn two_admitters_of_one_name_never_get_the_same_lease() {
-    let store = store();
-    put(&*store, &["a", "b"].map(|name| NewTask::new(key(name))));
-    // As in two containers: the same name, the same instant, the same number of the process, the same number of ticks.
-    let admit = |_| {
-        let mut admitter = Admitter::new(store.clone(), "w".try_into().unwrap()).budget(1);
-        admitter.tick(at(0)).unwrap().granted.iter().map(|task| task.id.0).collect::<Vec<_>>()
-    };
-    assert_eq!([0, 1].map(admit), [[1], [2]]);
+    for store in stores() {
+        put(&*store, &["a", "b"].map(|name| NewTask::new(key(name))));
+        // As in two containers: the same name, the same instant, the same number of the process, the same number of ticks.
+        let admit = |_| {
+            let mut admitter = Admitter::new(store.clone(), "w".try_into().unwrap()).budget(1);
+            admitter.tick(at(0)).unwrap().granted.iter().map(|task| task.id.0).collect::<Vec<_>>()
+        };
+        assert_eq!([0, 1].map(admit), [[1], [2]]);
+    }
 }
 
 #[test]
 fn a_budget_of_zero_does_not_make_the_loop_spin() {
-    let store = store();
-    put(&*store, &[NewTask::new(key("a")), NewTask::new(key("b")).not_before(at(7))]);
-    let mut admitter = Admitter::new(store, "h".try_into().unwrap()).budget(0);
-    assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(7)));
+    for store in stores() {
+        put(&*store, &[NewTask::new(key("a")), NewTask::new(key("b")).not_before(at(7))]);
+        let mut admitter = Admitter::new(store, "h".try_into().unwrap()).budget(0);
+        assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(7)));
+    }
 }
 
 #[test]
 fn what_a_limit_left_over_is_due_at_once() {
-    let store = store();
-    let tasks = ["a", "b", "c"].map(|task| NewTask::new(key(task)));
-    put(&*store, &tasks);
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).budget(2).lease(secs(1));
-    assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(0)));
-    assert_eq!(admitter.tick(at(0)).unwrap().next_due, None);
-    let mut reaper = Reaper::new(store).limit(2).grace(Duration::ZERO);
-    assert_eq!(reaper.tick(at(1)).unwrap().next_due, Some(at(1)));
-    assert_eq!(reaper.tick(at(1)).unwrap().reaped.len(), 1);
+    for store in stores() {
+        let tasks = ["a", "b", "c"].map(|task| NewTask::new(key(task)));
+        put(&*store, &tasks);
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).budget(2).lease(secs(1));
+        assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(0)));
+        assert_eq!(admitter.tick(at(0)).unwrap().next_due, None);
+        let mut reaper = Reaper::new(store).limit(2).grace(Duration::ZERO);
+        assert_eq!(reaper.tick(at(1)).unwrap().next_due, Some(at(1)));
+        assert_eq!(reaper.tick(at(1)).unwrap().reaped.len(), 1);
+    }
 }
 
 #[test]
 fn an_urgent_task_does_not_hide_behind_many_that_came_due() {
-    let store = store();
-    let due = |name: &str| NewTask::new(key(name)).not_before(at(1));
-    put(&*store, &(0..10_001).map(|n| due(&n.to_string())).collect::<Vec<_>>());
-    put(&*store, &[due("urgent").priority(9)]);
-    let order = AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, secs(60));
-    let admission = store.write(|tx| tx.admit(at(10), &order)).unwrap();
-    assert_eq!(
-        admission.granted[0].key,
-        key("urgent"),
-        "in the first tick, which makes 10,000 of them ready"
-    );
-    assert_eq!((admission.promoted, admission.next_due), (10_000, Some(at(10))));
+    for store in stores() {
+        let due = |name: &str| NewTask::new(key(name)).not_before(at(1));
+        put(&*store, &(0..10_001).map(|n| due(&n.to_string())).collect::<Vec<_>>());
+        put(&*store, &[due("urgent").priority(9)]);
+        let order = AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 1, secs(60));
+        let admission = store.write(|tx| tx.admit(at(10), &order)).unwrap();
+        assert_eq!(
+            admission.granted[0].key,
+            key("urgent"),
+            "in the first tick, which makes 10,000 of them ready"
+        );
+        assert_eq!((admission.promoted, admission.next_due), (10_000, Some(at(10))));
+    }
 }
 
 fn sensing(store: &dyn Store, now: i64, lease: LeaseRef, settings: Settings) {
@@ -240,130 +253,142 @@ fn sensing(store: &dyn Store, now: i64, lease: LeaseRef, settings: Settings) {
 
 #[test]
 fn resuming_after_a_wait_is_no_failed_attempt() {
-    let store = store();
-    let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
-    put(&*store, &[NewTask::new(key("t")).retry(retry)]);
-    let settings = Settings::new(secs(1), secs(99)).unwrap().on_landed(OnLanded::Resume);
-    for now in 0..4 {
-        let lease = running(&*store, now);
-        sensing(&*store, now, lease, settings);
-        let ending = Ending::new(EndReason::Landed, TaskState::Scheduled);
-        store.write(|tx| tx.end_sensors(at(now), &[(lease, ending.clone())])).unwrap();
+    for store in stores() {
+        let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
+        put(&*store, &[NewTask::new(key("t")).retry(retry)]);
+        let settings = Settings::new(secs(1), secs(99)).unwrap().on_landed(OnLanded::Resume);
+        for now in 0..4 {
+            let lease = running(&*store, now);
+            sensing(&*store, now, lease, settings);
+            let ending = Ending::new(EndReason::Landed, TaskState::Scheduled);
+            store.write(|tx| tx.end_sensors(at(now), &[(lease, ending.clone())])).unwrap();
+        }
+        let lease = running(&*store, 4);
+        let failed = store.write(|tx| tx.finish(at(4), &[Finish::failed(lease, "no")])).unwrap();
+        assert_eq!(failed, [Finished::RetryAt(at(9))]);
     }
-    let lease = running(&*store, 4);
-    let failed = store.write(|tx| tx.finish(at(4), &[Finish::failed(lease, "no")])).unwrap();
-    assert_eq!(failed, [Finished::RetryAt(at(9))]);
 }
 
 #[test]
 fn a_sensor_ends_to_an_end_or_to_scheduled_only() {
-    let store = store();
-    put(&*store, &[NewTask::new(key("t"))]);
-    let lease = running(&*store, 0);
-    sensing(&*store, 0, lease, Settings::new(secs(1), secs(99)).unwrap());
-    let before = store.read(|tx| tx.sensors(&[key("t")])).unwrap();
-    for to in [TaskState::Queued, TaskState::Running, TaskState::Sensing, TaskState::UpForRetry] {
-        // In a transaction that is committed all the same, as a host's may be.
-        let refused = store
-            .write(|tx| {
-                let refused = tx.end_sensors(at(1), &[(lease, Ending::new(EndReason::Landed, to))]);
-                Ok(refused)
-            })
-            .unwrap();
-        assert!(matches!(refused, Err(Error::Invalid(Invalid::Ending { .. }))), "{refused:?}");
-        assert_eq!(store.read(|tx| tx.sensors(&[key("t")])).unwrap(), before);
+    for store in stores() {
+        put(&*store, &[NewTask::new(key("t"))]);
+        let lease = running(&*store, 0);
+        sensing(&*store, 0, lease, Settings::new(secs(1), secs(99)).unwrap());
+        let before = store.read(|tx| tx.sensors(&[key("t")])).unwrap();
+        for to in [TaskState::Queued, TaskState::Running, TaskState::Sensing, TaskState::UpForRetry] {
+            // In a transaction that is committed all the same, as a host's may be.
+            let refused = store
+                .write(|tx| {
+                    let refused = tx.end_sensors(at(1), &[(lease, Ending::new(EndReason::Landed, to))]);
+                    Ok(refused)
+                })
+                .unwrap();
+            assert!(matches!(refused, Err(Error::Invalid(Invalid::Ending { .. }))), "{refused:?}");
+            assert_eq!(store.read(|tx| tx.sensors(&[key("t")])).unwrap(), before);
+        }
     }
 }
 
 #[test]
 fn texts_above_the_cap_are_refused_or_cut() {
-    let store = store();
-    let long = "x".repeat(MAX_TEXT_BYTES + 1);
-    put(&*store, &[NewTask::new(key("t"))]);
-    let lease = running(&*store, 0);
-    let too_many =
-        |refused: Result<()>| assert!(matches!(refused, Err(Error::Invalid(Invalid::TooManyBytes { .. }))));
-    for finish_ in
-        [Finish::failed(lease, &*long), Finish::success_with(lease, &*long), Finish::skipped(lease, &*long)]
-    {
-        too_many(store.write(|tx| tx.finish(at(0), std::slice::from_ref(&finish_))).map(drop));
+    for store in stores() {
+        let long = "x".repeat(MAX_TEXT_BYTES + 1);
+        put(&*store, &[NewTask::new(key("t"))]);
+        let lease = running(&*store, 0);
+        let too_many = |refused: Result<()>| {
+            assert!(matches!(refused, Err(Error::Invalid(Invalid::TooManyBytes { .. }))))
+        };
+        for finish_ in [
+            Finish::failed(lease, &*long),
+            Finish::success_with(lease, &*long),
+            Finish::skipped(lease, &*long),
+        ] {
+            too_many(store.write(|tx| tx.finish(at(0), std::slice::from_ref(&finish_))).map(drop));
+        }
+        too_many(
+            store.write(|tx| tx.mark(at(0), &[Mark::new(key("t"), TaskState::Failed, &*long)])).map(drop),
+        );
+        let ending = Ending::new(EndReason::Landed, TaskState::Success).value(Some(long.clone()));
+        too_many(store.write(|tx| tx.end_sensors(at(0), &[(lease, ending.clone())])).map(drop));
+        // The policy's verdict is added to what is just short enough.
+        store.write(|tx| tx.finish(at(0), &[Finish::failed(lease, &long[1..])])).unwrap();
+        let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
+        assert_eq!((task.state, task.message.unwrap().len()), (TaskState::Failed, MAX_TEXT_BYTES));
     }
-    too_many(store.write(|tx| tx.mark(at(0), &[Mark::new(key("t"), TaskState::Failed, &*long)])).map(drop));
-    let ending = Ending::new(EndReason::Landed, TaskState::Success).value(Some(long.clone()));
-    too_many(store.write(|tx| tx.end_sensors(at(0), &[(lease, ending.clone())])).map(drop));
-    // The policy's verdict is added to what is just short enough.
-    store.write(|tx| tx.finish(at(0), &[Finish::failed(lease, &long[1..])])).unwrap();
-    let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
-    assert_eq!((task.state, task.message.unwrap().len()), (TaskState::Failed, MAX_TEXT_BYTES));
 }
 
 #[test]
 fn attempts_of_different_tasks_are_different_runs() {
-    let store = store();
-    let keys = [
-        key("load").mapped(3),
-        key("load[3]"),
-        TaskKey::new("ns", "w/r", "x", "t").unwrap(),
-        TaskKey::new("ns", "w", "r/x", "t").unwrap(),
-    ];
-    put(&*store, &keys.clone().map(|key| NewTask::new(key).record_attempts(true)));
-    let granted = admitted(&*store, 0, "tick").granted;
-    let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
-    store.write(|tx| tx.start(at(0), &leases)).unwrap();
-    let query = ActiveQuery::new(at(0), at(9));
-    let runs = store.read(|tx| tx.active_runs(&query)).unwrap();
-    assert_eq!(runs.len(), 4);
-    assert!(runs.iter().any(|run| run.key.id.as_str() == attempt_run_id(&keys[0], granted[0].id, 1)));
+    for store in stores() {
+        let keys = [
+            key("load").mapped(3),
+            key("load[3]"),
+            TaskKey::new("ns", "w/r", "x", "t").unwrap(),
+            TaskKey::new("ns", "w", "r/x", "t").unwrap(),
+        ];
+        put(&*store, &keys.clone().map(|key| NewTask::new(key).record_attempts(true)));
+        let granted = admitted(&*store, 0, "tick").granted;
+        let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+        store.write(|tx| tx.start(at(0), &leases)).unwrap();
+        let query = ActiveQuery::new(at(0), at(9));
+        let runs = store.read(|tx| tx.active_runs(&query)).unwrap();
+        assert_eq!(runs.len(), 4);
+        assert!(runs.iter().any(|run| run.key.id.as_str() == attempt_run_id(&keys[0], granted[0].id, 1)));
+    }
 }
 
 #[test]
 fn an_ended_task_runs_again_when_it_is_cleared() {
-    let store = store();
-    let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
-    put(&*store, &[NewTask::new(key("t")).retry(retry), NewTask::new(key("other")).not_before(at(99))]);
-    for now in [0, 5] {
-        let lease = running(&*store, now);
-        store.write(|tx| tx.finish(at(now), &[Finish::failed(lease, "no")])).unwrap();
+    for store in stores() {
+        let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
+        put(&*store, &[NewTask::new(key("t")).retry(retry), NewTask::new(key("other")).not_before(at(99))]);
+        for now in [0, 5] {
+            let lease = running(&*store, now);
+            store.write(|tx| tx.finish(at(now), &[Finish::failed(lease, "no")])).unwrap();
+        }
+        let keys = [key("t"), key("t"), key("other"), key("ghost")];
+        let cleared = store.write(|tx| tx.clear(at(6), &keys)).unwrap();
+        let scheduled = Cleared::NotEnded(TaskState::Scheduled);
+        assert_eq!(cleared, [Cleared::Ready, Cleared::Ready, scheduled, Cleared::Unknown]);
+        let lease = running(&*store, 7);
+        let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
+        assert_eq!((task.attempt, task.forgiven), (3, 2));
+        let finished = store.write(|tx| tx.finish(at(7), &[Finish::failed(lease, "no")])).unwrap();
+        assert_eq!(finished, [Finished::RetryAt(at(12))], "the policy began anew");
+        assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
     }
-    let keys = [key("t"), key("t"), key("other"), key("ghost")];
-    let cleared = store.write(|tx| tx.clear(at(6), &keys)).unwrap();
-    let scheduled = Cleared::NotEnded(TaskState::Scheduled);
-    assert_eq!(cleared, [Cleared::Ready, Cleared::Ready, scheduled, Cleared::Unknown]);
-    let lease = running(&*store, 7);
-    let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
-    assert_eq!((task.attempt, task.forgiven), (3, 2));
-    let finished = store.write(|tx| tx.finish(at(7), &[Finish::failed(lease, "no")])).unwrap();
-    assert_eq!(finished, [Finished::RetryAt(at(12))], "the policy began anew");
-    assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
 }
 
 #[test]
 fn retries_know_first_start_and_logical_date_and_keep_the_message() {
-    let store = store();
-    let budget = RetryPolicy::fixed(secs(5)).budget(secs(12)).build().unwrap();
-    put(&*store, &[NewTask::new(key("t")).retry(budget)]);
-    for (now, becomes) in [
-        (0, Finished::RetryAt(at(5))),
-        (5, Finished::RetryAt(at(10))),
-        (10, Finished::Ended(TaskState::Failed)),
-    ] {
-        let lease = running(&*store, now);
-        let finished = store.write(|tx| tx.finish(at(now), &[Finish::failed(lease, "no route")])).unwrap();
-        assert_eq!(finished, [becomes]);
-        let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
-        assert!(task.message.unwrap().starts_with("no route"));
+    for store in stores() {
+        let budget = RetryPolicy::fixed(secs(5)).budget(secs(12)).build().unwrap();
+        put(&*store, &[NewTask::new(key("t")).retry(budget)]);
+        for (now, becomes) in [
+            (0, Finished::RetryAt(at(5))),
+            (5, Finished::RetryAt(at(10))),
+            (10, Finished::Ended(TaskState::Failed)),
+        ] {
+            let lease = running(&*store, now);
+            let finished =
+                store.write(|tx| tx.finish(at(now), &[Finish::failed(lease, "no route")])).unwrap();
+            assert_eq!(finished, [becomes]);
+            let task = store.read(|tx| tx.tasks(&[key("t")])).unwrap().remove(0).unwrap();
+            assert!(task.message.unwrap().starts_with("no route"));
+        }
+        // Airflow's jitter is a hash of the logical date.
+        let airflow =
+            RetryPolicy::airflow(stationmaster::backoff::AirflowVersion::V2_10, secs(1_000)).build().unwrap();
+        let dates = [at(0), at(86_400)];
+        let retries = dates.map(|date| {
+            let name = key(&date.to_string());
+            put(&*store, &[NewTask::new(name).retry(airflow.clone()).logical_date(date)]);
+            let lease = running(&*store, 20 + date.as_micros() / 1_000_000);
+            store.write(|tx| tx.finish(at(50), &[Finish::failed(lease, "no")])).unwrap()
+        });
+        assert_ne!(retries[0], retries[1]);
     }
-    // Airflow's jitter is a hash of the logical date.
-    let airflow =
-        RetryPolicy::airflow(stationmaster::backoff::AirflowVersion::V2_10, secs(1_000)).build().unwrap();
-    let dates = [at(0), at(86_400)];
-    let retries = dates.map(|date| {
-        let name = key(&date.to_string());
-        put(&*store, &[NewTask::new(name).retry(airflow.clone()).logical_date(date)]);
-        let lease = running(&*store, 20 + date.as_micros() / 1_000_000);
-        store.write(|tx| tx.finish(at(50), &[Finish::failed(lease, "no")])).unwrap()
-    });
-    assert_ne!(retries[0], retries[1]);
 }
 
 #[test]
@@ -416,24 +441,26 @@ fn a_wake_during_a_tick_brings_another_tick() {
 
 #[test]
 fn what_frees_slots_or_brings_tasks_wakes_waiters_and_a_tick_does_not() {
-    let handle = LoopHandle::new();
-    let store = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
-    let woken = |work: &mut dyn FnMut()| {
-        let seen = handle.seen();
-        work();
-        handle.seen() != seen
-    };
-    assert!(woken(&mut || put(&*store, &[NewTask::new(key("t"))])));
-    let mut lease = None;
-    assert!(!woken(&mut || lease = Some(admitter.tick(at(0)).unwrap().granted[0].lease_ref())));
-    let lease = lease.unwrap();
-    assert!(!woken(&mut || drop(store.write(|tx| tx.start(at(0), &[lease])).unwrap())));
-    let end = |tx: &mut Tx<'_>| tx.finish(at(0), &[Finish::success(lease)]);
-    assert!(!woken(&mut || drop(store.write(|tx| end(tx).and(Err::<(), _>(Error::abort("no")))))));
-    assert!(woken(&mut || drop(store.write(|tx| end(tx)).unwrap())));
-    assert!(!woken(&mut || drop(store.read(|tx| tx.all_pools()).unwrap())));
-    assert_eq!(store.inner().info().backend, "memory");
+    for kind in kinds() {
+        let handle = LoopHandle::new();
+        let store = Arc::new(WakingStore::new(kind.make(), handle.clone()));
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+        let woken = |work: &mut dyn FnMut()| {
+            let seen = handle.seen();
+            work();
+            handle.seen() != seen
+        };
+        assert!(woken(&mut || put(&*store, &[NewTask::new(key("t"))])));
+        let mut lease = None;
+        assert!(!woken(&mut || lease = Some(admitter.tick(at(0)).unwrap().granted[0].lease_ref())));
+        let lease = lease.unwrap();
+        assert!(!woken(&mut || drop(store.write(|tx| tx.start(at(0), &[lease])).unwrap())));
+        let end = |tx: &mut Tx<'_>| tx.finish(at(0), &[Finish::success(lease)]);
+        assert!(!woken(&mut || drop(store.write(|tx| end(tx).and(Err::<(), _>(Error::abort("no")))))));
+        assert!(woken(&mut || drop(store.write(|tx| end(tx)).unwrap())));
+        assert!(!woken(&mut || drop(store.read(|tx| tx.all_pools()).unwrap())));
+        assert_eq!(store.inner().info().backend, kind.name);
+    }
 }
 
 #[test]

@@ -15,4 +15,4 @@ pub use conformance::{Snapshot, Watch};
 pub use fault::{Fault, FaultStore, Struck, When};
 pub use raw::{RawStoreExt, raw};
 pub use steps::{Step, life, watch};
-pub use sweep::{KINDS, Sweep, sweep_faults};
+pub use sweep::{KINDS, Sweep, sample_faults, sweep_faults};

@@ -7,32 +7,19 @@
 #[path = "../../benches/runs/data.rs"]
 #[allow(dead_code)]
 mod data;
-#[cfg(feature = "postgres")]
-#[path = "../scratch/mod.rs"]
-mod scratch;
 mod sequences;
+#[path = "../stores/mod.rs"]
+mod stores;
 
 use data::{BASE, DAY, NOW, POINT, Random, Span, instant, namespace};
 use stationmaster::id::Namespace;
 use stationmaster::run::{ActiveQuery, RunRecord};
+use stationmaster::store::Store;
 use stationmaster::store::contract::MOST_SEEKS;
 use stationmaster::store::contract::RunPlace;
-use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::count_run_reads;
 use stationmaster::testing::raw;
-
-fn stores() -> Vec<(&'static str, Box<dyn Store>)> {
-    vec![
-        ("memory", Box::new(MemoryStore::new())),
-        #[cfg(feature = "sqlite")]
-        ("sqlite", {
-            use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
-            Box::new(SqliteStore::in_memory(SqliteOptions::new()).expect("a database in memory"))
-        }),
-        #[cfg(feature = "postgres")]
-        ("postgres", Box::new(scratch::ScratchStore::open(|options| options))),
-    ]
-}
+use stores::kinds;
 
 fn is_long() -> bool {
     std::env::var("STATIONMASTER_RUNS").is_ok_and(|form| form == "long")
@@ -87,7 +74,8 @@ fn check(spans: &[Span], windows: &[Asked]) {
     let mut known: Vec<usize> = spans.iter().map(|span| span.ns).collect();
     known.sort_unstable();
     known.dedup();
-    for (name, store) in stores() {
+    for kind in kinds() {
+        let (name, store) = (kind.name, kind.shared());
         load(&*store, spans);
         for asked in windows {
             let query = asked.query();

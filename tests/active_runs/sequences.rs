@@ -11,7 +11,8 @@ use stationmaster::store::{Store, Tx};
 use stationmaster::testing::raw;
 use stationmaster::{Error, Timestamp};
 
-use super::{size, stores};
+use super::is_long;
+use crate::stores::kinds;
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -220,32 +221,21 @@ fn run(store: &dyn Store, ops: &[Op]) -> Result<(), String> {
     }
 }
 
-fn all_sequences(name: &str, short: usize, long: usize) {
-    let cases = u32::try_from(size(short, long)).expect("a small number");
-    let (_, store) = stores().into_iter().find(|(store, _)| *store == name).expect("a store of that name");
-    let config =
-        ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Default::default() };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
-    let outcome = runner.run(&ops(), |ops| run(&*store, &ops).map_err(TestCaseError::fail));
-    if let Err(error) = outcome {
-        panic!("{name}: {error}");
+#[test]
+fn any_sequence() {
+    let [here, on_a_server] = if is_long() { [20_000, 2_000] } else { [2_000, 20] };
+    for kind in kinds() {
+        let (cases, store) = (kind.cases(here, on_a_server), kind.shared());
+        let config = ProptestConfig {
+            cases,
+            failure_persistence: None,
+            max_shrink_iters: 2_000,
+            ..Default::default()
+        };
+        let mut runner = proptest::test_runner::TestRunner::new(config);
+        let outcome = runner.run(&ops(), |ops| run(&*store, &ops).map_err(TestCaseError::fail));
+        if let Err(error) = outcome {
+            panic!("{}: {error}", kind.name);
+        }
     }
-}
-
-#[test]
-fn any_sequence_on_the_memory_store() {
-    all_sequences("memory", 2_000, 20_000);
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn any_sequence_on_sqlite() {
-    all_sequences("sqlite", 2_000, 20_000);
-}
-
-/// Fewer: each step of one is a few round trips.
-#[cfg(feature = "postgres")]
-#[test]
-fn any_sequence_on_postgres() {
-    all_sequences("postgres", 60, 2_000);
 }

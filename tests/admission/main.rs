@@ -5,14 +5,17 @@ mod hiding;
 mod overdue;
 mod policies;
 mod pools;
+#[path = "../stores/mod.rs"]
+mod stores;
 
 use std::time::Duration;
 
 use stationmaster::admission::Policy;
 use stationmaster::ops::{Admission, AdmitRequest, Finish};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::store::Store;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, Timestamp};
+use stores::stores;
 
 /// A store, and how often it was ticked.
 struct Scene<'a> {
@@ -22,15 +25,9 @@ struct Scene<'a> {
 
 /// Runs a scenario on a new store of each kind; no counter may be wrong at its end.
 fn on_every_store(scenario: impl Fn(&Scene<'_>)) {
-    let run = |store: &dyn Store| {
-        scenario(&Scene { store, ticks: 0.into() });
+    for store in stores() {
+        scenario(&Scene { store: &*store, ticks: 0.into() });
         assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
-    };
-    run(&MemoryStore::new());
-    #[cfg(feature = "sqlite")]
-    {
-        use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
-        run(&SqliteStore::in_memory(SqliteOptions::default()).unwrap());
     }
 }
 

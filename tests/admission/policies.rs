@@ -5,10 +5,10 @@ use stationmaster::admission::{Ageing, AirflowWindow, Policy, Reason};
 use stationmaster::ops::{Finish, Outcome, RetryAdvice};
 use stationmaster::pool::Slots;
 use stationmaster::service::{Admitter, Service};
-use stationmaster::store::MemoryStore;
 use stationmaster::task::LeaseLoss;
 use stationmaster::{NewTask, TaskRecord, TaskState};
 
+use crate::stores::stores;
 use crate::{Scene, at, db, key, names, on_every_store, secs};
 
 fn reserve(seconds: u64) -> Policy {
@@ -214,14 +214,15 @@ fn a_window_tells_what_it_did_not_reach_and_what_is_missing() {
 
 #[test]
 fn the_admitter_takes_the_policy_from_its_options() {
-    let store = std::sync::Arc::new(MemoryStore::new());
-    let put = |tasks: &[NewTask]| store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
-    put(&[NewTask::new(key("a")).pool_slots(128)]);
-    put(&["b", "c"].map(|name| NewTask::new(key(name)).priority(1)));
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).budget(1).policy(reserve(0));
-    assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["b"]);
-    put(&[NewTask::new(key("d")).priority(-1)]);
-    assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["c"]);
-    let counts = admitter.tick(at(0)).unwrap().refused_by_reason();
-    assert_eq!(counts, [("pool_full", 1), ("reserved", 1)].into());
+    for store in stores() {
+        let put = |tasks: &[NewTask]| store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
+        put(&[NewTask::new(key("a")).pool_slots(128)]);
+        put(&["b", "c"].map(|name| NewTask::new(key(name)).priority(1)));
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).budget(1).policy(reserve(0));
+        assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["b"]);
+        put(&[NewTask::new(key("d")).priority(-1)]);
+        assert_eq!(names(&admitter.tick(at(0)).unwrap().granted), ["c"]);
+        let counts = admitter.tick(at(0)).unwrap().refused_by_reason();
+        assert_eq!(counts, [("pool_full", 1), ("reserved", 1)].into());
+    }
 }

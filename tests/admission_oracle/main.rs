@@ -5,17 +5,17 @@
 
 mod direct;
 mod oracle;
-#[cfg(feature = "postgres")]
-#[path = "../scratch/mod.rs"]
-mod scratch;
 mod small;
 mod store;
+#[path = "../stores/mod.rs"]
+mod stores;
 mod world;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use stationmaster::TaskId;
-use stationmaster::store::{MemoryStore, Store};
+use stores::kinds;
 
 /// Random worlds that the planner is compared on.
 const RANDOM: u64 = 10_000;
@@ -47,26 +47,26 @@ fn ten_thousand_random_worlds() {
     assert_eq!(reasons.len(), 6, "the worlds show every reason of these policies: {reasons:?}");
 }
 
-fn through(store: &dyn Store, worlds: u64) {
-    for number in 0..stored_worlds(worlds) {
-        store::check(store, &world::random(number));
+#[test]
+fn random_worlds_through_every_store() {
+    for kind in kinds() {
+        let store = kind.make();
+        for number in 0..stored_worlds(kind.cases(300, 15).into()) {
+            store::check(&store, &world::random(number));
+        }
     }
 }
 
-#[cfg(feature = "postgres")]
+/// Those of up to two tasks.
 #[test]
-fn random_worlds_through_postgres() {
-    through(&scratch::ScratchStore::open(|options| options), 60);
-}
-
-#[test]
-fn random_worlds_through_the_memory_store() {
-    through(&MemoryStore::new(), 300);
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn random_worlds_through_sqlite() {
-    use stationmaster::store::{SqliteStore, sqlite::SqliteOptions};
-    through(&SqliteStore::in_memory(SqliteOptions::default()).unwrap(), 300);
+fn small_worlds_through_every_store() {
+    for kind in kinds() {
+        let (store, stride, seen) = (kind.make(), kind.stride(197), Cell::new(0));
+        let worlds = small::every(2, &small::LIMITS[..1], |world| {
+            if seen.replace(seen.get() + 1_usize).is_multiple_of(stride) {
+                store::check(&store, world);
+            }
+        });
+        assert_eq!(worlds, 5_864);
+    }
 }

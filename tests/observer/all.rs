@@ -15,12 +15,13 @@ use stationmaster::service::metrics::{self, Metric, finished, registered};
 use stationmaster::service::{
     Admitter, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, Reaper, Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
+use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
 use crate::recorder::{Recorder, Told};
+use crate::stores::{Kind, Made, kinds, stores};
 
 #[test]
 fn names_follow_the_conventions() {
@@ -66,7 +67,7 @@ impl PokeLog for BadLog {
 }
 
 #[derive(Debug)]
-struct Contended(MemoryStore, AtomicBool);
+struct Contended(Made, AtomicBool);
 
 impl Store for Contended {
     fn info(&self) -> StoreInfo {
@@ -81,10 +82,10 @@ impl Store for Contended {
 }
 
 /// A short life of a host in which everything happens that is counted.
-fn everything() -> Told {
+fn everything(kind: &Kind) -> Told {
     let recorder = Arc::new(Recorder::default());
     let observer: Arc<dyn Observer> = recorder.clone();
-    let contended = Contended(MemoryStore::new(), AtomicBool::new(false));
+    let contended = Contended(kind.make(), AtomicBool::new(false));
     let store: Arc<dyn Store> = Arc::new(ObservedStore::new(contended, observer.clone()));
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap())
         .lease(Duration::from_secs(10))
@@ -163,7 +164,7 @@ fn everything() -> Told {
         .tick(at(now + 1))
         .unwrap();
     Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
-    let disturbed = Contended(MemoryStore::new(), AtomicBool::new(true));
+    let disturbed = Contended(kind.make(), AtomicBool::new(true));
     let name = "h".try_into().unwrap();
     Admitter::new(Arc::new(disturbed), name).observed_by(observer).tick(at(now)).unwrap();
     drop(poker);
@@ -172,50 +173,54 @@ fn everything() -> Told {
 
 #[test]
 fn every_metric_is_told_by_something() {
-    let told = everything();
-    let names: BTreeSet<&str> = told.names().into_iter().collect();
-    let all: BTreeSet<&str> = metrics::ALL.iter().map(|metric| metric.name).collect();
-    assert_eq!(names, all);
-    assert!(told.counter(r#"stationmaster_pokes_total{kind="stuck",outcome="overran"}"#) >= 1);
-    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
-    assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
-    assert_eq!(told.counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 2);
-    assert_eq!(told.counter(r#"stationmaster_finished_total{became="stale"}"#), 1);
-    assert_eq!(told.counter(r#"stationmaster_stale_calls_total{call="renew"}"#), 1);
-    assert_eq!(told.counter("stationmaster_admission_conflicts_total{}"), 1);
-    let overran = told.samples(r#"stationmaster_poke_duration_seconds{kind="stuck"}"#);
-    assert!(overran.contains(&0.02), "the deadline: {overran:?}");
+    for kind in &kinds() {
+        let told = everything(kind);
+        let names: BTreeSet<&str> = told.names().into_iter().collect();
+        let all: BTreeSet<&str> = metrics::ALL.iter().map(|metric| metric.name).collect();
+        assert_eq!(names, all);
+        assert!(told.counter(r#"stationmaster_pokes_total{kind="stuck",outcome="overran"}"#) >= 1);
+        assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
+        assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
+        assert_eq!(told.counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 2);
+        assert_eq!(told.counter(r#"stationmaster_finished_total{became="stale"}"#), 1);
+        assert_eq!(told.counter(r#"stationmaster_stale_calls_total{call="renew"}"#), 1);
+        assert_eq!(told.counter("stationmaster_admission_conflicts_total{}"), 1);
+        let overran = told.samples(r#"stationmaster_poke_duration_seconds{kind="stuck"}"#);
+        assert!(overran.contains(&0.02), "the deadline: {overran:?}");
+    }
 }
 
 /// The pokes of a tick whose ends the store refuses are counted by that tick, and the ends by the tick that stores them.
 #[test]
 fn a_tick_that_fails_tells_what_it_did() {
-    let recorder = Arc::new(Recorder::default());
-    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let mut admitter = Admitter::new(inner.clone(), "h".try_into().unwrap());
-    let lease = running(&inner, &mut admitter, 0, &["a"])[0];
-    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
-    let context = PokeContext::from_json("{}").unwrap();
-    let sensor = NewSensor::new(lease, "good".try_into().unwrap(), context, settings);
-    inner.write(|tx| tx.register(at(0), std::slice::from_ref(&sensor))).unwrap();
+    for inner in stores() {
+        let recorder = Arc::new(Recorder::default());
+        let mut admitter = Admitter::new(inner.clone(), "h".try_into().unwrap());
+        let lease = running(&inner, &mut admitter, 0, &["a"])[0];
+        let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
+        let context = PokeContext::from_json("{}").unwrap();
+        let sensor = NewSensor::new(lease, "good".try_into().unwrap(), context, settings);
+        inner.write(|tx| tx.register(at(0), std::slice::from_ref(&sensor))).unwrap();
 
-    let store = Arc::new(FaultStore::new(inner));
-    let refusing = store.clone();
-    let poke = move |_: &PokeRequest| {
-        refusing.refuse(TxMode::Write, 1);
-        PokeOutcome::Landed(None)
-    };
-    let poker = Poker::new(store.clone(), "p".try_into().unwrap()).wait_for_answers(Duration::from_secs(60));
-    let mut poker = poker.kind("good".try_into().unwrap(), poke).observed_by(recorder.clone());
-    poker.tick(at(0)).unwrap_err();
-    let failed = recorder.told();
-    assert_eq!(failed.counter(r#"stationmaster_ticks_total{service="poker",result="io"}"#), 1);
-    assert_eq!(failed.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
-    assert_eq!(failed.sum("stationmaster_sensors_ended_total"), 0);
-    assert_eq!(store.refusals_left(), 0);
-    poker.tick(at(0)).unwrap();
-    assert_eq!(recorder.told().counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 1);
-    assert_eq!(recorder.told().sum("stationmaster_pokes_total"), 1, "not twice");
+        let store = Arc::new(FaultStore::new(inner));
+        let refusing = store.clone();
+        let poke = move |_: &PokeRequest| {
+            refusing.refuse(TxMode::Write, 1);
+            PokeOutcome::Landed(None)
+        };
+        let poker =
+            Poker::new(store.clone(), "p".try_into().unwrap()).wait_for_answers(Duration::from_secs(60));
+        let mut poker = poker.kind("good".try_into().unwrap(), poke).observed_by(recorder.clone());
+        poker.tick(at(0)).unwrap_err();
+        let failed = recorder.told();
+        assert_eq!(failed.counter(r#"stationmaster_ticks_total{service="poker",result="io"}"#), 1);
+        assert_eq!(failed.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
+        assert_eq!(failed.sum("stationmaster_sensors_ended_total"), 0);
+        assert_eq!(store.refusals_left(), 0);
+        poker.tick(at(0)).unwrap();
+        assert_eq!(recorder.told().counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 1);
+        assert_eq!(recorder.told().sum("stationmaster_pokes_total"), 1, "not twice");
+    }
 }
 
 /// A panic costs the one number.
@@ -230,15 +235,17 @@ fn what_comes_after_a_panic_is_told() {
             self.0.histogram(metric, labels, value);
         }
     }
-    let half = Arc::new(Half(Recorder::default()));
-    let store = ObservedStore::new(MemoryStore::new(), half.clone());
-    store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])).unwrap();
-    let mut admitter = Admitter::new(Arc::new(store), "h".try_into().unwrap()).observed_by(half.clone());
-    admitter.tick(at(7)).unwrap();
-    let told = half.0.told();
-    assert_eq!(told.samples("stationmaster_wait_seconds{}"), [7.0]);
-    assert_eq!(told.samples(r#"stationmaster_tick_duration_seconds{service="admitter"}"#).len(), 1);
-    assert_eq!(told.samples(r#"stationmaster_transaction_duration_seconds{mode="write"}"#).len(), 2);
+    for kind in kinds() {
+        let half = Arc::new(Half(Recorder::default()));
+        let store = ObservedStore::new(kind.make(), half.clone());
+        store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])).unwrap();
+        let mut admitter = Admitter::new(Arc::new(store), "h".try_into().unwrap()).observed_by(half.clone());
+        admitter.tick(at(7)).unwrap();
+        let told = half.0.told();
+        assert_eq!(told.samples("stationmaster_wait_seconds{}"), [7.0]);
+        assert_eq!(told.samples(r#"stationmaster_tick_duration_seconds{service="admitter"}"#).len(), 1);
+        assert_eq!(told.samples(r#"stationmaster_transaction_duration_seconds{mode="write"}"#).len(), 2);
+    }
 }
 
 /// Two targets that a runtime looks at: one answers, one is dropped at its deadline.
@@ -247,38 +254,39 @@ fn what_comes_after_a_panic_is_told() {
 fn async_pokes_are_counted_and_measured() {
     use stationmaster::service::PokeRequest;
 
-    let recorder = Arc::new(Recorder::default());
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
-    let leases = running(&store, &mut admitter, 0, &["a", "b", "c"]);
-    let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
-    let settings = settings.poke_timeout(Duration::from_millis(40)).unwrap();
-    let sensors: Vec<NewSensor> = leases
-        .iter()
-        .zip(["good", "good", "never"])
-        .map(|(lease, target)| {
-            let context = PokeContext::from_json(&format!(r#"{{"target":"{target}"}}"#)).unwrap();
-            NewSensor::new(*lease, "http".try_into().unwrap(), context, settings)
-        })
-        .collect();
-    store.write(|tx| tx.register(at(0), &sensors)).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let poke = |request: PokeRequest| async move {
-        if request.context.as_str().contains("never") {
-            std::future::pending::<()>().await;
-        }
-        PokeOutcome::Landed(None)
-    };
-    Poker::new(store, "p".try_into().unwrap())
-        .wait_for_answers(Duration::from_secs(60))
-        .kind_async("http".try_into().unwrap(), runtime.handle(), poke)
-        .observed_by(recorder.clone())
-        .tick(at(0))
-        .unwrap();
-    let told = recorder.told();
-    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="landed"}"#), 1);
-    assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="overran"}"#), 1);
-    assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
-    let took = told.samples(r#"stationmaster_poke_duration_seconds{kind="http"}"#);
-    assert_eq!((took.len(), took.contains(&0.04)), (2, true), "{took:?}");
+    for store in stores() {
+        let recorder = Arc::new(Recorder::default());
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+        let leases = running(&store, &mut admitter, 0, &["a", "b", "c"]);
+        let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
+        let settings = settings.poke_timeout(Duration::from_millis(40)).unwrap();
+        let sensors: Vec<NewSensor> = leases
+            .iter()
+            .zip(["good", "good", "never"])
+            .map(|(lease, target)| {
+                let context = PokeContext::from_json(&format!(r#"{{"target":"{target}"}}"#)).unwrap();
+                NewSensor::new(*lease, "http".try_into().unwrap(), context, settings)
+            })
+            .collect();
+        store.write(|tx| tx.register(at(0), &sensors)).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let poke = |request: PokeRequest| async move {
+            if request.context.as_str().contains("never") {
+                std::future::pending::<()>().await;
+            }
+            PokeOutcome::Landed(None)
+        };
+        Poker::new(store, "p".try_into().unwrap())
+            .wait_for_answers(Duration::from_secs(60))
+            .kind_async("http".try_into().unwrap(), runtime.handle(), poke)
+            .observed_by(recorder.clone())
+            .tick(at(0))
+            .unwrap();
+        let told = recorder.told();
+        assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="landed"}"#), 1);
+        assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="overran"}"#), 1);
+        assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
+        let took = told.samples(r#"stationmaster_poke_duration_seconds{kind="http"}"#);
+        assert_eq!((took.len(), took.contains(&0.04)), (2, true), "{took:?}");
+    }
 }

@@ -2,6 +2,8 @@
 
 mod all;
 mod recorder;
+#[path = "../stores/mod.rs"]
+mod stores;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,27 +15,38 @@ use proptest::test_runner::TestRunner;
 use recorder::{Panicking, Recorder, Told};
 use stationmaster::admission::Reason;
 use stationmaster::service::Observer;
+use stores::{Kind, kinds};
 use world::{Op, World, ops};
 
-fn run(observer: Option<Arc<dyn Observer>>, ops: &[Op]) -> World {
-    let mut world = World::new(observer);
+fn run(kind: &Kind, observer: Option<Arc<dyn Observer>>, ops: &[Op]) -> World {
+    let mut world = World::new(kind.make(), observer);
     ops.iter().for_each(|op| world.step(op));
     world
 }
 
-fn told(ops: &[Op]) -> (Told, World) {
+fn told(kind: &Kind, ops: &[Op]) -> (Told, World) {
     let recorder = Arc::new(Recorder::default());
-    let world = run(Some(recorder.clone()), ops);
+    let world = run(kind, Some(recorder.clone()), ops);
     (recorder.told(), world)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+/// Checks random worlds on every store, or this many if they are sampled.
+fn on_worlds(sample: u32, check: impl Fn(&Kind, &[Op]) -> Result<(), TestCaseError>) {
+    for kind in &kinds() {
+        let config = ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(kind.cases(64, sample))
+        };
+        let outcome = TestRunner::new(config).run(&ops(), |ops| check(kind, &ops));
+        outcome.unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+    }
+}
 
-    /// Counters and gauges are what reports, answers and the tasks' states say; transactions are those that the store had.
-    #[test]
-    fn what_is_told_is_the_truth(ops in ops()) {
-        let (told, world) = told(&ops);
+/// Counters and gauges are what reports, answers and the tasks' states say; transactions are those that the store had.
+#[test]
+fn what_is_told_is_the_truth() {
+    on_worlds(2, |kind, ops| {
+        let (told, world) = told(kind, ops);
         let truth = world.whole_truth();
         prop_assert_eq!(&told.counters, &truth.counters);
 
@@ -61,20 +74,24 @@ proptest! {
             });
             prop_assert_eq!(told.samples(&series).len() as u64, all.map(|(_, count)| count).sum::<u64>());
         }
-    }
+        Ok(())
+    });
+}
 
-    /// An observer that panics at every call, one that listens, and none: the same answers, the same tasks.
-    #[test]
-    fn an_observer_that_panics_changes_nothing(ops in ops()) {
+/// An observer that panics at every call, one that listens, and none: the same answers, the same tasks.
+#[test]
+fn an_observer_that_panics_changes_nothing() {
+    on_worlds(1, |kind, ops| {
         let [alone, heard, harmed] =
             [None, Some(Arc::new(Recorder::default()) as Arc<dyn Observer>), Some(Arc::new(Panicking))]
-                .map(|observer| run(observer, &ops));
+                .map(|observer| run(kind, observer, ops));
         prop_assert_eq!(&alone.answers, &heard.answers);
         prop_assert_eq!(&alone.answers, &harmed.answers);
         prop_assert_eq!(alone.tasks(), heard.tasks());
         prop_assert_eq!(alone.tasks(), harmed.tasks());
         prop_assert_eq!(alone.truth, harmed.truth);
-    }
+        Ok(())
+    });
 }
 
 /// The worlds above come by everything that is counted in words, each often enough to be compared.
@@ -84,7 +101,7 @@ fn the_worlds_are_not_empty() {
     let mut seen = BTreeSet::new();
     for _ in 0..64 {
         let ops = ops().new_tree(&mut runner).unwrap().current();
-        seen.extend(run(None, &ops).truth.counters.into_keys());
+        seen.extend(run(&kinds()[0], None, &ops).truth.counters.into_keys());
     }
     let missing: Vec<&str> = [
         "admission_conflicts_total{}",

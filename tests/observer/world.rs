@@ -16,9 +16,11 @@ use stationmaster::service::metrics::{finished, registered};
 use stationmaster::service::{
     Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Reaper, Service,
 };
-use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
+use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{Error, LeaseRef, NewTask, Renewal, TaskKey, TaskRecord, TaskState, Timestamp};
+
+use crate::stores::Made;
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -86,9 +88,9 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 /// Fails once if it is told to, and counts its transactions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Faulty {
-    inner: MemoryStore,
+    inner: Made,
     next: Mutex<Option<u8>>,
     counts: Mutex<BTreeMap<String, u64>>,
 }
@@ -164,8 +166,8 @@ fn secs(seconds: u64) -> Duration {
 }
 
 impl World {
-    pub fn new(observer: Option<Arc<dyn Observer>>) -> Self {
-        let faulty = Arc::new(Faulty::default());
+    pub fn new(inner: Made, observer: Option<Arc<dyn Observer>>) -> Self {
+        let faulty = Arc::new(Faulty { inner, next: Mutex::default(), counts: Mutex::default() });
         let store: Arc<dyn Store> = match &observer {
             Some(observer) => Arc::new(ObservedStore::new(Shared(faulty.clone()), observer.clone())),
             None => faulty.clone(),
@@ -229,7 +231,7 @@ impl World {
     /// The tasks as they are, read past the observer.
     pub fn tasks(&self) -> Vec<TaskRecord> {
         let keys = &self.keys;
-        self.faulty.inner.read(|tx| tx.tasks(keys)).unwrap().into_iter().flatten().collect()
+        (&self.faulty.inner as &dyn Store).read(|tx| tx.tasks(keys)).unwrap().into_iter().flatten().collect()
     }
 
     pub fn step(&mut self, op: &Op) {

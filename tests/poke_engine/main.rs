@@ -10,3 +10,5 @@ mod leases;
 mod outages;
 mod scene;
 mod steady;
+#[path = "../stores/mod.rs"]
+mod stores;

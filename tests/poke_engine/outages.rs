@@ -11,6 +11,7 @@ use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::Store;
 
 use crate::scene::*;
+use crate::stores::stores;
 
 /// A poker of targets that cannot be looked at, except in these minutes; and the minutes of its pokes.
 fn dark(store: &Arc<dyn Store>, breaker: u64, except: std::ops::Range<i64>) -> (Poker, Arc<Mutex<Vec<i64>>>) {
@@ -42,100 +43,107 @@ fn minute_of_end(poker: &mut Poker, minutes: std::ops::Range<i64>) -> Option<i64
 #[test]
 fn sensors_bear_a_target_that_cannot_be_looked_at_for_130_minutes() {
     for breaker in [0, 600, 36_000] {
-        let store = memory();
-        let retry = RetryPolicy::fixed(secs(60)).max_attempts(3).build().unwrap();
-        sense_with(&store, 0, "kind", &[("retried", "a")], waits(60, 1_000_000), &retry);
-        sense(&store, 0, "kind", &[("fails", "a")], waits(60, 1_000_000));
-        sense(&store, 0, "kind", &[("skipped", "a")], waits(60, 1_000_000).on_missed(OnMissed::Skip));
-        let (mut poker, _) = dark(&store, breaker, 0..0);
-        assert_eq!(minute_of_end(&mut poker, 0..129), None);
-        assert_eq!(state(&store, "fails"), TaskState::Sensing);
-        assert_eq!(minute_of_end(&mut poker, 129..140), Some(130));
-        let states = ["retried", "fails", "skipped"].map(|task| state(&store, task));
-        assert_eq!(states, [TaskState::UpForRetry, TaskState::Failed, TaskState::Skipped]);
-        for event in events(&store) {
-            assert_eq!(event.ending.reason, EndReason::Unreachable);
-            let message = event.ending.message.unwrap();
-            assert!(message.contains("s; the last poke: no route to host"), "{message}");
+        for store in stores() {
+            let retry = RetryPolicy::fixed(secs(60)).max_attempts(3).build().unwrap();
+            sense_with(&store, 0, "kind", &[("retried", "a")], waits(60, 1_000_000), &retry);
+            sense(&store, 0, "kind", &[("fails", "a")], waits(60, 1_000_000));
+            sense(&store, 0, "kind", &[("skipped", "a")], waits(60, 1_000_000).on_missed(OnMissed::Skip));
+            let (mut poker, _) = dark(&store, breaker, 0..0);
+            assert_eq!(minute_of_end(&mut poker, 0..129), None);
+            assert_eq!(state(&store, "fails"), TaskState::Sensing);
+            assert_eq!(minute_of_end(&mut poker, 129..140), Some(130));
+            let states = ["retried", "fails", "skipped"].map(|task| state(&store, task));
+            assert_eq!(states, [TaskState::UpForRetry, TaskState::Failed, TaskState::Skipped]);
+            for event in events(&store) {
+                assert_eq!(event.ending.reason, EndReason::Unreachable);
+                let message = event.ending.message.unwrap();
+                assert!(message.contains("s; the last poke: no route to host"), "{message}");
+            }
         }
     }
 }
 
 #[test]
 fn one_look_in_between_begins_the_time_anew() {
-    let store = memory();
-    sense(&store, 0, "kind", &[("t", "a")], waits(60, 1_000_000));
-    let (mut poker, _) = dark(&store, 0, 100..101);
-    assert_eq!(minute_of_end(&mut poker, 0..400), Some(231));
+    for store in stores() {
+        sense(&store, 0, "kind", &[("t", "a")], waits(60, 1_000_000));
+        let (mut poker, _) = dark(&store, 0, 100..101);
+        assert_eq!(minute_of_end(&mut poker, 0..400), Some(231));
+    }
 }
 
 #[test]
 fn whoever_joins_a_dark_target_bears_it_as_long() {
-    let store = memory();
-    sense(&store, 0, "kind", &[("first", "a")], waits(60, 1_000_000));
-    let (mut poker, _) = dark(&store, 600, 0..0);
-    assert_eq!(minute_of_end(&mut poker, 0..50), None);
-    sense(&store, 50 * 60, "kind", &[("second", "a")], waits(60, 1_000_000));
-    assert_eq!(minute_of_end(&mut poker, 50..170), Some(130));
-    assert_eq!(state(&store, "second"), TaskState::Sensing);
-    assert_eq!(minute_of_end(&mut poker, 131..200), Some(180));
+    for store in stores() {
+        sense(&store, 0, "kind", &[("first", "a")], waits(60, 1_000_000));
+        let (mut poker, _) = dark(&store, 600, 0..0);
+        assert_eq!(minute_of_end(&mut poker, 0..50), None);
+        sense(&store, 50 * 60, "kind", &[("second", "a")], waits(60, 1_000_000));
+        assert_eq!(minute_of_end(&mut poker, 50..170), Some(130));
+        assert_eq!(state(&store, "second"), TaskState::Sensing);
+        assert_eq!(minute_of_end(&mut poker, 131..200), Some(180));
+    }
 }
 
 #[test]
 fn pauses_double_up_to_the_breaker_and_end_with_the_first_look() {
-    let store = memory();
-    sense(&store, 0, "kind", &[("t", "a")], waits(60, 1_000_000));
-    let (mut poker, minutes) = dark(&store, 480, 90..400);
-    assert_eq!(minute_of_end(&mut poker, 0..120), None);
-    let minutes = std::mem::take(&mut *minutes.lock());
-    let dark: Vec<i64> = minutes.iter().copied().take_while(|minute| *minute < 90).collect();
-    let gaps: Vec<i64> = dark.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!((12..=16).contains(&dark.len()), "{dark:?}");
-    assert!(
-        gaps.iter().all(|gap| *gap <= 8) && gaps.iter().filter(|gap| **gap == 8).count() >= 8,
-        "{gaps:?}"
-    );
-    let light: Vec<i64> = minutes.iter().copied().skip_while(|minute| *minute < 90).collect();
-    assert!(light[0] <= 98, "{light:?}");
-    assert!(light.windows(2).all(|pair| pair[1] - pair[0] == 1), "{light:?}");
-    assert_eq!(poker.tick(at(120 * 60)).unwrap().backed_off, 0);
+    for store in stores() {
+        sense(&store, 0, "kind", &[("t", "a")], waits(60, 1_000_000));
+        let (mut poker, minutes) = dark(&store, 480, 90..400);
+        assert_eq!(minute_of_end(&mut poker, 0..120), None);
+        let minutes = std::mem::take(&mut *minutes.lock());
+        let dark: Vec<i64> = minutes.iter().copied().take_while(|minute| *minute < 90).collect();
+        let gaps: Vec<i64> = dark.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!((12..=16).contains(&dark.len()), "{dark:?}");
+        assert!(
+            gaps.iter().all(|gap| *gap <= 8) && gaps.iter().filter(|gap| **gap == 8).count() >= 8,
+            "{gaps:?}"
+        );
+        let light: Vec<i64> = minutes.iter().copied().skip_while(|minute| *minute < 90).collect();
+        assert!(light[0] <= 98, "{light:?}");
+        assert!(light.windows(2).all(|pair| pair[1] - pair[0] == 1), "{light:?}");
+        assert_eq!(poker.tick(at(120 * 60)).unwrap().backed_off, 0);
+    }
 }
 
 #[test]
 fn a_breaker_never_reaches_beyond_a_timeout() {
-    let store = memory();
-    sense(&store, 0, "kind", &[("t", "a")], waits(60, 95 * 60));
-    let (mut poker, minutes) = dark(&store, 1_000_000, 95..96);
-    assert_eq!(minute_of_end(&mut poker, 0..200), Some(95));
-    assert_eq!(minutes.lock().last(), Some(&95), "the last look");
-    assert_eq!(events(&store)[0].ending.reason, EndReason::TimedOut);
+    for store in stores() {
+        sense(&store, 0, "kind", &[("t", "a")], waits(60, 95 * 60));
+        let (mut poker, minutes) = dark(&store, 1_000_000, 95..96);
+        assert_eq!(minute_of_end(&mut poker, 0..200), Some(95));
+        assert_eq!(minutes.lock().last(), Some(&95), "the last look");
+        assert_eq!(events(&store)[0].ending.reason, EndReason::TimedOut);
+    }
 }
 
 #[test]
 fn an_interval_that_doubles_is_followed() {
-    let store = memory();
-    let minute = Duration::from_secs(60);
-    let settings = Settings::new(minute, minute * 100_000).unwrap().max_interval(minute * 32).unwrap();
-    sense(&store, 0, "kind", &[("t", "a")], settings);
-    let (mut poker, minutes) = dark(&store, 0, 0..100_000);
-    assert_eq!(minute_of_end(&mut poker, 0..640), None);
-    let minutes = minutes.lock();
-    // About 0, 1, 3, 7, 15, 31, 63, then every 32 minutes.
-    assert!((23..=27).contains(&minutes.len()), "{minutes:?}");
-    let gaps: Vec<i64> = minutes.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().rev().take(15).all(|gap| *gap == 32), "{gaps:?}");
+    for store in stores() {
+        let minute = Duration::from_secs(60);
+        let settings = Settings::new(minute, minute * 100_000).unwrap().max_interval(minute * 32).unwrap();
+        sense(&store, 0, "kind", &[("t", "a")], settings);
+        let (mut poker, minutes) = dark(&store, 0, 0..100_000);
+        assert_eq!(minute_of_end(&mut poker, 0..640), None);
+        let minutes = minutes.lock();
+        // About 0, 1, 3, 7, 15, 31, 63, then every 32 minutes.
+        assert!((23..=27).contains(&minutes.len()), "{minutes:?}");
+        let gaps: Vec<i64> = minutes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().rev().take(15).all(|gap| *gap == 32), "{gaps:?}");
+    }
 }
 
 #[test]
 fn registrations_at_a_steady_pace_do_not_defeat_the_breaker() {
-    let store = memory();
-    sense(&store, 0, "kind", &[("first", "a")], waits(60, 1_000_000));
-    let (mut poker, minutes) = dark(&store, 480, 0..0);
-    for minute in 0..100 {
-        assert_eq!(minute_of_end(&mut poker, minute..minute + 1), None);
-        let name = format!("t{minute}");
-        sense(&store, minute * 60 + 55, "kind", &[(&name, "a")], waits(60, 1_000_000));
+    for store in stores() {
+        sense(&store, 0, "kind", &[("first", "a")], waits(60, 1_000_000));
+        let (mut poker, minutes) = dark(&store, 480, 0..0);
+        for minute in 0..100 {
+            assert_eq!(minute_of_end(&mut poker, minute..minute + 1), None);
+            let name = format!("t{minute}");
+            sense(&store, minute * 60 + 55, "kind", &[(&name, "a")], waits(60, 1_000_000));
+        }
+        let minutes = minutes.lock();
+        assert!(minutes.len() <= 17, "{minutes:?}");
     }
-    let minutes = minutes.lock();
-    assert!(minutes.len() <= 17, "{minutes:?}");
 }

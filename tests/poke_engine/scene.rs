@@ -10,7 +10,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{Cleared, Mark};
 use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
 use stationmaster::service::{Admitter, PokeReport, Poker, Service};
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::store::Store;
 use stationmaster::testing::FaultStore;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
@@ -28,10 +28,6 @@ pub fn millis(millis: u64) -> Duration {
 
 pub fn waits(interval: u64, timeout: u64) -> Settings {
     Settings::new(secs(interval), secs(timeout)).unwrap()
-}
-
-pub fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 pub fn key(task: &str) -> TaskKey {

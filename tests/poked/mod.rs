@@ -8,7 +8,7 @@ use stationmaster::id::SensorKind;
 use stationmaster::ops::Mark;
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, PokeLog, Poker, Service};
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::store::Store;
 use stationmaster::testing::raw;
 use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 
@@ -65,10 +65,6 @@ pub fn answer(
     // Out of the way of the next.
     store.write(|tx| tx.mark(now, &[Mark::new(key.clone(), TaskState::Skipped, "asked")])).unwrap();
     log.0.lock().unwrap().remove(0)
-}
-
-pub fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 pub fn unreachable(answer: &PokeOutcome, part: &str) -> bool {

@@ -4,6 +4,7 @@
 pub mod rekeyed;
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use stationmaster::Result;
 use stationmaster::store::Durability;
@@ -17,16 +18,18 @@ pub fn url() -> String {
     std::env::var("STATIONMASTER_TEST_POSTGRES").unwrap_or_else(|_| DEFAULT.into())
 }
 
-/// A schema that is there for one test.
+/// A schema that is there for one test, or until those that lent it want it back.
 #[derive(Debug)]
-pub struct Scratch(pub Schema);
+pub struct Scratch(pub Schema, Weak<Free>);
+
+type Free = Mutex<Vec<Scratch>>;
 
 impl Scratch {
     /// A name that no other test has. Nothing is made.
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sm_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let scratch = Self(Schema::new(name).unwrap());
+        let scratch = Self(Schema::new(name).unwrap(), Weak::new());
         scratch.drop_schema();
         scratch
     }
@@ -66,13 +69,31 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.drop_schema();
+        if std::thread::panicking() {
+            return;
+        }
+        match self.1.upgrade() {
+            Some(free) => free.lock().unwrap().push(Self(self.0.clone(), Weak::new())),
+            None => self.drop_schema(),
         }
     }
 }
 
-/// A store in a schema of its own.
+/// Schemas for stores that come and go: making one takes as long as a hundred transactions, emptying one as a few.
+#[derive(Debug, Default)]
+pub struct Schemas(Arc<Free>);
+
+impl Schemas {
+    /// A store with nothing in it, in a schema that no other store has at present.
+    pub fn open(&self) -> ScratchStore {
+        let free = self.0.lock().unwrap().pop();
+        let mut scratch = free.inspect(Scratch::empty).unwrap_or_else(Scratch::new);
+        scratch.1 = Arc::downgrade(&self.0);
+        ScratchStore { store: scratch.open(|options| options), scratch }
+    }
+}
+
+/// A store in a schema of its own, closed before that goes.
 #[derive(Debug)]
 pub struct ScratchStore {
     pub store: PostgresStore,

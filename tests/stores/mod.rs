@@ -1,16 +1,98 @@
-//! A new store of each kind. The test declares `mod scratch` for PostgreSQL.
-#![allow(clippy::unwrap_used)]
+//! The one list of stores that behaviour is tested on: memory, SQLite with its feature, PostgreSQL with its. A
+//! test is written once and runs on each of them.
+#![allow(dead_code, clippy::unwrap_used)]
+
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+pub mod scratch;
 
 use std::sync::Arc;
 
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::Result;
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 
-pub fn stores() -> Vec<Arc<dyn Store>> {
+/// A kind of store.
+pub struct Kind {
+    pub name: &'static str,
+    make: Box<dyn Fn() -> Box<dyn Store>>,
+    /// Each call asks a server, which takes a hundred times as long.
+    is_remote: bool,
+}
+
+impl Kind {
+    fn new(name: &'static str, is_remote: bool, make: impl Fn() -> Box<dyn Store> + 'static) -> Self {
+        Self { name, make: Box::new(make), is_remote }
+    }
+
+    /// A new store of this kind with nothing in it. Those made before it may still be used.
+    pub fn make(&self) -> Made {
+        Made { name: self.name, store: (self.make)() }
+    }
+
+    /// The same, to be shared.
+    pub fn shared(&self) -> Arc<dyn Store> {
+        Arc::new(self.make())
+    }
+
+    /// Whether a test that tries many cases tries a sample of them here.
+    /// With `STATIONMASTER_CASES=all` it tries all on every store.
+    pub fn is_sampled(&self) -> bool {
+        self.is_remote && !std::env::var("STATIONMASTER_CASES").is_ok_and(|cases| cases == "all")
+    }
+
+    /// How many cases a test tries: all, or so many if they are sampled.
+    pub fn cases(&self, all: u32, sample: u32) -> u32 {
+        if self.is_sampled() { sample } else { all }
+    }
+
+    /// Of how many cases a test tries one: of one, or of so many if they are sampled.
+    pub fn stride(&self, sample: usize) -> usize {
+        if self.is_sampled() { sample } else { 1 }
+    }
+}
+
+/// Every kind.
+pub fn kinds() -> Vec<Kind> {
     vec![
-        Arc::new(MemoryStore::new()),
+        Kind::new("memory", false, || Box::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]
-        Arc::new(stationmaster::store::SqliteStore::in_memory(Default::default()).unwrap()),
+        Kind::new("sqlite", false, || {
+            Box::new(stationmaster::store::SqliteStore::in_memory(Default::default()).unwrap())
+        }),
         #[cfg(feature = "postgres")]
-        Arc::new(crate::scratch::ScratchStore::open(|options| options)),
+        Kind::new("postgres", true, {
+            let schemas = scratch::Schemas::default();
+            move || Box::new(schemas.open())
+        }),
     ]
+}
+
+/// A new store of every kind, each made when its turn has come.
+pub fn stores() -> impl Iterator<Item = Arc<dyn Store>> {
+    kinds().into_iter().map(|kind| kind.shared())
+}
+
+/// A store that says which it is when a test on it fails.
+#[derive(Debug)]
+pub struct Made {
+    name: &'static str,
+    store: Box<dyn Store>,
+}
+
+impl Store for Made {
+    fn info(&self) -> StoreInfo {
+        self.store.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        self.store.transact(mode, body)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("this was the store {}", self.name);
+        }
+    }
 }

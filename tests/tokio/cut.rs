@@ -5,37 +5,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use stationmaster::run::{ActiveQuery, RunKey};
-#[cfg(feature = "sqlite")]
-use stationmaster::store::Durability;
-use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::store::Store;
 use stationmaster::{TaskKey, TaskRecord, Timestamp};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::scene::Gate;
-
-/// A store of each sort, each a new one.
-pub fn stores() -> Vec<Kept> {
-    let memory = Kept { store: Arc::new(MemoryStore::new()), _dir: None };
-    #[cfg(feature = "sqlite")]
-    let sqlite = {
-        let dir = tempfile::tempdir().unwrap();
-        let options = SqliteOptions::new().durability(Durability::Process);
-        let store = SqliteStore::open(dir.path().join("jobs.db"), options).unwrap();
-        Kept { store: Arc::new(store), _dir: Some(dir) }
-    };
-    vec![
-        memory,
-        #[cfg(feature = "sqlite")]
-        sqlite,
-    ]
-}
-
-/// A store, and the folder that goes with it.
-pub struct Kept {
-    pub store: Arc<dyn Store>,
-    _dir: Option<tempfile::TempDir>,
-}
 
 /// One thread for tasks, and one for what blocks: such work is done in the order in which it was begun.
 pub fn in_order() -> Runtime {

@@ -13,4 +13,6 @@ mod pokes;
 #[path = "../poke_engine/scene.rs"]
 mod scene;
 mod services;
+#[path = "../stores/mod.rs"]
+mod stores;
 mod trouble;

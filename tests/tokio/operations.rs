@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::cut::*;
 use crate::fleet::places;
 use crate::scene::{Gate, at, key, secs, waits};
+use crate::stores::{Kind, kinds};
 
 /// What the operations are called on.
 #[derive(Clone)]
@@ -163,13 +164,13 @@ struct Untouched {
 }
 
 impl Untouched {
-    fn of(operation: Operation, store: usize) -> Self {
-        let kept = stores().remove(store);
-        let world = world(&kept.store);
-        let before = look(&kept.store, &world.keys);
-        let calls = AsyncStore::new(kept.store.clone());
+    fn of(operation: Operation, kind: &Kind) -> Self {
+        let store = kind.shared();
+        let world = world(&store);
+        let before = look(&store, &world.keys);
+        let calls = AsyncStore::new(store.clone());
         let answer = in_order().block_on(operation.1(calls, world.clone())).unwrap();
-        Self { before, after: look(&kept.store, &world.keys), answer }
+        Self { before, after: look(&store, &world.keys), answer }
     }
 }
 
@@ -177,14 +178,13 @@ impl Untouched {
 fn dropped_after(
     polls: usize,
     (name, operation): Operation,
-    of: usize,
+    kind: &Kind,
     others: Others,
     whole: &Untouched,
 ) -> bool {
-    let kept = stores().remove(of);
-    let store = &kept.store;
+    let store = &kind.shared();
     let world = world(store);
-    let (runtime, context) = (in_order(), format!("{name}, {polls} polls, {others:?}, store {of}"));
+    let (runtime, context) = (in_order(), format!("{name}, {polls} polls, {others:?}, {}", kind.name));
     runtime.block_on(async {
         let calls = AsyncStore::new(store.clone()).at_once(places(1));
         let (gate, at_work) = (Arc::new(Gate::default()), Arc::new(Notify::new()));
@@ -222,27 +222,19 @@ fn dropped_after(
     })
 }
 
-fn every_operation_dropped_at_every_poll(of: usize) {
-    for operation in operations() {
-        let whole = Untouched::of(operation, of);
-        for others in [Others::None, Others::OneAtWork] {
-            let polls = (1..=10).find(|polls| dropped_after(*polls, operation, of, others, &whole));
-            let awaits = match others {
-                Others::None => 1,
-                Others::OneAtWork => 2,
-            };
-            assert_eq!(polls, Some(awaits + 1), "{}: as many drops as awaits", operation.0);
+#[test]
+fn every_operation_dropped_at_every_poll_is_whole_or_was_not_begun() {
+    for kind in &kinds() {
+        for operation in operations() {
+            let whole = Untouched::of(operation, kind);
+            for others in [Others::None, Others::OneAtWork] {
+                let polls = (1..=10).find(|polls| dropped_after(*polls, operation, kind, others, &whole));
+                let awaits = match others {
+                    Others::None => 1,
+                    Others::OneAtWork => 2,
+                };
+                assert_eq!(polls, Some(awaits + 1), "{}: as many drops as awaits", operation.0);
+            }
         }
     }
-}
-
-#[test]
-fn every_operation_dropped_at_every_poll_is_whole_or_was_not_begun_in_memory() {
-    every_operation_dropped_at_every_poll(0);
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn every_operation_dropped_at_every_poll_is_whole_or_was_not_begun_on_sqlite() {
-    every_operation_dropped_at_every_poll(1);
 }

@@ -23,7 +23,8 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::cut::*;
 use crate::fleet::{in_state, sense_targets, until};
-use crate::scene::{Gate, at, key, memory, patient, secs, waits};
+use crate::scene::{Gate, at, key, patient, secs, waits};
+use crate::stores::{kinds, stores};
 
 /// So many tasks for a pool with this many slots.
 fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
@@ -61,10 +62,10 @@ const POLLS: usize = 2;
 
 #[test]
 fn what_a_dropped_admission_was_granted_is_the_answer_to_the_next() {
-    for of in 0..stores().len() {
+    for kind in kinds() {
         for polls in 1..=POLLS {
-            let kept = stores().remove(of);
-            let (store, keys) = (&kept.store, tasks(&kept.store, 6, 4));
+            let store = kind.shared();
+            let (store, keys) = (&store, tasks(&store, 6, 4));
             in_order().block_on(async {
                 let mut admitter = admitter(store);
                 let first = cut(polls, || {}, admitter.admit(at(0), 3)).await;
@@ -86,7 +87,7 @@ fn what_a_dropped_admission_was_granted_is_the_answer_to_the_next() {
 
 #[test]
 fn what_is_undelivered_may_be_asked_for_alone() {
-    for Kept { store, .. } in &stores() {
+    for store in &stores().collect::<Vec<_>>() {
         let keys = tasks(store, 6, 4);
         in_order().block_on(async {
             let (mut admitter, gate) = (admitter(store), Arc::new(Gate::default()));
@@ -104,11 +105,11 @@ fn what_is_undelivered_may_be_asked_for_alone() {
 
 #[test]
 fn what_was_granted_to_nobody_is_given_back() {
-    for of in 0..stores().len() {
+    for kind in kinds() {
         // Dropped before the tick begins, after it, and after its report was read.
         for when in 0..3 {
-            let kept = stores().remove(of);
-            let (store, keys) = (&kept.store, tasks(&kept.store, 6, 4));
+            let store = kind.shared();
+            let (store, keys) = (&store, tasks(&store, 6, 4));
             in_order().block_on(async {
                 let mut admitter = admitter(store);
                 let gate = Arc::new(Gate::default());
@@ -138,7 +139,7 @@ fn what_was_granted_to_nobody_is_given_back() {
 
 #[test]
 fn what_was_granted_to_nobody_is_given_back_when_the_runtime_ends() {
-    for Kept { store, .. } in &stores() {
+    for store in &stores().collect::<Vec<_>>() {
         let keys = tasks(store, 6, 4);
         for outside in [true, false] {
             let runtime = in_order();
@@ -158,14 +159,13 @@ fn what_was_granted_to_nobody_is_given_back_when_the_runtime_ends() {
 
 #[test]
 fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
-    for of in 0..stores().len() {
+    for kind in kinds() {
         let mut polls = 1;
         loop {
-            let kept = stores().remove(of);
+            let store = kind.shared();
             let handle = LoopHandle::new();
-            let keys = tasks(&kept.store, 6, 2);
-            let store: Arc<dyn Store> =
-                Arc::new(WakingStore::new(Forward(kept.store.clone()), handle.clone()));
+            let keys = tasks(&store, 6, 2);
+            let store: Arc<dyn Store> = Arc::new(WakingStore::new(Forward(store.clone()), handle.clone()));
             let (delivered, whole) = in_order().block_on(async {
                 let (mut admitter, calls) = (admitter(&store), AsyncStore::new(store.clone()));
                 let mut delivered: BTreeMap<LeaseRef, usize> = BTreeMap::new();
@@ -214,24 +214,26 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
 
 #[test]
 fn a_run_after_a_dropped_one_does_not_sleep_over_what_came_in_between() {
-    in_order().block_on(async {
-        let (store, handle) = (memory(), LoopHandle::new());
-        tasks(&store, 1, 9);
-        let mut admitter = admitter(&store);
-        let go_on = |_: Result<Admission>| ControlFlow::Continue(());
-        let first = drive(&mut admitter, &Standing, &handle, secs(3_600), go_on);
-        assert!(cut(1, || {}, first).await.is_none());
-        all_work_done().await;
-        store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("later"))])).unwrap();
-        handle.wake();
-        let mut granted = Vec::new();
-        let second = drive(&mut admitter, &Standing, &handle, secs(3_600), |admission| {
-            granted.extend(admission.unwrap().granted.into_iter().map(|task| task.key));
-            if granted.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    for store in stores() {
+        in_order().block_on(async {
+            let handle = LoopHandle::new();
+            tasks(&store, 1, 9);
+            let mut admitter = admitter(&store);
+            let go_on = |_: Result<Admission>| ControlFlow::Continue(());
+            let first = drive(&mut admitter, &Standing, &handle, secs(3_600), go_on);
+            assert!(cut(1, || {}, first).await.is_none());
+            all_work_done().await;
+            store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("later"))])).unwrap();
+            handle.wake();
+            let mut granted = Vec::new();
+            let second = drive(&mut admitter, &Standing, &handle, secs(3_600), |admission| {
+                granted.extend(admission.unwrap().granted.into_iter().map(|task| task.key));
+                if granted.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            tokio::time::timeout(secs(60), second).await.expect("it sleeps").unwrap();
+            assert_eq!(granted, [key("t0"), key("later")]);
         });
-        tokio::time::timeout(secs(60), second).await.expect("it sleeps").unwrap();
-        assert_eq!(granted, [key("t0"), key("later")]);
-    });
+    }
 }
 
 /// A clock that stands.
@@ -261,10 +263,10 @@ impl Store for Forward {
 #[test]
 fn a_poker_whose_ticks_are_dropped_ends_each_sensor_once_and_reports_it_once() {
     const SENSORS: usize = 12;
-    for of in 0..stores().len() {
+    for kind in kinds() {
         for polls in 1..=POLLS {
-            let kept = stores().remove(of);
-            let store = &kept.store;
+            let store = kind.shared();
+            let store = &store;
             let keys = sense_targets(store, "kind", SENSORS, waits(10, 1_000));
             in_order().block_on(async {
                 let poke = |_| async {

@@ -87,6 +87,7 @@ pub(in crate::store) fn from_task_state(code: i64) -> Result<TaskState, UnknownC
 }
 
 /// Returns the numbers of a task in this state as bits, the lowest for number 0.
+#[cfg(feature = "postgres")]
 pub(in crate::store) fn mask(state: TaskState) -> i64 {
     let later = if state == TaskState::Scheduled { 1 << LATER } else { 0 };
     later | 1 << state.code()

@@ -87,6 +87,20 @@ impl Snapshot {
         &self.pools
     }
 
+    /// Counts the ids of tasks and lanes from 1 where a task that was never granted shows them. Their order
+    /// and distances stay.
+    pub(in crate::testing) fn numbered_from_one(mut self) -> Self {
+        let tasks = self.tasks.iter().flatten().map(|task| task.id.0).min().map_or(0, |first| first - 1);
+        let lanes = self.lanes.iter().map(|lane| lane.id.0).min().map_or(0, |first| first - 1);
+        self.tasks.iter_mut().flatten().for_each(|task| task.id.0 -= tasks);
+        self.lanes.iter_mut().for_each(|lane| lane.id.0 -= lanes);
+        for candidate in &mut self.candidates {
+            candidate.lane.0 -= lanes;
+            candidate.order.id.0 -= tasks;
+        }
+        self
+    }
+
     /// Looks at everything in this transaction.
     ///
     /// # Errors

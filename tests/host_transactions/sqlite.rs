@@ -1,29 +1,19 @@
-//! Transactions that the host owns: its rows and the store's become visible together or not at all, and its connection
-//! stays its own.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! A host with a SQLite database, and what such a host's connection keeps.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stationmaster::error::StoreErrorKind;
-use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::store::sqlite::rusqlite::types::Value;
 use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate};
-use stationmaster::store::{SqliteStore, Tx};
-use stationmaster::task::LeaseLoss;
+use stationmaster::store::{SqliteStore, Store, Tx};
 use stationmaster::testing::life;
-use stationmaster::{Error, LeaseRef, NewTask, TaskKey, Timestamp};
+use stationmaster::{Error, NewTask, Result};
 
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_micros(seconds * 1_000_000)
-}
-
-fn key(task: &str) -> TaskKey {
-    TaskKey::new("ns", "w", "r", task).unwrap()
-}
+use crate::host::{Host, Rows};
+use crate::{at, key, order};
 
 /// A database of a host's, with a table of its own and ours.
 fn database(path: &Path) -> Connection {
@@ -33,117 +23,58 @@ fn database(path: &Path) -> Connection {
     conn
 }
 
-/// Every row of every table, the host's included.
-fn all_rows(conn: &Connection) -> Vec<(String, Vec<Value>)> {
-    let mut tables =
-        conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
-    let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    let mut found = Vec::new();
-    for table in tables {
-        let mut rows = conn.prepare(&format!("SELECT * FROM {table}")).unwrap();
-        let width = rows.column_count();
-        let mut rows = rows.query([]).unwrap();
-        while let Some(row) = rows.next().unwrap() {
-            found.push((table.clone(), (0..width).map(|column| row.get(column).unwrap()).collect()));
-        }
+/// Keeps its orders in the file of our tables.
+pub struct Shop {
+    conn: Connection,
+    store: SqliteStore,
+    _dir: tempfile::TempDir,
+}
+
+impl Shop {
+    pub fn open() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shop.db");
+        let conn = database(&path);
+        Self { conn, store: SqliteStore::open(&path, SqliteOptions::new()).unwrap(), _dir: dir }
     }
-    found
 }
 
-#[test]
-fn every_operation_commits_with_the_hosts_rows_or_vanishes_with_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("shop.db");
-    let mut conn = database(&path);
-    let store = SqliteStore::open(&path, SqliteOptions::new()).unwrap();
-    for (id, step) in life().into_iter().enumerate() {
-        let before = all_rows(&conn);
-        for commit in [false, true] {
-            let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-            tx.execute("INSERT INTO orders VALUES (?1, ?2)", (id as i64, step.name)).unwrap();
-            let mut ours = SqliteTx::attach(&tx, &Prefix::default()).unwrap();
-            (step.run)(&mut ours).unwrap_or_else(|error| panic!("{}: {error}", step.name));
-            assert_eq!(ours.audit().unwrap(), [], "{}", step.name);
-            assert_ne!(all_rows(&tx), before, "{} writes", step.name);
-            if commit {
-                tx.commit().unwrap()
-            } else {
-                tx.rollback().unwrap()
-            }
-            if !commit {
-                assert_eq!(all_rows(&conn), before, "{} was rolled back", step.name);
-            }
-        }
-        let written = all_rows(&conn).iter().filter(|(table, _)| table.starts_with("sm_")).count();
-        assert!(written > 0);
-        assert_eq!(store.read(|tx| tx.audit()).unwrap(), [], "{}: seen by the store's own handle", step.name);
-    }
-    let orders: i64 = conn.query_row("SELECT count(*) FROM orders", [], |row| row.get(0)).unwrap();
-    assert_eq!(orders, life().len() as i64);
-}
-
-fn order(tick: &str) -> AdmitRequest {
-    AdmitRequest::new("w".try_into().unwrap(), tick.try_into().unwrap(), 9, Duration::from_secs(30))
-}
-
-#[test]
-fn a_stale_lease_fails_the_hosts_function_and_its_rows_go_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut conn = database(&dir.path().join("shop.db"));
-    let store = SqliteStore::open(conn.path().unwrap(), SqliteOptions::new()).unwrap();
-    let two = ["a", "b"].map(|name| NewTask::new(key(name)).lease_loss(LeaseLoss::Requeue { at_most: 1 }));
-    let leases = |granted: Vec<stationmaster::TaskRecord>| -> Vec<LeaseRef> {
-        granted.iter().map(|task| task.lease_ref()).collect()
-    };
-    let stale = store
-        .write(|tx| {
-            tx.enqueue(at(0), &two)?;
-            Ok(leases(tx.admit(at(0), &order("t1"))?.granted))
-        })
-        .unwrap();
-    store
-        .write(|tx| {
-            tx.start(at(0), &stale)?;
-            assert_eq!(tx.reap(at(60), 1)?.len(), 1, "the first of the two is lost");
-            Ok(())
-        })
-        .unwrap();
-    let before = all_rows(&conn);
-
-    type Body = fn(&mut Tx<'_>, &[LeaseRef]) -> Result<(), Error>;
-    let ship = |conn: &mut Connection, body: Body| -> Result<(), Error> {
-        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(Error::abort)?;
-        tx.execute("INSERT INTO orders VALUES (1, 'shipped')", []).map_err(Error::abort)?;
-        body(&mut SqliteTx::attach(&tx, &Prefix::default())?, &stale)?;
+impl Host for Shop {
+    fn ship(&mut self, order: i64, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        let begin = self.conn.transaction_with_behavior(TransactionBehavior::Immediate);
+        let tx = begin.map_err(Error::abort)?;
+        tx.execute("INSERT INTO orders VALUES (?1, 'shipped')", [order]).map_err(Error::abort)?;
+        body(&mut SqliteTx::attach(&tx, &Prefix::default())?)?;
         tx.commit().map_err(Error::abort)
-    };
-    let bodies: [Body; 4] = [
-        |tx, leases| tx.start(at(61), leases)?.fenced().map(drop),
-        |tx, leases| tx.renew(at(61), Duration::from_secs(9), leases)?.fenced().map(drop),
-        |tx, leases| {
-            let ends: Vec<_> = leases.iter().rev().map(|lease| Finish::success(*lease)).collect();
-            tx.finish(at(61), &ends)?.fenced().map(drop)
-        },
-        |tx, leases| {
-            use stationmaster::{canonical::PokeContext, sensor::*};
-            let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(9))?;
-            let context = || PokeContext::from_json("{}").unwrap();
-            let sensors: Vec<_> = leases
-                .iter()
-                .map(|lease| NewSensor::new(*lease, "k".try_into().unwrap(), context(), settings))
-                .collect();
-            tx.register(at(61), &sensors)?.fenced().map(drop)
-        },
-    ];
-    for body in bodies {
-        let refused = ship(&mut conn, body).unwrap_err();
-        assert!(matches!(&refused, Error::Stale { stale, of: 2 } if !stale.is_empty()), "{refused}");
-        assert!(!refused.is_retryable());
-        assert_eq!(all_rows(&conn), before, "the order went, and so did what was done under the good lease");
     }
-    ship(&mut conn, |tx, leases| tx.finish(at(61), &[Finish::success(leases[1])])?.fenced().map(drop))
-        .unwrap();
-    assert_ne!(all_rows(&conn), before);
+
+    fn refuses_ticks(&self) -> bool {
+        false
+    }
+
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn rows(&self) -> Rows {
+        let conn = &self.conn;
+        let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'sm\\_%' ESCAPE '\\' ORDER BY name";
+        let mut tables = conn.prepare(tables).unwrap();
+        let tables: Vec<String> =
+            tables.query_map([], |row| row.get(0)).unwrap().map(std::result::Result::unwrap).collect();
+        let mut ours = Vec::new();
+        for table in tables {
+            let mut rows = conn.prepare(&format!("SELECT * FROM {table}")).unwrap();
+            let width = rows.column_count();
+            let mut rows = rows.query([]).unwrap();
+            while let Some(row) = rows.next().unwrap() {
+                let values: Vec<Value> = (0..width).map(|column| row.get(column).unwrap()).collect();
+                ours.push(format!("{table} {values:?}"));
+            }
+        }
+        let orders = conn.query_row("SELECT count(*) FROM orders", [], |row| row.get(0)).unwrap();
+        Rows { ours, orders }
+    }
 }
 
 /// Every pragma that says how a connection is set, and what it says.
@@ -176,13 +107,14 @@ fn settings(conn: &Connection) -> Vec<(String, Option<Value>)> {
         "wal_checkpoint",
     ];
     let mut names = conn.prepare("SELECT name FROM pragma_pragma_list ORDER BY name").unwrap();
-    let names: Vec<String> = names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let names: Vec<String> =
+        names.query_map([], |row| row.get(0)).unwrap().map(std::result::Result::unwrap).collect();
     let names = names.into_iter().filter(|name| !others.contains(&name.as_str()));
     let ask = |name: String| {
         let mut pragma = conn.prepare(&format!("PRAGMA {name}")).unwrap();
         let answers = pragma.column_count() > 0;
         let value = if answers {
-            pragma.query_map([], |row| row.get(0)).unwrap().next().map(Result::unwrap)
+            pragma.query_map([], |row| row.get(0)).unwrap().next().map(std::result::Result::unwrap)
         } else {
             None
         };
