@@ -13,7 +13,7 @@ use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{Ending, SensorChanges, SensorQuery, SensorState, WhichSensors};
 use stationmaster::store::{PostgresStore, Store};
 use stationmaster::testing::RawStoreExt;
-use stationmaster::{LeaseRef, NewTask, TaskRecord, TaskState, Timestamp};
+use stationmaster::{Error, LeaseRef, NewTask, TaskRecord, TaskState, Timestamp};
 
 use crate::postgres_server::Plain;
 use crate::scratch::{Scratch, ScratchStore, url};
@@ -84,17 +84,17 @@ fn numberer(scratch: &Scratch) -> Plain {
 }
 
 fn changes(store: &dyn Store) -> SensorChanges {
-    store.read_raw(|tx| Ok(tx.sensor_changes()?)).unwrap()
+    store.read_raw(|tx| tx.sensor_changes().map_err(Error::Store)).unwrap()
 }
 
 fn number(store: &dyn Store) -> usize {
-    store.write_raw(|tx| Ok(tx.number_changes(99)?)).unwrap()
+    store.write_raw(|tx| tx.number_changes(99).map_err(Error::Store)).unwrap()
 }
 
 fn changed(store: &dyn Store, after: u64) -> Vec<SensorRecord> {
     let query =
         SensorQuery::new(after, DEFAULT_CODES, std::iter::once(0..u32::MAX).collect(), WhichSensors::All, 99);
-    store.read_raw(|tx| Ok(tx.changed_sensors(&query)?)).unwrap()
+    store.read_raw(|tx| tx.changed_sensors(&query).map_err(Error::Store)).unwrap()
 }
 
 fn events(store: &dyn Store) -> Vec<i64> {
@@ -228,7 +228,7 @@ fn as_many_get_numbers_as_were_asked_for() {
     for sensor in &sensors {
         plain.ask(&end_by_hand(&scratch, sensor));
     }
-    let few = |limit| store.write_raw(|tx| Ok(tx.number_changes(limit)?)).unwrap();
+    let few = |limit| store.write_raw(|tx| tx.number_changes(limit).map_err(Error::Store)).unwrap();
     assert_eq!((few(0), few(2), changes(&store).unnumbered), (0, 2, true));
     assert_eq!((events(&store).len(), few(2), few(2)), (2, 1, 0));
     assert_eq!(events(&store), sensors.iter().map(|sensor| sensor.id.0).collect::<Vec<_>>());

@@ -3,12 +3,12 @@
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use stationmaster::Timestamp;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::contract::{ShardLease, ShardWrite};
 use stationmaster::testing::RawStoreExt;
+use stationmaster::{Error, Timestamp};
 
 use crate::postgres_server::Plain;
 use crate::scratch::{Scratch, ScratchStore, url};
@@ -169,7 +169,9 @@ fn a_shard_is_taken_by_the_epoch_that_it_has_under_the_lock() {
         let lease = ShardLease::new(shard, Some("w".try_into().unwrap()), epoch, at(9));
         ShardWrite::new(was, lease)
     };
-    let put = |writes: &[ShardWrite]| store.write_raw(|tx| Ok(tx.put_shards_if_unchanged(writes)?)).unwrap();
+    let put = |writes: &[ShardWrite]| {
+        store.write_raw(|tx| tx.put_shards_if_unchanged(writes).map_err(Error::Store)).unwrap()
+    };
     assert_eq!(put(&[write(0, 0, 1), write(1, 0, 1), write(2, 3, 4)]), [true, true, false]);
     let host = Plain::connect(&url());
     host.ask(&format!("BEGIN; UPDATE {}.shard SET epoch = 2 WHERE shard = 1", scratch.0));

@@ -24,7 +24,8 @@ pub(super) type Gained = BTreeMap<u32, Timestamp>;
 
 /// Waits for other pokers of this name that renew or leave: each decides by which of them was there last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
-    Ok(tx.raw().serialize(&[&format!("stationmaster poker {name}")])?)
+    tx.raw().serialize(&[&format!("stationmaster poker {name}")])?;
+    Ok(())
 }
 
 /// How a renewal ended.

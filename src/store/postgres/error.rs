@@ -164,7 +164,7 @@ pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> F
 /// The error of a COMMIT that was sent and not answered.
 pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     let text = format!(
-        "the connection was lost during a commit, which may have taken effect: ask the store before trying again ({why})"
+        "the connection was lost during a commit, which may have taken effect: repeat the same call, which waits for the first one ({why})"
     );
     StoreError::new(StoreErrorKind::Indeterminate, text)
 }
