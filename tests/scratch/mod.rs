@@ -105,6 +105,11 @@ impl ScratchStore {
         let scratch = Scratch::new();
         Self { store: scratch.open(change), scratch }
     }
+
+    /// So that a transaction sees the numbers of the sensors and events that it changes.
+    pub fn numbering(self) -> Self {
+        Self { store: self.store.numbering(), scratch: self.scratch }
+    }
 }
 
 impl Store for ScratchStore {

@@ -53,6 +53,17 @@ impl Kind {
 
 /// Every kind.
 pub fn kinds() -> Vec<Kind> {
+    list(false)
+}
+
+/// Every kind, so that a transaction sees the numbers of the sensors and events that it changes. PostgreSQL gives
+/// them right before the commit otherwise.
+pub fn kinds_that_number_at_once() -> Vec<Kind> {
+    list(true)
+}
+
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
+fn list(numbers_at_once: bool) -> Vec<Kind> {
     vec![
         Kind::new("memory", false, || Box::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]
@@ -62,7 +73,10 @@ pub fn kinds() -> Vec<Kind> {
         #[cfg(feature = "postgres")]
         Kind::new("postgres", true, {
             let schemas = scratch::Schemas::default();
-            move || Box::new(schemas.open())
+            move || {
+                let store = schemas.open();
+                Box::new(if numbers_at_once { store.numbering() } else { store })
+            }
         }),
     ]
 }
