@@ -40,7 +40,7 @@ const GRANT: &str = "WITH gone AS (DELETE FROM s.ready WHERE ctid = ANY ($1::tex
         SELECT pool, nextval('s.version'), coalesce(used, 0) + slots FROM pools LEFT JOIN was ON was.name = pool)
     SELECT no, epoch FROM granted";
 const NOTE: &str = "INSERT INTO s.request (id, at, nos, epochs)
-    SELECT gen_random_uuid()::text, $1::bigint, array_agg(no), array_agg(no) FROM generate_series(1, $2::bigint) no";
+    SELECT gen_random_uuid()::text, $1::bigint, coalesce(array_agg(no), '{}'), coalesce(array_agg(no), '{}') FROM generate_series(1, $2::bigint) no";
 /// What comes back is left to the next tick of a store.
 const END: &str = "WITH gone AS (DELETE FROM s.lease WHERE no = ANY ($1::bigint[]) RETURNING *),
     ended AS (INSERT INTO s.idle (no, state, epoch, lane, ready_at, attempt, queued_at, ended_at)
