@@ -156,13 +156,13 @@ pub enum Invalid {
     /// [`admit`](crate::store::Tx::admit) was called in a PostgreSQL transaction that the host owns. A tick
     /// holds a lock for which all other ticks wait, so it runs in short transactions of the store alone.
     #[error(
-        "a tick holds a lock that stops all other ticks, so it is not run in a transaction of the host's: admit with an Admitter, or in Store::write"
+        "a tick holds a lock that stops all other ticks, so it does not run in a transaction that the host owns: admit with an Admitter, or in Store::write"
     )]
     TickInHostTransaction,
-    /// A verb that decides under a lock was called in a PostgreSQL transaction of the host's above `READ
-    /// COMMITTED`, where it would see an older state than the one that it locked.
+    /// A verb that decides under a lock was called in a host's PostgreSQL transaction above `READ COMMITTED`.
+    /// There it would see an older state than the one that it locked.
     #[error(
-        "above READ COMMITTED this would be decided on a state from before its lock: call it at READ COMMITTED, or in Store::write"
+        "above READ COMMITTED this verb would decide on a state from before its lock: call it at READ COMMITTED, or in Store::write"
     )]
     AboveReadCommitted,
     /// A sensor cannot end in this way.

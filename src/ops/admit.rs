@@ -13,8 +13,7 @@ use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// The most tasks that one tick makes ready. PostgreSQL takes about 0.15 s for this many, and other writers
-/// wait that long.
+/// The most tasks that one tick makes ready: on PostgreSQL other ticks wait meanwhile.
 const PROMOTE: usize = 10_000;
 
 /// The most ticks that one tick forgets.
@@ -152,7 +151,8 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL transaction that the host owns. Nothing was
-    /// changed. Returns [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was
+    /// changed. Returns [`Invalid::RequestOfAnother`] if another holder used the request's name and holds
+    /// what it was
     /// granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and
     /// grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
     ///
@@ -187,16 +187,12 @@ impl Tx<'_> {
                 let granted = granted_before(tx, order, leases)?;
                 return Ok(Admission { granted, next_due, ..Admission::default() });
             }
-            let mut plan = plan(tx, now, order, &survey)?;
-            let mut granted = Some(Vec::new());
-            if !plan.admit.is_empty() {
+            let mut plan = plan_over(tx, now, order, &survey)?;
+            let mut granted = commit(tx, now, order, &plan)?;
+            if granted.is_none() {
+                // Another transaction is changing a planned task. The store leaves those out of a second plan.
+                plan = plan_over(tx, now, order, &survey)?;
                 granted = commit(tx, now, order, &plan)?;
-                if granted.is_none() {
-                    // Somebody else is changing a planned task. The store leaves those out of a second plan.
-                    plan = self::plan(tx, now, order, &survey)?;
-                    granted =
-                        if plan.admit.is_empty() { Some(Vec::new()) } else { commit(tx, now, order, &plan)? };
-                }
             }
             let Some(granted) = granted else { return Err(changed().into()) };
             Ok(Admission {
@@ -210,7 +206,8 @@ impl Tx<'_> {
     }
 }
 
-fn plan(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &Survey) -> Result<Plan> {
+/// Plans over the candidates that the store finds now.
+fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &Survey) -> Result<Plan> {
     let mut planner = Planner::new(order.budget, survey.lanes.clone()).policy(&order.policy, now);
     loop {
         match planner.need() {
@@ -257,6 +254,9 @@ fn commit(
     order: &AdmitRequest,
     plan: &Plan,
 ) -> Result<Option<Vec<TaskRecord>>> {
+    if plan.admit.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
     let ids: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.id).collect();
     let mut forget = Forget::before(now - order.remember, FORGET);
     let mut batch = GrantBatch::new(&ids, &order.holder, now, now + order.lease).request(&order.request);

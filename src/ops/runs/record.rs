@@ -136,7 +136,7 @@ impl Tx<'_> {
     /// ```
     pub fn stop_runs(&mut self, stops: &[RunClose], early: StopBeforeStart) -> Result<Vec<Stopped>> {
         let keys: Vec<RunKey> = stops.iter().map(|stop| stop.key.clone()).collect();
-        // Whole records are written back: nobody must change them in between.
+        // Whole records are written back, so no other transaction may change them in between.
         self.writes()?.wait_for_runs(&keys)?;
         let mut known: HashMap<RunKey, RunRecord> =
             self.raw().runs(&keys)?.into_iter().flatten().map(|run| (run.key.clone(), run)).collect();

@@ -196,7 +196,7 @@ impl Hub {
             }
         }
         first.recv().map_err(|_| {
-            StoreError::from(Failure::lost("the store's thread has ended: open the store anew"))
+            StoreError::from(Failure::lost("the store's thread has ended: open the store again"))
         })??;
         Ok(())
     }

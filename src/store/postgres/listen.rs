@@ -1,4 +1,4 @@
-//! What a host is told of commits: a wake-up, never the truth.
+//! Reports of commits to a host. A report is a hint: the tables decide.
 
 use std::fmt;
 use std::sync::Arc;

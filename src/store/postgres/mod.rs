@@ -27,7 +27,8 @@
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Tables of a newer version of the crate, and foreign tables, are refused and left untouched.
-//! * A transaction begun inside another one of its mode on the same thread is refused at once.
+//! * A transaction begun inside another one of the same thread does not wait for a connection. If all are in
+//!   use, it is refused at once.
 //!
 //! # Examples
 //!

@@ -102,5 +102,5 @@ impl SessionHandle {
 }
 
 fn ended() -> Failure {
-    Failure::lost("the store's thread has ended: open the store anew")
+    Failure::lost("the store's thread has ended: open the store again")
 }

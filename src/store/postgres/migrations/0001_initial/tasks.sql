@@ -1,5 +1,5 @@
 -- Instants are microseconds since 1970, UTC. Names sort by their bytes. What becomes of a NUL or a U+001A in a
--- text of the host's: U+001A '0', U+001A '1'.
+-- host's text: U+001A '0', U+001A '1'.
 
 -- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
 CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
