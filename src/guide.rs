@@ -268,8 +268,8 @@
 //! Every verb works in a transaction of the store or in one of yours. On SQLite that is a transaction of
 //! rusqlite, by `store::sqlite::SqliteTx`. The crate exports the version of rusqlite that it uses, as
 //! `store::sqlite::rusqlite`. sqlx, diesel and other drivers use the statements of [`_sql`](crate::_sql).
-//! On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`; hosts with another driver
-//! keep an outbox (`docs/postgresql.md`).
+//! On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`, or of any driver by those
+//! statements.
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]

@@ -268,7 +268,12 @@ fn an_admitter() {
             ends
         },
     );
-    assert!(struck > 80, "{struck}");
+    assert!(struck > least(80), "{struck}");
+}
+
+/// How many faults strike at least: a sample of them where only servers are asked.
+fn least(many: usize) -> usize {
+    if kinds().iter().all(Kind::is_sampled) { 0 } else { many }
 }
 
 #[test]
@@ -282,7 +287,7 @@ fn a_reaper() {
         },
         ends,
     );
-    assert!(struck > 50, "{struck}");
+    assert!(struck > least(50), "{struck}");
 }
 
 fn sensor(lease: LeaseRef) -> NewSensor {
@@ -326,7 +331,7 @@ fn a_poker() {
             ends(store)
         },
     );
-    assert!(struck > 100, "{struck}");
+    assert!(struck > least(100), "{struck}");
 }
 
 #[test]
@@ -358,7 +363,7 @@ fn a_delivery() {
             ends(store)
         },
     );
-    assert!(struck > 50 && told.load(Ordering::SeqCst) > struck, "{struck}");
+    assert!(struck > least(50) && told.load(Ordering::SeqCst) > struck, "{struck}");
 }
 
 #[test]

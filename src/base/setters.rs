@@ -24,10 +24,10 @@ macro_rules! setters {
     ($(#[$doc:meta])* $field:ident: $type:ty; $($rest:tt)*) => {
         $crate::base::setters! { $(#[$doc])* $field($field: $type) { $field = $field } $($rest)* }
     };
-    ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),+) { $($change:tt)+ } $($rest:tt)*) => {
+    ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) { $($change:tt)+ } $($rest:tt)*) => {
         $(#[$doc])*
         #[must_use]
-        pub fn $name(mut self, $($arg: $type),+) -> Self {
+        pub fn $name(mut self, $($arg: $type),*) -> Self {
             self.$($change)+;
             self
         }

@@ -46,6 +46,8 @@ pub struct AdmitRequest {
     /// ones. The store remembers at most 1,024 ticks that no later tick named in [`Self::answered`]. A
     /// forgotten tick cannot be repeated.
     pub remember: Duration,
+    /// Whether the granted tasks start at once. See [`Self::started`].
+    pub started: bool,
 }
 
 impl AdmitRequest {
@@ -53,7 +55,7 @@ impl AdmitRequest {
     /// [`Policy::Backfill`]. Ticks are remembered for an hour.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
         let (policy, remember) = (Policy::default(), Duration::from_secs(3600));
-        Self { holder, request, answered: None, budget, lease, policy, remember }
+        Self { holder, request, answered: None, budget, lease, policy, remember, started: false }
     }
 
     /// Names the request of an earlier tick whose result the caller has received.
@@ -74,6 +76,17 @@ impl AdmitRequest {
     #[must_use]
     pub fn remember(mut self, length: Duration) -> Self {
         self.remember = length;
+        self
+    }
+
+    /// Starts the granted tasks in the same instant, as [`Tx::start`] would after the tick. They are
+    /// [`Running`](crate::TaskState::Running), and the host saves a transaction.
+    ///
+    /// A task that [records its attempts as runs](crate::NewTask::record_attempts) is granted only, and is
+    /// still to be started. Its run may be locked by another transaction, and a tick waits for no row.
+    #[must_use]
+    pub fn started(mut self) -> Self {
+        self.started = true;
         self
     }
 }
@@ -140,9 +153,9 @@ impl Tx<'_> {
     /// [`candidates`](crate::store::contract::TaskTx::candidates) and
     /// [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open). It costs one if nothing is ready or
     /// nothing fits. A lane's first share of candidates is twice the budget over the number of lanes with
-    /// ready tasks, and at least 16. Candidates are requested again only if a lane with room for more got all
-    /// of its first share admitted. The shares double each time, so `n` such lanes cost at most about
-    /// log2(`n`) further calls. A repeated request costs two calls.
+    /// ready tasks, and at least 16, or fewer with more than 256 lanes. Candidates are requested again only if
+    /// a lane with room for more got all of its first share admitted. The shares double each time, so `n` such
+    /// lanes cost at most about log2(`n`) further calls. A repeated request costs two calls.
     ///
     /// **It is the last verb of its transaction that writes.** After it the transaction may admit again and
     /// read. Every other verb returns [`Invalid::AfterAdmit`]: begin another transaction. So a tick never
@@ -152,9 +165,8 @@ impl Tx<'_> {
     ///
     /// Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL transaction that the host owns. Nothing was
     /// changed. Returns [`Invalid::RequestOfAnother`] if another holder used the request's name and holds
-    /// what it was
-    /// granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and
-    /// grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
+    /// what it was granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between
+    /// plan and grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
     ///
     /// # Examples
     ///
@@ -179,36 +191,39 @@ impl Tx<'_> {
         let now = now.into();
         self.tick(|tx| {
             let pools = needed_pools(&order.policy);
-            let query = SurveyQuery::new().request(order.request.clone()).promote(now, PROMOTE).pools(pools);
-            let survey = tx.raw().survey(&query)?;
+            let mut query =
+                SurveyQuery::new().request(order.request.clone()).promote(now, PROMOTE).pools(pools);
+            // A window asks for more than it admits.
+            if pools == WhichPools::Named {
+                query = query.budget(order.budget);
+            }
+            let mut survey = tx.raw().survey(&query)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
             if let Some(leases) = &survey.granted {
                 let granted = granted_before(tx, order, leases)?;
                 return Ok(Admission { granted, next_due, ..Admission::default() });
             }
-            let mut plan = plan_over(tx, now, order, &survey)?;
-            let mut granted = commit(tx, now, order, &plan)?;
-            if granted.is_none() {
-                // Another transaction is changing a planned task. The store leaves those out of a second plan.
-                plan = plan_over(tx, now, order, &survey)?;
-                granted = commit(tx, now, order, &plan)?;
+            // Another transaction may be changing a planned task. The store leaves such tasks out of a second
+            // plan. It knows which they are by what the first plan read, so it is not asked for the lanes again.
+            for _ in 0..2 {
+                let mut planner = plan_over(tx, now, order, &mut survey)?;
+                let plan = planner.finish();
+                if let Some(granted) = commit(tx, now, order, &plan)? {
+                    let (Plan { refusals, missing, .. }, promoted) = (plan, survey.promoted);
+                    return Ok(Admission { granted, refusals, missing, promoted, next_due });
+                }
+                survey.lanes = planner.into_lanes();
             }
-            let Some(granted) = granted else { return Err(changed().into()) };
-            Ok(Admission {
-                granted,
-                refusals: plan.refusals,
-                missing: plan.missing,
-                promoted: survey.promoted,
-                next_due,
-            })
+            Err(changed().into())
         })
     }
 }
 
-/// Plans over the candidates that the store finds now.
-fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &Survey) -> Result<Plan> {
-    let mut planner = Planner::new(order.budget, survey.lanes.clone()).policy(&order.policy, now);
+/// Plans over the candidates that the store finds now. Takes the lanes out of the survey.
+fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &mut Survey) -> Result<Planner> {
+    let lanes = std::mem::take(&mut survey.lanes);
+    let mut planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
     loop {
         match planner.need() {
             Need::Capacity { .. } | Need::AllPools { .. } => {
@@ -218,7 +233,7 @@ fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &Sur
                 let candidates = tx.raw().candidates(&pages)?;
                 planner.feed_candidates(&pages, &candidates);
             }
-            Need::Nothing => return Ok(planner.finish()),
+            Need::Nothing => return Ok(planner),
         }
     }
 }
@@ -266,6 +281,7 @@ fn commit(
         None => forget = forget.most(MOST),
     }
     batch = batch.forget(forget).whole();
+    batch.started = order.started;
     let granted = tx.grant(&batch)?;
     if granted.tasks.is_empty() {
         return Ok(None);

@@ -183,6 +183,13 @@ pub(super) fn hold_under(tx: &mut Tx<'_>, leases: &[LeaseRef], wait: Wait) -> Re
     Ok(held.into_iter().zip(leases).map(current).collect())
 }
 
+fn held(held: Held) -> Option<TaskRecord> {
+    match held {
+        Held::Task(task) => Some(*task),
+        Held::Busy | Held::Unknown => None,
+    }
+}
+
 /// Records the attempts that just started under these leases as runs.
 fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
     let mut runs = Vec::with_capacity(leases.len());
@@ -267,13 +274,35 @@ impl Tx<'_> {
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
             let is_first = |(at, finish): (usize, &Finish)| *first.entry(finish.lease).or_insert(at) == at;
             let is_first: Vec<bool> = finishes.iter().enumerate().map(is_first).collect();
-            let open = (0..finishes.len()).filter(|at| is_first[*at]).collect();
+            let mut open: Vec<usize> = (0..finishes.len()).filter(|at| is_first[*at]).collect();
 
             let mut ends: HashMap<LeaseRef, End> = HashMap::with_capacity(finishes.len());
+            // Only of all together: in two parts the rows would not be locked in their order.
+            let end = |at: &usize| plain_end(&finishes[*at], now);
+            let plain = open.iter().map(end).collect::<Option<Vec<Move>>>();
+            let is_plain = plain.is_some();
+            if let Some(plain) = plain {
+                let (ended, mut recorded, mut missed) = (tx.end_leased(&plain)?, Vec::new(), Vec::new());
+                for ((at, to), ended) in open.into_iter().zip(plain).zip(ended) {
+                    recorded.extend(ended.filter(|is_recorded| *is_recorded).map(|_| to.task));
+                    match ended {
+                        Some(_) => drop(ends.insert(to.task, End::Now(Box::new(to)))),
+                        None => missed.push(at),
+                    }
+                }
+                leave::close_ended(tx, &recorded)?;
+                open = missed;
+            }
             leave::settle(open, |open| {
                 let leases: Vec<LeaseRef> = open.iter().map(|at| finishes[*at].lease).collect();
                 let (mut leaving, mut places) = (Vec::new(), Vec::new());
-                for (at, task) in open.iter().zip(tasks_under(tx, &leases)?) {
+                // What was only read may be started meanwhile: its move would miss, and be made again while the
+                // call holds the others. But nothing is waited for behind ends that were made.
+                let tasks = match is_plain {
+                    true => tasks_under(tx, &leases)?,
+                    false => hold_under(tx, &leases, Wait::ForOthers)?.into_iter().map(held).collect(),
+                };
+                for (at, task) in open.iter().zip(tasks) {
                     match task {
                         Some(task) if task.state.is_leased() => {
                             let to = decide(&task, now, &finishes[*at].outcome);
@@ -337,6 +366,19 @@ fn check(outcome: &Outcome) -> Result<(), Invalid> {
     match text.len() {
         0..=MAX_TEXT_BYTES => Ok(()),
         bytes => Err(Invalid::TooManyBytes { what, bytes, cap: MAX_TEXT_BYTES }),
+    }
+}
+
+/// Returns the end that needs no look at the task, if the outcome is such a one.
+fn plain_end(finish: &Finish, now: Timestamp) -> Option<Move> {
+    let end =
+        |to| Move { ended_at: Some(now), finished: true, ..Move::new(finish.lease, TaskState::Running, to) };
+    match &finish.outcome {
+        Outcome::Success { value } => Some(Move { value: value.clone(), ..end(TaskState::Success) }),
+        Outcome::Skipped { message } => {
+            Some(Move { message: Some(message.clone()), ..end(TaskState::Skipped) })
+        }
+        Outcome::Failed { .. } | Outcome::GivenBack => None,
     }
 }
 

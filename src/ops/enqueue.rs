@@ -10,9 +10,10 @@ impl Tx<'_> {
     /// Enqueues tasks. A task whose key already exists is left unchanged, so the call may be repeated after a
     /// crash.
     ///
-    /// One call may name any number of tasks. Either all of them are enqueued or none. Other writers wait
-    /// until the transaction ends: on PostgreSQL about 15 µs per task. Split more than about 100,000 tasks
-    /// into several transactions.
+    /// One call may name any number of tasks. Either all of them are enqueued or none. In memory and on SQLite
+    /// other writers wait until the transaction ends. On PostgreSQL only those wait that enqueue the same keys,
+    /// and the tasks are admitted after the commit. Split more than about 100,000 tasks into several
+    /// transactions.
     ///
     /// # Errors
     ///

@@ -1,10 +1,11 @@
 //! How a task leaves a state in which it held something. All operations that end or pause an attempt share
 //! this module.
 
-use super::attempt::RetryAdvice;
+use super::attempt::{RetryAdvice, tasks_under};
 use crate::backoff::{Decision, History, RetryKey, decide};
 use crate::bounds::clip;
 use crate::error::{Result, StoreError};
+use crate::lease::LeaseRef;
 use crate::run::{RunClose, RunKey, RunStatus};
 use crate::store::Tx;
 use crate::store::contract::Move;
@@ -84,16 +85,37 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: Timestamp, leaving: &[Leaving]) -> Re
     Ok(moved)
 }
 
+/// Closes the runs of attempts that ended under these leases before their tasks were read.
+pub(super) fn close_ended(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
+    let mut closes = Vec::with_capacity(leases.len());
+    for task in tasks_under(tx, leases)?.into_iter().flatten() {
+        if let Some(stop) = task.ended_at {
+            closes.push(RunClose::new(attempt_run(&task)?, stop, status(task.state)));
+        }
+    }
+    if !closes.is_empty() {
+        tx.raw().close_runs_if_open(&closes)?;
+    }
+    Ok(())
+}
+
+/// Returns how a run ends whose attempt was running and moves its task to this state.
+fn status(to: TaskState) -> RunStatus {
+    match to {
+        TaskState::Success => RunStatus::Completed,
+        TaskState::Failed | TaskState::UpForRetry => RunStatus::Failed,
+        _ => RunStatus::Killed,
+    }
+}
+
 /// Returns the end of the run that records the task's present attempt, if this move ends the attempt.
 fn close_of(was: &TaskRecord, to: &Move, now: Timestamp) -> Result<Option<RunClose>> {
     if !was.attempt_runs || !is_under_way(was) || to.to == TaskState::Sensing {
         return Ok(None);
     }
     let status = match to.to {
-        TaskState::Success => RunStatus::Completed,
-        TaskState::Failed | TaskState::UpForRetry => RunStatus::Failed,
         TaskState::Scheduled if was.state == TaskState::Sensing => RunStatus::Completed,
-        _ => RunStatus::Killed,
+        to => status(to),
     };
     let stop = to.ended_at.unwrap_or_else(|| was.recorded_at(now));
     Ok(Some(RunClose::new(attempt_run(was)?, stop, status)))

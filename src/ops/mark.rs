@@ -130,12 +130,8 @@ impl Tx<'_> {
 /// Returns the tasks whose sensors it ended.
 fn end_their_sensors(tx: &mut Tx<'_>, now: Timestamp, leaving: &mut [Leaving]) -> Result<HashSet<TaskId>> {
     let sensing = leaving.iter().enumerate().filter(|(_, (task, _))| task.state == TaskState::Sensing);
-    let places: HashMap<TaskId, usize> = sensing.map(|(at, (task, _))| (task.id, at)).collect();
-    let sensors: Vec<LeaseRef> = leaving
-        .iter()
-        .filter(|(task, _)| task.state == TaskState::Sensing)
-        .map(|(task, _)| task.lease_ref())
-        .collect();
+    let (places, sensors): (HashMap<TaskId, usize>, Vec<LeaseRef>) =
+        sensing.map(|(at, (task, _))| ((task.id, at), task.lease_ref())).unzip();
     let mut ended = HashSet::with_capacity(sensors.len());
     if sensors.is_empty() {
         return Ok(ended);

@@ -44,12 +44,9 @@ pub(crate) fn reap_expired_by(
     limit: usize,
 ) -> Result<Vec<Reaped>> {
     tx.whole(|tx| {
-        let expired = tx.decides()?.hold_expired(expired_by, limit)?;
-        // A task whose run another transaction holds is reaped later.
-        let free = leave::hold_runs(tx, expired.iter())?;
-        let expired = expired.into_iter().zip(free).filter(|(_, free)| *free);
-        let leaving: Vec<_> = expired
-            .map(|(task, _)| {
+        let leaving: Vec<_> = hold_free(tx, expired_by, limit)?
+            .into_iter()
+            .map(|task| {
                 let to = decide(&task, now);
                 (task, to)
             })
@@ -60,6 +57,27 @@ pub(crate) fn reap_expired_by(
         let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved);
         Ok(reaped.map(|((task, to), _)| Reaped { task, became: became(&to) }).collect())
     })
+}
+
+/// Their records are in memory together, payloads included.
+const LOOKS: usize = 64;
+
+/// Holds at most `limit` expired leases with their runs. A task whose run another transaction holds is reaped
+/// later, and keeps nobody from those behind it: if too many are of that kind, twice as many are looked at, up to
+/// [`LOOKS`] times `limit`.
+fn hold_free(tx: &mut Tx<'_>, expired_by: Timestamp, limit: usize) -> Result<Vec<TaskRecord>> {
+    let mut looks_at = limit;
+    loop {
+        let expired = tx.decides()?.hold_expired(expired_by, looks_at)?;
+        let are_all = expired.len() < looks_at;
+        let free = leave::hold_runs(tx, expired.iter())?;
+        let free = expired.into_iter().zip(free).filter(|(_, free)| *free).map(|(task, _)| task);
+        let free: Vec<TaskRecord> = free.take(limit).collect();
+        if are_all || free.len() >= limit || looks_at >= limit.saturating_mul(LOOKS) {
+            return Ok(free);
+        }
+        looks_at = looks_at.saturating_mul(2);
+    }
 }
 
 fn decide(task: &TaskRecord, now: Timestamp) -> Move {

@@ -52,6 +52,7 @@ pub struct Admitter {
     lease: Duration,
     remember: Duration,
     policy: Policy,
+    started: bool,
     emitter: Emitter,
     /// Random: distinguishes it from others with its name, wherever they run.
     incarnation: u64,
@@ -73,6 +74,7 @@ impl Admitter {
             lease: Duration::from_secs(60),
             remember: Duration::from_secs(3600),
             policy: Policy::default(),
+            started: false,
             emitter: Emitter::default(),
             incarnation: incarnation::draw(),
             ticks: 0,
@@ -92,6 +94,8 @@ impl Admitter {
         remember: Duration;
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;
+        /// Starts what it grants in the same instant. See [`AdmitRequest::started`].
+        started() { started = true }
         /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
@@ -135,7 +139,7 @@ impl Admitter {
         let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.lease)
             .policy(self.policy.clone())
             .remember(self.remember);
-        order.answered = self.last.clone();
+        (order.answered, order.started) = (self.last.clone(), self.started);
         let answer = self.store.write(|tx| {
             *runs += 1;
             tx.admit(now, &order)
@@ -145,7 +149,7 @@ impl Admitter {
                 if !admission.granted.is_empty() {
                     self.last = Some(order.request);
                 }
-                self.is_idle = admission.granted.is_empty() && admission.promoted == 0;
+                self.is_idle = admission.is_idle();
                 Ok(admission)
             }
             Err(unknown) if unknown.is_indeterminate() => self.settle(now, &order, unknown),
@@ -210,6 +214,10 @@ impl Report for Admission {
     fn next_due(&self) -> Option<Timestamp> {
         self.next_due
     }
+
+    fn is_idle(&self) -> bool {
+        self.granted.is_empty() && self.promoted == 0
+    }
 }
 
 /// An admission, with what its metrics also need.
@@ -256,7 +264,7 @@ mod tests {
     use crate::error::{StoreError, StoreErrorKind};
     use crate::id::TaskKey;
     use crate::store::{MemoryStore, StoreInfo, Tx, TxMode};
-    use crate::task::NewTask;
+    use crate::task::{NewTask, TaskState};
     use crate::testing::RawStoreExt;
     use parking_lot::Mutex;
 
@@ -337,6 +345,18 @@ mod tests {
             };
             assert_eq!(requests.iter().filter(is_known).count(), remembered, "tick {tick}");
         }
+    }
+
+    #[test]
+    fn it_starts_what_it_grants_if_it_is_told_to() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let task = |name: &str| NewTask::new(TaskKey::new("n", "w", "r", name).unwrap());
+        let tasks = [task("plain"), task("recorded").record_attempts(true)];
+        store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
+        let mut admitter = Admitter::new(store, Holder::new("h").unwrap()).started();
+        let granted = admitter.admit(Timestamp::from_micros(1), 9).unwrap().granted;
+        let states: Vec<TaskState> = granted.iter().map(|task| task.state).collect();
+        assert_eq!(states, [TaskState::Running, TaskState::Queued], "a run is opened by its start");
     }
 
     #[test]

@@ -48,6 +48,12 @@ pub trait Report: Debug {
     /// Returns when the next tick has something to do, as far as is known now. `None` if only others' writes
     /// can bring work. A past instant asks for a tick at once.
     fn next_due(&self) -> Option<Timestamp>;
+
+    /// Returns true if the tick found nothing to do. If wake-ups lead to such ticks again and again, the driver
+    /// ticks a few milliseconds after the next one.
+    fn is_idle(&self) -> bool {
+        false
+    }
 }
 
 /// Stops and wakes loops. Clones share one state.
@@ -99,7 +105,8 @@ impl LoopHandle {
         self.change(|state| state.stopped = true);
     }
 
-    /// Makes all loops of this handle tick at once, because there may be work.
+    /// Makes all loops of this handle tick at once, because there may be work. A loop that was woken for nothing
+    /// before ticks up to 16 milliseconds later: see [`drive`].
     pub fn wake(&self) {
         self.change(|state| state.wakes = state.wakes.wrapping_add(1));
     }
@@ -134,6 +141,14 @@ impl LoopHandle {
         let mut state = self.0.state.lock();
         let idle = |state: &mut State| !state.calls(Some(seen));
         self.0.changed.wait_while_for(&mut state, idle, length);
+    }
+
+    /// As [`Self::wait_since`], but in the first part of the time wakes end nothing.
+    fn sleep_since(&self, seen: u64, ignored: Duration, length: Duration) {
+        let mut state = self.0.state.lock();
+        self.0.changed.wait_while_for(&mut state, |state| !state.stopped, ignored);
+        let idle = |state: &mut State| !state.calls(Some(seen));
+        self.0.changed.wait_while_for(&mut state, idle, length.saturating_sub(ignored));
     }
 
     /// Returns a future that is ready after [`Self::stop`], or after a wake that came since `seen` was read.
@@ -171,10 +186,11 @@ impl LoopHandle {
 /// Ticks a service until its handle is stopped or `each` breaks.
 ///
 /// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond.
-/// [`LoopHandle::wake`] ends the sleep. `each` receives every report and every error. After an error the loop
-/// continues, unless `each` breaks. It first pauses for 10 milliseconds, and twice as long after each further
-/// error in a row, at most five seconds and at most `longest`. So after a long failure of the store all loops
-/// are back within seconds.
+/// [`LoopHandle::wake`] ends the sleep. If ticks that were woken find nothing to do ([`Report::is_idle`]), the
+/// next wake leads to a tick up to 16 milliseconds later, so that many loops that wait for one thing cost each
+/// other less. `each` receives every report and every error. After an error the loop continues, unless `each`
+/// breaks. It first pauses for 10 milliseconds, and twice as long after each further error in a row, at most five
+/// seconds and at most `longest`. So after a long failure of the store all loops are back within seconds.
 ///
 /// It sleeps in real time, whatever `clock` says. With a [`crate::clock::ManualClock`], call `tick` instead.
 ///
@@ -205,31 +221,69 @@ pub fn drive<S: Service>(
     longest: Duration,
     mut each: impl FnMut(Result<S::Report>) -> ControlFlow<()>,
 ) {
-    let mut failures: u32 = 0;
+    let mut pace = Pace::new(handle);
     service.woken_by(handle);
     while !handle.is_stopped() {
         let seen = handle.seen();
         let report = service.tick(clock.now());
-        failures = if report.is_ok() { 0 } else { failures.saturating_add(1) };
-        let due = report.as_ref().ok().and_then(Report::next_due);
+        let due = pace.ticked(seen, &report);
         if each(report).is_break() {
             return;
         }
-        handle.wait_since(seen, pause(failures, due, clock, longest));
+        let pause = pace.pause(due, clock, longest);
+        handle.sleep_since(seen, pace.ignores_wakes_for().min(pause), pause);
     }
 }
 
 /// Pokers that could not renew wait for each other for a third of a lease. Each must try again within that.
 const LONGEST_AFTER_AN_ERROR: Duration = Duration::from_secs(5);
 
-/// Returns how long a loop sleeps: after this many failures in a row, or until it is due.
-pub(crate) fn pause(failures: u32, due: Option<Timestamp>, clock: &dyn Clock, longest: Duration) -> Duration {
-    let pause = match due {
-        _ if failures > 0 => Duration::from_millis(5 << failures.min(20)).min(LONGEST_AFTER_AN_ERROR),
-        Some(due) => due.saturating_duration_since(clock.now()),
-        None => longest,
-    };
-    pause.min(longest).max(Duration::from_millis(1))
+/// Where many are woken for what only one of them can take, each finds nothing most of the time. It then costs
+/// the others less if it looks this much later.
+const LONGEST_AFTER_NOTHING: Duration = Duration::from_millis(16);
+
+/// How long a loop sleeps, by what its last ticks came to.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    seen: u64,
+    failures: u32,
+    /// How many ticks in a row were woken for nothing.
+    idle_ticks: u32,
+}
+
+impl Pace {
+    pub(crate) fn new(handle: &LoopHandle) -> Self {
+        Self { seen: handle.seen(), failures: 0, idle_ticks: 0 }
+    }
+
+    /// Notes a tick that began after this number of wakes. Returns when the next one is due.
+    pub(crate) fn ticked<R: Report>(&mut self, seen: u64, report: &Result<R>) -> Option<Timestamp> {
+        let was_woken = std::mem::replace(&mut self.seen, seen) != seen;
+        self.failures = if report.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        let is_idle = was_woken && report.as_ref().is_ok_and(Report::is_idle);
+        self.idle_ticks = if is_idle { self.idle_ticks.saturating_add(1) } else { 0 };
+        report.as_ref().ok().and_then(Report::next_due)
+    }
+
+    /// Returns for how long wakes are not answered.
+    pub(crate) fn ignores_wakes_for(&self) -> Duration {
+        match self.idle_ticks {
+            0 => Duration::ZERO,
+            times => Duration::from_millis(1 << (times - 1).min(20)).min(LONGEST_AFTER_NOTHING),
+        }
+    }
+
+    /// Returns how long the loop sleeps: after failures in a row, or until it is due.
+    pub(crate) fn pause(&self, due: Option<Timestamp>, clock: &dyn Clock, longest: Duration) -> Duration {
+        let pause = match due {
+            _ if self.failures > 0 => {
+                Duration::from_millis(5 << self.failures.min(20)).min(LONGEST_AFTER_AN_ERROR)
+            }
+            Some(due) => due.saturating_duration_since(clock.now()),
+            None => longest,
+        };
+        pause.min(longest).max(Duration::from_millis(1))
+    }
 }
 
 #[cfg(test)]
@@ -279,10 +333,46 @@ mod tests {
     #[test]
     fn after_errors_a_loop_pauses_for_longer_and_longer_but_not_for_long() {
         let hour = Duration::from_secs(3_600);
-        let paused = [1, 2, 3, 9, 10, 11, 12, 999].map(|failures| pause(failures, None, &SystemClock, hour));
+        let pause =
+            |failures, longest| Pace { seen: 0, failures, idle_ticks: 0 }.pause(None, &SystemClock, longest);
+        let paused = [1, 2, 3, 9, 10, 11, 12, 999].map(|failures| pause(failures, hour));
         assert_eq!(paused.map(|pause| pause.as_millis()), [10, 20, 40, 2_560, 5_000, 5_000, 5_000, 5_000]);
-        assert_eq!(pause(999, None, &SystemClock, Duration::from_secs(1)), Duration::from_secs(1));
-        assert_eq!(pause(0, None, &SystemClock, hour), hour);
+        assert_eq!(pause(999, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(pause(0, hour), hour);
+    }
+
+    #[test]
+    fn a_loop_that_is_woken_for_nothing_answers_later_until_it_finds_something() {
+        #[derive(Debug)]
+        struct Found(bool);
+        impl Report for Found {
+            fn next_due(&self) -> Option<Timestamp> {
+                None
+            }
+            fn is_idle(&self) -> bool {
+                !self.0
+            }
+        }
+        let mut pace = Pace::new(&LoopHandle::new());
+        let mut ignored = |wakes: u64, finds: bool| {
+            pace.ticked(wakes, &Ok(Found(finds)));
+            pace.ignores_wakes_for().as_millis()
+        };
+        assert_eq!(ignored(0, false), 0, "nobody woke it");
+        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|wakes| ignored(wakes, false)), [1, 2, 4, 8, 16, 16, 16]);
+        assert_eq!(ignored(8, true), 0, "it was worth it");
+        assert_eq!(ignored(9, false), 1);
+        assert_eq!(ignored(9, false), 0, "its time was up");
+    }
+
+    #[test]
+    fn a_loop_that_ignores_wakes_is_stopped_at_once_and_answers_them_later() {
+        let handle = LoopHandle::new();
+        let seen = handle.seen();
+        handle.wake();
+        handle.sleep_since(seen, Duration::from_millis(1), Duration::from_secs(3_600));
+        handle.stop();
+        handle.sleep_since(seen, Duration::from_secs(3_600), Duration::from_secs(3_600));
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod waking_store;
 
 pub use admitter::Admitter;
 #[cfg(feature = "tokio")]
-pub(crate) use driver::pause;
+pub(crate) use driver::Pace;
 pub use driver::{LoopHandle, Report, Service, drive};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::FileLog;

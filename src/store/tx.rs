@@ -277,6 +277,8 @@ impl Tx<'_> {
     pub(crate) fn grant(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
         let granted = self.raw().grant_if_open(batch)?;
         self.effects.moves[TaskState::Queued as usize] += granted.tasks.len();
+        let started = granted.tasks.iter().filter(|task| task.state == TaskState::Running).count();
+        self.effects.moves[TaskState::Running as usize] += started;
         Ok(granted)
     }
 
@@ -312,6 +314,15 @@ impl Tx<'_> {
             self.effects.moves[to.to as usize] += 1;
         }
         self.effects.wakes_admission = true;
+        Ok(results)
+    }
+
+    pub(crate) fn end_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
+        let results = self.raw().end_if_leased(ends)?;
+        for (end, _) in ends.iter().zip(&results).filter(|(_, result)| result.is_some()) {
+            self.effects.moves[end.to as usize] += 1;
+            self.effects.wakes_admission = true;
+        }
         Ok(results)
     }
 

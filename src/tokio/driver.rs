@@ -8,7 +8,7 @@ use ::tokio::time::timeout;
 use super::service::AsyncService;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::service::{LoopHandle, Report, Service, pause};
+use crate::service::{LoopHandle, Pace, Service};
 
 /// Ticks a service until its handle is stopped or `each` breaks:
 /// [`drive`](crate::service::drive) as a future.
@@ -72,7 +72,7 @@ where
     if before.is_some_and(|report| each(report).is_break()) {
         return Ok(());
     }
-    let mut failures: u32 = 0;
+    let mut pace = Pace::new(handle);
     service.woken_by(handle);
     while !handle.is_stopped() {
         let seen = handle.seen();
@@ -80,14 +80,15 @@ where
             Err(error) if is_of_runtime(&error) => return Err(error),
             report => report,
         };
-        failures = if report.is_ok() { 0 } else { failures.saturating_add(1) };
-        let due = report.as_ref().ok().and_then(Report::next_due);
+        let due = pace.ticked(seen, &report);
         if each(report).is_break() {
             return Ok(());
         }
-        let pause = pause(failures, due, clock, longest);
+        let pause = pace.pause(due, clock, longest);
+        let ignored = pace.ignores_wakes_for().min(pause);
+        let _ = timeout(ignored, handle.stopped()).await;
         // Whether the time is up or the handle was woken, it is time to look.
-        let _ = timeout(pause, handle.woken_since(seen)).await;
+        let _ = timeout(pause - ignored, handle.woken_since(seen)).await;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Every small world: up to two pools of 0 to 3 slots, two limits, up to four tasks of weight 1 to 3.
 
+use std::num::NonZero;
+use std::thread;
 use std::time::Duration;
 
 use stationmaster::Timestamp;
@@ -33,9 +35,24 @@ fn lists(tasks: u32) -> impl Iterator<Item = Vec<usize>> {
 ///
 /// In half of the worlds a task reserves at once if its place is odd, in the others none does.
 pub(crate) fn every(most_tasks: u32, pairs: &[[u32; 2]], check: impl Fn(&World)) -> u64 {
+    share(most_tasks, pairs, 0, 1, check)
+}
+
+/// The same, on all processors.
+pub(crate) fn every_beside(most_tasks: u32, pairs: &[[u32; 2]], check: impl Fn(&World) + Sync) -> u64 {
+    let (parts, check) = (thread::available_parallelism().map_or(1, NonZero::get), &check);
+    thread::scope(|scope| {
+        let part = |part| scope.spawn(move || share(most_tasks, pairs, part, parts, check));
+        let threads: Vec<_> = (0..parts).map(part).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a world fails")).sum()
+    })
+}
+
+/// One of so many parts of them.
+fn share(most_tasks: u32, pairs: &[[u32; 2]], part: usize, parts: usize, check: impl Fn(&World)) -> u64 {
     let mut worlds = 0;
     for tasks in 0..=most_tasks {
-        for kinds in lists(tasks) {
+        for kinds in lists(tasks).skip(part).step_by(parts) {
             let second = if kinds.iter().any(|kind| *kind >= 12) { 0..=3 } else { 2..=2 };
             for (first, second) in (0..=3).flat_map(|first| second.clone().map(move |second| (first, second)))
             {

@@ -10,7 +10,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::contract::{GrantBatch, LaneKey};
 use stationmaster::store::{Inserted, Store, Tx};
 use stationmaster::testing::raw;
-use stationmaster::{NewTask, Result, TaskId, TaskKey};
+use stationmaster::{NewTask, Result, TaskId, TaskKey, TaskRecord};
 
 use crate::oracle::{Expected, walk};
 use crate::world::World;
@@ -21,8 +21,10 @@ fn task(name: String, lane: &LaneKey) -> NewTask {
     lane.limits.iter().cloned().fold(task, NewTask::limit)
 }
 
-fn order(name: &str, budget: usize) -> AdmitRequest {
-    AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, Duration::from_secs(60))
+fn order(name: &str, budget: usize, starts: bool) -> AdmitRequest {
+    let lease = Duration::from_secs(60);
+    let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, lease);
+    if starts { order.started() } else { order }
 }
 
 /// Grants what is to hold leases while the pools are unlimited and no limit is defined, then gives them their sizes.
@@ -49,7 +51,8 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     }
     let mut numbers = Vec::new();
     for (n, waiting) in world.waiting.iter().enumerate() {
-        let mut task = task(n.to_string(), &waiting.lane).priority(waiting.priority);
+        let mut task =
+            task(n.to_string(), &waiting.lane).priority(waiting.priority).record_attempts(n % 3 == 2);
         task.key.map_index = waiting.map_index;
         let task = task.logical_date(waiting.logical_date);
         numbers.push(is_new(&tx.enqueue(waiting.ready_at, &[task])?[0]));
@@ -57,33 +60,61 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     Ok(numbers)
 }
 
-/// Two ticks in one transaction, each compared with the walk over what is there before it; rolled back at the end.
+/// Compares ticks whose grants are started afterwards with ticks that start them.
 pub(crate) fn check(store: &dyn Store, world: &World) {
+    assert_eq!(run(store, world, false), run(store, world, true), "{world:?}");
+}
+
+/// Two ticks in one transaction, each compared with the walk over what is there before it; rolled back at the end.
+/// Returns what was granted, as it is then, without its numbers.
+fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
+    let mut granted = Vec::new();
     let body = |tx: &mut Tx<'_>| {
         let numbers = set_up(tx, world)?;
-        let first = tick(tx, world, &numbers, "first")?;
+        let first = tick(tx, world, &numbers, "first", fused, &mut granted)?;
         let is_left = |at: &usize| !first.admitted.contains(at);
         let mut after = world.clone();
         after.leased.extend(first.admitted.iter().map(|at| world.waiting[*at].lane.clone()));
         let left: Vec<usize> = (0..world.waiting.len()).filter(is_left).collect();
         after.waiting = left.iter().map(|at| world.waiting[*at].clone()).collect();
         after.policy = Policy::Backfill;
-        tick(tx, &after, &left.iter().map(|at| numbers[*at]).collect::<Vec<_>>(), "second")?;
+        let left: Vec<TaskId> = left.iter().map(|at| numbers[*at]).collect();
+        tick(tx, &after, &left, "second", fused, &mut granted)?;
         assert_eq!(tx.audit()?, []);
         Err(stationmaster::Error::abort("done"))
     };
     let answer: Result<()> = store.write(body);
     assert_eq!(answer.unwrap_err().to_string(), "the transaction was rolled back by its caller: done");
+    granted.iter_mut().for_each(|task| task.id = TaskId(0));
+    granted
 }
 
-fn tick(tx: &mut Tx<'_>, world: &World, numbers: &[TaskId], name: &str) -> Result<Expected> {
+fn tick(
+    tx: &mut Tx<'_>,
+    world: &World,
+    numbers: &[TaskId],
+    name: &str,
+    fused: bool,
+    all: &mut Vec<TaskRecord>,
+) -> Result<Expected> {
     let expected = walk(world, numbers);
-    let admission = tx.admit(world.now, &order(name, world.budget).policy(world.policy.clone()))?;
+    let order = order(name, world.budget, fused).policy(world.policy.clone());
+    let admission = tx.admit(world.now, &order)?;
     let place = |id| numbers.iter().position(|number| *number == id).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();
     assert_eq!(admitted, expected.admitted, "{name} tick of {world:?}");
     let left: BTreeMap<_, _> =
         admission.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
     assert_eq!(left, expected.left, "{name} tick of {world:?}");
+    match fused {
+        true => all.extend(admission.granted),
+        false => {
+            let plain = admission.granted.iter().filter(|task| !task.attempt_runs);
+            let leases: Vec<_> = plain.map(TaskRecord::lease_ref).collect();
+            assert!(raw(tx).start_if_queued(&leases, world.now)?.iter().all(Option::is_some));
+            let ids: Vec<TaskId> = admission.granted.iter().map(|task| task.id).collect();
+            all.extend(raw(tx).tasks_by_id(&ids)?.into_iter().flatten());
+        }
+    }
     Ok(expected)
 }

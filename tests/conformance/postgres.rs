@@ -1,54 +1,51 @@
 //! The PostgreSQL store: on its own connections, behind a pooler, and in transactions that a host owns, at each isolation level.
 
-use std::sync::{Mutex, PoisonError};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stationmaster::conformance::{self, Capabilities, Readers};
 use stationmaster::store::postgres::tokio_postgres::{Client, Config, IsolationLevel, NoTls};
-use stationmaster::store::postgres::{PostgresOptions, Schema, Wake, attach};
+use stationmaster::store::postgres::{Schema, Wake, attach};
 use stationmaster::store::{Durability, PostgresStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, Result};
 
 use crate::scratch::rekeyed::as_by_a_pooler;
-use crate::scratch::{Scratch, url};
+use crate::scratch::{Scratch, Stores, url};
 
-/// Makes stores by these options, one after the other in one schema.
-fn by(change: impl Fn(PostgresOptions) -> PostgresOptions) -> impl Fn() -> Box<dyn Store> {
-    let scratch = Scratch::new();
-    drop(scratch.open(|options| options));
-    move || {
-        scratch.empty();
-        // What the suite notes it reads in the same transaction.
-        Box::new(scratch.open(&change).numbering())
-    }
+/// Lends the same store again and again, emptied. What the suite notes it reads in the same transaction.
+fn lent(open: impl Fn(&Scratch) -> PostgresStore + Send + Sync + 'static) -> impl Fn() -> Box<dyn Store> {
+    let stores = Stores::new(move |scratch| open(scratch).numbering());
+    move || Box::new(stores.lend())
 }
 
-fn conforms(change: impl Fn(PostgresOptions) -> PostgresOptions) {
-    conformance::run_with(Capabilities::new().readers(Readers::GoOn), &by(change));
+fn conforms(open: impl Fn(&Scratch) -> PostgresStore + Send + Sync + 'static) {
+    conformance::run_with(Capabilities::new().readers(Readers::GoOn), &lent(open));
 }
 
 #[test]
 fn postgres_by_default() {
-    conforms(|options| options);
+    conforms(|scratch| scratch.open(|options| options));
 }
 
 #[test]
 fn postgres_with_connections_that_are_shared() {
-    conforms(|options| options.connections(2).wake(Wake::InTransaction));
+    conforms(|scratch| scratch.open(|options| options.connections(2).wake(Wake::InTransaction)));
 }
 
 #[test]
 fn postgres_as_behind_a_pooler() {
-    let scratch = Scratch::new();
-    drop(scratch.open(|options| options));
-    conformance::run_with(Capabilities::new().readers(Readers::GoOn), &move || {
-        scratch.empty();
-        Box::new(PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap().numbering())
-    });
+    conforms(|scratch| PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap());
 }
 
 #[test]
 fn postgres_answers_as_the_memory_store_does() {
-    conformance::model(&by(|options| options), 0..25, 80);
+    let seeds = if tries_all() { 25 } else { 6 };
+    conformance::model(&lent(|scratch| scratch.open(|options| options)), 0..seeds, 80);
+}
+
+/// Whether the suite tries every case at every level, and every sequence; otherwise a sample of them.
+fn tries_all() -> bool {
+    std::env::var("STATIONMASTER_CASES").is_ok_and(|cases| cases == "all")
 }
 
 /// A host that owns the connection and its transactions.
@@ -96,26 +93,45 @@ impl Store for Host {
     }
 }
 
-fn host_conforms(level: IsolationLevel) {
+/// The same host for each case.
+#[derive(Debug)]
+struct Shared(Arc<Host>);
+
+impl Store for Shared {
+    fn info(&self) -> StoreInfo {
+        self.0.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        self.0.transact(mode, body)
+    }
+}
+
+const LEVELS: [IsolationLevel; 3] =
+    [IsolationLevel::ReadCommitted, IsolationLevel::RepeatableRead, IsolationLevel::Serializable];
+
+/// Runs each case at one level, the next case at the next one, and so on from this level. Returns what failed.
+fn by_turns(scratch: &Scratch, hosts: &[Arc<Host>], first: usize) -> Vec<String> {
+    let turn = Cell::new(first);
+    let failures = conformance::failures(Capabilities::new(), &|| {
+        scratch.empty();
+        Box::new(Shared(hosts[turn.replace(turn.get() + 1) % hosts.len()].clone()))
+    });
+    let cases = conformance::cases(Capabilities::new());
+    let level = |case: &str| {
+        let place = cases.iter().position(|known| known.name == case).unwrap();
+        LEVELS[(first + place) % LEVELS.len()]
+    };
+    failures.iter().map(|failure| format!("at {:?}: {failure}", level(failure.case))).collect()
+}
+
+/// Every level sees a third of the cases. With `STATIONMASTER_CASES=all` every level sees every case.
+#[test]
+fn postgres_in_transactions_that_a_host_owns() {
     let scratch = Scratch::new();
     drop(scratch.open(|options| options));
-    conformance::run_with(Capabilities::new(), &|| {
-        scratch.empty();
-        Box::new(Host::open(&scratch.0, level))
-    });
-}
-
-#[test]
-fn postgres_in_transactions_that_a_host_owns_at_read_committed() {
-    host_conforms(IsolationLevel::ReadCommitted);
-}
-
-#[test]
-fn postgres_in_transactions_that_a_host_owns_at_repeatable_read() {
-    host_conforms(IsolationLevel::RepeatableRead);
-}
-
-#[test]
-fn postgres_in_transactions_that_a_host_owns_at_serializable() {
-    host_conforms(IsolationLevel::Serializable);
+    let hosts = LEVELS.map(|level| Arc::new(Host::open(&scratch.0, level)));
+    let firsts = if tries_all() { 0..LEVELS.len() } else { 0..1 };
+    let failed: Vec<String> = firsts.flat_map(|first| by_turns(&scratch, &hosts, first)).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

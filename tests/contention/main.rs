@@ -1,10 +1,13 @@
 //! Several processes work on one store at once; what each did is checked afterwards.
 //!
 //! `STATIONMASTER_CONTENTION_SECONDS` sets how long each test runs (10 without it on SQLite, 4 on PostgreSQL).
+//! With it, the test of open hosts runs that long at each isolation level.
 #![cfg(all(feature = "testing", any(feature = "sqlite", feature = "postgres")))]
 
 #[cfg(feature = "postgres")]
 mod count_and_skip;
+#[cfg(all(unix, feature = "postgres"))]
+mod exact;
 #[allow(dead_code, reason = "each test binary uses its own part")]
 #[path = "../place/mod.rs"]
 mod place;
@@ -33,6 +36,8 @@ enum Errand {
     Work(worker::Orders),
     #[cfg(feature = "postgres")]
     CountAndSkip(count_and_skip::Orders),
+    #[cfg(all(unix, feature = "postgres"))]
+    Host(exact::host::Orders),
 }
 
 #[test]
@@ -42,5 +47,7 @@ fn child() {
         Errand::Work(orders) => worker::work(orders),
         #[cfg(feature = "postgres")]
         Errand::CountAndSkip(orders) => count_and_skip::work(orders),
+        #[cfg(all(unix, feature = "postgres"))]
+        Errand::Host(orders) => exact::host::work(orders),
     }
 }

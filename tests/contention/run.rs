@@ -70,14 +70,14 @@ pub fn events(lines: &[String]) -> Vec<Event> {
                     event.operation = operation;
                 }
             }
-            Line::Errors(_) => {}
+            Line::Errors(_) | Line::Succeeded(_) | Line::Cleared(_) => {}
         }
     }
     calls.into_values().collect()
 }
 
 /// What one child bore.
-fn errors(lines: &[String]) -> BTreeMap<String, usize> {
+pub fn errors(lines: &[String]) -> BTreeMap<String, usize> {
     let last = lines.iter().rev().find_map(|line| match serde_json::from_str(line) {
         Ok(Line::Errors(errors)) => Some(errors),
         _ => None,

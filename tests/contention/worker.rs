@@ -99,9 +99,13 @@ pub enum Line {
     },
     /// What the worker bore, by kind, so far.
     Errors(BTreeMap<String, usize>),
+    /// These attempts surely ended their tasks.
+    Succeeded(Vec<LeaseId>),
+    /// These ended tasks may have been made ready again.
+    Cleared(Vec<i64>),
 }
 
-fn write(line: &Line) {
+pub fn write(line: &Line) {
     say(&serde_json::to_string(line).unwrap());
 }
 
@@ -121,6 +125,37 @@ impl Diary {
         let (answer, operation) = call()?;
         write(&line(true, operation));
         Ok(answer)
+    }
+}
+
+/// What became of a commit.
+#[cfg(all(unix, feature = "postgres"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    Done,
+    Undone,
+    Unknown,
+}
+
+#[cfg(all(unix, feature = "postgres"))]
+impl Diary {
+    /// Commits what a transaction did: nobody sees any of it before.
+    pub fn commit(&mut self, operations: &[Operation], commit: impl FnOnce() -> Commit) -> Commit {
+        let first = self.calls;
+        self.calls += operations.len() as u64;
+        let tell = |returned, operation: fn(&Operation) -> Operation| {
+            for (call, asked) in (first..).zip(operations) {
+                write(&Line::Call { call, at: instant(), returned, operation: operation(asked) });
+            }
+        };
+        tell(false, Operation::clone);
+        let became = commit();
+        match became {
+            Commit::Done => tell(true, Operation::clone),
+            Commit::Undone => tell(true, |_| Operation::End(vec![])),
+            Commit::Unknown => {}
+        }
+        became
     }
 }
 
@@ -267,7 +302,7 @@ impl Worker {
     }
 }
 
-fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
+pub fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
     leases
         .iter()
         .map(|LeaseRef { id: TaskId(task), epoch, .. }| LeaseId { task: *task, epoch: *epoch })

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stationmaster::service::{Admitter, Reaper, Service};
-use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::SqliteOptions;
+use stationmaster::store::{SqliteStore, Store};
 use stationmaster::{TaskKey, TaskRecord, TaskState, Timestamp};
 
 pub const NOW: i64 = 1_700_000_000_000_000;
@@ -21,12 +21,16 @@ pub struct Lease {
 }
 
 pub struct Shop {
-    store: Arc<SqliteStore>,
+    store: Arc<dyn Store>,
 }
 
 impl Shop {
     pub fn open(path: &Path) -> Self {
-        Self { store: Arc::new(SqliteStore::open(path, SqliteOptions::new()).expect("a store")) }
+        Self::of(SqliteStore::open(path, SqliteOptions::new()).expect("a store"))
+    }
+
+    pub fn of(store: impl Store + 'static) -> Self {
+        Self { store: Arc::new(store) }
     }
 
     pub fn task(&self, order: i64) -> Option<TaskRecord> {
@@ -36,13 +40,21 @@ impl Shop {
 
     /// Admits the task that ships this order.
     pub fn admit(&self, order: i64) -> Lease {
+        self.admit_all(&[order])[0]
+    }
+
+    /// Admits the tasks that ship these orders.
+    pub fn admit_all(&self, orders: &[i64]) -> Vec<Lease> {
         let mut admitter = Admitter::new(self.store.clone(), "packer".try_into().expect("a name"))
             .lease(Duration::from_secs(30));
         let granted = admitter.tick(Timestamp::from_micros(NOW)).expect("a tick").granted;
-        assert_eq!(granted.len(), 1);
-        assert_eq!(Some(&granted[0].key), self.task(order).as_ref().map(|task| &task.key));
-        assert_eq!(granted[0].payload, format!("{{\"order\":{order}}}"));
-        Lease { id: granted[0].id.0, epoch: granted[0].epoch }
+        assert_eq!(granted.len(), orders.len());
+        let lease = |(order, granted): (&i64, TaskRecord)| {
+            assert_eq!(Some(&granted.key), self.task(*order).as_ref().map(|task| &task.key));
+            assert_eq!(granted.payload, format!("{{\"order\":{order}}}"));
+            Lease { id: granted.id.0, epoch: granted.epoch }
+        };
+        orders.iter().zip(granted).map(lease).collect()
     }
 
     /// The packer is silent for too long: its lease is lost.
@@ -55,6 +67,17 @@ impl Shop {
     pub fn check_shipped(&self, order: i64) {
         let task = self.task(order).expect("the task");
         assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("by air")));
+        self.check_counters();
+    }
+
+    #[allow(dead_code)]
+    pub fn check_cancelled(&self, order: i64) {
+        let task = self.task(order).expect("the task");
+        assert_eq!((task.state, task.message.as_deref()), (TaskState::Skipped, Some("not wanted")));
+        self.check_counters();
+    }
+
+    fn check_counters(&self) {
         self.store
             .read(|tx| {
                 assert_eq!(tx.audit()?, []);

@@ -73,7 +73,9 @@ pub fn main() -> Result<()> {
     // The statements for other drivers work in this SQLite, too.
     let null = None::<i64>;
     let end = params![NOW, stale.id, stale.epoch, "success", "x", null, null];
-    assert!(shop::is_stale(&db.execute(contract::statement("finish"), end).expect_err("stale").to_string()));
+    assert!(shop::is_stale(
+        &db.execute(contract::statement("SQLite", "finish"), end).expect_err("stale").to_string()
+    ));
 
     for (run, policy, taken) in [("plain", None, true), ("foreign", Some("{\"retries\":3}"), false)] {
         let task = params![
@@ -94,7 +96,7 @@ pub fn main() -> Result<()> {
             null,
             "{}"
         ];
-        let answer = db.execute(contract::statement("enqueue"), task);
+        let answer = db.execute(contract::statement("SQLite", "enqueue"), task);
         assert_eq!(answer.is_ok(), taken, "{answer:?}");
     }
 

@@ -27,6 +27,9 @@ const LIMITS: [(&str, i64); 2] = [("few", 2), ("many", 30)];
 /// How often the counters are compared with what they count.
 const AUDITS: u64 = 16;
 
+/// Above this number no more are enqueued.
+const MOST_WAITING: usize = 300;
+
 struct World {
     store: PostgresStore,
     scratch: Scratch,
@@ -38,6 +41,8 @@ struct World {
     now: i64,
     names: usize,
     granted: usize,
+    /// How many tasks the last tick found waiting.
+    waiting: usize,
 }
 
 impl World {
@@ -58,7 +63,8 @@ impl World {
             })
             .unwrap();
         let (plain, host) = (Plain::connect(&url()), Plain::connect(&url()));
-        Self { store, plain, host, locked: Vec::new(), scratch, random: seed, now: 0, names: 0, granted: 0 }
+        let locked = Vec::new();
+        Self { store, plain, host, locked, scratch, random: seed, now: 0, names: 0, granted: 0, waiting: 0 }
     }
 
     /// splitmix64, below this.
@@ -108,7 +114,11 @@ impl World {
         }
     }
 
+    /// As long as few enough wait: each tick is compared with a look at all of them.
     fn enqueue(&mut self) {
+        if self.waiting > MOST_WAITING {
+            return self.mark(MOST_WAITING);
+        }
         let most = if self.below(20) == 0 { 80 } else { 5 };
         let tasks: Vec<NewTask> = (0..1 + self.below(most)).map(|_| self.task()).collect();
         self.store.write(|tx| tx.enqueue(self.now(), &tasks)).unwrap();
@@ -116,7 +126,7 @@ impl World {
 
     /// What a tick must grant, by a look at all rows that nobody has locked: the first that fits, then the next,
     /// in the order of admission.
-    fn plan(&self, budget: usize) -> Vec<i64> {
+    fn plan(&mut self, budget: usize) -> Vec<i64> {
         let number = |value: &Option<String>| value.as_deref().unwrap().parse::<i64>().unwrap();
         let waiting = self.ask(&format!(
             "SELECT task.no, task.slots, task.pool, task.limits FROM (
@@ -124,6 +134,7 @@ impl World {
              ) waiting JOIN sm.task USING (no) ORDER BY task.rank, task.logical_date, task.map_index, task.no",
             self.now
         ));
+        self.waiting = waiting.len();
         let waiting = waiting.into_iter().filter(|row| !self.locked.contains(&number(&row[0])));
         let held =
             self.ask("SELECT lease.slots, task.pool, task.limits FROM sm.lease JOIN sm.task USING (no)");
@@ -169,8 +180,12 @@ impl World {
         self.granted += granted.len();
     }
 
-    fn some(&mut self, mut rows: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
-        let most = 1 + self.below(6);
+    fn some(&mut self, rows: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
+        self.some_of(rows, 6)
+    }
+
+    fn some_of(&mut self, mut rows: Vec<Vec<i64>>, most: usize) -> Vec<Vec<i64>> {
+        let most = 1 + self.below(most);
         let mut some = Vec::new();
         while some.len() < most && !rows.is_empty() {
             let at = self.below(rows.len());
@@ -216,13 +231,13 @@ impl World {
         self.store.write(|tx| tx.clear(self.now(), &keys)).unwrap();
     }
 
-    fn mark(&mut self) {
+    fn mark(&mut self, most: usize) {
         let open = self.keys(
             "SELECT no FROM sm.ready UNION ALL SELECT no FROM sm.idle WHERE state < 6 UNION ALL SELECT no FROM sm.lease",
         );
         let open = open.into_iter().filter(|row| !self.locked.contains(&row[1])).collect();
         let marks: Vec<Mark> = self
-            .some(open)
+            .some_of(open, most)
             .iter()
             .map(|row| Mark::new(Self::key(usize::try_from(row[0]).unwrap()), TaskState::Skipped, "no"))
             .collect();
@@ -252,6 +267,12 @@ impl World {
         self.host.ask(&sql);
     }
 
+    /// Forgets some of the tasks that ended, and with the last one of a lane its needs.
+    fn forget(&mut self) {
+        let keep = Duration::from_micros(self.below(200) as u64);
+        self.store.write(|tx| tx.forget_ended(self.now(), keep, 80)).unwrap();
+    }
+
     /// Applies some deltas, as another service may.
     fn fold(&mut self) {
         let most = 1 + self.below(40);
@@ -261,7 +282,7 @@ impl World {
 
     fn step(&mut self) {
         self.now += i64::try_from(self.below(4)).unwrap();
-        match self.below(17) {
+        match self.below(18) {
             0..=3 => self.enqueue(),
             4..=6 => {
                 self.now += 1;
@@ -273,9 +294,10 @@ impl World {
             }
             8..=11 => self.finish(),
             12 => self.clear(),
-            13 => self.mark(),
+            13 => self.mark(6),
             14 => drop(self.store.write(|tx| tx.reap(self.now(), 100)).unwrap()),
             15 => self.lock(),
+            16 => self.forget(),
             _ => self.fold(),
         }
     }
@@ -324,6 +346,56 @@ fn a_schema_that_was_restored_is_searched_as_a_whole() {
     assert_eq!(admit(&store, 2, "second").0, 1);
 }
 
+/// The other server was ahead by a little, and no tick ran until this one had caught up.
+#[test]
+fn a_schema_that_was_restored_is_searched_as_a_whole_when_the_server_has_caught_up() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let ask = |sql: &str| crate::scratch::rows(&sql.replace("sm.", &format!("\"{}\".", scratch.0)));
+    let ahead =
+        "UPDATE sm.tick SET seen = format('%1$s:%1$s:', txid_current() + 2000)::txid_snapshot RETURNING 1";
+    assert_eq!(ask(ahead).len(), 1);
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[crate::task("a")])).unwrap();
+    crate::scratch::query("DO 'BEGIN FOR n IN 1..2500 LOOP PERFORM txid_current(); COMMIT; END LOOP; END'");
+    let is_passed = "SELECT delta.xid < txid_snapshot_xmax(seen) AND \
+         txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot()) FROM sm.delta, sm.tick";
+    assert!(ask(is_passed)[0].get::<_, bool>(0));
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    assert_eq!(admit(&store, 1, "first").0, 1);
+}
+
+/// Who folds may have ended a task before, and others may have come and gone since.
+#[test]
+fn a_fold_by_a_transaction_that_wrote_before_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let other = scratch.open(|options| options);
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[crate::task("a"), crate::task("b")])).unwrap();
+    let order = |name: &str| {
+        AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(1))
+    };
+    let held = store.write(|tx| tx.admit(Timestamp::from_micros(1), &order("first"))).unwrap().granted;
+    let lease = held[0].lease_ref();
+    store
+        .write(|tx| {
+            tx.finish(Timestamp::from_micros(2), &[stationmaster::ops::Finish::success(lease)])?;
+            for name in ["c", "d"] {
+                other.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[crate::task(name)]))?;
+            }
+            tx.admit(Timestamp::from_micros(3), &order("second"))
+        })
+        .unwrap();
+    let ahead = format!(
+        "SELECT (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 1000000 FROM \"{}\".tick",
+        scratch.0
+    );
+    assert!(crate::scratch::rows(&ahead)[0].get::<_, bool>(0), "it is known as of this server");
+    other.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[crate::task("e")])).unwrap();
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    assert_eq!(admit(&store, 4, "third").0, 3);
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+}
+
 /// Otherwise the next tick would be due at once, for as long as the host is open.
 #[test]
 fn a_tick_is_not_due_for_what_a_host_has_locked() {
@@ -339,6 +411,27 @@ fn a_tick_is_not_due_for_what_a_host_has_locked() {
     assert_eq!(admit(&store, 11, "second"), (0, later), "it is remembered by its number now");
     host.ask("ROLLBACK");
     assert_eq!(admit(&store, 12, "third"), (1, later));
+}
+
+/// It has budget left, and does not wait for the host.
+#[test]
+fn what_a_host_has_locked_is_reported_as_busy() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &["a", "b", "c"].map(crate::task))).unwrap();
+    let host = Plain::connect(&url());
+    let lock = "BEGIN; SELECT FROM sm.ready ORDER BY no LIMIT 2 FOR UPDATE";
+    host.ask(&lock.replace("sm.", &format!("\"{}\".", scratch.0)));
+    let admit = |name: &str| {
+        let lease = Duration::from_secs(60);
+        let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 9, lease);
+        let admission = store.write(|tx| tx.admit(Timestamp::from_micros(1), &order)).unwrap();
+        (admission.granted.len(), admission.refused_by_reason())
+    };
+    assert_eq!(admit("first"), (1, [("busy", 2)].into()));
+    assert_eq!(admit("second"), (0, [("busy", 2)].into()));
+    host.ask("ROLLBACK");
+    assert_eq!(admit("third"), (2, [].into()));
 }
 
 /// However many changes there are to add up: a tick holds its lock for so many of them, and grants all the same.

@@ -5,13 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::store::PostgresStore;
+use stationmaster::ops::{AdmitRequest, Finish, Finished};
+use stationmaster::service::Admitter;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, PostgresOptions, Wake};
+use stationmaster::store::{Durability, PostgresStore};
+use stationmaster::task::TaskRecord;
+use stationmaster::testing::RawStoreExt;
+use stationmaster::{LeaseRef, NewTask, Renewal, TaskState, Timestamp};
 
+use crate::postgres_server::pooler::{PoolMode, Pooler};
 use crate::postgres_server::{OwnServer, Plain};
-use crate::{kind, pools, put};
+use crate::{kind, pool, pool_name, pools, put, task};
 
 /// A name that leads to one server now, and to another one later.
 #[derive(Clone)]
@@ -123,4 +130,143 @@ fn a_write_waits_for_a_promotion_as_for_a_server_that_starts() {
         waits.join().unwrap().unwrap();
     });
     assert_eq!(Plain::connect(&standby.url()).number("SELECT count(*) FROM stationmaster.pool"), 3);
+}
+
+fn admit_as(name: &str) -> AdmitRequest {
+    let hour = Duration::from_secs(3600);
+    AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, hour).started()
+}
+
+fn admit(store: &PostgresStore, name: &str) -> LeaseRef {
+    let admission = store.write(|tx| tx.admit(Timestamp::from_micros(9), &admit_as(name))).unwrap();
+    admission.granted[0].lease_ref()
+}
+
+/// Ends the server at once, and starts it again. Returns whether it lost what was not flushed.
+fn kill(server: &mut OwnServer, round: usize) -> bool {
+    Plain::connect(&server.url())
+        .ask(&format!("SET synchronous_commit = off; CREATE TABLE unflushed_{round} ()"));
+    server.crash();
+    let kept = format!("SELECT count(*) FROM pg_tables WHERE tablename = 'unflushed_{round}'");
+    Plain::connect(&server.url()).number(&kept) == 0
+}
+
+fn state_under(store: &PostgresStore, lease: LeaseRef) -> Option<TaskState> {
+    let task = store.read_raw(|raw| Ok(raw.tasks_by_id(&[lease.id])?)).unwrap().remove(0).unwrap();
+    (task.lease_ref() == lease).then_some(task.state)
+}
+
+/// What ticks answer is flushed, although their commits are not: by a role of its own, when a tick of the same name
+/// answers again, when a tick ends tasks and finds no others, and behind a pooler.
+#[test]
+fn killed_after_each_answer() {
+    let Some(mut server) = OwnServer::start() else { return };
+    let plain = Plain::connect(&server.url());
+    plain.ask("ALTER SYSTEM SET wal_writer_delay = '10s'");
+    plain.ask("CREATE ROLE jobs LOGIN; GRANT CREATE ON DATABASE postgres TO jobs; SELECT pg_reload_conf()");
+    let url = server.url().replace("postgres@", "jobs@");
+    let open = |durability| {
+        let options = PostgresOptions::new().wake(Wake::Never).durability(durability);
+        PostgresStore::connect(&url, options).unwrap()
+    };
+    let (store, careless) = (open(Durability::Power), open(Durability::Process));
+    let tasks: Vec<_> = (0..3).map(|n| task(&n.to_string())).collect();
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
+
+    let granted = admit(&store, "granted");
+    let mut lost = kill(&mut server, 0);
+    assert_eq!(state_under(&store, granted), Some(TaskState::Running));
+
+    admit(&careless, "asked");
+    let asked = admit(&store, "asked");
+    lost |= kill(&mut server, 1);
+    assert_eq!(state_under(&store, asked), Some(TaskState::Running));
+
+    let last = admit(&store, "last");
+    let ended = store.write(|tx| {
+        let ended = tx.finish(Timestamp::from_micros(9), &[Finish::success(last)])?;
+        assert!(tx.admit(Timestamp::from_micros(9), &admit_as("none left"))?.granted.is_empty());
+        Ok(ended)
+    });
+    assert_eq!(ended.unwrap(), [Finished::Ended(TaskState::Success)]);
+    lost |= kill(&mut server, 2);
+    assert_eq!(state_under(&store, last), Some(TaskState::Success));
+
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("pooled")])).unwrap();
+    assert!(lost, "the server flushed what no commit waited for, each time");
+    let Some(pooler) = Pooler::start(PoolMode::Transaction, &server.url(), 2) else { return };
+    let pooled = PostgresStore::connect(&pooler.url(), PostgresOptions::new().wake(Wake::Never)).unwrap();
+    let granted = admit(&pooled, "pooled");
+    kill(&mut server, 3);
+    assert_eq!(state_under(&store, granted), Some(TaskState::Running));
+}
+
+/// The standby has the leases that were handed out: they go on, and nothing of what they hold is granted again.
+#[test]
+fn leases_that_were_handed_out_are_there_after_a_promotion() {
+    let Some(old) = OwnServer::start() else { return };
+    let address = Address::of(&old);
+    let store = Arc::new(address.open(LONG));
+    let tasks: Vec<NewTask> = (0..6).map(|n| task(&n.to_string()).pool(pool_name("p"))).collect();
+    store
+        .write(|tx| {
+            tx.put_pools(&[pool("p", 3)])?;
+            tx.enqueue(SystemClock.now(), &tasks)
+        })
+        .unwrap();
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+    let mut admit = || -> Vec<LeaseRef> {
+        let granted = admitter.admit(SystemClock.now(), 9).unwrap().granted;
+        granted.iter().map(TaskRecord::lease_ref).collect()
+    };
+    let finish = |leases: &[LeaseRef]| {
+        let ends: Vec<Finish> = leases.iter().map(|lease| Finish::success(*lease)).collect();
+        let finished = store.write(|tx| tx.finish(SystemClock.now(), &ends)).unwrap();
+        assert_eq!(finished, vec![Finished::Ended(TaskState::Success); leases.len()]);
+    };
+    let mut held = admit();
+    assert_eq!(held.len(), 3);
+    let new = old.standby();
+    // What comes after the copy that the standby began with.
+    finish(&[held.remove(0)]);
+    held.extend(admit());
+    assert_eq!(held.len(), 3);
+    caught_up(&old, &new);
+    old.stop();
+    new.promote();
+    address.move_to(&new);
+
+    let renewed = store.write(|tx| tx.renew(SystemClock.now(), LONG, &held)).unwrap();
+    assert_eq!(renewed, [Renewal::Renewed; 3]);
+    assert_eq!(admit(), [], "the pool is full");
+    finish(&held);
+    let last = admit();
+    assert_eq!(last.len(), 2);
+    assert!(last.iter().all(|lease| lease.epoch == 1), "a task is granted again: {last:?}");
+    finish(&last);
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+}
+
+#[test]
+fn a_tick_whose_flush_fails_has_an_unknown_outcome() {
+    let Some(server) = OwnServer::start() else { return };
+    let plain = Plain::connect(&server.url());
+    plain.ask("CREATE ROLE jobs LOGIN; GRANT CREATE ON DATABASE postgres TO jobs");
+    let url = server.url().replace("postgres@", "jobs@");
+    let store = PostgresStore::connect(&url, PostgresOptions::new().wake(Wake::Never)).unwrap();
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("a")])).unwrap();
+    let each = |verb: &str| {
+        plain.ask(&format!(
+            "DO $$ DECLARE emit regprocedure; BEGIN \
+             FOR emit IN SELECT oid FROM pg_proc WHERE proname = 'pg_logical_emit_message' LOOP \
+               EXECUTE format('{verb} PUBLIC', emit); END LOOP; END $$"
+        ))
+    };
+    each("REVOKE EXECUTE ON FUNCTION %s FROM");
+    let tick = || store.write(|tx| tx.admit(Timestamp::from_micros(9), &admit_as("tick")));
+    let unknown = tick().unwrap_err();
+    assert_eq!(kind(&unknown), StoreErrorKind::Indeterminate, "{unknown}");
+    each("GRANT EXECUTE ON FUNCTION %s TO");
+    let granted = tick().unwrap().granted;
+    assert_eq!(granted[0].state, TaskState::Running, "asked again, it is what the first call was granted");
 }

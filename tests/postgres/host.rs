@@ -5,7 +5,8 @@ use std::sync::mpsc;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Invalid, StoreErrorKind};
-use stationmaster::ops::{AdmitRequest, Mark, Marked};
+use stationmaster::ops::{AdmitRequest, Mark, Marked, StopBeforeStart};
+use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
 use stationmaster::store::{PostgresStore, Tx};
@@ -87,6 +88,8 @@ fn a_task_that_changed_since_the_view_is_refused_as_retryable() {
     assert_eq!(after_another_writer(IsolationLevel::ReadCommitted).unwrap(), 0, "each statement looks anew");
 }
 
+const SILENT_FOR: std::time::Duration = std::time::Duration::from_micros(1);
+
 /// They would decide on what was there before their lock.
 #[test]
 fn definitions_and_reaping_are_refused_above_read_committed() {
@@ -103,6 +106,8 @@ fn definitions_and_reaping_are_refused_above_read_committed() {
                     tx.put_limits(&[LimitSpec::new("l".try_into()?, 1)?]).map(drop),
                     tx.delete_limits(&["l".try_into()?]).map(drop),
                     tx.reap(Timestamp::from_micros(1), 1).map(drop),
+                    tx.close_silent_runs(Timestamp::from_micros(9), SILENT_FOR, RunStatus::Killed, 1)
+                        .map(drop),
                 ];
                 for refused in refused.map(Result::unwrap_err) {
                     assert!(matches!(refused, Error::Invalid(Invalid::AboveReadCommitted)), "{refused}");
@@ -268,4 +273,31 @@ impl PutPoolsAndAudit for postgres::PostgresTx {
         tx.put_pools(&[pool("two", 1)]).unwrap();
         assert_eq!(tx.audit().unwrap(), []);
     }
+}
+
+/// A connection of a host's may have been told to take backslashes in strings for escapes, as old programs expect.
+#[test]
+fn a_host_may_have_strings_with_backslashes() {
+    let (scratch, _store) = scene();
+    let schema = scratch.0.clone();
+    with_client(move |mut client| async move {
+        client
+            .batch_execute("SET standard_conforming_strings = off; SET escape_string_warning = off")
+            .await
+            .unwrap();
+        let transaction = client.transaction().await.unwrap();
+        let found = postgres::tx(&transaction, &schema, |tx| {
+            let run = |id: &str, start| {
+                RunRecord::open(RunKey::new("n", id).unwrap(), Timestamp::from_micros(start))
+            };
+            tx.record_runs(&[run("a\\b", 1), run("c", 2)], StopBeforeStart::Reject)?;
+            let window = ActiveQuery::new(Timestamp::from_micros(0), Timestamp::from_micros(9));
+            tx.enqueue(Timestamp::from_micros(1), &[task("a\\")])?;
+            assert!(tx.tasks(&[task("a\\").key])?[0].is_some());
+            assert_eq!(tx.count_active_runs(&window)?, 2);
+            assert_eq!(tx.active_run_places(&window)?.len(), 2);
+            tx.active_runs(&window).map(|mut runs| runs.remove(0).key.id.to_string())
+        });
+        assert_eq!(found.await.unwrap(), "a\\b");
+    });
 }

@@ -153,7 +153,8 @@ fn what_may_bring_work_is_told_and_nothing_else() {
 
     pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
     assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "finished");
-    pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
+    // A success is told of along with the statement that ends it, before the lease is known to be stale.
+    pair.actor.write(|tx| tx.finish(now(), &[Finish::failed(leases[0], "late")])).unwrap();
     pair.assert_silent("a stale lease");
     put(&pair.actor, "p").unwrap();
     assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "a pool");

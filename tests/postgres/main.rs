@@ -2,15 +2,22 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bent;
 mod bounded;
 mod bounds;
 mod connections;
+mod exact;
 mod failover;
+mod folding;
+mod frozen;
+mod holder;
 mod host;
 mod inbox;
 mod interrupted;
+mod leftovers;
 mod limits;
 mod listening;
+mod one_or_many;
 mod passing;
 mod pooler;
 #[allow(dead_code, reason = "each test binary uses its own part")]

@@ -3,7 +3,7 @@
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use stationmaster::ops::StopBeforeStart;
+use stationmaster::ops::{AdmitRequest, StopBeforeStart};
 use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::contract::{ShardLease, ShardWrite};
@@ -65,6 +65,62 @@ fn heartbeats_pass_a_locked_run_over_and_find_it_open() {
     host.ask("ROLLBACK");
     assert_eq!(store.write(|tx| tx.beat_runs(&beats)).unwrap(), [true, true, false]);
     assert_eq!(run(&store, "a").heartbeat, Some(at(9)));
+}
+
+/// A host holds a run for longer than it may be silent, and rolls back.
+#[test]
+fn a_heartbeat_that_met_a_lock_keeps_its_run_open() {
+    let ScratchStore { store, scratch } = open();
+    let open = |id| RunRecord::open(key(id), at(0));
+    record(&store, &[open("watched").heartbeat(at(1)), open("not yet watched"), open("ends")]);
+    let close = |now| {
+        let (silent_for, dead) = (Duration::from_micros(9), RunStatus::Killed);
+        let closed = store.write(|tx| tx.close_silent_runs(at(now), silent_for, dead, 10)).unwrap();
+        closed.into_iter().map(|run| (run.key, run.heartbeat)).collect::<Vec<_>>()
+    };
+    let ids = ["watched", "not yet watched", "ends"];
+    let hosts = ids.map(|id| locked(&scratch, id));
+    for now in [80, 90] {
+        let beats = ids.map(|id| RunBeat::new(key(id), at(now)));
+        assert_eq!(store.write(|tx| tx.beat_runs(&beats)).unwrap(), [true; 3]);
+    }
+    assert_eq!(close(200), [], "while it is locked it is passed over");
+    hosts.iter().for_each(|host| drop(host.ask("ROLLBACK")));
+    assert_eq!(close(99), []);
+    assert_eq!(run(&store, "watched").heartbeat, Some(at(90)));
+    let end = RunClose::new(key("ends"), at(95), RunStatus::Completed);
+    assert_eq!(store.write(|tx| tx.close_runs(std::slice::from_ref(&end))).unwrap(), [true]);
+    let (watched, new) = ((key("watched"), Some(at(90))), (key("not yet watched"), Some(at(90))));
+    let mut closed = close(100);
+    closed.sort();
+    assert_eq!(closed, [new, watched]);
+    assert_eq!(kept_beats(&scratch), 0);
+}
+
+fn kept_beats(scratch: &Scratch) -> i64 {
+    Plain::connect(&url()).number(&format!("SELECT count(*) FROM {}.run_beat", scratch.0))
+}
+
+#[test]
+fn heartbeats_that_were_kept_apart_go_with_their_runs() {
+    let ScratchStore { store, scratch } = open();
+    let open = |id| RunRecord::open(key(id), at(0));
+    record(&store, &[open("ends"), open("goes on")]);
+    let beat = |id, now| store.write(|tx| tx.beat_runs(&[RunBeat::new(key(id), at(now))])).unwrap();
+    for id in ["ends", "goes on"] {
+        let host = locked(&scratch, id);
+        assert_eq!([beat(id, 5), beat(id, 7)], [[true], [true]]);
+        host.ask("ROLLBACK");
+    }
+    assert_eq!(kept_beats(&scratch), 4);
+    assert_eq!(beat("goes on", 6), [true]);
+    assert_eq!(kept_beats(&scratch), 3, "one that came later stays");
+    assert_eq!(beat("goes on", 8), [true]);
+    assert_eq!(kept_beats(&scratch), 2);
+    let end = RunClose::new(key("ends"), at(9), RunStatus::Completed);
+    store.write(|tx| tx.close_runs(std::slice::from_ref(&end))).unwrap();
+    assert_eq!(store.write(|tx| tx.forget_stopped_runs(at(50), 9)).unwrap(), 1);
+    assert_eq!((kept_beats(&scratch), run(&store, "goes on").heartbeat), (0, Some(at(8))));
 }
 
 #[test]
@@ -193,4 +249,36 @@ fn a_shard_is_taken_by_the_epoch_that_it_has_under_the_lock() {
         writing.join().unwrap()
     });
     assert_eq!(written, [false]);
+}
+
+/// A task whose run somebody else has locked is left for later, and so it must not be in the way of others.
+#[test]
+fn a_reaper_reaches_what_is_behind_the_tasks_that_it_passes_over() {
+    let ScratchStore { store, scratch } = open();
+    let names: Vec<String> = (0..9).map(|n| format!("t{n}")).collect();
+    let task = |name: &String| crate::task(name).record_attempts(true);
+    let tasks: Vec<_> = names.iter().map(task).collect();
+    store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
+    let order =
+        AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 9, Duration::from_micros(9));
+    let granted = store.write(|tx| tx.admit(at(1), &order)).unwrap().granted;
+    let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
+    assert_eq!(store.write(|tx| tx.start(at(2), &leases)).unwrap(), [true; 9]);
+    let runs: Vec<RunKey> = granted.iter().map(|task| task.attempt_run(1).unwrap()).collect();
+    let hosts: Vec<Plain> = runs[..7].iter().map(|run| locked(&scratch, run.id.as_str())).collect();
+    let reaped = |limit| -> Vec<usize> {
+        let reaped = store.write(|tx| tx.reap(at(99), limit)).unwrap();
+        let place = |id| granted.iter().position(|task| task.id == id).unwrap();
+        reaped.iter().map(|reaped| place(reaped.task.id)).collect()
+    };
+    assert_eq!(reaped(0), [0; 0]);
+    assert_eq!(reaped(1), [7]);
+    assert_eq!(reaped(2), [8]);
+    assert_eq!(reaped(2), [0; 0]);
+    for host in &hosts {
+        host.ask("ROLLBACK");
+    }
+    assert_eq!(reaped(2), [0, 1]);
+    assert_eq!(reaped(9), [2, 3, 4, 5, 6]);
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
 }

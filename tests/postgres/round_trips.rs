@@ -11,7 +11,7 @@ use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, Wake};
-use stationmaster::{TaskRecord, Timestamp};
+use stationmaster::{LeaseRef, TaskRecord, TaskState, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -128,23 +128,39 @@ impl Counted {
     }
 }
 
+/// With many lanes the candidates are one more.
 #[test]
-fn a_tick_takes_four_round_trips_whatever_the_number_of_pools_and_tasks() {
+fn a_tick_takes_three_round_trips_whatever_the_number_of_tasks() {
     let counted = Counted::open();
     // The first of each prepares its statements.
-    counted.fill(3, 0);
-    assert_eq!(counted.tick("first", 3).1, 3);
-    assert_eq!(counted.tick("rest", 1_000), (4, 3));
-    for (round, pools) in [(1, 1), (2, 30), (3, 300)] {
+    counted.fill(65, 0);
+    assert_eq!(counted.tick("first", 65).1, 65);
+    assert_eq!(counted.tick("rest", 1_000), (4, 65));
+    for (round, pools, trips) in [(1, 1, 3), (2, 30, 3), (3, 64, 3), (4, 300, 4)] {
         counted.fill(pools, round);
-        assert_eq!(counted.tick(&round.to_string(), 1_000), (4, pools * 2), "{pools} pools");
+        assert_eq!(counted.tick(&round.to_string(), 1_000), (trips, pools * 2), "{pools} pools");
     }
     assert_eq!(counted.tick("idle", 10), (2, 0), "nothing is ready: one to look, one to commit");
 }
 
+/// It surveys again with what it promoted. A task that is not due costs nothing.
+#[test]
+fn a_tick_that_promotes_takes_one_round_trip_more() {
+    let counted = Counted::open();
+    // The first of each prepares its statements.
+    for (round, due, trips) in [(0, 1, None), (1, 1, Some(4)), (2, 9, Some(3))] {
+        counted.fill(1, round);
+        let later = task(&format!("later {round}")).not_before(Timestamp::from_micros(due));
+        counted.store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&later))).unwrap();
+        let (counted_trips, granted) = counted.tick(&round.to_string(), 1_000);
+        assert!(trips.is_none_or(|trips| trips == counted_trips), "round {round}: {counted_trips}");
+        assert_eq!(granted, if due > 1 { 2 } else { 3 }, "round {round}");
+    }
+}
+
 /// Of tasks with and without limits: the store takes and gives back in the statement that moves them.
 #[test]
-fn an_attempt_takes_two_round_trips_to_start_and_three_to_finish() {
+fn an_attempt_takes_two_round_trips_to_start_and_two_to_finish() {
     let counted = Counted::open();
     for (round, limits) in [(0, 0), (1, 0), (2, 3)] {
         let carrying = |n| {
@@ -168,9 +184,41 @@ fn an_attempt_takes_two_round_trips_to_start_and_three_to_finish() {
             counted.of(|store| store.write(|tx| tx.finish(Timestamp::from_micros(3), &ends)));
         assert_eq!((started.unwrap().len(), ended.unwrap().len()), (20, 20));
         if round > 0 {
-            assert_eq!((starting, ending), (2, 3), "{limits} limits");
+            assert_eq!((starting, ending), (2, 2), "{limits} limits");
         }
     }
+}
+
+/// What ends tasks and starts the next ones in one transaction. A failure is decided by what is read first.
+#[test]
+fn an_end_and_the_next_started_grant_take_four_round_trips() {
+    let counted = Counted::open();
+    counted.fill(4, 0);
+    let mut leases = Vec::new();
+    let mut step = |name: &str, fails: bool| {
+        let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, HOUR).started();
+        let end = |lease: &LeaseRef| match fails {
+            true => Finish::failed(*lease, "on purpose"),
+            false => Finish::success(*lease),
+        };
+        let ends: Vec<_> = leases.iter().map(end).collect();
+        let (trips, granted) = counted.of(|store| {
+            store.write(|tx| {
+                tx.finish(Timestamp::from_micros(1), &ends)?;
+                tx.admit(Timestamp::from_micros(1), &order).map(|admission| admission.granted)
+            })
+        });
+        let granted = granted.unwrap();
+        assert!(granted.iter().all(|task| task.state == TaskState::Running));
+        leases = granted.iter().map(TaskRecord::lease_ref).collect();
+        trips
+    };
+    step("first", false);
+    // Each prepares its statements.
+    step("prepares a success", false);
+    step("prepares a failure", true);
+    assert_eq!(step("success", false), 4);
+    assert_eq!(step("failure", true), 5);
 }
 
 /// Its end is sent when the answer is known, and nobody waits for that.

@@ -30,7 +30,7 @@ fn newer_and_foreign_tables_are_refused_and_left_untouched() {
         "CREATE SCHEMA \"{}\"; CREATE TABLE \"{}\".migration (id INT)",
         "SQL; UPDATE \"{}\".migration SET checksum = 'x'",
         "SQL; INSERT INTO \"{}\".migration VALUES (2, '0002_later', 'x', 0)",
-        "SQL; DROP TABLE \"{}\".task",
+        "SQL; DROP TABLE \"{}\".task CASCADE",
     ] {
         let scratch = Scratch::new();
         let sql = foreign.replace("{}", scratch.0.as_str()).replace("SQL", &migrations_sql(&scratch.0));

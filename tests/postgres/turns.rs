@@ -12,7 +12,7 @@ use stationmaster::store::{PostgresStore, Store, TxMode};
 use stationmaster::testing::watch_round_trips;
 use stationmaster::{LeaseRef, Timestamp};
 
-use crate::scratch::{Scratch, with_client};
+use crate::scratch::{Scratch, query, rows, with_client};
 use crate::{kind, pool, pool_name, pools, put, task};
 
 /// Several threads of several stores: so several connections of one store write at once.
@@ -45,6 +45,45 @@ fn writers_that_contend_lose_no_change_and_see_no_conflict() {
     });
     let counted = stores[0].read(|tx| tx.pools(&[pool_name("count")])).unwrap().remove(0).unwrap();
     assert_eq!(counted.spec.slots, Slots::Limited(rounds * u32::try_from(threads).unwrap()));
+}
+
+/// A name that nobody gave for a day is deleted by others. Who gives it again does not wait until these are done.
+#[test]
+fn a_name_of_yesterday_is_given_again_without_waiting_for_who_gives_another() {
+    let scratch = Scratch::new();
+    let [first, second] =
+        [(); 2].map(|()| scratch.open(|options| options.lock_timeout(Duration::from_millis(200))));
+    for forgets in [false, true] {
+        query(&format!(
+            "DELETE FROM \"{0}\".turn; INSERT INTO \"{0}\".turn VALUES ('yesterday', 0), ('long ago', 0)",
+            scratch.0
+        ));
+        let (given, wait) = std::sync::mpsc::channel();
+        let (go, end) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            // Dropped with this closure, so the other thread ends, too, if this one fails.
+            let go = go;
+            let (first, given) = (&first, given);
+            let open = scope.spawn(move || {
+                first.write(|tx| {
+                    tx.serialize(&["today"])?;
+                    if forgets {
+                        tx.forget_ended(Timestamp::UNIX_EPOCH, Duration::ZERO, 10)?;
+                    }
+                    given.send(()).unwrap();
+                    let _ = end.recv();
+                    Ok(())
+                })
+            });
+            wait.recv().unwrap();
+            second.write(|tx| tx.serialize(&["yesterday"])).unwrap();
+            go.send(()).unwrap();
+            open.join().unwrap().unwrap();
+        });
+        let left = rows(&format!("SELECT name FROM \"{}\".turn ORDER BY name", scratch.0));
+        let left: Vec<String> = left.iter().map(|row| row.get(0)).collect();
+        assert_eq!(left, ["today", "yesterday"]);
+    }
 }
 
 #[test]
@@ -263,4 +302,32 @@ fn an_idle_admitter_takes_no_turn() {
     }
     store.write(|tx| tx.enqueue(late, &[task("again")])).unwrap();
     assert_eq!(admitter.tick(late).unwrap().granted.len(), 1, "what fits is seen");
+}
+
+/// It adds a few changes up for itself, and writes only when they are many.
+#[test]
+fn an_idle_admitter_folds_what_makes_its_looks_dear() {
+    let scratch = Scratch::new();
+    let store = Arc::new(scratch.open(|options| options));
+    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+    let now = Timestamp::UNIX_EPOCH;
+    let count = |sql: &str| -> i64 { rows(&sql.replace("sm.", &format!("\"{}\".", scratch.0)))[0].get(0) };
+    let mut waiting = 0;
+    let mut tick = |more: u64| {
+        for _ in 0..more {
+            waiting += 1;
+            let large = task(&waiting.to_string()).pool_slots(1_000);
+            store.write(|tx| tx.enqueue(now, std::slice::from_ref(&large))).unwrap();
+        }
+        let refused: u64 = admitter.tick(now).unwrap().refusals.iter().map(|refusal| refusal.tasks).sum();
+        assert_eq!(refused, waiting);
+        [count("SELECT max(no) FROM sm.tick"), count("SELECT count(*) FROM sm.unfolded")]
+    };
+    let [first, rest] = tick(1);
+    assert_eq!(rest, 0, "the first tick does not look before");
+    assert_eq!(tick(100), [first, 100]);
+    assert_eq!(tick(155), [first, 255]);
+    let [second, rest] = tick(1);
+    assert!(second > first);
+    assert_eq!(rest, 0);
 }

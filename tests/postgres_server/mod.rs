@@ -1,7 +1,9 @@
 //! A PostgreSQL server as tests see it: plain connections to any, servers of a test's own that may crash and fail over, and a
 //! pooler in front of one.
 
+pub mod host;
 pub mod pooler;
+pub mod relay;
 
 use std::error::Error;
 use std::io::Write;
@@ -29,7 +31,7 @@ impl Plain {
         Self::try_connect(url).unwrap_or_else(|error| panic!("no server answers at {url}: {error}"))
     }
 
-    fn try_connect(url: &str) -> Result<Self, Box<dyn Error>> {
+    pub fn try_connect(url: &str) -> Result<Self, Box<dyn Error>> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (client, connection) = runtime.block_on(connect(url, NoTls))?;
         runtime.spawn(connection);
@@ -135,6 +137,11 @@ impl OwnServer {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// What the server wrote down, such as the statements of a deadlock.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
     /// Ends the server as a loss of its machine would: nothing is written any more. Then starts it, and it recovers.
     pub fn crash(&mut self) {
         self.run("pg_ctl", &["stop", "--mode=immediate", "--wait"]);
@@ -173,7 +180,8 @@ impl OwnServer {
 
     fn launch(&self) {
         let options = format!(
-            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='' -c fsync=on",
+            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='' -c fsync=on \
+             -c max_prepared_transactions=64",
             self.port
         );
         let log = self.folder.path().join("log");
@@ -184,8 +192,7 @@ impl OwnServer {
         let data = self.folder.path().join("data");
         let status = self.command(program, &data, arguments).status().unwrap();
         if !status.success() {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            panic!("{program} {arguments:?}: {status}\n{log}");
+            panic!("{program} {arguments:?}: {status}\n{}", self.log());
         }
     }
 

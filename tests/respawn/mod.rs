@@ -67,6 +67,10 @@ impl Respawned {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn complaint(&mut self) -> String {
         let mut text = String::new();
         std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut text).unwrap();

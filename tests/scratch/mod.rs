@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, Weak};
 
 use stationmaster::Result;
 use stationmaster::store::Durability;
-use stationmaster::store::postgres::tokio_postgres::{Client, Config, NoTls, Row};
+use stationmaster::store::postgres::tokio_postgres::{Client, Config, Error as PgError, NoTls, Row};
 use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{PostgresStore, Store, StoreInfo, Tx, TxMode};
+use tokio::runtime::{Builder, Runtime};
 
 const DEFAULT: &str = "postgres://postgres@127.0.0.1:5432/test";
 
@@ -18,18 +19,20 @@ pub fn url() -> String {
     std::env::var("STATIONMASTER_TEST_POSTGRES").unwrap_or_else(|_| DEFAULT.into())
 }
 
-/// A schema that is there for one test, or until those that lent it want it back.
+/// A schema that is there for one test.
 #[derive(Debug)]
-pub struct Scratch(pub Schema, Weak<Free>);
-
-type Free = Mutex<Vec<Scratch>>;
+pub struct Scratch(pub Schema);
 
 impl Scratch {
     /// A name that no other test has. Nothing is made.
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("sm_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let scratch = Self(Schema::new(name).unwrap(), Weak::new());
+        Self::named(&format!("sm_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// A schema of this name, which no other test uses. Nothing is made.
+    pub fn named(name: &str) -> Self {
+        let scratch = Self(Schema::new(name).unwrap());
         scratch.drop_schema();
         scratch
     }
@@ -48,14 +51,15 @@ impl Scratch {
     pub fn empty(&self) {
         let schema = &self.0;
         let tables = "beat delta event event_inbox idle lane lane_use lease level limit_use namespace numbers pool \
-                      pool_use ready request run sensor sensor_change sensor_inbox shard task task_limit tick worker";
+                      pool_use ready request run run_beat sensor sensor_change sensor_inbox shard task task_limit tick turn \
+                      worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
         query(&format!(
             "{delete} INSERT INTO \"{schema}\".tick VALUES (1, '1:1:', -9223372036854775808, '{{}}'); \
              INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0); \
-             ALTER SEQUENCE \"{schema}\".task_no RESTART; \
-             INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128)"
+             INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128); \
+             SELECT setval('\"{schema}\".task_no', 1, false)"
         ));
     }
 
@@ -69,27 +73,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
+        if !std::thread::panicking() {
+            self.drop_schema();
         }
-        match self.1.upgrade() {
-            Some(free) => free.lock().unwrap().push(Self(self.0.clone(), Weak::new())),
-            None => self.drop_schema(),
-        }
-    }
-}
-
-/// Schemas for stores that come and go: making one takes as long as a hundred transactions, emptying one as a few.
-#[derive(Debug, Default)]
-pub struct Schemas(Arc<Free>);
-
-impl Schemas {
-    /// A store with nothing in it, in a schema that no other store has at present.
-    pub fn open(&self) -> ScratchStore {
-        let free = self.0.lock().unwrap().pop();
-        let mut scratch = free.inspect(Scratch::empty).unwrap_or_else(Scratch::new);
-        scratch.1 = Arc::downgrade(&self.0);
-        ScratchStore { store: scratch.open(|options| options), scratch }
     }
 }
 
@@ -105,11 +91,6 @@ impl ScratchStore {
         let scratch = Scratch::new();
         Self { store: scratch.open(change), scratch }
     }
-
-    /// So that a transaction sees the numbers of the sensors and events that it changes.
-    pub fn numbering(self) -> Self {
-        Self { store: self.store.numbering(), scratch: self.scratch }
-    }
 }
 
 impl Store for ScratchStore {
@@ -119,6 +100,63 @@ impl Store for ScratchStore {
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.store.transact(mode, body)
+    }
+}
+
+/// Stores that are lent one after the other. Making a schema takes as long as a hundred transactions, and
+/// connecting and preparing statements as long as ten. So a store that comes back is emptied and lent again.
+pub struct Stores {
+    open: Box<dyn Fn(&Scratch) -> PostgresStore + Send + Sync>,
+    free: Arc<Mutex<Vec<ScratchStore>>>,
+}
+
+impl Stores {
+    pub fn new(open: impl Fn(&Scratch) -> PostgresStore + Send + Sync + 'static) -> Self {
+        Self { open: Box::new(open), free: Arc::default() }
+    }
+
+    /// A store with nothing in it, in a schema that no other store has at present.
+    pub fn lend(&self) -> LentStore {
+        let free = self.free.lock().unwrap().pop();
+        let store = match free {
+            Some(used) => {
+                used.scratch.empty();
+                used
+            }
+            None => {
+                let scratch = Scratch::new();
+                ScratchStore { store: (self.open)(&scratch), scratch }
+            }
+        };
+        LentStore { store: Some(store), free: Arc::downgrade(&self.free) }
+    }
+}
+
+/// A store that goes back to those that lent it. If they are gone, it is closed, and its schema is dropped.
+#[derive(Debug)]
+pub struct LentStore {
+    store: Option<ScratchStore>,
+    free: Weak<Mutex<Vec<ScratchStore>>>,
+}
+
+impl Store for LentStore {
+    fn info(&self) -> StoreInfo {
+        self.store.as_ref().unwrap().info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        self.store.as_ref().unwrap().transact(mode, body)
+    }
+}
+
+impl Drop for LentStore {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if let (Some(free), Some(store)) = (self.free.upgrade(), self.store.take()) {
+            free.lock().unwrap().push(store);
+        }
     }
 }
 
@@ -143,21 +181,69 @@ where
     }
 }
 
+/// A connection for what tests ask the server themselves. Connecting takes longer than most of what is asked, so
+/// it is used again.
+struct Line {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Line {
+    fn connect() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let config: Config = url().parse().expect("STATIONMASTER_TEST_POSTGRES is a URL");
+            let (client, connection) =
+                config.connect(NoTls).await.unwrap_or_else(|error| unreachable(&error));
+            tokio::spawn(connection);
+            client
+        });
+        Self { runtime, client }
+    }
+
+    /// A statement that is prepared by name would be left behind in a pooler.
+    fn ask(&self, sql: &str, has_rows: bool) -> std::result::Result<Vec<Row>, PgError> {
+        self.runtime.block_on(async {
+            match has_rows {
+                true => self.client.query_typed(sql, &[]).await,
+                false => self.client.batch_execute(sql).await.map(|()| Vec::new()),
+            }
+        })
+    }
+}
+
+/// On a thread of its own, so that the caller may be in a runtime.
+fn ask(sql: &str, has_rows: bool) -> Vec<Row> {
+    static FREE: Mutex<Vec<Line>> = Mutex::new(Vec::new());
+    let asking = || {
+        loop {
+            let free = FREE.lock().unwrap().pop();
+            let (line, is_new) = free.map_or_else(|| (Line::connect(), true), |line| (line, false));
+            match line.ask(sql, has_rows) {
+                // The server may have closed it while nobody asked.
+                Err(error) if error.is_closed() && !is_new => {}
+                Err(error) => panic!("{sql}: {error:?}"),
+                Ok(rows) => {
+                    FREE.lock().unwrap().push(line);
+                    return rows;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| match scope.spawn(asking).join() {
+        Ok(rows) => rows,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
 /// Runs statements without parameters.
 pub fn query(sql: &str) {
-    let sql = sql.to_owned();
-    with_client(move |client| async move {
-        client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
-    });
+    ask(sql, false);
 }
 
 /// Runs one statement without parameters, and answers its rows.
 pub fn rows(sql: &str) -> Vec<Row> {
-    let sql = sql.to_owned();
-    with_client(move |client| async move {
-        // A statement that is prepared by name would be left behind in a pooler.
-        client.query_typed(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
-    })
+    ask(sql, true)
 }
 
 fn unreachable(error: &dyn std::error::Error) -> ! {

@@ -51,7 +51,12 @@ impl Kind {
     }
 }
 
-/// Every kind.
+/// The kind that is always there.
+pub fn memory() -> Kind {
+    Kind::new("memory", false, || Box::new(MemoryStore::new()))
+}
+
+/// Every kind, or the one that `STATIONMASTER_STORES` names.
 pub fn kinds() -> Vec<Kind> {
     list(false)
 }
@@ -64,21 +69,26 @@ pub fn kinds_that_number_at_once() -> Vec<Kind> {
 
 #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
 fn list(numbers_at_once: bool) -> Vec<Kind> {
-    vec![
-        Kind::new("memory", false, || Box::new(MemoryStore::new())),
+    let mut kinds = vec![
+        memory(),
         #[cfg(feature = "sqlite")]
         Kind::new("sqlite", false, || {
             Box::new(stationmaster::store::SqliteStore::in_memory(Default::default()).unwrap())
         }),
         #[cfg(feature = "postgres")]
         Kind::new("postgres", true, {
-            let schemas = scratch::Schemas::default();
-            move || {
-                let store = schemas.open();
-                Box::new(if numbers_at_once { store.numbering() } else { store })
-            }
+            let stores = scratch::Stores::new(move |scratch| {
+                let store = scratch.open(|options| options);
+                if numbers_at_once { store.numbering() } else { store }
+            });
+            move || Box::new(stores.lend())
         }),
-    ]
+    ];
+    if let Ok(name) = std::env::var("STATIONMASTER_STORES") {
+        kinds.retain(|kind| kind.name == name);
+        assert!(!kinds.is_empty(), "STATIONMASTER_STORES names no store of this build: {name}");
+    }
+    kinds
 }
 
 /// A new store of every kind, each made when its turn has come.

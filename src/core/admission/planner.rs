@@ -19,6 +19,9 @@ use crate::time::Timestamp;
 /// The smallest page of candidates requested, if a lane can use that many.
 const SMALLEST_PAGE: usize = 16;
 
+/// With so many lanes that their smallest pages would be more candidates than this, each gets fewer, but two.
+const MANY: usize = 4_096;
+
 /// Plans one tick. It reads nothing itself: call [`Self::need`], feed it, repeat, then call [`Self::finish`].
 #[derive(Debug)]
 pub(crate) struct Planner {
@@ -196,8 +199,8 @@ impl Planner {
         }
     }
 
-    /// Returns the plan.
-    pub(crate) fn finish(mut self) -> Plan {
+    /// Returns the plan. The planner is over.
+    pub(crate) fn finish(&mut self) -> Plan {
         let mut plan = Plan::default();
         for at in 0..self.lanes.len() {
             let work = &self.lanes[at];
@@ -208,10 +211,15 @@ impl Planner {
             }
         }
         plan.admit = std::mem::take(&mut self.admitted);
-        if let Rule::Window(window) = self.rule {
-            plan.missing = window.met.into_iter().collect();
+        if let Rule::Window(window) = &mut self.rule {
+            plan.missing = std::mem::take(&mut window.met).into_iter().collect();
         }
         plan
+    }
+
+    /// Returns the lanes that it planned with.
+    pub(crate) fn into_lanes(self) -> Vec<Lane> {
+        self.lanes.into_iter().map(|work| work.lane).collect()
     }
 
     /// Returns why the tasks left in a lane were not admitted, from what the tick leaves open.
@@ -229,6 +237,8 @@ impl Planner {
             Rule::Window(window) if self.admitted.len() < self.budget => {
                 Reason::OutsideWindow { size: window.size() }
             }
+            // It read fewer tasks than the lane counts.
+            Rule::Backfill | Rule::Reserve { .. } if self.admitted.len() < self.budget => Reason::Busy,
             _ => Reason::BudgetSpent { budget: self.budget },
         };
         self.refusal(at)
@@ -317,7 +327,7 @@ impl Planner {
         let (mut first, mut more) = (usize::MAX, 0);
         let total = left.saturating_mul(2).saturating_mul(1 << self.requests.min(16));
         if self.requests == 0 {
-            first = (total / hungry).max(SMALLEST_PAGE);
+            first = (total / hungry).max(smallest_page(hungry));
         } else {
             // The requesting lanes have shown that they can use what they get, so `first` stays unbounded:
             // only their room bounds them. The other lanes still have some candidates. Each would run out in
@@ -325,7 +335,7 @@ impl Planner {
             // about log2(n) requests together.
             let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
             asking.extend(others);
-            more = (total / asking.len()).max(SMALLEST_PAGE);
+            more = (total / asking.len()).max(smallest_page(asking.len()));
         }
         self.requests += 1;
         let with_ready_at = matches!(self.rule, Rule::Reserve { .. });
@@ -385,6 +395,11 @@ impl Planner {
             .refusal(work.lane.key.slots)
             .or_else(|| work.limits.iter().find_map(|limit| self.limits[*limit].refusal()))
     }
+}
+
+/// Returns the smallest page of each of so many lanes.
+fn smallest_page(lanes: usize) -> usize {
+    (MANY / lanes.max(1)).clamp(2, SMALLEST_PAGE)
 }
 
 #[cfg(test)]

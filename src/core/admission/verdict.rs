@@ -78,6 +78,8 @@ pub enum Reason {
         /// The number of tasks that each round looked at.
         size: usize,
     },
+    /// It would fit, but other transactions are changing it. A tick waits for none of them. Only on PostgreSQL.
+    Busy,
     /// The tick admitted as many tasks as it was allowed to.
     BudgetSpent {
         /// The number of tasks it was allowed to admit.
@@ -101,6 +103,7 @@ impl fmt::Display for Reason {
                 write!(f, "pool {pool}: its {open} open slots gather for task number {}", task.0)
             }
             Self::OutsideWindow { size } => write!(f, "tick: not reached by its windows of {size} tasks"),
+            Self::Busy => write!(f, "tick: other transactions are changing it"),
             Self::BudgetSpent { budget } => write!(f, "tick: all {budget} admissions used"),
         }
     }
@@ -108,7 +111,7 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// Every name, in the order in which the reasons are checked.
-    pub const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 9] = [
         "pool_unknown",
         "never_fits",
         "pool_full",
@@ -116,6 +119,7 @@ impl Reason {
         "workflow_missing",
         "reserved",
         "outside_window",
+        "busy",
         "budget_spent",
     ];
 
@@ -137,6 +141,7 @@ impl Reason {
             Self::WorkflowMissing { .. } => "workflow_missing",
             Self::Reserved { .. } => "reserved",
             Self::OutsideWindow { .. } => "outside_window",
+            Self::Busy => "busy",
             Self::BudgetSpent { .. } => "budget_spent",
         }
     }
@@ -175,6 +180,7 @@ mod tests {
             Reason::WorkflowMissing { workflow: key },
             Reason::Reserved { pool, open: 1, task: TaskId(1) },
             Reason::OutsideWindow { size: 1 },
+            Reason::Busy,
             Reason::BudgetSpent { budget: 1 },
         ];
         assert_eq!(reasons.each_ref().map(Reason::name), Reason::NAMES);

@@ -17,8 +17,9 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::Duration`] if `silent_for` is below a microsecond, and [`crate::Error::Store`] if
-    /// the store fails.
+    /// Returns [`Invalid::Duration`] if `silent_for` is below a microsecond, and
+    /// [`Invalid::AboveReadCommitted`] in a host's transaction on PostgreSQL that would not see the latest
+    /// heartbeats. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -55,7 +56,7 @@ impl Tx<'_> {
             let (what, expected) = ("the silence of a dead run", "a microsecond or more");
             return Err(Invalid::Duration { what, expected }.into());
         }
-        let silent = self.raw().silent_runs(now.into() - silent_for, limit)?;
+        let silent = self.decides()?.silent_runs(now.into() - silent_for, limit)?;
         let closes: Vec<RunClose> = silent
             .iter()
             .map(|run| RunClose::new(run.key.clone(), run.heartbeat.unwrap_or(run.start), status))

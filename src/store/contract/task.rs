@@ -205,8 +205,10 @@ pub trait TaskTx {
     /// Commits the plan of a tick:
     ///
     /// 1. Grants the tasks that are ready, or none if the batch is to be granted
-    ///    [whole](GrantBatch::whole) and one is not: state `Queued`, epoch and attempt one more, a lease, `held_slots`
-    ///    from its lane, and `queued_at` from [`TaskRecord::recorded_at`].
+    ///    [whole](GrantBatch::whole) and one is not: state `Queued`, epoch and attempt one more, a lease,
+    ///    `held_slots` from its lane, and `queued_at` from [`TaskRecord::recorded_at`]. If the batch is to be
+    ///    [started](GrantBatch::started), what [`Self::start_if_queued`] would do at the same instant is part of
+    ///    the grant, except to tasks whose attempts are recorded as runs: these stay `Queued`.
     /// 2. Takes their slots from their pools and counts them against their limit keys, even without room.
     ///    Returns whether there was room ([`Granted::had_room`]).
     /// 3. Notes what was granted under the name of the tick, in place of the tick it replaces, so that
@@ -237,6 +239,15 @@ pub trait TaskTx {
     /// may have to be made again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
     /// `Backend`).
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
+
+    /// Ends tasks that have a lease of this epoch, which the caller has not read: as [`Self::move_if`] to an end,
+    /// from `Queued` or `Running`, whatever [`Move::from`] says, by the word of its holder. [`Move::ended_at`] is
+    /// raised to [`TaskRecord::recorded_at`]. Returns of each that was ended whether its attempt was started and
+    /// is recorded as a run. A store that reads at next to no cost keeps the default, which ends none: then the
+    /// caller reads and moves them.
+    fn end_if_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
+        Ok(vec![None; ends.len()])
+    }
 
     /// Locks at most `limit` leases that expired at `now` or earlier, and returns their tasks, by expiry, then
     /// by number. The transaction holds these leases until it ends. Leases that another transaction holds are

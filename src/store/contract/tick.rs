@@ -20,6 +20,9 @@ pub struct SurveyQuery {
     pub promote: Option<Promote>,
     /// The pools to return.
     pub pools: WhichPools,
+    /// How many tasks the tick will admit at most, if it will ask for the first ones of each lane. A store may
+    /// look for these at once. 0 says nothing.
+    pub budget: usize,
 }
 
 impl SurveyQuery {
@@ -39,6 +42,13 @@ impl SurveyQuery {
     #[must_use]
     pub fn promote(mut self, now: Timestamp, limit: usize) -> Self {
         self.promote = Some(Promote { now, limit });
+        self
+    }
+
+    /// Says how many tasks the tick will admit at most.
+    #[must_use]
+    pub fn budget(mut self, budget: usize) -> Self {
+        self.budget = budget;
         self
     }
 
@@ -118,13 +128,16 @@ pub struct GrantBatch<'a> {
     /// True if nothing is to be changed unless every task is ready. A store may then take a task for one that
     /// is not ready while somebody else changes it.
     pub whole: bool,
+    /// True if the tasks start at the instant of the grant. Those whose attempts are recorded as runs do not.
+    pub started: bool,
 }
 
 impl<'a> GrantBatch<'a> {
     /// Creates a grant of these tasks to this holder, from `now` until `expires_at`. Records and forgets no
     /// tick.
     pub fn new(tasks: &'a [TaskId], holder: &'a Holder, now: Timestamp, expires_at: Timestamp) -> Self {
-        Self { tasks, holder, now, expires_at, request: None, replaces: None, forget: None, whole: false }
+        let (request, replaces, forget) = (None, None, None);
+        Self { tasks, holder, now, expires_at, request, replaces, forget, whole: false, started: false }
     }
 
     /// Sets the name under which to record what was granted.
@@ -152,6 +165,13 @@ impl<'a> GrantBatch<'a> {
     #[must_use]
     pub fn whole(mut self) -> Self {
         self.whole = true;
+        self
+    }
+
+    /// Starts the tasks, too.
+    #[must_use]
+    pub fn started(mut self) -> Self {
+        self.started = true;
         self
     }
 }

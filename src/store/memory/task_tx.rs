@@ -90,6 +90,9 @@ impl Transaction<'_> {
                 task.attempt = task.attempt.saturating_add(1);
                 task.lease = Some(lease.clone());
                 task.held_slots = task.lane.slots;
+                if batch.started && !task.attempt_runs {
+                    start(task, batch.now);
+                }
             });
             let Some(task) = task.cloned() else { continue };
             let taken = Use { slots: i64::from(task.held_slots), leases: 1 };
@@ -107,6 +110,13 @@ impl Transaction<'_> {
         }
         forgotten
     }
+}
+
+fn start(task: &mut TaskRecord, now: Timestamp) {
+    let at = task.recorded_at(now);
+    task.state = TaskState::Running;
+    task.started_at = Some(at);
+    task.first_started_at.get_or_insert(at);
 }
 
 impl TaskTx for Transaction<'_> {
@@ -190,12 +200,7 @@ impl TaskTx for Transaction<'_> {
         let start = |lease: &LeaseRef| {
             let is_queued =
                 |task: &TaskRecord| task.state == TaskState::Queued && lease.is_current(task.lease_ref());
-            let started = self.change_task_if(lease.id, is_queued, |task| {
-                let at = task.recorded_at(now);
-                task.state = TaskState::Running;
-                task.started_at = Some(at);
-                task.first_started_at.get_or_insert(at);
-            });
+            let started = self.change_task_if(lease.id, is_queued, |task| start(task, now));
             started.map(|task| Started::new(task.attempt_runs))
         };
         Ok(leases.iter().map(start).collect())

@@ -9,13 +9,14 @@ use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
 
-use super::error::Failure;
-use super::host::execute_text;
+use super::error::{Failure, flush_error};
+use super::host::{execute_script, execute_text};
 use super::liveness::Liveness;
 use super::options::{Beginnings, PostgresOptions};
 use super::pipeline::join_all;
 use super::request::{Opening, Reply};
 use super::route::Route;
+use super::tick_lock::FLUSH;
 use super::time::Timekeeper;
 use super::wire::{Answer, Statement, Touch};
 use crate::store::sql::renamed::Identity;
@@ -139,6 +140,9 @@ impl Connection {
         }
         for statement in batch {
             sent.push(match self.prepared.get(&Identity::of(statement.sql)) {
+                _ if statement.is_script() => {
+                    Box::pin(execute_script(client, options.schema.statement(statement.sql)))
+                }
                 Some(prepared) => Box::pin(execute(client, prepared, statement)),
                 None => Box::pin(execute_text(client, options.schema.statement(statement.sql), statement)),
             });
@@ -161,10 +165,20 @@ impl Connection {
         answers.filter_map(Result::transpose).collect()
     }
 
+    /// Commits a record that waits for its flush, and so for all that was committed before. Behind a pooler it may
+    /// reach another server process, whose flush covers the same log.
+    pub(super) async fn flush(&self) -> Result<(), Failure> {
+        let text = match self.route {
+            Route::Direct => FLUSH.to_owned(),
+            Route::Pooled => format!("{}{FLUSH};COMMIT", self.beginnings.of(Opening::Write)),
+        };
+        self.client.batch_execute(&text).await.map_err(flush_error)
+    }
+
     /// Prepares the statements that this connection has not seen yet, all in one round trip.
     async fn prepare(&mut self, options: &PostgresOptions, batch: &[Statement]) -> Result<(), PgError> {
         let mut missing: Vec<&Statement> = Vec::new();
-        for statement in batch {
+        for statement in batch.iter().filter(|statement| !statement.is_script()) {
             let known = self.prepared.contains_key(&Identity::of(statement.sql));
             if !known && missing.iter().all(|other| Identity::of(other.sql) != Identity::of(statement.sql)) {
                 missing.push(statement);

@@ -38,6 +38,7 @@ pub(super) enum Tables {
 }
 
 /// Makes connections for one purpose, one after another.
+#[derive(Clone)]
 pub(super) struct Dialer {
     connector: Connector,
     pub(super) options: Arc<PostgresOptions>,

@@ -161,6 +161,15 @@ pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> F
     Failure::of_limited(error, took, limit)
 }
 
+/// The error of the flush that a commit did not wait for: whether what it did will last is not known.
+pub(super) fn flush_error(error: PgError) -> Failure {
+    let why = text(&error);
+    let text = format!(
+        "the commit took effect, but whether the server has it on its disk is not known: repeat the same call ({why})"
+    );
+    Failure::Lost(StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error))
+}
+
 /// The error of a COMMIT that was sent and not answered.
 pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     let text = format!(

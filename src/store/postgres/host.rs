@@ -33,6 +33,14 @@ pub(super) async fn execute_text<C: GenericClient + Sync + ?Sized>(
     client.query_typed(&text, &values).await.map(Some)
 }
 
+/// Runs several statements. What they answer is dropped.
+pub(super) async fn execute_script<C: GenericClient + Sync + ?Sized>(
+    client: &C,
+    text: Arc<str>,
+) -> Result<Option<Answer>, PgError> {
+    client.batch_execute(&text).await.map(|()| Some(Answer::new()))
+}
+
 /// What the transaction asks, and where the answer goes.
 type Question = (Vec<Statement>, SyncSender<Reply>);
 
@@ -67,8 +75,8 @@ impl Wire for Bridge {
 ///
 /// Others do not wait for the host's transaction, however long it is open, unless they want the same task or
 /// run. Two calls are different. One that changes pools or limits stops all ticks until the host commits, so
-/// make it last. Such a call and [`reap`](Tx::reap) are refused above `READ COMMITTED`
-/// ([`Invalid::AboveReadCommitted`](crate::error::Invalid)).
+/// make it last. Such a call, [`reap`](Tx::reap) and [`close_silent_runs`](Tx::close_silent_runs) are refused
+/// above `READ COMMITTED` ([`Invalid::AboveReadCommitted`](crate::error::Invalid)).
 ///
 /// # Errors
 ///

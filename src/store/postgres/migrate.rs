@@ -10,13 +10,49 @@ use super::name::Schema;
 use crate::error::{StoreError, StoreResult};
 use crate::store::sql::ledger::{Ledger, Migration, untouched};
 
+/// A function whose body is one of the store's own statements, so that both do the same. Its parameters have the
+/// numbers that the statement gives them.
+macro_rules! function {
+    ($head:literal, $statement:literal) => {
+        concat!(
+            "CREATE FUNCTION sm.",
+            $head,
+            " LANGUAGE plpgsql AS $$\n#variable_conflict use_column\nBEGIN RETURN QUERY\n",
+            include_str!(concat!("tx/", $statement)),
+            "; END $$;\n"
+        )
+    };
+}
+
 /// The steps of the schema, in SQL with the schema written as `sm`.
+///
+/// A released step never changes. So a statement that changes after a release leaves its text of before in the
+/// step, and a later step replaces the function.
 const MIGRATIONS: &[Migration] = &[Migration {
     name: "0001_initial",
     sql: concat!(
         include_str!("migrations/0001_initial/tasks.sql"),
         include_str!("migrations/0001_initial/sensors.sql"),
         include_str!("migrations/0001_initial/runs.sql"),
+        include_str!("migrations/0001_initial/functions/status.sql"),
+        function!(
+            "_enqueue(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
+             BIGINT[], BIGINT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], BIGINT[], TEXT[], \
+             BIGINT[], BIGINT[]) RETURNS TABLE (place BIGINT, no BIGINT, is_new BOOLEAN)",
+            "enqueue.sql"
+        ),
+        function!(
+            "_start(BIGINT[], BIGINT[], BIGINT) RETURNS TABLE (no BIGINT, epoch BIGINT, attempt_runs BIGINT)",
+            "start.sql"
+        ),
+        function!(
+            "_move(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
+             BIGINT[], TEXT[], TEXT[]) RETURNS SETOF BIGINT",
+            "move.sql"
+        ),
+        include_str!("migrations/0001_initial/functions/enqueue.sql"),
+        include_str!("migrations/0001_initial/functions/attempts.sql"),
+        include_str!("migrations/0001_initial/functions/cancel.sql"),
     ),
 }];
 
@@ -28,7 +64,7 @@ const LEDGER: &str = "CREATE TABLE sm.migration (
 );
 ";
 
-/// The tables of this version.
+/// The tables and views of this version.
 const TABLES: &[&str] = &[
     "beat",
     "delta",
@@ -49,10 +85,12 @@ const TABLES: &[&str] = &[
     "ready",
     "request",
     "run",
+    "run_beat",
     "sensor",
     "sensor_change",
     "sensor_inbox",
     "shard",
+    "status",
     "task",
     "task_limit",
     "tick",

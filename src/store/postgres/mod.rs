@@ -7,6 +7,8 @@
 //! * [`tx()`] does the same work inside a transaction that the host owns, so that the host's rows and the
 //!   store's commit together or not at all. It begins nothing, commits nothing and sets nothing.
 //!
+//! A host whose driver is not tokio-postgres calls functions of the schema: `docs/sql.md`.
+//!
 //! How to get a server, options, grants, isolation, poolers and clocks: `docs/postgresql.md` in the
 //! repository.
 //!
@@ -47,6 +49,8 @@ mod dial;
 mod digest;
 mod driver;
 mod error;
+mod folding;
+mod holder;
 mod host;
 mod hub;
 mod listen;
@@ -88,8 +92,9 @@ pub use wake::Wake;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result, StoreError};
-use crate::store::{Store, StoreInfo, Tx, TxMode};
+use crate::store::{Store, StoreInfo, Tx, TxMode, serving};
 use driver::Driver;
+use folding::Folding;
 use hub::{Hub, Listens};
 use news::NewsSet;
 use pool::Pool;
@@ -111,6 +116,7 @@ pub struct PostgresStore {
     pool: Arc<Pool>,
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
+    folding: Folding,
     connector: Connector,
     /// Whether changes and events get their numbers at once, and not when their transaction commits.
     numbers_at_once: bool,
@@ -168,7 +174,17 @@ impl PostgresStore {
         let opened = sessions.first().map(|session| session.call(Request::Connect));
         let (hub, pool) = (Hub::new(&options), Arc::new(Pool::new(sessions)));
         let announcer = Announcer::start(options.wake, &hub, &pool, driver.runtime());
-        let store = Self { announcer, hub, pool, options, time, connector, numbers_at_once: false, driver };
+        let store = Self {
+            announcer,
+            hub,
+            pool,
+            options,
+            time,
+            folding: Folding::default(),
+            connector,
+            numbers_at_once: false,
+            driver,
+        };
         opened.transpose().map_err(StoreError::from)?;
         Ok(store)
     }
@@ -265,13 +281,16 @@ impl Store for PostgresStore {
             }
             Tx::run(&mut tx, |tx| body(tx))?;
             tx.check_whole().map_err(Error::Store)?;
-            tx.number_last()?;
+            tx.conclude()?;
             news = tx.news();
-            Ok(())
+            Ok(PostgresBackend::flushes_after(&tx))
         });
         // A commit with an unknown outcome may have taken effect.
         if done.as_ref().map_or_else(Error::is_indeterminate, |()| true) {
             self.announcer.committed(news);
+        }
+        if done.is_ok() && mode == TxMode::Write && serving::is_service() {
+            self.folding.attend(&self.pool, &self.options);
         }
         done
     }

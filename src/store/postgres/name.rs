@@ -11,6 +11,9 @@ use crate::store::sql::renamed::Renamed;
 /// The schema in the crate's own SQL.
 const WRITTEN: &str = "sm.";
 
+/// The channel for notifications in the crate's own SQL.
+const WRITTEN_CHANNEL: &str = "'sm_channel'";
+
 /// What channels for notifications begin with.
 const CHANNEL: &str = "stationmaster_";
 
@@ -76,7 +79,8 @@ impl Schema {
 
     /// A text that is used once, with this schema.
     pub(super) fn apply(&self, sql: &str) -> String {
-        sql.replace(WRITTEN, &format!("\"{}\".", self.text))
+        let sql = sql.replace(WRITTEN, &format!("\"{}\".", self.text));
+        sql.replace(WRITTEN_CHANNEL, &format!("'{}'", self.channel()))
     }
 
     /// A statement with this schema, remembered.

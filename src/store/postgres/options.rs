@@ -13,7 +13,7 @@ use crate::store::Durability;
 /// How a [`super::PostgresStore`] is opened. A duration of zero switches a limit off.
 ///
 /// Defaults: schema `stationmaster`, [`Durability::Power`], tables are created, [`Wake::Beside`], 4
-/// connections, 10 s to connect and to wait for another writer, 30 s for a statement, 60 s for an idle
+/// connections, 10 s to connect and to wait for a lock, 30 s for a statement, 60 s for an idle
 /// transaction. They are set only on the store's own connections, and behind a pooler only in its own
 /// transactions.
 ///
@@ -49,18 +49,22 @@ pub struct PostgresOptions {
     /// Of those that do not listen, one is kept for transactions that begin with `renew`, and one for the
     /// crate's services. So neither waits for a host's closure that takes long. With fewer than 3 none is
     /// kept.
+    ///
+    /// Beyond these, one is made for a moment whenever a call has waited 3 s for the lock of ticks, to end a
+    /// tick whose client has stopped.
     pub connections: u32,
     /// How long a call tries to connect before it returns an error of kind `Io`.
     pub connect_timeout: Duration,
-    /// How long a call waits for one of the store's connections, and then again for another writer, before it
-    /// returns [`crate::error::StoreErrorKind::Busy`].
+    /// How long a call waits for one of the store's connections, and then again for who has locked the same
+    /// task, run or key, before it returns [`crate::error::StoreErrorKind::Busy`]. A tick and a change of pools
+    /// or limits wait as long for each other.
     pub lock_timeout: Duration,
     /// How long the server works on a statement before it gives up. The client drops the connection when it
     /// has heard nothing for this long plus the lock timeout plus 5 s. Then the server is gone, or something
     /// in between has forgotten the connection. With zero it waits for ever.
     pub statement_timeout: Duration,
-    /// How long a transaction may be idle before the server ends it. This bounds how long a host that stops
-    /// in the middle of one blocks all others.
+    /// How long a transaction may be idle before the server ends it. This bounds how long a host that stops in
+    /// the middle of one keeps others from the same tasks, and all ticks if it changed pools or limits.
     pub idle_in_transaction_timeout: Duration,
 }
 
@@ -93,7 +97,7 @@ impl PostgresOptions {
         connections: u32;
         /// Sets how long a call tries to connect.
         connect_timeout: Duration;
-        /// Sets how long a call waits for another writer.
+        /// Sets how long a call waits for a connection, and for a lock.
         lock_timeout: Duration;
         /// Sets how long the server works on a statement.
         statement_timeout: Duration;
@@ -106,7 +110,8 @@ impl PostgresOptions {
         self.durability.max(Durability::Process)
     }
 
-    fn survives_power(&self) -> bool {
+    /// Returns whether commits wait for a flush.
+    pub(super) fn survives_power(&self) -> bool {
         self.durability == Durability::Power
     }
 

@@ -20,8 +20,8 @@ pub(super) enum Request {
     Begin(Opening, Vec<Statement>, Touch),
     /// Runs these statements in it.
     Continue(Vec<Statement>),
-    /// Commits it.
-    Commit,
+    /// Commits it, and then waits for a flush if the commit does not.
+    Commit { flushes: bool },
     /// Ends it. No caller waits for the result.
     RollBack,
     /// Runs this text, a transaction of its own.

@@ -1,16 +1,21 @@
 //! The transactions on one connection. The connection is made when it is needed, kept between transactions,
 //! and made again when it is lost.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
-use super::connection::Connection;
+use super::connection::{Connection, Driving};
 use super::dial::{Dialer, Role};
 use super::error::{Failure, commit_error, is_of_standby, open_commit};
+use super::holder::end_stopped;
 use super::liveness::Liveness;
+use super::pipeline::join_all;
 use super::request::{Call, Opening, Reply, Request};
+use super::route::Route;
 use super::wire::{Statement, Touch};
 
 /// For how long reads stay at a standby before they connect again: by then the address may lead to the
@@ -51,18 +56,28 @@ impl Session {
                 }
                 Ok(Vec::new())
             }
-            Request::Begin(opening, batch, touch) => self.begin(opening, &batch, touch).await,
+            Request::Begin(opening, batch, touch) => {
+                let _ending = self.end_holders(&batch);
+                self.begin(opening, &batch, touch).await
+            }
             Request::Continue(batch) => {
+                let _ending = self.end_holders(&batch);
                 let Some(connection) = &mut self.connection else {
                     return Err(Failure::lost("the connection is lost: call again"));
                 };
                 let run = connection.run(&self.dialer.options, &self.liveness, None, &batch);
                 self.liveness.limit(self.dialer.options.patience(), run).await
             }
-            Request::Commit => self.commit().await,
+            Request::Commit { flushes } => self.commit(flushes).await,
             Request::RollBack => self.roll_back().await,
             Request::Tell(text) => self.tell(&text).await,
         }
+    }
+
+    /// While this batch waits for the tick lock, a holder that has stopped is ended.
+    fn end_holders(&self, batch: &[Statement]) -> Option<Driving> {
+        let locks = batch.iter().any(Statement::only_waits);
+        locks.then(|| Driving::spawn(end_stopped(self.dialer.clone())))
     }
 
     /// Makes sure that there is a connection. An existing one is used whatever server it leads to.
@@ -137,7 +152,7 @@ impl Session {
         Ok(Vec::new())
     }
 
-    async fn commit(&mut self) -> Reply {
+    async fn commit(&mut self, flushes: bool) -> Reply {
         let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_lost()) else {
             return Err(Failure::lost(
                 "the connection was lost before the commit: nothing was changed, call again",
@@ -147,6 +162,21 @@ impl Session {
         let commit = async {
             let committed = connection.client.batch_execute("COMMIT").await;
             committed.map_err(|error| commit_error(error, asked.elapsed(), options.statement_timeout))
+        };
+        let commit = async {
+            if !flushes {
+                return commit.await;
+            }
+            let flush = connection.flush();
+            if connection.route == Route::Pooled {
+                // It takes the end of the first answer for the end of all.
+                commit.await?;
+                return flush.await;
+            }
+            join_all(vec![Box::pin(commit) as Pin<Box<dyn Future<Output = _> + Send + '_>>, Box::pin(flush)])
+                .await
+                .into_iter()
+                .collect()
         };
         match options.patience() {
             None => commit.await,

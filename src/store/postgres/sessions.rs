@@ -12,18 +12,19 @@ use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::StoreError;
 use crate::store::{TxMode, serving};
 
-/// Runs `body` in a transaction. It takes a connection, and begins, with its first statement.
+/// Runs `body` in a transaction. It takes a connection, and begins, with its first statement. `body` returns
+/// whether the commit waits for no flush, and one is to follow.
 pub(super) fn transact<E: From<StoreError>>(
     pool: &Arc<Pool>,
     options: &PostgresOptions,
     mode: TxMode,
-    body: impl FnOnce(Box<dyn Wire + '_>) -> Result<(), E>,
+    body: impl FnOnce(Box<dyn Wire + '_>) -> Result<bool, E>,
 ) -> Result<(), E> {
     let entered = pool.enter(mode)?;
     let is_inner = entered.is_inner;
     let mut transaction = Transaction { pool, options, mode, is_inner, lease: None, stage: Stage::Before };
-    body(Box::new(&mut transaction))?;
-    Ok(transaction.commit().map_err(StoreError::from)?)
+    let flushes = body(Box::new(&mut transaction))? && options.survives_power();
+    Ok(transaction.commit(flushes).map_err(StoreError::from)?)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,14 +89,14 @@ impl Transaction<'_> {
     }
 
     /// What was read is known before the end of its transaction, so a reader does not wait for that.
-    fn commit(mut self) -> Result<(), Failure> {
+    fn commit(mut self, flushes: bool) -> Result<(), Failure> {
         let Some(lease) = self.lease.as_ref().filter(|_| self.stage == Stage::Open) else { return Ok(()) };
         if self.mode == TxMode::Read {
             return Ok(());
         }
         self.stage = Stage::Over;
         watch::commit();
-        lease.session().call(Request::Commit).map(|_| ())
+        lease.session().call(Request::Commit { flushes }).map(|_| ())
     }
 }
 
@@ -119,7 +120,7 @@ mod tests {
         let (pool, options) = (Arc::new(Pool::new(vec![session])), PostgresOptions::new());
         let sent = transact(&pool, &options, TxMode::Write, |mut wire| {
             assert!(is_refused(wire.send(vec![too_large()], Touch::Writes)));
-            Ok::<(), StoreError>(())
+            Ok::<bool, StoreError>(false)
         });
         sent.unwrap();
         assert!(calls.try_recv().is_err(), "nor is anything to be rolled back");

@@ -5,6 +5,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::digest::Digest;
 use super::error::Failure;
+use super::tick_lock;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The most bytes of values that are sent with one statement. The server takes a little less than 1 GiB in a
@@ -93,7 +94,12 @@ pub(super) struct Statement {
 impl Statement {
     /// Returns true if all that may take long in it is to wait for another transaction.
     pub(super) fn only_waits(&self) -> bool {
-        self.sql.starts_with("LOCK TABLE ")
+        self.sql.starts_with("LOCK TABLE ") || self.is_script()
+    }
+
+    /// Returns true if these are several statements, without values and answers.
+    pub(super) fn is_script(&self) -> bool {
+        self.sql == tick_lock::ENTER
     }
 }
 

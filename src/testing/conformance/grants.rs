@@ -2,10 +2,12 @@
 
 use super::steps::Steps;
 use super::world::{World, at, holder, limit, pool, sized, task, to};
+use crate::error::{Error, Result};
 use crate::lease::{Lease, LeaseRef, TaskId};
 use crate::store::Store;
-use crate::store::contract::Started;
+use crate::store::contract::{GrantBatch, Started};
 use crate::task::{TaskRecord, TaskState};
+use crate::testing::RawStoreExt;
 
 cases!("grants":
     a_granted_task_has_a_lease,
@@ -19,6 +21,7 @@ cases!("grants":
     a_start_tells_whose_attempts_are_recorded,
     a_start_needs_the_epoch,
     the_first_start_is_kept,
+    a_started_grant_is_a_grant_and_a_start,
 );
 
 fn grant(world: World<'_>, tasks: &[TaskId], now: i64, expires: i64) -> Vec<TaskRecord> {
@@ -187,4 +190,32 @@ fn the_first_start_is_kept(store: &dyn Store) {
     world.start(&[lease], at(90));
     let task = world.task(id);
     assert_eq!((task.first_started_at, task.started_at), (Some(at(20)), Some(at(90))));
+}
+
+/// Of a task that never ran, of one that ran, of one that ended after the instant of the grant, and of one whose
+/// attempts are recorded.
+fn a_started_grant_is_a_grant_and_a_start(store: &dyn Store) {
+    let world = World(store);
+    let recorded = task("recorded").record_attempts(true);
+    let ids = world.insert(&[task("new"), task("again"), task("late"), recorded]);
+    let leases = world.run(&ids[1..3]);
+    let mut late = to(leases[1], TaskState::Scheduled);
+    late.ended_at = Some(at(200));
+    world.shift(&[to(leases[0], TaskState::Scheduled), late]);
+    let holder = holder("h");
+    let batch = GrantBatch::new(&ids, &holder, at(100), at(900));
+    let mut apart = Vec::new();
+    let undone: Result<()> = store.write_raw(|tx| {
+        let granted = tx.grant_if_open(&batch)?.tasks;
+        let leases: Vec<LeaseRef> = granted[..3].iter().map(TaskRecord::lease_ref).collect();
+        tx.start_if_queued(&leases, at(100))?;
+        apart = tx.tasks_by_id(&ids)?;
+        Err(Error::abort("the same once more"))
+    });
+    assert!(undone.is_err());
+    let granted = world.write(|tx| tx.grant_if_open(&batch.started()));
+    assert_eq!(granted.tasks.iter().cloned().map(Some).collect::<Vec<_>>(), apart);
+    assert_eq!(world.read(|tx| tx.tasks_by_id(&ids)), apart, "as it was answered");
+    let states: Vec<_> = granted.tasks.iter().map(|task| task.state).collect();
+    assert_eq!(states, [TaskState::Running, TaskState::Running, TaskState::Running, TaskState::Queued]);
 }

@@ -20,6 +20,7 @@ cases!("moves":
     a_waiting_task_leaves_its_lane,
     only_the_holders_own_word_is_told_as_its_finish,
     slots_may_be_kept_while_sensing,
+    an_end_of_what_was_not_read_is_a_move,
     slots_held_where_none_can_be_are_found,
 );
 
@@ -288,4 +289,44 @@ fn slots_held_where_none_can_be_are_found(store: &dyn Store) {
     assert!(matches!(&found[..], [Discrepancy::Task { task, .. }] if *task == id), "{found:?}");
     wrong.keeps_slots = false;
     world.shift(&[wrong]);
+}
+
+/// A store may leave it to its caller to read and move them. It does so with all of them or with none.
+fn an_end_of_what_was_not_read_is_a_move(store: &dyn Store) {
+    let world = World(store);
+    let names = ["queued", "running", "stale", "ended", "sensing", "ready"];
+    let tasks = names.map(|name| task(name).record_attempts(name == "running"));
+    let ids = world.insert(&tasks);
+    let queued = world.admit(&ids[..1])[0].lease_ref();
+    let running = world.run(&ids[1..4]);
+    world.end(&running[2..]);
+    world.sense(&ids[4..5]);
+    let before = world.read(|tx| tx.tasks_by_id(&ids));
+    let stale = LeaseRef::new(ids[2], running[1].epoch + 1);
+    let leases = [running[0], stale, running[2], LeaseRef::new(ids[4], 1), queued, LeaseRef::new(ids[5], 0)];
+    // Earlier than each of them was queued.
+    let end = |lease| crate::store::contract::Move {
+        ended_at: Some(at(5)),
+        value: Some("what".into()),
+        finished: true,
+        ..to(lease, TaskState::Success)
+    };
+    let ended = world.write(|tx| tx.end_if_leased(&leases.map(end)));
+    let after = world.read(|tx| tx.tasks_by_id(&ids));
+    if ended == [None; 6] {
+        assert_eq!(after, before);
+        return;
+    }
+    assert_eq!(ended, [Some(true), None, None, None, Some(false), None], "who records a run");
+    assert_eq!(after[2..], before[2..], "what has no lease of that epoch is as it was");
+    for (before, after) in before.into_iter().zip(after).take(2) {
+        let mut expected = before.unwrap();
+        let recorded = expected.recorded_at(at(5));
+        (expected.state, expected.finished) = (TaskState::Success, Some(TaskState::Success));
+        (expected.lease, expected.held_slots) = (None, 0);
+        (expected.ended_at, expected.ready_at) = (Some(recorded), recorded);
+        (expected.message, expected.value) = (None, Some("what".into()));
+        assert_eq!(after, Some(expected));
+    }
+    assert_eq!(world.read(|tx| tx.audit()), []);
 }

@@ -70,6 +70,7 @@ impl TaskTx for FaultTx<'_> {
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
+        fn end_if_leased(ends: &[Move]) -> Vec<Option<bool>>;
         fn next_expiry() -> Option<Timestamp>;
         fn serialize(names: &[&str]) -> ();
         fn forget_ended(before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;

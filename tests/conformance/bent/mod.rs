@@ -42,6 +42,8 @@ pub(crate) enum Fault {
     CandidatesIgnoreTheOrder,
     GrantWithoutTheReadiness,
     GrantsInOrderOfNumbers,
+    GrantsWithoutTheStart,
+    StartsWhatIsRecorded,
     MovesKeepTheirSlots,
     RenewsUnderAnyEpoch,
     RenewsOnlyWhatIsNotExpired,
@@ -199,6 +201,10 @@ impl TaskTx for BentTx<'_> {
             started.iter_mut().flatten().for_each(|started| started.records_run = false);
         }
         Ok(started)
+    }
+
+    fn end_if_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
+        self.tx.end_if_leased(ends)
     }
 
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {

@@ -2,6 +2,7 @@
 
 use stationmaster::error::StoreResult;
 use stationmaster::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+use stationmaster::task::TaskRecord;
 
 use super::{BentTx, Fault, later};
 
@@ -53,6 +54,7 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
         Fault::GrantWithoutTheReadiness => {
             tx.tx.survey(&SurveyQuery::new().promote(later(batch.now, 1_000_000), usize::MAX))?;
         }
+        Fault::GrantsWithoutTheStart => batch.started = false,
         Fault::NotesNoRequest => batch.request = None,
         Fault::NotesRequestsInOrderOfNumbers => {
             numbers.sort_unstable();
@@ -82,6 +84,10 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
     let mut granted = tx.tx.grant_if_open(&batch)?;
     match tx.fault {
         Fault::GrantsInOrderOfNumbers => granted.tasks.sort_by_key(|task| task.id),
+        Fault::StartsWhatIsRecorded if batch.started => {
+            let leases: Vec<_> = granted.tasks.iter().map(TaskRecord::lease_ref).collect();
+            tx.tx.start_if_queued(&leases, batch.now)?;
+        }
         Fault::SaysThatThereWasRoom => granted.had_room = true,
         Fault::SaysThatThereWasNoRoom => granted.had_room = granted.tasks.is_empty(),
         _ => {}

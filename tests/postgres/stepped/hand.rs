@@ -3,17 +3,18 @@
 //! A call either returns or waits for a lock. Which of the two is asked of the server, so no test depends on
 //! how fast the machine is.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stationmaster::Result;
 use stationmaster::store::Tx;
-use stationmaster::store::postgres::tokio_postgres::{Client, Config, NoTls};
+use stationmaster::store::postgres::tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use stationmaster::store::postgres::{self, Schema};
 
-use crate::scratch::{rows, url};
+use crate::postgres_server::Plain;
+use crate::scratch::url;
 
 /// How long a call may neither return nor wait for a lock. Far above what any takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -78,7 +79,7 @@ impl Hand {
                 tell.send(pid).unwrap();
                 let schema = Arc::new(schema);
                 // The connection is driven by this thread alone, so the next order is awaited off it.
-                let orders = Arc::new(std::sync::Mutex::new(orders));
+                let orders = Arc::new(Mutex::new(orders));
                 loop {
                     let next = Arc::clone(&orders);
                     let order = tokio::task::spawn_blocking(move || next.lock().unwrap().recv());
@@ -99,7 +100,7 @@ impl Hand {
         hand
     }
 
-    /// Runs SQL without parameters. Transactions that notify commit one after the other in the whole server: that
+    /// Runs SQL without parameters, and returns its rows: one a line, with `|` between columns. Transactions that notify commit one after the other in the whole server: that
     /// one waits for another's commit is not told.
     pub fn sql(&self, sql: &str) -> Step {
         match self.send(Command::Sql(sql.to_owned())) {
@@ -156,7 +157,25 @@ impl Hand {
              FROM pg_stat_activity WHERE pid = ANY (pg_blocking_pids({}))",
             self.pid
         );
-        rows(&sql)[0].get(0)
+        watcher().lock().unwrap().ask(&sql).remove(0).remove(0)
+    }
+}
+
+/// A connection that asks the server who waits for whom.
+fn watcher() -> &'static Mutex<Plain> {
+    static WATCHER: OnceLock<Mutex<Plain>> = OnceLock::new();
+    WATCHER.get_or_init(|| Mutex::new(Plain::connect(&url())))
+}
+
+/// Waits until a statement on this schema, of whatever connection, waits for a lock.
+pub fn until_one_waits(schema: &Schema) {
+    let began = Instant::now();
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{schema}\".%'"
+    );
+    while watcher().lock().unwrap().number(&waiting) == 0 {
+        assert!(began.elapsed() < PATIENCE, "nothing waits");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -175,8 +194,8 @@ impl Drop for Hand {
 async fn run(client: &Client, schema: &Schema, order: Command) -> Result<String, String> {
     match order {
         Command::Sql(sql) => {
-            let done = client.batch_execute(&sql).await;
-            done.map(|()| String::new()).map_err(|error| match error.code() {
+            let done = client.simple_query(&sql).await;
+            done.map(|answer| text(&answer)).map_err(|error| match error.code() {
                 Some(code) => code.code().to_owned(),
                 None => error.to_string(),
             })
@@ -186,6 +205,16 @@ async fn run(client: &Client, schema: &Schema, order: Command) -> Result<String,
             done.map_err(|error| format!("{}: {error}", code(&error)))
         }
     }
+}
+
+fn text(answer: &[SimpleQueryMessage]) -> String {
+    let rows = answer.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|at| row.get(at).unwrap_or("")).collect::<Vec<_>>().join("|"))
+        }
+        _ => None,
+    });
+    rows.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the kind of a store's error.

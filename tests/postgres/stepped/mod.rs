@@ -1,7 +1,18 @@
 //! Two or three connections stepped by hand: which of them wait, and what they see.
 
+mod beats;
+mod bounds;
+mod definitions;
 mod ends;
+mod fold;
 mod hand;
+mod keys;
+mod numbers;
+mod open_tick;
+mod orders;
+mod prepared;
+mod retention;
 mod scene;
+mod sensors;
 mod serialize;
 mod waits;

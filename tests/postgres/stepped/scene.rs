@@ -1,5 +1,6 @@
 //! Tasks in each state that a verb starts from, and the verbs.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stationmaster::canonical::PokeContext;
@@ -12,7 +13,8 @@ use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use crate::pool;
-use crate::scratch::Scratch;
+use crate::postgres_server::Plain;
+use crate::scratch::{Scratch, url};
 use stationmaster::pool::Slots;
 
 /// The isolation levels of a host.
@@ -23,10 +25,16 @@ pub fn now() -> Timestamp {
     Timestamp::from_micros(1_000_000_000)
 }
 
+/// An instant so many seconds later.
+pub fn later(seconds: u64) -> Timestamp {
+    now() + Duration::from_secs(seconds)
+}
+
 /// A store in a schema of its own.
 pub struct Scene {
     pub scratch: Scratch,
     pub store: PostgresStore,
+    plain: Plain,
 }
 
 /// The verbs that a host may keep open.
@@ -83,20 +91,53 @@ fn run_key(name: &str) -> RunKey {
     RunKey::new("n", format!("run of {name}")).unwrap()
 }
 
-fn sensor(lease: LeaseRef) -> NewSensor {
+pub fn sensor(lease: LeaseRef) -> NewSensor {
     let settings = Settings::new(Duration::from_secs(10), Duration::from_secs(60)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();
     NewSensor::new(lease, SensorKind::new("k").unwrap(), context, settings)
 }
 
+/// A tick with a name of its own, whose leases last for 60 s.
+pub fn order(budget: usize) -> AdmitRequest {
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    let request = RequestId::new(format!("tick {}", TICKS.fetch_add(1, Ordering::Relaxed))).unwrap();
+    AdmitRequest::new(Holder::new("stepped").unwrap(), request, budget, Duration::from_secs(60))
+}
+
 impl Scene {
     pub fn new() -> Self {
+        Self::at(&url())
+    }
+
+    /// A scene on this server.
+    pub fn at(server: &str) -> Self {
         let scratch = Scratch::new();
-        let store = scratch.open(|options| options);
+        // Nobody waits here but by mistake.
+        let options = scratch.options().lock_timeout(Duration::from_secs(5));
+        let store = PostgresStore::connect(server, options).unwrap();
         store
             .write(|tx| tx.put_pools(&[stationmaster::pool::PoolSpec::new("wide", Slots::Unlimited)?]))
             .unwrap();
-        Self { scratch, store }
+        Self { scratch, store, plain: Plain::connect(&url()) }
+    }
+
+    /// Returns a text of the crate's or of a test's with this schema, and with these values for `$1`, `$2`, ….
+    pub fn sql(&self, text: &str, values: &[&str]) -> String {
+        let mut sql = text.replace("sm.", &format!("\"{}\".", self.scratch.0));
+        for (at, value) in values.iter().enumerate().rev() {
+            sql = sql.replace(&format!("${}::", at + 1), &format!("'{value}'::"));
+        }
+        sql
+    }
+
+    /// Runs a text on a connection of its own, and returns the rows.
+    pub fn ask(&self, text: &str) -> Vec<Vec<Option<String>>> {
+        self.plain.ask(&self.sql(text, &[]))
+    }
+
+    /// Returns the numbers in the rows of a text.
+    pub fn numbers(&self, text: &str) -> Vec<i64> {
+        self.ask(text).into_iter().flatten().map(|value| value.unwrap().parse().unwrap()).collect()
     }
 
     /// Brings a task for each name and verb into the state that the verb starts from.
@@ -154,12 +195,12 @@ impl Scene {
 
     /// Makes a tick at this instant.
     pub fn tick_at(&self, at: Timestamp, budget: usize) -> Vec<TaskRecord> {
-        static TICKS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let tick = TICKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let request = RequestId::new(format!("tick {tick}")).unwrap();
-        let order =
-            AdmitRequest::new(Holder::new("stepped").unwrap(), request, budget, Duration::from_secs(60));
-        self.store.write(|tx| tx.admit(at, &order)).unwrap().granted
+        self.store.write(|tx| tx.admit(at, &order(budget))).unwrap().granted
+    }
+
+    /// Makes a tick, and returns the names of the tasks that it granted.
+    pub fn granted(&self, at: Timestamp, budget: usize) -> Vec<String> {
+        self.tick_at(at, budget).into_iter().map(|task| task.key.task.to_string()).collect()
     }
 
     /// Returns the task with this name.

@@ -21,10 +21,13 @@ fn end(tx: &mut Tx<'_>, lease: LeaseRef, sibling: &str) -> Result<String> {
 
 #[test]
 fn the_last_two_siblings_enqueue_their_successor_once() {
-    for level in LEVELS {
+    for (level, is_known) in LEVELS.into_iter().flat_map(|level| [(level, false), (level, true)]) {
         let scene = Scene::new();
         let leases = scene.admitted(&["left", "right"]);
         let (left, right) = (leases[0], leases[1]);
+        if is_known {
+            scene.store.write(|tx| tx.serialize(&["n/w/r"])).unwrap();
+        }
         let first = Hand::begin(&scene.scratch.0, level);
         let second = Hand::begin(&scene.scratch.0, level);
         // Both have their view before either ends a task.

@@ -1,9 +1,13 @@
 //! While a host's transaction is open, nobody waits for it but who wants the same task.
 
-use stationmaster::service::{Reaper, Service};
+use std::sync::Arc;
 
-use super::hand::{Hand, Step};
-use super::scene::{LEVELS, Scene, VERBS, Verb, now};
+use stationmaster::Timestamp;
+use stationmaster::service::{Admitter, Reaper, Service};
+
+use super::hand::{Hand, Step, until_one_waits};
+use super::scene::{LEVELS, Scene, VERBS, Verb, later, now, task};
+use crate::{pool, pool_name};
 
 /// The task of a verb beside an open one.
 fn name(level: &str, open: Verb, other: Option<Verb>) -> String {
@@ -66,7 +70,7 @@ fn services_pass_whoever_is_open() {
         let free = scene.admitted(&["free"]);
         assert_eq!(free.len(), 1);
         scene.store.write(|tx| tx.finish(now(), &[stationmaster::ops::Finish::success(free[0])])).unwrap();
-        let store = std::sync::Arc::new(scene.scratch.open(|options| options));
+        let store = Arc::new(scene.scratch.open(|options| options));
         Reaper::new(store).tick(now()).unwrap();
         scene
             .store
@@ -84,6 +88,66 @@ fn services_pass_whoever_is_open() {
                 "{step:?}"
             );
         }
+        scene.audit();
+    }
+}
+
+/// Ticks wait for it, and nobody else does.
+#[test]
+fn all_but_ticks_pass_an_open_definition() {
+    let scene = Scene::new();
+    let needed = VERBS.map(|verb| (verb, name("READ COMMITTED", verb, None)));
+    scene.prepare(&needed);
+    let host = Hand::begin(&scene.scratch.0, "READ COMMITTED");
+    host.call(|tx| tx.put_pools(&[pool("other", 1)]).map(|()| String::new())).done();
+    let others = Hand::new(&scene.scratch.0);
+    for (verb, name) in needed {
+        let lease = lease_of(&scene, verb, &name);
+        others.sql("BEGIN").done();
+        let step = others.call(move |tx| verb.call(tx, &name, lease));
+        assert!(matches!(step, Step::Done(Ok(_))), "{verb:?}: {step:?}");
+        others.sql("COMMIT").done();
+    }
+    std::thread::scope(|scope| {
+        let tick = scope.spawn(|| scene.tick(10).len());
+        until_one_waits(&scene.scratch.0);
+        host.rollback();
+        assert!(tick.join().unwrap() > 0);
+    });
+    scene.audit();
+}
+
+/// How many ticks an admitter makes before it waits for its longest pause or for a wake-up.
+fn ticks_until_it_waits(admitter: &mut Admitter, now: Timestamp) -> (usize, usize) {
+    let (mut ticks, mut granted) = (0, 0);
+    loop {
+        let report = admitter.tick(now).unwrap();
+        (ticks, granted) = (ticks + 1, granted + report.granted.len());
+        assert!(ticks < 9, "it spins: {report:?}");
+        if report.next_due.is_none_or(|due| due > now) {
+            return (ticks, granted);
+        }
+    }
+}
+
+/// A look cannot see that a row is locked: it finds work, and a tick then finds nothing to grant.
+#[test]
+fn the_only_task_is_locked() {
+    for (what, new, at) in [("ready", task("a"), now()), ("due", task("a").not_before(later(5)), later(9))] {
+        let scene = Scene::new();
+        scene.store.write(|tx| tx.enqueue(now(), std::slice::from_ref(&new))).unwrap();
+        let host = Hand::begin(&scene.scratch.0, "READ COMMITTED");
+        host.call(|tx| Verb::CancelReady.call(tx, "a", None)).done();
+        let store = Arc::new(scene.scratch.open(|options| options));
+        let mut admitter = Admitter::new(store, "h".try_into().unwrap());
+        for round in 0..5 {
+            assert_eq!(ticks_until_it_waits(&mut admitter, at), (1, 0), "{what}, round {round}");
+        }
+        let free = || task("free").pool(pool_name("wide"));
+        scene.store.write(|tx| tx.enqueue(at, &[free()])).unwrap();
+        assert_eq!(ticks_until_it_waits(&mut admitter, at).1, 1, "{what}: what is free is granted");
+        host.rollback();
+        assert_eq!(ticks_until_it_waits(&mut admitter, at).1, 1, "{what}: and then what was locked");
         scene.audit();
     }
 }

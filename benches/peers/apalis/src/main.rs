@@ -33,9 +33,13 @@ async fn main() {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full);
     let connections = if what == "each" { 4 } else { 1 };
+    // What makes the tables also turns flushes off, on the connection that it is given.
+    let making = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await;
+    let making = making.expect("a file");
+    SqliteStorage::setup(&making).await.expect("tables");
+    making.close().await;
     let pool = SqlitePoolOptions::new().max_connections(connections).connect_with(options).await;
     let pool = pool.expect("a file");
-    SqliteStorage::setup(&pool).await.expect("tables");
     let config = Config::default().queue("nothing").batch_size(10);
     let mut storage = SqliteStorage::<Nothing>::new(&pool).with_config(config);
     let mut began = Instant::now();

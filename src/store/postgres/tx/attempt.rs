@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
 use super::super::wire::ask;
-use super::retention::FORGET_NAMES;
+use super::retention::OLD_NAMES;
 use super::{Db, clamp, first, insert, row};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::{LeaseRef, Renewal, TaskId};
@@ -21,6 +21,8 @@ pub(super) const START: &str = statement!("start.sql");
 pub(super) const BEAT: &str = statement!("beat.sql");
 pub(super) const RENEW: &str = statement!("renew.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
+pub(super) const END: &str = statement!("end.sql");
+pub(super) const END_ONE: &str = statement!("end_one.sql");
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
 pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql");
@@ -28,12 +30,24 @@ pub(super) const LOCK_FREE_TASKS: &str = statement!("lock_free_tasks.sql");
 pub(super) const SERIALIZE: &str = statement!("serialize.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");
 
+const BEFORE_LOCKS: &str = "SAVEPOINT stationmaster_locks";
+const GIVE_UP_LOCKS: &str = "ROLLBACK TO SAVEPOINT stationmaster_locks";
+
 /// How many names one call of `serialize` deletes that nobody gave for a day.
 const NAMES_FORGOTTEN: i64 = 10;
 
 /// How often tasks are looked for that moved while they were waited for. Each look waits for whoever holds
 /// them, so there are as many only if others move them again and again.
-const LOOKS: usize = 16;
+pub(super) const LOOKS: usize = 16;
+
+/// What is stored of a text.
+fn stored(text: &Option<String>) -> Option<String> {
+    text.as_deref().map(|text| escape(text).into_owned())
+}
+
+fn texts(moves: &[Move], part: fn(&Move) -> &Option<String>) -> Vec<Option<String>> {
+    moves.iter().map(|change| stored(part(change))).collect()
+}
 
 fn numbers(lease: &LeaseRef) -> (i64, i64) {
     (lease.id.0, lease.epoch)
@@ -96,10 +110,6 @@ impl Db<'_> {
         let instants = |part: fn(&Move) -> Option<Timestamp>| {
             moves.iter().map(|change| part(change).map(Timestamp::as_micros)).collect::<Vec<Option<i64>>>()
         };
-        let texts = |part: fn(&Move) -> &Option<String>| {
-            let stored = |change| part(change).as_deref().map(|text| escape(text).into_owned());
-            moves.iter().map(stored).collect::<Vec<Option<String>>>()
-        };
         let statement = ask!(
             MOVE,
             each(|change| change.task.id.0),
@@ -112,14 +122,52 @@ impl Db<'_> {
             moves.iter().map(|change| change.lost.map(i64::from)).collect::<Vec<Option<i64>>>(),
             instants(|change| change.ended_at),
             moves.iter().map(|change| change.finished.then(|| change.to.code())).collect::<Vec<_>>(),
-            texts(|change| &change.message),
-            texts(|change| &change.value),
+            texts(moves, |change| &change.message),
+            texts(moves, |change| &change.value),
         );
         for row in self.one(statement)? {
             if let Some(answer) = answers.get_mut(row::place(&row, 0)?) {
                 *answer = true;
             }
         }
+        Ok(answers)
+    }
+
+    pub(super) fn end_if_leased(&mut self, ends: &[Move]) -> Outcome<Vec<Option<bool>>> {
+        let mut answers = vec![None; ends.len()];
+        if ends.is_empty() {
+            return Ok(answers);
+        }
+        let at = |end: &Move| end.ended_at.map(Timestamp::as_micros);
+        let statement = match ends {
+            [end] => ask!(
+                END_ONE,
+                end.task.id.0,
+                end.task.epoch,
+                end.to.code(),
+                at(end),
+                stored(&end.message),
+                stored(&end.value),
+            ),
+            ends => {
+                let (ids, epochs): (Vec<i64>, Vec<i64>) = ends.iter().map(|end| numbers(&end.task)).unzip();
+                ask!(
+                    END,
+                    ids,
+                    epochs,
+                    ends.iter().map(|end| end.to.code()).collect::<Vec<i64>>(),
+                    ends.iter().map(at).collect::<Vec<Option<i64>>>(),
+                    texts(ends, |end| &end.message),
+                    texts(ends, |end| &end.value),
+                )
+            }
+        };
+        for row in &self.one(statement)? {
+            if let Some(answer) = answers.get_mut(row::place(row, 0)?) {
+                *answer = Some(row::value(row, 1)?);
+            }
+        }
+        self.repeats |= answers.iter().all(Option::is_none);
         Ok(answers)
     }
 
@@ -150,40 +198,45 @@ impl Db<'_> {
         Ok(found)
     }
 
-    /// Holds tasks until the transaction ends. One that moves while it is waited for is looked for again where
-    /// it then stands.
+    /// Holds tasks until the transaction ends. If one moves while it is waited for, all are given up and looked for
+    /// again where they then stand: who waits for a lower number while it holds a higher one may deadlock with
+    /// another call.
     pub(super) fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> Outcome<Vec<Held>> {
-        let mut answers: HashMap<TaskId, Held> = HashMap::with_capacity(ids.len());
-        let mut left: BTreeSet<TaskId> = ids.iter().copied().collect();
-        for _ in 0..LOOKS {
-            if left.is_empty() {
-                break;
-            }
-            let asked: Vec<i64> = left.iter().map(|id| id.0).collect();
+        let asked: BTreeSet<i64> = ids.iter().map(|id| id.0).collect();
+        let asked: Vec<i64> = asked.into_iter().collect();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        for look in 0..LOOKS {
             let lock = match wait {
                 Wait::ForOthers => LOCK_TASKS,
                 Wait::Never => LOCK_FREE_TASKS,
             };
-            let [locked, tasks] = self.all([ask!(lock, asked.clone()), ask!(insert::BY_NO, asked)])?;
+            let (lock, tasks) = (ask!(lock, asked.clone()), ask!(insert::BY_NO, asked.clone()));
+            // The savepoint is left: what it protected is changed next, and a row that was locked in a
+            // subtransaction that is over would get a multixact.
+            let [locked, tasks] = if wait == Wait::Never || asked.len() == 1 {
+                self.all([lock, tasks])?
+            } else {
+                let before = if look == 0 { BEFORE_LOCKS } else { GIVE_UP_LOCKS };
+                let [_, locked, tasks] = self.all([ask!(before), lock, tasks])?;
+                [locked, tasks]
+            };
             let locked: HashSet<i64> = locked.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
-            let mut found = HashSet::with_capacity(tasks.len());
+            let mut held: HashMap<TaskId, Held> = HashMap::with_capacity(tasks.len());
+            let mut has_moved = false;
             for row in &tasks {
                 let task = row::task(self, row)?;
-                found.insert(task.id);
-                if locked.contains(&task.id.0) {
-                    answers.insert(task.id, Held::Task(Box::new(task)));
-                } else if wait == Wait::Never {
-                    answers.insert(task.id, Held::Busy);
-                }
+                let is_locked = locked.contains(&task.id.0);
+                has_moved |= !is_locked && wait == Wait::ForOthers;
+                held.insert(task.id, if is_locked { Held::Task(Box::new(task)) } else { Held::Busy });
             }
-            answers.extend(left.iter().filter(|id| !found.contains(id)).map(|id| (*id, Held::Unknown)));
-            left.retain(|id| !answers.contains_key(id));
+            if !has_moved {
+                return Ok(ids.iter().map(|id| held.get(id).cloned().unwrap_or(Held::Unknown)).collect());
+            }
         }
-        if !left.is_empty() {
-            let text = "tasks were moved by others, again and again: call again";
-            return Err(Fault::Server(StoreError::conflict(text)));
-        }
-        Ok(ids.iter().map(|id| answers.get(id).cloned().unwrap_or(Held::Unknown)).collect())
+        let text = "tasks were moved by others, again and again: call again";
+        Err(Fault::Server(StoreError::conflict(text)))
     }
 
     pub(super) fn serialize(&mut self, names: &[&str]) -> Outcome<()> {
@@ -194,12 +247,24 @@ impl Db<'_> {
         match self.is_own {
             // A host's transaction may be open for long, and would keep these names.
             false => self.one(ask!(SERIALIZE, names)).map(drop),
-            true => self.all([ask!(SERIALIZE, names), ask!(FORGET_NAMES, NAMES_FORGOTTEN)]).map(drop),
+            true => {
+                let [_, old_names] = self.all([ask!(SERIALIZE, names), ask!(OLD_NAMES)])?;
+                self.forget_names_last(&old_names, NAMES_FORGOTTEN)
+            }
         }
     }
 
-    pub(super) fn next_expiry(&mut self) -> Outcome<Option<Timestamp>> {
-        let rows = self.one(ask!(NEXT_EXPIRY))?;
+    /// Reapers ask this in each tick, and so forget what hosts that never call [`Self::serialize`] in a
+    /// transaction of the store's own would leave behind.
+    pub(super) fn next_expiry(&mut self, writes: bool) -> Outcome<Option<Timestamp>> {
+        let rows = match self.is_own && writes {
+            false => self.one(ask!(NEXT_EXPIRY))?,
+            true => {
+                let [rows, old_names] = self.all([ask!(NEXT_EXPIRY), ask!(OLD_NAMES)])?;
+                self.forget_names_last(&old_names, NAMES_FORGOTTEN)?;
+                rows
+            }
+        };
         let first: Option<i64> = row::value(first(&rows)?, 0)?;
         Ok(first.map(Timestamp::from_micros))
     }

@@ -3,6 +3,7 @@
 -- transaction that committed: look again.
 -- $1 to $16: one array a column of the tasks; $1 the place of a task's lane among the lanes. $17 to $19: the
 -- lanes, each once: pool, slots, limits as a JSON array. $20: the tasks' numbers, or NULL for the next ones.
+-- $21: the place of each among them in the order of keys, by bytes.
 WITH
 lanes AS MATERIALIZED (
   SELECT lane.*, sm.lane_digest(lane.pool, lane.slots, lane.limits) AS digest
@@ -13,10 +14,10 @@ given AS MATERIALIZED (
   FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
     $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[],
-    $15::text[], $16::text[], $20::bigint[]
+    $15::text[], $16::text[], $20::bigint[], $21::bigint[]
   ) WITH ORDINALITY given (
     lane_at, due, rank, logical_date, map_index, priority, lease_loss, attempt_runs, enqueued_at, ready_at,
-    namespace, workflow, run, task, retry, payload, given_no, place
+    namespace, workflow, run, task, retry, payload, given_no, nth_key, place
   )
   JOIN lanes ON lanes.at = given.lane_at
 ),
@@ -45,7 +46,7 @@ new_tasks AS (
   SELECT no, digest, rank, logical_date, map_index, priority, slots, enqueued_at, lease_loss, attempt_runs,
     namespace, workflow, run, task, pool, limits, retry, payload
   FROM fresh
-  ORDER BY namespace COLLATE "C", workflow COLLATE "C", run COLLATE "C", task COLLATE "C", map_index
+  ORDER BY nth_key
   ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING
   RETURNING no
 ),

@@ -8,16 +8,16 @@ use super::{Db, first, row};
 use crate::store::sql::statement::statement;
 
 /// How many deltas one fold takes: it must end within the server's limit for statements.
-pub(super) const MOST: i64 = 10_000;
+pub(in super::super) const MOST: i64 = 10_000;
 
-pub(super) const FOLD: &str = statement!("fold.sql");
+pub(in super::super) const FOLD: &str = statement!("fold.sql");
 
 /// Returns whether a fold took all deltas that there were.
 ///
 /// # Errors
 ///
 /// Damage that it found: the transaction must be rolled back.
-pub(super) fn is_whole(answer: &Row) -> Outcome<bool> {
+pub(in super::super) fn is_whole(answer: &Row) -> Outcome<bool> {
     let damaged: Vec<String> = row::value(answer, 2)?;
     if !damaged.is_empty() {
         let text =

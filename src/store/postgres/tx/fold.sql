@@ -4,9 +4,11 @@
 -- $1: how many deltas at most.
 WITH
 -- Whether a delta exists decides; what the last whole fold saw only bounds the search. It says nothing if it is
--- of another server, from which this schema was restored: then it may be ahead of this one.
+-- of another server, from which this schema was restored: then it is ahead of the transaction that wrote it here,
+-- or of this server.
 last AS MATERIALIZED (
-  SELECT no, due, early, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot()) THEN seen
+  SELECT no, due, early, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
+    AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
     ELSE '1:1:'::txid_snapshot END AS seen
   FROM sm.tick ORDER BY no DESC LIMIT 1
 ),
@@ -139,20 +141,21 @@ limit_uses AS (
   INSERT INTO sm.limit_use (key, version, used, lanes)
   SELECT key, nextval('sm.version'), used, lanes FROM limits WHERE used <> 0 OR lanes <> 0
 ),
--- A snapshot does not list the transaction that takes it. This one may append more deltas after the fold, so
--- it is noted as open.
+-- What was seen on another server is replaced at once, because promotion would copy it. A snapshot does not list
+-- the transaction that takes it, which may have had its number for long. So what is noted ends with its number,
+-- although later transactions are over: their deltas are gone.
 own AS MATERIALIZED (
   SELECT txid_current() AS xid, txid_current_snapshot() AS seen FROM read
-  WHERE read.count > 0 OR EXISTS (SELECT FROM touched)
+  WHERE read.count > 0 OR EXISTS (SELECT FROM touched) OR (SELECT seen::text FROM last) = '1:1:'
 ),
 seen AS MATERIALIZED (
-  SELECT CASE WHEN own.xid >= txid_snapshot_xmax(own.seen) THEN own.seen ELSE concat_ws(':',
-    least(own.xid, txid_snapshot_xmin(own.seen)), txid_snapshot_xmax(own.seen), (
+  SELECT CASE WHEN own.xid >= txid_snapshot_xmax(own.seen) THEN own.seen ELSE concat(
+    least(own.xid, txid_snapshot_xmin(own.seen)), ':', own.xid, ':', (
       SELECT string_agg(open.xid::text, ',' ORDER BY open.xid)
-      FROM (SELECT own.xid UNION SELECT txid_snapshot_xip(own.seen)) open (xid)))::txid_snapshot END AS seen
+      FROM txid_snapshot_xip(own.seen) open (xid) WHERE open.xid < own.xid))::txid_snapshot END AS seen
   FROM own
 ),
-old_tick AS (DELETE FROM sm.tick USING last WHERE tick.no = last.no AND EXISTS (SELECT FROM own)),
+old_tick AS (DELETE FROM sm.tick WHERE no = ANY (ARRAY(SELECT no FROM last)) AND EXISTS (SELECT FROM own)),
 new_tick AS (
   INSERT INTO sm.tick (no, seen, due, early)
   SELECT last.no + 1, CASE WHEN read.whole THEN seen.seen ELSE last.seen END,

@@ -1,6 +1,7 @@
 -- Deletes tasks that ended, with their sensors, earliest first, and returns how many. Rows that somebody else
 -- has locked are passed over. Tasks stay while events are there, or while an event or the last change of their
--- sensor waits for a number.
+-- sensor waits for a number. With them go heartbeats that were committed after their task was gone: those before
+-- the first task.
 -- $1: those that ended before this instant; $2: the same for those that were sensors; $3: how many.
 WITH
 old AS MATERIALIZED (
@@ -18,6 +19,13 @@ old AS MATERIALIZED (
 gone AS (DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM old)) RETURNING no),
 tasks AS (DELETE FROM sm.task WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 beats AS (DELETE FROM sm.beat WHERE no = ANY (ARRAY(SELECT no FROM gone))),
+stray_beats AS (
+  DELETE FROM sm.beat WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM sm.beat
+    WHERE beat.no < coalesce((SELECT min(task.no) FROM sm.task), 9223372036854775807)
+    LIMIT $3::bigint
+    FOR UPDATE SKIP LOCKED))
+),
 sensors AS (DELETE FROM sm.sensor WHERE no = ANY (ARRAY(SELECT no FROM gone)) RETURNING no),
 changes AS (INSERT INTO sm.sensor_inbox (no, kind) SELECT no, 2 FROM sensors)
 SELECT count(*) FROM gone

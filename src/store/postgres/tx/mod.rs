@@ -9,7 +9,7 @@ mod notify;
 mod pool;
 mod promote;
 mod retention;
-mod row;
+pub(super) mod row;
 mod run;
 mod sensor;
 mod task;
@@ -20,8 +20,10 @@ use std::collections::HashMap;
 
 use tokio_postgres::Row;
 
+pub(super) use self::fold::{FOLD, MOST as MOST_FOLDED, is_whole};
 use self::notify::Telling;
 use self::sensor::numbers;
+pub(super) use self::tick::TICK_HOLDER;
 use super::digest::Digest;
 use super::error::{Failure, Fault, Outcome};
 use super::news::Channel;
@@ -55,8 +57,14 @@ struct Db<'w> {
     numbers: bool,
     /// How many of them it noted without.
     unnumbered: usize,
+    /// How many of the names that nobody gives any more it forgets before it commits.
+    old_names: i64,
     /// Whether a transaction of the store's own has the tick lock, and so waits for nothing long.
     hurries: bool,
+    /// Whether its caller may rely on something that a tick's commit does not wait for.
+    hands_out: bool,
+    /// Whether it found that somebody else had done what its caller asked for. Their commit may not be flushed.
+    repeats: bool,
     /// The level of a host's transaction, once it was asked.
     is_read_committed: Option<bool>,
     telling: Telling,
@@ -83,7 +91,10 @@ impl<'w> PostgresBackend<'w> {
             is_own: false,
             numbers: false,
             unnumbered: 0,
+            old_names: 0,
             hurries: false,
+            hands_out: false,
+            repeats: false,
             is_read_committed: None,
             telling: Telling::on(channel),
             lanes: HashMap::new(),
@@ -99,15 +110,23 @@ impl<'w> PostgresBackend<'w> {
         self
     }
 
-    /// Gives numbers to what the transaction noted, before it commits. Nobody else gives any from then on until
-    /// it has, so it comes last, when it waits for nothing more.
-    pub(super) fn number_last(&mut self) -> StoreResult<()> {
-        match self.db.unnumbered {
-            0 => Ok(()),
-            noted => self
-                .run(Touch::Writes, |db| db.number_changes(noted.saturating_add(numbers::OTHERS)))
-                .map(drop),
+    /// Does what others may have to wait for, before the transaction commits and waits for nothing more: forgets
+    /// names, and gives numbers to what it noted. Nobody else gives any from then on until it has.
+    pub(super) fn conclude(&mut self) -> StoreResult<()> {
+        let (noted, old_names) = (self.db.unnumbered, self.db.old_names);
+        if old_names > 0 {
+            self.run(Touch::Writes, |db| db.one(ask!(retention::FORGET_NAMES, old_names)))?;
         }
+        // A tick's commit is seen before it is flushed: followers keep the numbers that they read, and a crash would
+        // give them to other changes. So a transaction that ticked leaves its changes to others.
+        if noted > 0 && !self.db.reaches.holds_lock {
+            self.run(Touch::Writes, |db| db.number_changes(noted.saturating_add(numbers::OTHERS)))?;
+        }
+        // The commit of a transaction that writes nothing waits for no flush. With the record it does.
+        if self.db.repeats && !self.db.reaches.holds_lock {
+            self.run(Touch::Writes, |db| db.one(ask!(tick_lock::FLUSH)))?;
+        }
+        Ok(())
     }
 
     /// The same, giving numbers at once to what it notes.
@@ -138,8 +157,14 @@ impl<'w> PostgresBackend<'w> {
     fn write<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
         self.tick(|db| {
             db.reaches.forget();
+            db.hands_out = true;
             work(db)
         })
+    }
+
+    /// Returns whether the commit is to be followed by a flush: one of a tick waits for none.
+    pub(super) fn flushes_after(&self) -> bool {
+        self.db.reaches.holds_lock && self.db.hands_out
     }
 
     /// [`Self::write`] for what a tick does: it changes counters, and appends nothing that is to be folded.
@@ -159,6 +184,7 @@ impl<'w> PostgresBackend<'w> {
     /// [`Self::write`] of what must not wait for a host.
     fn renew<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
         self.check_writes()?;
+        self.db.hands_out = true;
         self.run(Touch::Renews, work)
     }
 
@@ -243,7 +269,7 @@ impl Db<'_> {
     }
 }
 
-fn first(rows: &[Row]) -> Outcome<&Row> {
+pub(super) fn first(rows: &[Row]) -> Outcome<&Row> {
     rows.first().ok_or_else(|| Fault::Damaged("a statement that always answers did not".into()))
 }
 
@@ -254,3 +280,5 @@ fn clamp(count: impl TryInto<i64>) -> i64 {
 
 #[cfg(test)]
 mod plans;
+#[cfg(test)]
+mod tests;

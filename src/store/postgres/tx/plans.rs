@@ -11,6 +11,7 @@ use super::{attempt, event, fold, insert, pool, promote, retention, run, sensor,
 
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
+    ("enqueue one", insert::ENQUEUE_ONE),
     ("tasks", insert::BY_KEY),
     ("tasks_by_id", insert::BY_NO),
     ("fold", fold::FOLD),
@@ -31,6 +32,8 @@ const HOT: &[(&str, &str)] = &[
     ("start", attempt::START),
     ("renew", attempt::RENEW),
     ("move", attempt::MOVE),
+    ("end", attempt::END),
+    ("end one", attempt::END_ONE),
     ("beat", attempt::BEAT),
     ("lock expired", attempt::LOCK_EXPIRED),
     ("still expired", attempt::STILL_EXPIRED),
@@ -54,6 +57,7 @@ const HOT: &[(&str, &str)] = &[
     ("lock free tasks", attempt::LOCK_FREE_TASKS),
     ("lock runs", run::statements::LOCK),
     ("wait for runs", run::statements::WAIT_FOR),
+    ("old names", retention::OLD_NAMES),
     ("forget names", retention::FORGET_NAMES),
     ("number changes", sensor::numbers::NUMBER),
     ("note events", event::NOTE),
@@ -71,6 +75,7 @@ const HOT: &[(&str, &str)] = &[
     ("levels", run::statements::RAISE_LEVELS),
     ("close runs", run::statements::CLOSE),
     ("beat runs", run::statements::BEAT),
+    ("take run beats", run::statements::TAKE_BEATS),
     ("open runs", run::statements::OPEN),
     ("delete runs", run::statements::DELETE),
     ("runs", run::statements::RUNS),
@@ -105,11 +110,14 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "start",
     "renew",
     "move",
+    "end",
     "expired",
     "lock expired",
     "serialize",
     "lock tasks",
     "lock free tasks",
+    "beat runs",
+    "take run beats",
     "lock runs",
     "wait for runs",
     "still expired",
@@ -134,6 +142,10 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "page of places",
     "page of places, filtered",
 ];
+
+/// Compare each row with all elements of an array: the statuses and workflows of a filter, and the lanes that a
+/// page asks for.
+const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds"];
 
 async fn connect(schema: &Schema) -> Client {
     let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
@@ -174,7 +186,13 @@ fn complaint(name: &str, step: &str) -> Option<String> {
     let scans = step.starts_with("Seq Scan on") && !is_small(step);
     let is_sort = step == "Sort" || step.starts_with("Incremental Sort");
     let sorts = is_sort && !SORT_WHAT_WAS_ASKED.contains(&name);
-    (scans || sorts).then(|| format!("{name}: {step}"))
+    // Only a search of an index looks an element of an array up.
+    let compares = step.starts_with("Filter:") && step.contains("= ANY ($");
+    let compares = compares && !COMPARE_WITH_FEW.iter().any(|few| name.ends_with(few));
+    // A key that is compared here, and not looked up, is compared with that of each row.
+    let joined = step.strip_prefix("Join Filter:").into_iter().flat_map(|filter| filter.split(" = ").skip(1));
+    let loops = joined.into_iter().any(|key| key.starts_with(char::is_alphabetic) && key.contains('.'));
+    (scans || sorts || compares || loops).then(|| format!("{name}: {step}"))
 }
 
 /// Indexes that hold only what is asked for, or that of a table which is read whole; no condition is needed
@@ -191,6 +209,7 @@ const READ_WHOLE: &[&str] = &[
     "sensor_inbox_pkey",
     "sensor_inbox_deleted",
     "event_inbox_pkey",
+    "run_beat_pkey",
     "numbers_pkey",
     "shard_pkey",
 ];
@@ -236,57 +255,29 @@ fn every_hot_statement_uses_an_index_and_sorts_no_table() {
     });
 }
 
+/// Many rows of every kind, with which the tests of all that is sent look at plans, too.
+const FILL: &str = include_str!("../../../../tests/postgres_plans/fill.sql");
+
+const EMPTY: &str = "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.lease; DELETE FROM sm.idle; DELETE FROM sm.delta;
+    DELETE FROM sm.lane; DELETE FROM sm.lane_use; DELETE FROM sm.task_limit; DELETE FROM sm.limit_use;
+    DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.request; DELETE FROM sm.beat;
+    DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox; DELETE FROM sm.event;
+    DELETE FROM sm.event_inbox; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
+    DELETE FROM sm.level; DELETE FROM sm.run";
+
 /// Statistics may be of a moment when almost everything waited, or nothing did.
 #[test]
 fn statistics_change_no_plan() {
     on("full", async |client, schema| {
         for (waiting, other) in [(3000, 3), (3, 3000)] {
-            let fill = format!(
-                "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.lease; DELETE FROM sm.idle; DELETE FROM sm.delta;
-                 DELETE FROM sm.lane; DELETE FROM sm.lane_use; DELETE FROM sm.task_limit; DELETE FROM sm.limit_use;
-                 DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.request; DELETE FROM sm.beat;
-                 INSERT INTO sm.task (no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, attempt_runs,
-                     namespace, workflow, run, task, pool, limits, payload)
-                 SELECT i, md5((i % 7)::text)::uuid, 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p', '[]', ''
-                 FROM generate_series(1, {waiting} + {other}) i;
-                 INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at)
-                 SELECT lane, rank, logical_date, map_index, no, 0 FROM sm.task WHERE no <= {waiting};
-                 INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, holder)
-                 SELECT no, 1, lane, 1, no, 0, 1, 0, 'h' FROM sm.task WHERE no > {waiting} AND no % 3 = 0;
-                 INSERT INTO sm.beat (no, epoch, expires_at) SELECT no, 1, no FROM sm.lease;
-                 INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at, ended_at)
-                 SELECT no, 3 + no % 6, lane, 1, 0, -1, CASE WHEN no % 6 IN (0, 2) THEN no END, 0, no
-                 FROM sm.task WHERE no > {waiting} AND no % 3 > 0;
-                 INSERT INTO sm.lane (digest, no, pool, slots, limits) SELECT md5(no::text)::uuid, no, 'p', 1, '[]' FROM sm.task;
-                 INSERT INTO sm.lane_use SELECT digest, no, no % 2, 1, 0, 0, 0, 0, '{{}}' FROM sm.lane;
-                 INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came)
-                 SELECT md5(no::text)::uuid, 0, 0, 0, 0, 0 FROM sm.task WHERE no > {waiting};
-                 INSERT INTO sm.task_limit (key, max) SELECT 'k' || no, 1 FROM sm.task;
-                 INSERT INTO sm.limit_use SELECT 'k' || no, no, 0, 1 FROM sm.task;
-                 INSERT INTO sm.pool (name, slots) SELECT 'p' || no, 1 FROM sm.task;
-                 INSERT INTO sm.pool_use SELECT 'p' || no, no, 1 FROM sm.task;
-                 INSERT INTO sm.request (id, at, nos, epochs) SELECT 'r' || no, no, '{{}}', '{{}}' FROM sm.task;
-                 DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox;
-                 DELETE FROM sm.event; DELETE FROM sm.event_inbox; DELETE FROM sm.worker; DELETE FROM sm.shard;
-                 DELETE FROM sm.namespace; DELETE FROM sm.level; DELETE FROM sm.run;
-                 INSERT INTO sm.sensor SELECT no, 1, no % 2, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm.task;
-                 INSERT INTO sm.event (seq, no, generation, at, reason, next) SELECT no, no, 1, 0, 0, 6 FROM sm.task;
-                 INSERT INTO sm.sensor_change SELECT no, no, no % 2 = 0 FROM sm.task;
-                 INSERT INTO sm.sensor_inbox (no, kind) SELECT no, no % 3 FROM sm.task;
-                 INSERT INTO sm.event_inbox (no, generation, at, reason, next) SELECT no, 1, 0, 0, 6 FROM sm.task;
-                 INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) SELECT 'w' || no, 1, 1, no, no FROM sm.task;
-                 INSERT INTO sm.shard (shard, holder, epoch, expires_at) SELECT no, 'w' || no, 1, no FROM sm.task;
-                 INSERT INTO sm.namespace (no, name) SELECT md5(no::text)::uuid, 'n' || no FROM sm.task WHERE no < 100;
-                 INSERT INTO sm.level (ns, bit, mask, before, after) SELECT no, bit, 0, 9, 9 FROM sm.namespace, generate_series(1, 20) bit;
-                 INSERT INTO sm.run (ns, node, start, stop, heartbeat, status, method, id)
-                 SELECT md5((no % 99 + 1)::text)::uuid, CASE WHEN no % 3 = 0 THEN no END, no, CASE WHEN no % 3 = 0 THEN no END, no, 0, 0, 'r' || no
-                 FROM sm.task;
-                 ANALYZE sm.sensor; ANALYZE sm.sensor_change; ANALYZE sm.sensor_inbox; ANALYZE sm.event_inbox; ANALYZE sm.event; ANALYZE sm.worker; ANALYZE sm.shard; ANALYZE sm.namespace;
-                 ANALYZE sm.level; ANALYZE sm.run; ANALYZE sm.task; ANALYZE sm.ready; ANALYZE sm.lease; ANALYZE sm.idle;
-                 ANALYZE sm.beat; ANALYZE sm.lane; ANALYZE sm.lane_use; ANALYZE sm.delta; ANALYZE sm.task_limit; ANALYZE sm.limit_use;
-                 ANALYZE sm.pool; ANALYZE sm.pool_use; ANALYZE sm.request;"
-            );
+            client.batch_execute(&schema.apply(EMPTY)).await.unwrap();
+            let fill = FILL.replace("{waiting}", &waiting.to_string()).replace("{other}", &other.to_string());
             client.batch_execute(&schema.apply(&fill)).await.unwrap();
+            let tables = format!("SELECT tablename::text FROM pg_tables WHERE schemaname = '{schema}'");
+            for table in client.query(&tables, &[]).await.unwrap() {
+                let table: &str = table.get(0);
+                client.batch_execute(&schema.apply(&format!("ANALYZE sm.{table}"))).await.unwrap();
+            }
             assert_eq!(complaints(&client, &schema).await, [""; 0], "{waiting} waiting, {other} not");
         }
     });
@@ -295,7 +286,12 @@ fn statistics_change_no_plan() {
 #[test]
 fn the_check_sees_scans_and_sorts() {
     on("bad", async |client, schema| {
-        for bad in ["SELECT no FROM sm.task WHERE retry = 'x'", "SELECT no FROM sm.task ORDER BY payload"] {
+        for bad in [
+            "SELECT no FROM sm.task WHERE retry = 'x'",
+            "SELECT no FROM sm.task ORDER BY payload",
+            "SELECT no FROM sm.task WHERE no = 1 AND rank = ANY ($1::bigint[])",
+            "WITH many AS MATERIALIZED (SELECT no FROM sm.task WHERE no = 1) SELECT FROM many JOIN many other USING (no)",
+        ] {
             let steps = plan(&client, &schema, bad).await;
             let seen = steps.iter().any(|step| complaint("bad", step).is_some());
             assert!(seen || scans_whole_index(&steps).next().is_some(), "{bad}: {steps:?}");
@@ -409,7 +405,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
     on("linear", async |client, schema| {
         let mut prepare = String::new();
         for (name, sql, nulls) in
-            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 3), ("grant", tick::GRANT, 14)]
+            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 2), ("grant", tick::GRANT, 19)]
         {
             let nulls = vec!["NULL"; nulls].join(", ");
             prepare.push_str(&format!(
@@ -444,9 +440,9 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
             let mut rows = Vec::new();
             for call in [
                 "fold(10000)".to_owned(),
-                "promote(1, 10000, NULL)".to_owned(),
+                "promote(1, 10000)".to_owned(),
                 format!(
-                    "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1)"
+                    "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1, 1, '{{}}', '{{}}', '{{}}', '{{}}')"
                 ),
             ] {
                 let answer = client
@@ -468,5 +464,104 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
             assert!(*few > 200.0, "{name} had nothing to do");
             assert!(many / few < 6.0, "{name}: {few} rows for 200 tasks, {many} for 800");
         }
+    });
+}
+
+/// By the plans that were made while the tables were empty, as a new store's are.
+#[test]
+fn what_changes_runs_grows_in_proportion_to_them() {
+    on("runs", async |client, schema| {
+        const CALLS: &[(&str, &str, &str)] = &[
+            ("beat", run::statements::BEAT, "'{ns}', '{ids}', '{instants}'"),
+            ("open", run::statements::OPEN, "'{ns}', '{ids}'"),
+            ("lock", run::statements::LOCK, "'{ns}', '{ids}'"),
+            ("wait", run::statements::WAIT_FOR, "'{ns}', '{ids}'"),
+            ("close", run::statements::CLOSE, "'{ns}', '{ids}', '{instants}', '{instants}'"),
+            ("forget", run::statements::FORGET, "9999, '{}', '{0}', '{9999}', 9999"),
+            ("delete", run::statements::DELETE, "'{ns}', '{ids}'"),
+        ];
+        let mut prepare = String::new();
+        for (name, sql, given) in CALLS {
+            let nulls = vec!["NULL"; given.split(", ").count()].join(", ");
+            prepare.push_str(&format!(
+                "PREPARE \"{name}\" AS {}; EXPLAIN EXECUTE \"{name}\"({nulls});",
+                schema.apply(sql)
+            ));
+        }
+        client.batch_execute(&prepare).await.unwrap();
+        let mut handled = Vec::new();
+        for size in [200, 800] {
+            let fill = format!(
+                "BEGIN;
+                 INSERT INTO sm.namespace (no, name) VALUES (md5('n')::uuid, 'n');
+                 INSERT INTO sm.run (ns, node, start, stop, status, method, id)
+                 SELECT md5('n')::uuid, CASE WHEN i > {size} THEN i END, i, CASE WHEN i > {size} THEN i END, 0, 0, 'r' || i
+                 FROM generate_series(1, 2 * {size}) i"
+            );
+            client.batch_execute(&schema.apply(&fill)).await.unwrap();
+            let ask = schema.apply(
+                "SELECT array_agg(ns)::text, array_agg(id)::text, array_agg(start)::text FROM sm.run WHERE stop IS NULL",
+            );
+            let row = client.query_one(&ask, &[]).await.unwrap();
+            let [ns, ids, instants] = [0, 1, 2].map(|at| row.get::<_, String>(at));
+            let mut rows = Vec::new();
+            for (name, _, given) in CALLS {
+                let given =
+                    given.replace("{ns}", &ns).replace("{ids}", &ids).replace("{instants}", &instants);
+                let explain =
+                    format!("SAVEPOINT before; EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE \"{name}\"({given})");
+                let answer = client.simple_query(&explain).await.unwrap();
+                let text = answer.iter().find_map(|message| match message {
+                    SimpleQueryMessage::Row(row) => row.get(0),
+                    _ => None,
+                });
+                let plan: serde_json::Value = serde_json::from_str(text.unwrap()).unwrap();
+                rows.push(rows_handled(&plan[0]["Plan"]));
+                client.batch_execute("ROLLBACK TO before").await.unwrap();
+            }
+            client.batch_execute("ROLLBACK").await.unwrap();
+            handled.push(rows);
+        }
+        for ((name, ..), (few, many)) in CALLS.iter().zip(handled[0].iter().zip(&handled[1])) {
+            assert!(*few > 200.0, "{name} had nothing to do");
+            assert!(many / few < 6.0, "{name}: {few} rows for 200 runs, {many} for 800");
+        }
+    });
+}
+
+/// A host's transaction may run with little memory for hashes, and the server plans it for the sizes that it finds.
+#[test]
+fn a_renewal_grows_in_proportion_to_its_leases_with_little_memory() {
+    on("memory", async |client, schema| {
+        let own = "RESET ALL; SET work_mem = '64kB'; SET plan_cache_mode = force_custom_plan";
+        client.batch_execute(own).await.unwrap();
+        let prepare = format!("PREPARE renew AS {}", schema.apply(attempt::RENEW));
+        client.batch_execute(&prepare).await.unwrap();
+        let mut handled = Vec::new();
+        for size in [500, 4_000] {
+            let fill = format!(
+                "BEGIN;
+                 INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, holder)
+                 SELECT i, 1, md5('l')::uuid, 1, 0, 0, 0, 0, 'h' FROM generate_series(1, {size}) i;
+                 INSERT INTO sm.beat (no, epoch, expires_at) SELECT i, 1, 1 FROM generate_series(1, {size}) i;
+                 ANALYZE sm.lease; ANALYZE sm.beat"
+            );
+            client.batch_execute(&schema.apply(&fill)).await.unwrap();
+            let numbers: Vec<String> = (1..=size).map(|no| no.to_string()).collect();
+            let epochs = vec!["1"; size].join(",");
+            let explain = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE renew('{{{}}}', '{{{epochs}}}')",
+                numbers.join(",")
+            );
+            let answer = client.simple_query(&explain).await.unwrap();
+            let text = answer.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0),
+                _ => None,
+            });
+            let plan: serde_json::Value = serde_json::from_str(text.unwrap()).unwrap();
+            handled.push(rows_handled(&plan[0]["Plan"]));
+            client.batch_execute("ROLLBACK").await.unwrap();
+        }
+        assert!(handled[0] > 500.0 && handled[1] / handled[0] < 12.0, "{handled:?} rows for 500 and 4,000");
     });
 }

@@ -1,7 +1,6 @@
--- Makes tasks ready whose instant has come, the earliest first, then in the order of admission. Does nothing
--- for a tick that was noted. Returns how many. A row that somebody else has locked is passed over, and
--- remembered by its number.
--- $1: now. $2: how many at most. $3: the name of the tick, or NULL.
+-- Makes tasks ready whose instant has come, the earliest first, then in the order of admission. Returns how many.
+-- A row that somebody else has locked is passed over, and remembered by its number.
+-- $1: now. $2: how many at most.
 WITH
 last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 -- Kept whatever the clock of this tick says: the bound may be past them.
@@ -10,16 +9,13 @@ early AS MATERIALIZED (
     SELECT no, due, rank, logical_date, map_index FROM sm.idle
     WHERE idle.no = asked.no AND idle.due IS NOT NULL OFFSET 0) idle
 ),
-asked AS MATERIALIZED (
-  SELECT CASE WHEN EXISTS (SELECT FROM sm.request WHERE request.id = $3::text) THEN 0 ELSE $2::bigint END AS most
-),
 early_free AS MATERIALIZED (
   SELECT idle.no FROM (
     SELECT no FROM early WHERE due <= $1::bigint ORDER BY due, rank, logical_date, map_index, no) early
   CROSS JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = early.no FOR UPDATE SKIP LOCKED) idle
-  LIMIT (SELECT most FROM asked)
+  LIMIT $2::bigint
 ),
-room AS MATERIALIZED (SELECT most - (SELECT count(*) FROM early_free) AS most FROM asked),
+room AS MATERIALIZED (SELECT $2::bigint - (SELECT count(*) FROM early_free) AS most),
 page AS MATERIALIZED (
   SELECT no, due FROM sm.idle WHERE idle.due >= (SELECT due FROM last) AND idle.due <= $1::bigint
   ORDER BY due, rank, logical_date, map_index, no LIMIT (SELECT most FROM room)
@@ -86,8 +82,8 @@ passed AS MATERIALIZED (
   FROM page WHERE no NOT IN (SELECT no FROM free) AND no NOT IN (SELECT no FROM left_early)
 ),
 old_tick AS (
-  DELETE FROM sm.tick USING last
-  WHERE tick.no = last.no AND (EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free))
+  DELETE FROM sm.tick
+  WHERE no = ANY (ARRAY(SELECT no FROM last)) AND (EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free))
 ),
 new_tick AS (
   INSERT INTO sm.tick (no, seen, due, early)

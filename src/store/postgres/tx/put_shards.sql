@@ -30,4 +30,4 @@ new AS (
 )
 SELECT place FROM put
 UNION ALL
-SELECT given.place FROM given WHERE given.was = 0 AND given.shard = ANY (ARRAY(SELECT shard FROM new))
+SELECT given.place FROM given WHERE given.was = 0 AND (given.shard IN (SELECT shard FROM new)) IS TRUE

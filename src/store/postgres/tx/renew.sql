@@ -37,8 +37,15 @@ old AS MATERIALIZED (
   ) beat
 ),
 gone AS (DELETE FROM sm.beat WHERE ctid = ANY (ARRAY(SELECT at FROM old)))
-SELECT lease.no, lease.epoch, lease.no IN (SELECT no FROM latest)
-FROM given
-CROSS JOIN LATERAL (
-  SELECT no, epoch FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch OFFSET 0
-) lease
+-- Grouped and not looked up in `latest`: where `work_mem` is small, the server would walk it for each lease.
+SELECT no, epoch, bool_or(is_renewed)
+FROM (
+  SELECT lease.no, lease.epoch, false AS is_renewed
+  FROM given
+  CROSS JOIN LATERAL (
+    SELECT no, epoch FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch OFFSET 0
+  ) lease
+  UNION ALL
+  SELECT no, epoch, true FROM latest
+) found
+GROUP BY no, epoch

@@ -1,12 +1,13 @@
 //! Tasks that ended are kept for a while.
 
 use super::super::error::Outcome;
-use super::super::wire::ask;
+use super::super::wire::{Answer, ask};
 use super::{Db, clamp, first, row};
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
 pub(super) const FORGET_ENDED: &str = statement!("forget_ended.sql");
+pub(super) const OLD_NAMES: &str = statement!("old_names.sql");
 pub(super) const FORGET_NAMES: &str = statement!("forget_names.sql");
 
 impl Db<'_> {
@@ -19,12 +20,22 @@ impl Db<'_> {
         let forget = ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit));
         let [attempt, number] = self.numbering(0);
         // A host's transaction may have a view in which a name is older than it is.
-        let names = if self.is_own { ask!(FORGET_NAMES, clamp(limit)) } else { ask!("SELECT") };
-        let [gone, _, _, _] = self.all([forget, attempt, number, names])?;
+        let names = if self.is_own { ask!(OLD_NAMES) } else { ask!("SELECT FALSE") };
+        let [gone, _, _, old_names] = self.all([forget, attempt, number, names])?;
+        self.forget_names_last(&old_names, clamp(limit))?;
         let gone = row::whole(first(&gone)?, 0)?;
         if !self.numbers {
             self.unnumbered = self.unnumbered.saturating_add(gone);
         }
         Ok(gone)
+    }
+
+    /// Forgets names before the transaction commits, if there are old ones. Who gives one of them waits for
+    /// that transaction, which must not wait for anything in turn.
+    pub(super) fn forget_names_last(&mut self, old_names: &Answer, most: i64) -> Outcome<()> {
+        if row::value(first(old_names)?, 0)? {
+            self.old_names = self.old_names.max(most);
+        }
+        Ok(())
     }
 }

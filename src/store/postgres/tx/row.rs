@@ -53,7 +53,7 @@ impl ReadRow for Row {
 }
 
 /// A count of rows, or a place in an argument, the first being 0.
-pub(super) fn whole(row: &Row, at: usize) -> Outcome<usize> {
+pub(in super::super) fn whole(row: &Row, at: usize) -> Outcome<usize> {
     let value: i64 = value(row, at)?;
     Ok(usize::try_from(value).map_err(|_| out_of_range(value))?)
 }

@@ -19,4 +19,4 @@ longer AS (
     SELECT max(beat.expires_at) FROM sm.beat WHERE beat.no = lease.no AND beat.epoch = lease.epoch))
   WHERE no = ANY (ARRAY(SELECT no FROM beaten))
 )
-SELECT no FROM held WHERE no NOT IN (SELECT no FROM beaten)
+SELECT no FROM held EXCEPT SELECT no FROM beaten

@@ -1,5 +1,6 @@
 //! The store's operations on tasks.
 
+use super::super::news::{News, NewsSet};
 use super::{PostgresBackend, notify};
 use crate::admission::{Candidate, LanePage};
 use crate::error::StoreResult;
@@ -57,12 +58,21 @@ impl TaskTx for PostgresBackend<'_> {
         self.tell_of(may_bring, |db| db.move_if(moves), moved)
     }
 
+    fn end_if_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
+        let ended = |answers: &Vec<Option<bool>>| match answers.iter().any(Option::is_some) {
+            true => News::Capacity.into(),
+            false => NewsSet::NONE,
+        };
+        self.tell_of(News::Capacity.into(), |db| db.end_if_leased(ends), ended)
+    }
+
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         self.write(|db| db.hold_expired(now, limit))
     }
 
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
-        self.read(|db| db.next_expiry())
+        let writes = self.mode == TxMode::Write;
+        self.read(|db| db.next_expiry(writes))
     }
 
     fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> StoreResult<Vec<Held>> {

@@ -8,7 +8,8 @@ SELECT t.no AS id, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map
         WHEN 3 THEN 'up_for_retry' WHEN 4 THEN 'sensing' WHEN 6 THEN 'success' WHEN 7 THEN 'failed' ELSE 'skipped'
     END AS state,
     lane.pool, lane.slots, lane.limits, t.priority, t.logical_date, t.due, t.attempt, t.forgiven, t.holder, t.expires_at,
-    t.enqueued_at, t.queued_at, t.first_started_at, t.started_at, t.ended_at, t.retry, t.message, t.value, t.payload
+    t.enqueued_at, t.queued_at, t.first_started_at, t.started_at, t.ended_at, t.retry, t.message, t.value, t.payload,
+    t.map_index AS map_key
 FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane;
 
 CREATE VIEW sm_enqueue AS
@@ -188,4 +189,70 @@ BEGIN
                 SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id)
             ))
         );
+END;
+
+CREATE VIEW sm_cancel AS SELECT NULL AS at, NULL AS id, NULL AS outcome, NULL AS message WHERE 0;
+
+CREATE TRIGGER sm_cancel_insert INSTEAD OF INSERT ON sm_cancel
+BEGIN
+    SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
+        WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
+    SELECT RAISE(ABORT, 'stationmaster: an outcome is refused: use success, failed or skipped')
+        WHERE NEW.outcome IS NULL OR NEW.outcome NOT IN ('success', 'failed', 'skipped');
+    SELECT RAISE(ABORT, 'stationmaster: message is refused: use text of at most 1048576 bytes')
+        WHERE typeof(NEW.message) <> 'text' OR length(CAST(NEW.message AS BLOB)) > 1048576;
+    SELECT RAISE(ABORT, 'stationmaster: unknown task: none has this id')
+        WHERE NOT EXISTS (SELECT 1 FROM sm_task WHERE no = NEW.id);
+    SELECT RAISE(ABORT, 'stationmaster: cancelled like this before: roll back, and go on: what was committed then is stored')
+        FROM sm_task WHERE no = NEW.id AND finished IS NULL AND message IS NEW.message
+            AND state = CASE NEW.outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 ELSE 8 END;
+    SELECT RAISE(ABORT, 'stationmaster: cannot be cancelled: the task has ended')
+        FROM sm_task WHERE no = NEW.id AND state >= 6;
+    SELECT RAISE(ABORT, 'stationmaster: cannot be cancelled: the task is queued or running')
+        FROM sm_task WHERE no = NEW.id AND state IN (1, 2);
+    SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: cancel it through the crate')
+        FROM sm_task WHERE no = NEW.id AND state = 4 AND attempt_runs <> 0;
+
+    UPDATE sm_pool SET used = used - (SELECT held_slots FROM sm_task WHERE no = NEW.id)
+        WHERE name = (SELECT pool FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id));
+    UPDATE sm_lane SET tasks = tasks - 1, ended = ended + 1,
+            ready = ready - (SELECT state = 0 FROM sm_task WHERE no = NEW.id)
+        WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id);
+    -- A lane whose last task ended no longer names its limit keys.
+    UPDATE sm_task_limit SET lanes = lanes - 1
+        WHERE key IN (
+            SELECT value FROM json_each((
+                SELECT limits FROM sm_lane WHERE tasks = 0 AND no = (SELECT lane FROM sm_task WHERE no = NEW.id)
+            ))
+        );
+    DELETE FROM sm_task_limit
+        WHERE max IS NULL AND used = 0 AND lanes = 0 AND key IN (
+            SELECT value FROM json_each((
+                SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id)
+            ))
+        );
+    -- No instant is recorded that is earlier than one the task or its sensor has already.
+    UPDATE sm_task SET
+            state = CASE NEW.outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 ELSE 8 END, due = NULL,
+            (ended_at, ready_at) = (SELECT last, last FROM (
+                SELECT max(NEW.at, enqueued_at, iif(due IS NULL, ready_at, enqueued_at), ifnull(queued_at, enqueued_at),
+                    ifnull(started_at, enqueued_at), ifnull(ended_at, enqueued_at), ifnull((
+                        SELECT registered_at FROM sm_sensor WHERE no = NEW.id AND epoch = sm_task.epoch AND state = 0
+                    ), enqueued_at)) AS last
+            )),
+            message = NEW.message, value = NULL, finished = NULL, held_slots = 0
+        WHERE no = NEW.id;
+    UPDATE sm_counter SET value = value + 1 WHERE name IN ('sensor', 'event') AND EXISTS (
+        SELECT 1 FROM sm_sensor WHERE no = NEW.id AND epoch = (SELECT epoch FROM sm_task WHERE no = NEW.id) AND state = 0
+    );
+    -- 3: cancelled.
+    INSERT INTO sm_event (seq, no, generation, at, reason, next, message)
+        SELECT (SELECT value FROM sm_counter WHERE name = 'event'), NEW.id, sensor.generation, t.ended_at, 3, t.state, t.message
+        FROM sm_task AS t JOIN sm_sensor AS sensor ON sensor.no = t.no AND sensor.epoch = t.epoch AND sensor.state = 0
+        WHERE t.no = NEW.id;
+    UPDATE sm_task SET events = events + 1 WHERE no = NEW.id AND EXISTS (
+        SELECT 1 FROM sm_sensor WHERE no = NEW.id AND epoch = sm_task.epoch AND state = 0
+    );
+    UPDATE sm_sensor SET state = 1, changed = (SELECT value FROM sm_counter WHERE name = 'sensor')
+        WHERE no = NEW.id AND state = 0 AND epoch = (SELECT epoch FROM sm_task WHERE no = NEW.id);
 END;

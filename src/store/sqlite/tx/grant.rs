@@ -10,10 +10,14 @@ use crate::store::contract::{GrantBatch, Granted};
 use crate::task::TaskRecord;
 
 pub(super) const GRANT: &str = concat!(
-    "UPDATE sm_task SET state = 1, epoch = epoch + 1, attempt = min(attempt + 1, 4294967295), \
-     held_slots = slots, holder = ?2, expires_at = ?3, queued_at = ",
+    "UPDATE sm_task SET state = 1 + (?5 AND NOT attempt_runs), epoch = epoch + 1, \
+     attempt = min(attempt + 1, 4294967295), held_slots = slots, holder = ?2, expires_at = ?3, queued_at = ",
     row::recorded_at!("?4"),
-    " WHERE no IN (SELECT value FROM json_each(?1)) AND state = 0 RETURNING ",
+    ", started_at = iif(?5 AND NOT attempt_runs, ",
+    row::recorded_at!("?4"),
+    ", started_at), first_started_at = iif(?5 AND NOT attempt_runs, coalesce(first_started_at, ",
+    row::recorded_at!("?4"),
+    "), first_started_at) WHERE no IN (SELECT value FROM json_each(?1)) AND state = 0 RETURNING ",
     row::task_columns!()
 );
 
@@ -50,7 +54,7 @@ impl Db<'_> {
         let ids = serde_json::to_string(batch.tasks)?;
         let mut statement = self.prepare(GRANT)?;
         let (expires_at, now) = (batch.expires_at.as_micros(), batch.now.as_micros());
-        let mut rows = statement.query((ids, batch.holder.as_str(), expires_at, now))?;
+        let mut rows = statement.query((ids, batch.holder.as_str(), expires_at, now, batch.started))?;
         let mut changes = LaneChanges::default();
         let mut granted = Vec::with_capacity(batch.tasks.len());
         while let Some(row) = rows.next()? {

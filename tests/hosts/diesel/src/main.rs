@@ -1,16 +1,19 @@
-//! A host on diesel: its orders and our tasks in one file and one transaction, by the statements of `docs/sql.md`.
+//! A host on diesel: its orders and our tasks in one database and one transaction, by the statements of
+//! `docs/sql.md`.
 
 #[path = "../../contract.rs"]
 mod contract;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+#[path = "../../server.rs"]
+mod server;
 #[path = "../../shop.rs"]
 mod shop;
+mod sqlite;
 
-use contract::statement;
-use diesel::prelude::*;
-use diesel::result::{DatabaseErrorKind, Error};
-use diesel::sql_query;
-use diesel::sql_types::{BigInt, Nullable, Text};
-use shop::{Lease, NOW, Shop};
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Text};
 
 diesel::table! {
     orders (id) {
@@ -27,94 +30,9 @@ struct Status {
     state: String,
 }
 
-fn order(db: &mut SqliteConnection, id: i64) -> QueryResult<()> {
-    diesel::insert_into(orders::table).values((orders::id.eq(id), orders::state.eq("new"))).execute(db)?;
-    sql_query(statement("enqueue"))
-        .bind::<BigInt, _>(NOW)
-        .bind::<Text, _>(shop::NAMESPACE)
-        .bind::<Text, _>(shop::WORKFLOW)
-        .bind::<Text, _>(id.to_string())
-        .bind::<Text, _>(shop::TASK)
-        .bind::<Nullable<BigInt>, _>(None::<i64>)
-        .bind::<Text, _>("default_pool")
-        .bind::<BigInt, _>(1)
-        .bind::<Text, _>(r#"["carrier"]"#)
-        .bind::<BigInt, _>(5)
-        .bind::<Nullable<BigInt>, _>(None::<i64>)
-        .bind::<Nullable<BigInt>, _>(None::<i64>)
-        .bind::<Nullable<BigInt>, _>(None::<i64>)
-        .bind::<Nullable<Text>, _>(None::<&str>)
-        .bind::<Nullable<BigInt>, _>(Some(2))
-        .bind::<Text, _>(format!("{{\"order\":{id}}}"))
-        .execute(db)?;
-    Ok(())
-}
-
-fn ship(db: &mut SqliteConnection, id: i64, lease: Lease) -> QueryResult<()> {
-    diesel::update(orders::table.find(id)).set(orders::state.eq("shipped")).execute(db)?;
-    sql_query(statement("finish"))
-        .bind::<BigInt, _>(NOW)
-        .bind::<BigInt, _>(lease.id)
-        .bind::<BigInt, _>(lease.epoch)
-        .bind::<Text, _>("success")
-        .bind::<Nullable<Text>, _>(Some("by air"))
-        .bind::<Nullable<Text>, _>(None::<&str>)
-        .bind::<Nullable<BigInt>, _>(None::<i64>)
-        .execute(db)?;
-    Ok(())
-}
-
-fn state_of_order(db: &mut SqliteConnection, id: i64) -> Option<String> {
-    orders::table.find(id).select(orders::state).first(db).optional().expect("the orders can be read")
-}
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let dir = tempfile::tempdir()?;
-    let path = dir.path().join("shop.db");
-    let mut db = SqliteConnection::establish(path.to_str().expect("a plain path"))?;
-    let db = &mut db;
-    sql_query("CREATE TABLE orders (id BIGINT PRIMARY KEY, state TEXT NOT NULL)").execute(db)?;
-    let shop = Shop::open(&path);
-
-    let undone = db.immediate_transaction(|db| {
-        order(db, 1)?;
-        Err::<(), _>(Error::RollbackTransaction)
-    });
-    assert_eq!((undone, state_of_order(db, 1), shop.task(1)), (Err(Error::RollbackTransaction), None, None));
-
-    db.immediate_transaction(|db| order(db, 1))?;
-    assert_eq!(state_of_order(db, 1).as_deref(), Some("new"));
-    let stale = shop.admit(1);
-    shop.lose();
-    let lease = shop.admit(1);
-
-    let status: Status = sql_query(statement("status"))
-        .bind::<Text, _>(shop::NAMESPACE)
-        .bind::<Text, _>(shop::WORKFLOW)
-        .bind::<Text, _>("1")
-        .bind::<Text, _>(shop::TASK)
-        .bind::<Nullable<BigInt>, _>(None::<i64>)
-        .get_result(db)?;
-    assert_eq!((status.epoch, status.state.as_str()), (lease.epoch, "queued"));
-    sql_query(statement("start"))
-        .bind::<BigInt, _>(NOW)
-        .bind::<BigInt, _>(lease.id)
-        .bind::<BigInt, _>(lease.epoch)
-        .execute(db)?;
-    let status: Status = sql_query(statement("status_by_id")).bind::<BigInt, _>(lease.id).get_result(db)?;
-    assert_eq!(status.state, "running");
-
-    match db.immediate_transaction(|db| ship(db, 1, stale)) {
-        Err(Error::DatabaseError(DatabaseErrorKind::Unknown, told)) => {
-            assert!(shop::is_stale(told.message()))
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(state_of_order(db, 1).as_deref(), Some("new"), "the order was not shipped twice");
-
-    db.immediate_transaction(|db| ship(db, 1, lease))?;
-    assert_eq!(state_of_order(db, 1).as_deref(), Some("shipped"));
-    shop.check_shipped(1);
-    println!("diesel: orders and tasks committed and vanished together");
+    sqlite::run()?;
+    #[cfg(feature = "postgres")]
+    postgres::run()?;
     Ok(())
 }

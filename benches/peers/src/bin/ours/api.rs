@@ -1,35 +1,32 @@
 //! How this benchmark uses the crate. When the crate's interface changes, this file changes, and no other one.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::id::RequestId;
 use stationmaster::ops::{AdmitRequest, Finish, Finished, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::service::{Admitter, LoopHandle, Reaper, drive};
+pub use stationmaster::store::postgres::Wake;
 use stationmaster::store::postgres::tokio_postgres::Transaction;
-use stationmaster::store::postgres::{self, Listening, PostgresOptions, Schema};
+use stationmaster::store::postgres::{self, Change, Listening, PostgresOptions, Schema};
 use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::store::{Durability, PostgresStore, SqliteStore, Store, Tx};
-use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{LeaseRef, NewTask, Renewal, Result, TaskKey, TaskRecord, TaskState};
 
 use crate::program::{self, ERRORS, LOST};
 
 /// The pool of all tasks.
 const POOL: &str = "work";
 
-/// How another process learns of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
-    /// As the store does it unless it is told otherwise.
-    Default,
-    /// In the transaction that enqueues.
-    InTransaction,
-}
+/// What a worker's store may have: one for each of 24 places, one to admit, one that listens, and the two that
+/// the store keeps for renewals and services. Those that are not needed are not made.
+const CONNECTIONS: u32 = 24 + 1 + 1 + 2;
 
 /// When tasks become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +42,8 @@ pub struct Ours {
     holder: String,
     lease: Duration,
     ticks: AtomicU64,
+    /// The last tick that granted something and was heard of.
+    answered: Mutex<Option<RequestId>>,
     /// Wakes who waits for tasks.
     idle: LoopHandle,
     _listening: Option<Listening>,
@@ -60,10 +59,10 @@ impl Ours {
 
     /// Connects one that works, and is woken when tasks may be ready.
     pub fn worker(lease: Duration) -> Self {
-        let store = connect(Wake::Default);
+        let store = connect(Wake::default());
         let (idle, clock) = (LoopHandle::new(), Box::new(store.clock()));
         let woken = idle.clone();
-        let callback = move |change: postgres::Change| {
+        let callback = move |change: Change| {
             if change.tasks() {
                 woken.wake();
             }
@@ -87,7 +86,31 @@ impl Ours {
     ) -> Self {
         let holder = format!("worker-{}-{}", std::process::id(), program::micros());
         let lease = Duration::from_secs(60);
-        Self { store, clock, holder, lease, ticks: AtomicU64::new(0), idle, _listening: listening }
+        Self {
+            store,
+            clock,
+            holder,
+            lease,
+            ticks: AtomicU64::new(0),
+            answered: Mutex::default(),
+            idle,
+            _listening: listening,
+        }
+    }
+
+    /// Makes so many connections, as its peers do when they open a pool.
+    pub fn connect(&self, connections: usize) {
+        let all_have_one = Barrier::new(connections);
+        let take = || {
+            self.insist(|ours| {
+                ours.store.read(|tx| {
+                    tx.all_pools()?;
+                    all_have_one.wait();
+                    Ok(())
+                })
+            });
+        };
+        std::thread::scope(|scope| (0..connections).for_each(|_| drop(scope.spawn(take))));
     }
 
     /// Defines the pool. `unlimited`, or a number of slots.
@@ -110,20 +133,36 @@ impl Ours {
 
     /// Ends these attempts, grants and starts at most so many tasks, all in one transaction.
     pub fn step(&self, ends: &[LeaseRef], most: usize) -> Vec<TaskRecord> {
-        let request = format!("{}-{}", self.holder, self.ticks.fetch_add(1, Relaxed));
-        let order = AdmitRequest::new(name(&self.holder), name(&request), most, self.lease);
-        self.insist(|ours| {
+        self.tick(ends, most, AdmitRequest::started)
+    }
+
+    /// Grants one task, which is still to be started.
+    pub fn grant_queued(&self) -> Vec<TaskRecord> {
+        self.tick(&[], 1, |order| order)
+    }
+
+    fn tick(
+        &self,
+        ends: &[LeaseRef],
+        most: usize,
+        starts: fn(AdmitRequest) -> AdmitRequest,
+    ) -> Vec<TaskRecord> {
+        let request: RequestId = name(&format!("{}-{}", self.holder, self.ticks.fetch_add(1, Relaxed)));
+        let mut order = starts(AdmitRequest::new(name(&self.holder), request.clone(), most, self.lease));
+        if let Some(before) = self.answered.lock().expect("not poisoned").clone() {
+            order = order.answered(before);
+        }
+        let granted = self.insist(|ours| {
             let now = ours.clock.now();
             ours.store.write(|tx| {
                 succeed(tx, now, ends)?;
-                let granted = tx.admit(now, &order)?.granted;
-                let leases: Vec<LeaseRef> = granted.iter().map(TaskRecord::lease_ref).collect();
-                if !leases.is_empty() {
-                    tx.start(now, &leases)?;
-                }
-                Ok(granted)
+                tx.admit(now, &order).map(|admission| admission.granted)
             })
-        })
+        });
+        if !granted.is_empty() {
+            *self.answered.lock().expect("not poisoned") = Some(request);
+        }
+        granted
     }
 
     /// Ends these attempts, in one transaction.
@@ -149,7 +188,7 @@ impl Ours {
     pub fn renew(&self, leases: &[LeaseRef]) {
         let renew = |ours: &Self| ours.store.write(|tx| tx.renew(ours.clock.now(), ours.lease, leases));
         let kept = self.insist(renew);
-        LOST.fetch_add(kept.iter().filter(|kept| !**kept).count() as u64, Relaxed);
+        LOST.fetch_add(kept.into_iter().filter(|kept| Renewal::is_lost(*kept)).count() as u64, Relaxed);
     }
 
     /// Waits until tasks may be ready since this number was read, and at most so long.
@@ -194,12 +233,8 @@ impl Ours {
 }
 
 fn connect(wake: Wake) -> PostgresStore {
-    // Today there is one way to wake: a notification in the transaction.
-    let options = match wake {
-        Wake::Default => PostgresOptions::new(),
-        Wake::InTransaction => PostgresOptions::new().notify(true),
-    };
-    PostgresStore::connect(&program::url(), options).expect("a store")
+    PostgresStore::connect(&program::url(), PostgresOptions::new().wake(wake).connections(CONNECTIONS))
+        .expect("a store")
 }
 
 fn name<T: TryFrom<String, Error = stationmaster::error::Invalid>>(text: &str) -> T {

@@ -26,11 +26,15 @@ fn leases(granted: &[TaskRecord]) -> Vec<LeaseRef> {
     granted.iter().map(TaskRecord::lease_ref).collect()
 }
 
-/// Grants at most so many tasks; waits while there are none.
+/// Grants and starts at most so many tasks; waits while there are none.
 fn grant(ours: &Ours, most: usize) -> Vec<TaskRecord> {
+    wait_for(ours, || ours.step(&[], most))
+}
+
+fn wait_for(ours: &Ours, grant: impl Fn() -> Vec<TaskRecord>) -> Vec<TaskRecord> {
     loop {
         let seen = ours.seen();
-        let granted = ours.step(&[], most);
+        let granted = grant();
         if !granted.is_empty() {
             return granted;
         }
@@ -152,6 +156,10 @@ fn ticks(ours: &Ours, most: usize) {
 
 fn work(shape: &str, lease: Duration) {
     let ours = Ours::worker(lease);
+    ours.connect(match shape {
+        "single" => PLACES + 1,
+        _ => 2,
+    });
     program::gate();
     match shape {
         "sequence" => in_sequence(&ours, 64),
@@ -175,19 +183,22 @@ fn fill(ours: &Ours, count: u64) {
 }
 
 fn enqueue(connections: usize, count: usize, due: Due) {
-    let senders: Vec<Ours> = (0..connections).map(|_| Ours::sender(Wake::Default)).collect();
-    for (at, sender) in senders.iter().enumerate() {
-        sender.enqueue("warm", at as u64..at as u64 + 1, due);
-    }
+    let sender = Ours::sender(Wake::default());
+    sender.connect(connections);
+    let each = |name: &str, count: usize| {
+        scope(|scope| {
+            for at in 0..connections {
+                let sender = &sender;
+                scope.spawn(move || {
+                    let numbers = (at..count).step_by(connections).map(|number| number as u64);
+                    numbers.for_each(|number| sender.enqueue(name, number..number + 1, due));
+                });
+            }
+        });
+    };
+    each("warm", connections);
     let began = Instant::now();
-    scope(|scope| {
-        for (at, sender) in senders.iter().enumerate() {
-            scope.spawn(move || {
-                let numbers = (at..count).step_by(connections).map(|number| number as u64);
-                numbers.for_each(|number| sender.enqueue("one", number..number + 1, due));
-            });
-        }
-    });
+    each("one", count);
     program::print_rate(count, began);
 }
 
@@ -227,8 +238,12 @@ async fn host(verb: &'static str, open: Duration, hosts: usize) {
     let mut clients = Vec::new();
     let worker = tokio::task::block_in_place(|| Arc::new(Ours::worker(Duration::from_secs(600))));
     for _ in 0..hosts {
-        let granted = tokio::task::block_in_place(|| (verb != "enqueue").then(|| grant(&worker, 1)));
-        own.push(granted.and_then(|granted| granted.into_iter().next()));
+        let granted = tokio::task::block_in_place(|| match verb {
+            "enqueue" => Vec::new(),
+            "start" => wait_for(&worker, || worker.grant_queued()),
+            _ => grant(&worker, 1),
+        });
+        own.push(granted.into_iter().next());
         let (client, connection) = connect(&program::url(), NoTls).await.expect("a connection");
         tokio::spawn(connection);
         clients.push(client);
@@ -277,15 +292,15 @@ fn main() {
     let arguments: &'static [String] = program::arguments().leak();
     let word = |at: usize| arguments.get(at).map_or("", String::as_str);
     match word(0) {
-        "setup" => Ours::sender(Wake::Default).define(word(1)),
-        "fill" => fill(&Ours::sender(Wake::Default), number(arguments, 1) as u64),
+        "setup" => Ours::sender(Wake::default()).define(word(1)),
+        "fill" => fill(&Ours::sender(Wake::default()), number(arguments, 1) as u64),
         "enqueue" => {
             let due = if word(3) == "tomorrow" { Due::Tomorrow } else { Due::Now };
             enqueue(number(arguments, 1), number(arguments, 2), due);
         }
         "work" => work(word(1), Duration::from_secs(word(2).parse().unwrap_or(60))),
         "latency" => {
-            let wake = if word(2) == "transaction" { Wake::InTransaction } else { Wake::Default };
+            let wake = if word(2) == "transaction" { Wake::InTransaction } else { Wake::default() };
             latency(number(arguments, 1), wake);
         }
         "idle" => idle(number(arguments, 1)),

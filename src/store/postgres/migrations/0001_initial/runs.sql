@@ -42,3 +42,13 @@ CREATE INDEX run_open ON sm.run (ns, start) INCLUDE (id) WHERE stop IS NULL;
 CREATE INDEX run_node_start ON sm.run (ns, node, start) INCLUDE (id) WHERE node IS NOT NULL;
 CREATE INDEX run_node_stop ON sm.run (ns, node, stop) INCLUDE (start, id) WHERE node IS NOT NULL;
 CREATE INDEX run_watched ON sm.run (heartbeat) WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;
+
+-- Heartbeats that came while somebody else had their run locked. Only inserted; deleted when they are noted in
+-- the run.
+CREATE TABLE sm.run_beat (
+    ns  UUID,
+    run TEXT COLLATE "C",
+    id  BIGINT GENERATED ALWAYS AS IDENTITY,
+    at  BIGINT NOT NULL,
+    PRIMARY KEY (ns, run, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);

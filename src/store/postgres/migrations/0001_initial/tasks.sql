@@ -98,10 +98,13 @@ CREATE TABLE sm.delta (
 
 -- The deltas that exist, found without walking those that were folded before: what every reader of sums
 -- reads. Whether a row exists decides; what the last whole fold saw only bounds the search. It says nothing
--- if it is of another server, from which this schema was restored: then it may be ahead of this one.
+-- if it is of another server, from which this schema was restored: then it may be ahead of this one. A fold
+-- notes nothing beyond its own number, so what is ahead of the transaction that wrote it here is of another
+-- server, also once this one has caught up.
 CREATE VIEW sm.unfolded AS
 WITH last AS MATERIALIZED (
-  SELECT CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot()) THEN seen
+  SELECT CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
+    AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
     ELSE '1:1:'::txid_snapshot END AS seen
   FROM sm.tick ORDER BY no DESC LIMIT 1),
 late AS MATERIALIZED (SELECT txid_snapshot_xip(last.seen) AS xid FROM last)
@@ -183,7 +186,7 @@ CREATE TABLE sm.ready (
     value            TEXT,
     PRIMARY KEY (lane, rank, logical_date, map_index, no)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
--- started: whether the holder began. expires_at: when a reaper looks at it. A later beat of the same epoch
+-- started: whether the holder began. runs: 1 if attempts are recorded as runs, or NULL. expires_at: when a reaper looks at it. A later beat of the same epoch
 -- makes the lease last longer.
 CREATE TABLE sm.lease (
     no               BIGINT PRIMARY KEY,
@@ -201,6 +204,7 @@ CREATE TABLE sm.lease (
     forgiven         BIGINT,
     lost             BIGINT,
     finished         BIGINT,
+    runs             BIGINT,
     holder           TEXT COLLATE "C" NOT NULL,
     message          TEXT,
     value            TEXT

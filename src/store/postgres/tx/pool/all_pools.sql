@@ -1,12 +1,17 @@
--- All pools, by name. Counters and deltas in one statement, hence in one snapshot.
-WITH back AS MATERIALIZED (
-  SELECT lane.pool, sum(delta.slots)::bigint AS slots FROM sm.unfolded AS delta
+-- All pools, by name. Counters and deltas in one statement, hence in one snapshot. Parts are grouped, never joined:
+-- the server may expect one row, and then it loops over all.
+SELECT name, max(slots), (max(used) - coalesce(sum(back), 0))::bigint, max(keeps_slots), max(description)
+FROM (
+  SELECT pool.name, pool.slots, coalesce(was.used, 0) AS used, pool.keeps_slots, pool.description,
+    NULL::bigint AS back
+  FROM (SELECT * FROM sm.pool ORDER BY pool.name OFFSET 0) pool
+  LEFT JOIN LATERAL (
+    SELECT used FROM sm.pool_use WHERE pool_use.name = pool.name ORDER BY version DESC LIMIT 1) was ON true
+  UNION ALL
+  SELECT lane.pool, NULL, NULL, NULL, NULL, delta.slots
+  FROM sm.unfolded AS delta
   CROSS JOIN LATERAL (SELECT pool FROM sm.lane WHERE lane.digest = delta.lane OFFSET 0) lane
-  WHERE delta.slots > 0 GROUP BY lane.pool
-)
-SELECT pool.name, pool.slots, coalesce(was.used, 0) - coalesce(back.slots, 0), pool.keeps_slots, pool.description
-FROM sm.pool
-LEFT JOIN LATERAL (
-  SELECT used FROM sm.pool_use WHERE pool_use.name = pool.name ORDER BY version DESC LIMIT 1) was ON true
-LEFT JOIN back ON back.pool = pool.name
-ORDER BY pool.name
+  WHERE delta.slots > 0
+) pool
+GROUP BY name HAVING count(used) > 0
+ORDER BY name

@@ -11,7 +11,7 @@ asked AS MATERIALIZED (
   SELECT named.no, named.name,
     CASE WHEN $4::bigint < $2::bigint OR named.name > $5::text THEN ''
       WHEN named.name = $5::text THEN $6::text
-      ELSE repeat(U&'\+10FFFF', 129) END COLLATE "C" AS low
+      ELSE repeat(chr(1114111), 129) END COLLATE "C" AS low
   FROM (
     SELECT given.no, namespace.name
     FROM unnest($1::uuid[]) given (no)

@@ -1,5 +1,7 @@
 -- Notes heartbeats of runs that are open. A heartbeat never goes back. A run that somebody else has locked is
--- passed over: it is being written or closed. $1 to $3: digests of namespaces, ids and instants; no run twice.
+-- being written or closed: its heartbeat is kept apart until take_run_beats.sql notes it.
+-- $1 to $3: digests of namespaces, ids and instants; no run twice.
+-- Not `stop IS NULL`: the index of open runs does not find one by its id.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) given (ns, id, at)
@@ -9,10 +11,31 @@ held AS MATERIALIZED (
   FROM given
   CROSS JOIN LATERAL (
     SELECT ns, id FROM sm.run
-    WHERE run.ns = given.ns AND run.id = given.id AND run.stop IS NULL
+    WHERE run.ns = given.ns AND run.id = given.id AND num_nulls(run.stop) = 1
     FOR NO KEY UPDATE SKIP LOCKED
   ) run
-)
+),
+kept AS (
+  INSERT INTO sm.run_beat (ns, run, at)
+  SELECT given.ns, given.id, given.at
+  FROM given
+  CROSS JOIN LATERAL (
+    SELECT FROM sm.run WHERE run.ns = given.ns AND run.id = given.id AND num_nulls(run.stop) = 1 OFFSET 0
+  ) run
+  EXCEPT
+  SELECT ns, id, at FROM held
+),
+-- Whoever holds a run is alone with the heartbeats that are kept for it.
+earlier AS MATERIALIZED (
+  SELECT beat.place
+  FROM held
+  CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM sm.run_beat
+    WHERE run_beat.ns = held.ns AND run_beat.run = held.id AND run_beat.at <= held.at
+    OFFSET 0
+  ) beat
+),
+gone AS (DELETE FROM sm.run_beat WHERE ctid = ANY (ARRAY(SELECT place FROM earlier)))
 UPDATE sm.run SET heartbeat = greatest(run.heartbeat, held.at)
 FROM held
 WHERE run.ns = held.ns AND run.id = held.id

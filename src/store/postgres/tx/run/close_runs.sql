@@ -1,7 +1,8 @@
 -- Closes runs that are open, and returns which of those given were, counted from 1.
 -- $1 to $4: digests of namespaces, ids, stops and statuses; no run twice.
 WITH
--- Locked in the order of their keys. A run never stops before it starts.
+-- Locked in the order of their keys. A run never stops before it starts. Not `stop IS NULL`: the index of open
+-- runs does not find one by its id.
 open AS MATERIALIZED (
   SELECT given.place, given.status, run.ns, run.start, run.id, greatest(given.stop, run.start) AS stop
   FROM (
@@ -11,7 +12,7 @@ open AS MATERIALIZED (
   ) given
   CROSS JOIN LATERAL (
     SELECT ns, start, id FROM sm.run
-    WHERE run.ns = given.ns AND run.id = given.id AND run.stop IS NULL
+    WHERE run.ns = given.ns AND run.id = given.id AND num_nulls(run.stop) = 1
     FOR NO KEY UPDATE
   ) run
 ),

@@ -9,10 +9,5 @@ held AS MATERIALIZED (
     SELECT ns, id FROM sm.run WHERE run.ns = given.ns AND run.id = given.id FOR UPDATE
   ) run
 ),
-gone AS (
-  DELETE FROM sm.run
-  WHERE ns = ANY (ARRAY(SELECT DISTINCT ns FROM held)) AND id = ANY (ARRAY(SELECT id FROM held))
-    AND (ns, id) IN (SELECT ns, id FROM held)
-  RETURNING 1
-)
+gone AS (DELETE FROM sm.run USING held WHERE run.ns = held.ns AND run.id = held.id RETURNING 1)
 SELECT count(*) FROM gone

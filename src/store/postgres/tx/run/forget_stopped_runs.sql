@@ -7,31 +7,27 @@ asked AS MATERIALIZED (SELECT no FROM sm.namespace GROUP BY no),
 stopped AS MATERIALIZED (
   SELECT * FROM (
     -- Every run under a node between two forks stopped before the instant.
-    SELECT run.ns, run.id
+    SELECT run.at
     FROM asked
     CROSS JOIN unnest($3::bigint[], $4::bigint[]) span (low, high)
     CROSS JOIN LATERAL (
-      SELECT ns, id FROM sm.run
+      SELECT ctid AS at FROM sm.run
       WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node BETWEEN span.low AND span.high
       FOR UPDATE SKIP LOCKED
     ) run
     UNION ALL
     -- Under a fork some stopped later.
-    SELECT run.ns, run.id
+    SELECT run.at
     FROM asked
     CROSS JOIN unnest($2::bigint[]) given (fork)
     CROSS JOIN LATERAL (
-      SELECT ns, id FROM sm.run
+      SELECT ctid AS at FROM sm.run
       WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = given.fork AND run.stop < $1::bigint
       FOR UPDATE SKIP LOCKED
     ) run
   ) found
   LIMIT $5::bigint
 ),
-gone AS (
-  DELETE FROM sm.run
-  WHERE ns = ANY (ARRAY(SELECT DISTINCT ns FROM stopped)) AND id = ANY (ARRAY(SELECT id FROM stopped))
-    AND (ns, id) IN (SELECT ns, id FROM stopped)
-  RETURNING 1
-)
+-- A run that was changed since this statement began is not found by its ctid, and stays for the next time.
+gone AS (DELETE FROM sm.run WHERE ctid = ANY (ARRAY(SELECT at FROM stopped)) RETURNING 1)
 SELECT count(*) FROM gone

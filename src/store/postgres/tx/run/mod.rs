@@ -6,11 +6,12 @@ pub(super) mod statements;
 use std::collections::{BTreeSet, HashMap};
 
 use super::super::digest::Digest;
-use super::super::error::Outcome;
+use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
-use super::super::wire::ask;
-use super::{PostgresBackend, clamp, row};
-use crate::error::StoreResult;
+use super::super::wire::{Answer, ask};
+use super::attempt::LOOKS;
+use super::{Db, PostgresBackend, clamp, first, row};
+use crate::error::{StoreError, StoreResult};
 use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::TxMode;
@@ -39,6 +40,26 @@ impl<'k> Reaches<'k> {
         let reach = self.0.entry((namespace.as_str(), level(node))).or_default();
         reach.0 = reach.0.max(node.saturating_sub(start));
         reach.1 = reach.1.max(stop.saturating_sub(node));
+    }
+}
+
+/// How many heartbeats that were kept apart are noted at once. There are as many only if many runs are locked
+/// for long.
+const BEATS_TAKEN: i64 = 10_000;
+
+impl Db<'_> {
+    /// Locks runs that fell silent. Heartbeats that were kept apart are looked for once the runs are locked,
+    /// because from then on nobody confirms one that is not found. If there was any, other runs may be silent.
+    fn hold_silent(&mut self, before: Timestamp, limit: usize) -> Outcome<Answer> {
+        for _ in 0..LOOKS {
+            let look = ask!(statements::LOCK_SILENT, before.as_micros(), clamp(limit));
+            let [rows, taken] = self.all([look, ask!(statements::TAKE_BEATS, BEATS_TAKEN)])?;
+            if row::whole(first(&taken)?, 0)? == 0 {
+                return Ok(rows);
+            }
+        }
+        let text = "runs were locked while heartbeats came, again and again: call again";
+        Err(Fault::Server(StoreError::conflict(text)))
     }
 }
 
@@ -206,7 +227,11 @@ impl RunTx for PostgresBackend<'_> {
             }
             let Before { spans, nodes } = Before::instant(before);
             let (lows, highs): (Vec<i64>, Vec<i64>) = spans.into_iter().unzip();
-            db.number(ask!(statements::FORGET, before.as_micros(), nodes, lows, highs, clamp(limit)))
+            let forget = ask!(statements::FORGET, before.as_micros(), nodes, lows, highs, clamp(limit));
+            // A host's view may have heartbeats that are gone, which the server would refuse to delete.
+            let beats = if db.is_own { ask!(statements::TAKE_BEATS, BEATS_TAKEN) } else { ask!("SELECT") };
+            let [gone, _] = db.all([forget, beats])?;
+            row::whole(first(&gone)?, 0)
         })
     }
 
@@ -223,16 +248,20 @@ impl RunTx for PostgresBackend<'_> {
     }
 
     fn silent_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<Vec<RunRecord>> {
-        let sql = if self.mode == TxMode::Write { statements::LOCK_SILENT } else { statements::SILENT };
-        self.read(|db| {
+        let writes = self.mode == TxMode::Write;
+        let look = |db: &mut Db<'_>| -> Outcome<Vec<RunRecord>> {
             if limit == 0 {
                 return Ok(Vec::new());
             }
-            let rows = db.one(ask!(sql, before.as_micros(), clamp(limit)))?;
+            let rows = match writes {
+                true => db.hold_silent(before, limit)?,
+                false => db.one(ask!(statements::SILENT, before.as_micros(), clamp(limit)))?,
+            };
             let mut found =
                 rows.iter().map(|row| records::run(row, row::name(row, 0)?)).collect::<Outcome<Vec<_>>>()?;
             found.sort_by_key(|run| run.heartbeat);
             Ok(found)
-        })
+        };
+        if writes { self.write(look) } else { self.read(look) }
     }
 }

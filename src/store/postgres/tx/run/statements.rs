@@ -35,10 +35,11 @@ pub(in super::super) const BEAT: &str = statement!("beat_runs.sql");
 pub(in super::super) const OPEN: &str = statement!("open_runs.sql");
 pub(in super::super) const DELETE: &str = statement!("delete_runs.sql");
 pub(in super::super) const RUNS: &str = statement!("runs_by_key.sql");
+pub(in super::super) const TAKE_BEATS: &str = statement!("take_run_beats.sql");
 pub(in super::super) const SILENT: &str = statement!("silent_runs.sql");
-/// [`SILENT`] of a transaction that writes, which is about to close them.
 pub(in super::super) const WAIT_FOR: &str = statement!("wait_for_runs.sql");
 pub(in super::super) const LOCK: &str = statement!("lock_runs.sql");
+/// [`SILENT`] of a transaction that writes, which is about to close them.
 pub(in super::super) const LOCK_SILENT: &str = statement!("lock_silent_runs.sql");
 pub(in super::super) const FORGET: &str = statement!("forget_stopped_runs.sql");
 

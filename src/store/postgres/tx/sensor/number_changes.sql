@@ -41,7 +41,7 @@ noted AS (
 moved AS MATERIALIZED (
   SELECT (SELECT count(*) FROM placed) AS changes, (SELECT max(seq) FROM placed) AS sensor,
     (SELECT count(*) FROM events) AS events,
-    (SELECT max(old.seq) FROM old WHERE old.no = ANY (ARRAY(SELECT no FROM latest WHERE kind = 2))) AS forgotten
+    (SELECT max(old.seq) FROM old WHERE (old.no IN (SELECT no FROM latest WHERE kind = 2)) IS TRUE) AS forgotten
 ),
 old_numbers AS (
   DELETE FROM sm.numbers

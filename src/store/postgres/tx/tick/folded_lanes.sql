@@ -1,7 +1,43 @@
 -- The lanes that have ready tasks, as the last fold left them: a tick plans with the counters that its grant
--- changes, not with what was committed since it folded.
-SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, was.ready, was.bound, was.early
-FROM sm.lane CROSS JOIN LATERAL (
-  SELECT ready, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
-  WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
-WHERE was.ready > 0
+-- changes, not with what was committed since it folded. If there are few, each comes with the ready tasks that the
+-- tick's plan asks for first: as many as its pool has room for, and at most a share of twice the budget. A lane
+-- with early tasks comes without. Returns, behind the lane, how many tasks were looked for, and five arrays: place
+-- (rank, logical date, map index, number), and since when they are ready.
+-- $1: how many tasks the tick admits at most; 0 for lanes alone.
+WITH lanes AS MATERIALIZED (
+  SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, was.ready, was.bound, was.early
+  FROM sm.lane CROSS JOIN LATERAL (
+    SELECT ready, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
+    WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
+  WHERE was.ready > 0
+),
+few AS MATERIALIZED (SELECT count(*) <= 64 AND $1::bigint > 0 AS is_few FROM lanes),
+-- Read only if there are few.
+open AS MATERIALIZED (
+  SELECT lanes.*, pool.room
+  FROM lanes LEFT JOIN LATERAL (
+    SELECT least($1::bigint, (pool.slots - coalesce(was.used, 0)) / greatest(lanes.slots, 1)) AS room
+    FROM sm.pool LEFT JOIN LATERAL (
+      SELECT used FROM sm.pool_use WHERE pool_use.name = pool.name ORDER BY version DESC LIMIT 1) was ON true
+    WHERE pool.name = lanes.pool OFFSET 0) pool ON true
+)
+SELECT open.digest, open.no, open.pool, open.slots, open.limits, open.ready, open.bound, open.early, share.most,
+  page.ranks, page.dates, page.indices, page.numbers, page.instants
+FROM open
+CROSS JOIN LATERAL (
+  SELECT CASE WHEN open.room > 0 AND open.early = '{}' THEN least(open.room, greatest(16,
+    2 * $1::bigint / greatest(1, (SELECT count(*) FROM open WHERE room > 0)))) ELSE 0 END AS most
+  OFFSET 0) share
+CROSS JOIN LATERAL (
+  SELECT array_agg(rank) AS ranks, array_agg(logical_date) AS dates, array_agg(map_index) AS indices,
+    array_agg(no) AS numbers, array_agg(ready_at) AS instants
+  FROM (
+    SELECT rank, logical_date, map_index, no, ready_at FROM sm.ready
+    WHERE ready.lane = open.digest
+      AND (rank, logical_date, map_index, no) >= (open.bound[1], open.bound[2], open.bound[3], open.bound[4])
+    ORDER BY rank, logical_date, map_index, no LIMIT share.most) ready
+) page
+WHERE (SELECT is_few FROM few)
+UNION ALL
+SELECT digest, no, pool, slots, limits, ready, bound, early, 0, NULL, NULL, NULL, NULL, NULL
+FROM lanes WHERE NOT (SELECT is_few FROM few)

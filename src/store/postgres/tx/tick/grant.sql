@@ -1,23 +1,31 @@
--- Grants those of the tasks that are ready, or all or none. Takes their slots and counts them against limits whether or not
--- there is room. Notes what was granted under the name of the tick, and then only deletes the note that this
--- one replaces. Returns the number of each, whether there was room for all, and whether every
--- lane has its counter.
+-- Grants those of the tasks that are ready, or all or none, and starts them if that is asked. Those whose attempts
+-- are recorded as runs are not started: a run's row may be locked, and a tick waits for no row. Takes their slots
+-- and counts them against limits whether or not there is room. Notes what was granted under the name of the tick,
+-- and then only deletes the note that this one replaces. Returns each as `tasks_by_id` does, whether there was room
+-- for all, and whether every lane has its counter and every task its record.
 -- $1: the tasks in order of admission. $2: holder. $3: expiry. $4: now. $5, $6: the name of the tick, and of the
 -- one that it replaces, or NULL.
 -- $7 to $11: one array a column of the new bounds: lane and place; a lane that is not among them keeps its own.
 -- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number. $14: 1 for all or none.
+-- $15: 1 to start them. $16 to $19: the places of the tasks: lane, rank, logical date, map index; or four empty
+-- arrays.
 WITH
-given AS MATERIALIZED (SELECT * FROM unnest($1::bigint[]) WITH ORDINALITY given (no, place)),
+given AS MATERIALIZED (
+  SELECT * FROM unnest($1::bigint[], $16::uuid[], $17::bigint[], $18::bigint[], $19::bigint[])
+    WITH ORDINALITY given (no, lane, rank, logical_date, map_index, place)
+),
 -- Passes over what somebody else has locked: a tick waits for no row. A row of ready is never updated, so its
 -- ctid is as good as its key.
 locked AS MATERIALIZED (
   SELECT ready.at FROM given
-  CROSS JOIN LATERAL (
-    SELECT lane, rank, logical_date, map_index FROM sm.task WHERE task.no = given.no OFFSET 0) task
+  LEFT JOIN LATERAL (
+    SELECT lane, rank, logical_date, map_index FROM sm.task
+    WHERE task.no = given.no AND given.lane IS NULL OFFSET 0) task ON true
   CROSS JOIN LATERAL (
     SELECT ctid AS at FROM sm.ready
-    WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
-      AND ready.map_index = task.map_index AND ready.no = given.no
+    WHERE ready.lane = coalesce(given.lane, task.lane) AND ready.rank = coalesce(given.rank, task.rank)
+      AND ready.logical_date = coalesce(given.logical_date, task.logical_date)
+      AND ready.map_index = coalesce(given.map_index, task.map_index) AND ready.no = given.no
     FOR UPDATE SKIP LOCKED) ready
 ),
 gone AS (
@@ -27,15 +35,20 @@ gone AS (
   RETURNING ready.*
 ),
 granted AS MATERIALIZED (
-  SELECT gone.*, task.slots, task.pool, task.limits,
+  SELECT gone.no, gone.lane, gone.rank, gone.logical_date, gone.map_index, gone.epoch + 1 AS epoch,
+    least(gone.attempt + 1, 4294967295) AS attempt, gone.forgiven, gone.lost, gone.ready_at, gone.first_started_at,
+    gone.started_at, gone.ended_at, gone.finished, gone.message, gone.value, task.namespace, task.workflow, task.run,
+    task.task, task.priority, task.slots, task.lease_loss, task.attempt_runs, task.enqueued_at, task.retry,
+    task.payload, task.pool, task.limits, CASE WHEN task.attempt_runs = 0 THEN $15::bigint ELSE 0 END AS started,
     greatest($4::bigint, task.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at
   FROM gone CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = gone.no OFFSET 0) task
 ),
 new_leases AS (
-  INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, started_at,
-    first_started_at, ended_at, forgiven, lost, finished, holder, message, value)
-  SELECT no, epoch + 1, lane, slots, $3::bigint, at, least(attempt + 1, 4294967295), ready_at, started_at,
-    first_started_at, ended_at, forgiven, lost, finished, $2::text, message, value
+  INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, started, started_at,
+    first_started_at, ended_at, forgiven, lost, finished, runs, holder, message, value)
+  SELECT no, epoch, lane, slots, $3::bigint, at, attempt, ready_at, started,
+    CASE started WHEN 1 THEN at ELSE started_at END, coalesce(first_started_at, CASE started WHEN 1 THEN at END),
+    ended_at, forgiven, lost, finished, nullif(attempt_runs, 0), $2::text, message, value
   FROM granted
 ),
 taken AS MATERIALIZED (
@@ -104,14 +117,17 @@ noted AS (
   SELECT $5::text, $4::bigint, array_agg(no ORDER BY place), array_agg(epoch ORDER BY place)
   FROM (
     SELECT no, max(place) AS place, max(epoch) AS epoch FROM (
-      SELECT no, place, NULL::bigint AS epoch FROM given UNION ALL SELECT no, NULL, epoch + 1 FROM granted
+      SELECT no, place, NULL::bigint AS epoch FROM given UNION ALL SELECT no, NULL, epoch FROM granted
     ) parts
     GROUP BY no HAVING count(epoch) > 0
   ) placed
   HAVING $5::text IS NOT NULL AND count(*) > 0
   ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs
 )
-SELECT no,
+SELECT no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, 1 + started,
+  NULL::bigint, epoch, slots, $3::bigint, attempt, coalesce(forgiven, 0), lease_loss, attempt_runs, enqueued_at, at,
+  coalesce(first_started_at, CASE started WHEN 1 THEN at END), CASE started WHEN 1 THEN at ELSE started_at END,
+  ended_at, $2::text, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, pool, slots, limits,
   NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room),
   (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken) AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted)
 FROM granted

@@ -11,11 +11,12 @@ use self::reach::{Place, Reach, Ready};
 use super::super::error::{Fault, Outcome};
 use super::super::tick_lock;
 use super::super::wire::{Answer, Statement, ask};
-use super::{Db, Digest, clamp, first, fold, insert, pool, promote, row};
+use super::{Db, Digest, clamp, first, fold, pool, promote, row};
 use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
 use crate::store::sql::statement::statement;
+use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
 pub(super) const REQUEST: &str = statement!("request.sql");
@@ -30,10 +31,12 @@ pub(super) const NAMED_LIMITS: &str = statement!("named_limits.sql");
 pub(super) const CANDIDATES: &str = statement!("candidates.sql");
 pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates_locked.sql");
 pub(super) const GRANT: &str = statement!("grant.sql");
+pub(in super::super) const TICK_HOLDER: &str = statement!("tick_holder.sql");
 pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
 
-/// Asked where a survey only reads, in place of a fold.
-const UNFOLDED: &str = "SELECT EXISTS (SELECT FROM sm.unfolded)";
+/// Asked where a survey only reads, in place of a fold. The sums that it reads have these changes, so a few of them
+/// are no reason for a tick. Many make each look dear.
+const UNFOLDED: &str = "SELECT count(*) = 256 FROM (SELECT FROM sm.unfolded LIMIT 256) unfolded";
 
 fn leases(row: &Row) -> Outcome<Vec<LeaseRef>> {
     let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
@@ -45,6 +48,22 @@ fn reach(row: &Row, digest: usize, bound: usize) -> Outcome<Reach> {
     let place: Option<Vec<i64>> = row::value(row, bound)?;
     let place = place.and_then(|place| place.try_into().ok()).map_or(Place::BEGIN, Place);
     Ok(Reach::new(row::value(row, digest)?, place, row::value(row, bound + 1)?))
+}
+
+/// A tick that may admit more than this reads candidates for itself: a round trip is little of what it costs.
+const FETCHED: usize = 1_024;
+
+/// Where a lane's first ready tasks begin: how many were looked for, and five arrays.
+const PAGE: usize = 8;
+
+fn page(row: &Row) -> Outcome<Vec<Ready>> {
+    let mut parts = [const { Vec::new() }; 5];
+    for (at, part) in parts.iter_mut().enumerate() {
+        *part = row::value::<Option<Vec<i64>>>(row, PAGE + 1 + at)?.unwrap_or_default();
+    }
+    let [ranks, dates, indices, numbers, instants] = &parts;
+    let places = ranks.iter().zip(dates).zip(indices).zip(numbers).zip(instants);
+    Ok(places.map(|((((rank, date), index), no), at)| (Place([*rank, *date, *index, *no]), *at)).collect())
 }
 
 /// What is asked for a survey, in this order.
@@ -69,14 +88,10 @@ impl Db<'_> {
         if !locks || self.reaches.holds_lock {
             return self.all(statements);
         }
-        let mut batch = vec![ask!(tick_lock::TICK)];
-        if self.is_own {
-            batch.extend([ask!(tick_lock::SHORT_WAITS), ask!(tick_lock::NO_PAUSES)]);
-        }
-        let before = batch.len();
+        let mut batch = vec![ask!(if self.is_own { tick_lock::ENTER } else { tick_lock::TICK })];
         batch.extend(statements);
         let mut answers = self.wire.send(batch, self.touch)?;
-        answers.drain(..before.min(answers.len()));
+        answers.drain(..1.min(answers.len()));
         self.reaches.holds_lock = true;
         self.hurries = self.is_own;
         answers.try_into().map_err(|answers: Vec<Answer>| {
@@ -99,6 +114,8 @@ impl Db<'_> {
             ..Survey::default()
         };
         self.reaches.begin();
+        // It is granted by a tick that may not be flushed yet.
+        self.hands_out |= survey.granted.is_some();
         if survey.granted.is_none() {
             survey.promoted = promoted;
             survey.is_behind = is_behind;
@@ -116,50 +133,66 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    /// Asks in one round trip.
+    /// Asks in one round trip, and in a second one if tasks have come due: promotion is too dear for each tick.
     fn ask_survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Asked> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let now = query.promote.map(|promote| promote.now.as_micros());
-        let [fold, promote, lanes, pools, limits] = match query.promote {
-            Some(promote) => {
-                let (now, most) = (promote.now.as_micros(), clamp(promote.limit));
+        let plans_with = || match query.promote {
+            Some(_) => {
+                let fetched = clamp(Some(query.budget).filter(|most| *most <= FETCHED).unwrap_or(0));
                 let all = i64::from(query.pools == WhichPools::All);
                 [
-                    ask!(fold::FOLD, fold::MOST),
-                    ask!(promote::PROMOTE, now, most, request.clone()),
-                    ask!(FOLDED_LANES),
+                    ask!(FOLDED_LANES, fetched),
                     ask!(FOLDED_POOLS, all),
                     ask!(FOLDED_LIMITS),
+                    ask!(NEXT_DUE, now),
                 ]
             }
-            None => [
-                ask!(UNFOLDED),
-                ask!("SELECT 0::bigint"),
-                ask!(READY_LANES),
-                match query.pools {
-                    WhichPools::All => ask!(pool::ALL_POOLS),
-                    WhichPools::Named => ask!(NAMED_POOLS),
-                },
-                ask!(NAMED_LIMITS),
-            ],
+            None => {
+                let pools = match query.pools {
+                    WhichPools::All => pool::ALL_POOLS,
+                    WhichPools::Named => NAMED_POOLS,
+                };
+                [ask!(READY_LANES), ask!(pools), ask!(NAMED_LIMITS), ask!(NEXT_DUE, now)]
+            }
         };
-        let asked = [fold, promote, ask!(REQUEST, request), lanes, pools, limits, ask!(NEXT_DUE, now)];
-        let [folded, promoted, granted, lanes, pools, limits, next_due] = self.at_tick(locks, asked)?;
-        let is_behind = match query.promote {
-            Some(_) => !fold::is_whole(first(&folded)?)?,
-            None => row::value(first(&folded)?, 0)?,
+        let fold = if query.promote.is_some() { ask!(fold::FOLD, fold::MOST) } else { ask!(UNFOLDED) };
+        let [lanes, pools, limits, next_due] = plans_with();
+        let asked = [fold, ask!(REQUEST, request), lanes, pools, limits, next_due];
+        let [folded, granted, lanes, pools, limits, next_due] = self.at_tick(locks, asked)?;
+        let folded = first(&folded)?;
+        let mut asked = Asked { granted, promoted: 0, lanes, pools, limits, next_due, is_behind: false };
+        let Some(promote) = query.promote else {
+            asked.is_behind = row::value(folded, 0)?;
+            return Ok(asked);
         };
-        if query.promote.is_some() {
-            self.reaches.set_folded();
+        asked.is_behind = !fold::is_whole(folded)?;
+        self.reaches.set_folded();
+        let due: Option<i64> = row::value(first(&asked.next_due)?, 0)?;
+        if asked.granted.is_empty()
+            && promote.limit > 0
+            && due.is_some_and(|due| due <= promote.now.as_micros())
+        {
+            let [lanes, pools, limits, next_due] = plans_with();
+            let promotion = ask!(promote::PROMOTE, now, clamp(promote.limit));
+            let [promoted, lanes, pools, limits, next_due] =
+                self.all([promotion, lanes, pools, limits, next_due])?;
+            let promoted = row::whole(first(&promoted)?, 0)?;
+            return Ok(Asked { promoted, lanes, pools, limits, next_due, ..asked });
         }
-        let promoted = row::whole(first(&promoted)?, 0)?;
-        Ok(Asked { granted, promoted, lanes, pools, limits, next_due, is_behind })
+        Ok(asked)
     }
 
     fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
         let id = LaneId(row::value(row, 1)?);
         let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 5)?);
-        self.reaches.put(id, reach(row, 0, 6)?);
+        let mut reach = reach(row, 0, 6)?;
+        if row.len() > PAGE
+            && let most @ 1.. = row::whole(row, PAGE)?
+        {
+            reach.fetched(most, page(row)?);
+        }
+        self.reaches.put(id, reach);
         Ok(lane)
     }
 
@@ -172,9 +205,23 @@ impl Db<'_> {
             .filter_map(|page| self.reaches.get(page.lane).map(|lane| (page, lane)))
             .map(|(page, lane)| (page, lane.digest, begins(page).max(lane.bound)))
             .collect();
-        if asked.is_empty() {
-            return Ok(Vec::new());
+        let read = match self.reaches.take_fetched(pages) {
+            Some(fetched) => fetched,
+            None if asked.is_empty() => Vec::new(),
+            None => self.read_pages(&asked)?,
+        };
+        let mut candidates = Vec::new();
+        for ((page, _, from), ready) in asked.into_iter().zip(read) {
+            let Some(lane) = self.reaches.get_mut(page.lane) else { continue };
+            for (place, ready_at) in lane.page(begins(page), from, ready, page.limit) {
+                candidates.push(candidate(page, place, ready_at)?);
+            }
         }
+        Ok(candidates)
+    }
+
+    /// Reads pages, each from its place on, and the early tasks of their lanes.
+    fn read_pages(&mut self, asked: &[(&LanePage, Digest, Place)]) -> Outcome<Vec<Vec<Ready>>> {
         let ids: HashSet<LaneId> = asked.iter().map(|(page, ..)| page.lane).collect();
         let early = ids.iter().filter_map(|id| self.reaches.get(*id)).filter(|lane| lane.asks_for_early());
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
@@ -212,15 +259,8 @@ impl Db<'_> {
                 lane.found_early(found.remove(&lane.digest).unwrap_or_default());
             }
         }
-        let mut candidates = Vec::new();
-        for ((page, _, from), mut ready) in asked.into_iter().zip(read) {
-            ready.sort_unstable();
-            let Some(lane) = self.reaches.get_mut(page.lane) else { continue };
-            for (place, ready_at) in lane.page(begins(page), from, ready, page.limit) {
-                candidates.push(candidate(page, place, ready_at)?);
-            }
-        }
-        Ok(candidates)
+        read.iter_mut().for_each(|page| page.sort_unstable());
+        Ok(read)
     }
 
     /// Looks up the lanes of these pages that the transaction has not met, or about which it has forgotten.
@@ -248,8 +288,12 @@ impl Db<'_> {
             self.fold()?;
             self.reaches.begin();
         }
-        let mut seen = HashSet::with_capacity(batch.tasks.len());
-        let ids: Vec<i64> = batch.tasks.iter().filter(|id| seen.insert(**id)).map(|id| id.0).collect();
+        let mut places: HashMap<i64, usize> = HashMap::with_capacity(batch.tasks.len());
+        let mut ids: Vec<i64> = batch.tasks.iter().map(|id| id.0).collect();
+        ids.retain(|id| {
+            let place = places.len();
+            *places.entry(*id).or_insert(place) == place
+        });
         let request = batch.request.map(|request| request.as_str().to_owned());
         let replaces = batch.replaces.map(|request| request.as_str().to_owned());
         let (before, limit, most) = match batch.forget {
@@ -257,12 +301,14 @@ impl Db<'_> {
             None => (i64::MIN, 0, None),
         };
         let raised = self.reaches.raised(&ids);
+        let stand = self.reaches.places(&ids).unwrap_or_default();
+        let place = |at: usize| stand.iter().map(|(_, place)| place.0[at]).collect::<Vec<i64>>();
         let bound = |at: usize| raised.iter().map(|lane| lane.bound.0[at]).collect::<Vec<i64>>();
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
             raised.iter().flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
         let grant = ask!(
             GRANT,
-            ids.clone(),
+            ids,
             batch.holder.as_str(),
             batch.expires_at.as_micros(),
             batch.now.as_micros(),
@@ -276,32 +322,29 @@ impl Db<'_> {
             early_lanes,
             early,
             i64::from(batch.whole),
+            i64::from(batch.started),
+            stand.iter().map(|(lane, _)| *lane).collect::<Vec<_>>(),
+            place(0),
+            place(1),
+            place(2),
         );
-        let [grants, tasks, forgotten] = self
-            .at_tick(true, [grant, ask!(insert::BY_NO, ids), ask!(FORGET_REQUESTS, before, limit, most)])?;
+        let [grants, forgotten] = self.at_tick(true, [grant, ask!(FORGET_REQUESTS, before, limit, most)])?;
+        self.hands_out |= !grants.is_empty();
         match grants.is_empty() && batch.whole {
             true => self.reaches.again(),
             false => self.reaches.begin(),
         }
         if let Some(grant) = grants.first()
-            && !row::value::<bool>(grant, 2)?
+            && !row::value::<bool>(grant, row::AFTER_TASK + 1)?
         {
             let text = "ready tasks were granted in a lane that is not counted: restore a backup";
             return Err(Fault::Damaged(text.into()));
         }
-        let granted: HashSet<i64> =
-            grants.iter().map(|row| row::value(row, 0)).collect::<Outcome<HashSet<i64>>>()?;
-        let mut records = Vec::with_capacity(granted.len());
-        for row in &tasks {
-            let task = row::task(self, row)?;
-            if granted.contains(&task.id.0) {
-                records.push((row::place(row, row::AFTER_TASK)?, task));
-            }
-        }
-        records.sort_unstable_by_key(|(place, _)| *place);
-        let had_room = grants.first().map_or(Ok(true), |row| row::value(row, 1))?;
-        let forgotten = row::whole(first(&forgotten)?, 0)?;
-        Ok(Granted::new(records.into_iter().map(|(_, task)| task).collect(), had_room, forgotten))
+        let mut tasks =
+            grants.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
+        tasks.sort_unstable_by_key(|task| places.get(&task.id.0));
+        let had_room = grants.first().map_or(Ok(true), |row| row::value(row, row::AFTER_TASK))?;
+        Ok(Granted::new(tasks, had_room, row::whole(first(&forgotten)?, 0)?))
     }
 }
 

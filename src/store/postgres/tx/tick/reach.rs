@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::super::Digest;
-use crate::admission::{LaneId, OrderKey};
+use crate::admission::{LaneId, LanePage, OrderKey};
 use crate::store::sql::row::map_index_value;
 
 /// How many tasks of a lane stay remembered one by one before its bound, as the statements of the fold and of
@@ -48,6 +48,8 @@ pub(super) struct Reach {
     /// The ready tasks from the bound to this place were read.
     until: Place,
     read: BTreeSet<Place>,
+    /// The ready tasks from the bound on that came with the lane, and how many were looked for.
+    fetched: Option<(usize, Vec<Ready>)>,
     /// In the second plan of a tick, which reads only what nobody else has locked: those of the early tasks,
     /// once they were looked up.
     free: Option<Option<Vec<Ready>>>,
@@ -63,7 +65,21 @@ pub(super) struct Raised {
 
 impl Reach {
     pub(super) fn new(digest: Digest, bound: Place, early: Vec<i64>) -> Self {
-        Self { digest, bound, early, found: None, until: bound, read: BTreeSet::new(), free: None }
+        Self {
+            digest,
+            bound,
+            early,
+            found: None,
+            until: bound,
+            read: BTreeSet::new(),
+            fetched: None,
+            free: None,
+        }
+    }
+
+    /// Notes what came with the lane: its first ready tasks, in order, of which this many were looked for.
+    pub(super) fn fetched(&mut self, most: usize, ready: Vec<Ready>) {
+        self.fetched = Some((most, ready));
     }
 
     /// Returns whether its early tasks are still to be looked up.
@@ -74,6 +90,7 @@ impl Reach {
     /// Begins the second plan. What the first one read stays known: the second one does not see what somebody
     /// else has locked, so it must not raise the bound over more than the first one read.
     fn again(&mut self) {
+        self.fetched = None;
         self.free = Some(None);
     }
 
@@ -150,7 +167,7 @@ pub(in super::super) struct Reaches {
     /// Whether the transaction folded, and appended nothing since.
     pub(super) is_folded: bool,
     /// Whether the transaction holds the tick lock.
-    pub(super) holds_lock: bool,
+    pub(in super::super) holds_lock: bool,
     /// Whether the first plan could not be granted whole.
     is_second: bool,
 }
@@ -187,6 +204,25 @@ impl Reaches {
     pub(super) fn put(&mut self, id: LaneId, reach: Reach) {
         self.digests.insert(id, reach.digest);
         self.lanes.insert(id, reach);
+    }
+
+    /// Takes what came with the lanes of these pages, if that is enough for all of them.
+    pub(super) fn take_fetched(&mut self, pages: &[LanePage]) -> Option<Vec<Vec<Ready>>> {
+        let take = |page: &LanePage| {
+            let fetched = self.lanes.get_mut(&page.lane).filter(|_| page.after.is_none())?.fetched.take();
+            fetched.filter(|(most, _)| page.limit <= *most).map(|(_, ready)| ready)
+        };
+        pages.iter().map(take).collect()
+    }
+
+    /// Returns the lane and the place of each of these tasks, if all were read here.
+    pub(super) fn places(&self, tasks: &[i64]) -> Option<Vec<(Digest, Place)>> {
+        let places = self.lanes.values().flat_map(|lane| {
+            let early = lane.found.iter().flatten().map(|(place, _)| place);
+            lane.read.iter().chain(early).map(|place| (place.0[3], (lane.digest, *place)))
+        });
+        let places: HashMap<i64, (Digest, Place)> = places.collect();
+        tasks.iter().map(|no| places.get(no).copied()).collect()
     }
 
     pub(super) fn digest(&self, id: LaneId) -> Option<Digest> {

@@ -3,8 +3,11 @@
 //! The statements are not written down here: they are what the store sends while the conformance suite runs.
 #![cfg(all(feature = "postgres", feature = "testing"))]
 
+mod linear;
 #[allow(dead_code, reason = "each test binary uses its own part")]
+#[path = "../postgres_server/mod.rs"]
 mod postgres_server;
+#[path = "../scratch/mod.rs"]
 mod scratch;
 
 use std::collections::BTreeSet;
@@ -54,50 +57,14 @@ fn statements() -> BTreeSet<SentStatement> {
     &distinct(sent) - &distinct(audit)
 }
 
-/// Many rows of every kind: of tasks, so many of each state.
+/// The rows with which plans are looked at, here and in the tests of single statements.
+const FILL: &str = include_str!("fill.sql");
+
+/// Fills all tables.
 fn fill(plain: &Plain, schema: &str, waiting: u32, other: u32) {
-    let all = waiting + other;
-    plain.ask(
-        &format!(
-            "INSERT INTO s.task (no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, attempt_runs,
-                 namespace, workflow, run, task, pool, limits, payload)
-             SELECT i, md5((i % 7)::text)::uuid, 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p', '[]', ''
-             FROM generate_series(1, {all}) i;
-             INSERT INTO s.ready (lane, rank, logical_date, map_index, no, ready_at)
-             SELECT lane, rank, logical_date, map_index, no, 0 FROM s.task WHERE no <= {waiting};
-             INSERT INTO s.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, holder)
-             SELECT no, 1, lane, 1, no, 0, 1, 0, 'h' FROM s.task WHERE no > {waiting} AND no % 3 = 0;
-             INSERT INTO s.beat (no, epoch, expires_at) SELECT no, 1, no FROM s.lease;
-             INSERT INTO s.idle (no, state, lane, rank, logical_date, map_index, due, ready_at, ended_at)
-             SELECT no, 3 + no % 6, lane, 1, 0, -1, CASE WHEN no % 6 IN (0, 2) THEN no END, 0, no
-             FROM s.task WHERE no > {waiting} AND no % 3 > 0;
-             INSERT INTO s.delta (lane, ready, tasks, slots, leases, came)
-             SELECT md5(no::text)::uuid, 0, 0, 0, 0, 0 FROM s.task WHERE no > {waiting};
-             INSERT INTO s.namespace (no, name) SELECT md5(i::text)::uuid, 'n' || i FROM generate_series(1, 300) i;
-             INSERT INTO s.run (ns, node, start, stop, status, method, id)
-             SELECT md5((i % 299 + 1)::text)::uuid, CASE WHEN i % 5 > 0 THEN i END, i, CASE WHEN i % 5 > 0 THEN i END, 0, 0, 'r' || i
-             FROM generate_series(1, {all}) i;
-             INSERT INTO s.sensor (no, epoch, state, fingerprint, attempt, generation, interval, timeout, on_landed,
-                 on_missed, registered_at, times_out_at, kind, context)
-             SELECT i, 1, CASE WHEN i <= {waiting} THEN 0 ELSE 1 END, i, 1, 1, 1, 1, 0, 0, 0, 0, 'k', '{{}}'
-             FROM generate_series(1, {all}) i;
-             INSERT INTO s.event (seq, no, generation, at, reason, next) SELECT i, i, 1, 0, 0, 6 FROM generate_series(1, {all}) i;
-             INSERT INTO s.sensor_change (seq, no, waiting) SELECT i, i, i <= {waiting} FROM generate_series(1, {all}) i;
-             INSERT INTO s.sensor_inbox (no, kind) SELECT i, i % 3 FROM generate_series(1, {all}) i;
-             INSERT INTO s.event_inbox (no, generation, at, reason, next) SELECT i, 1, 0, 0, 6 FROM generate_series(1, {all}) i;
-             INSERT INTO s.lane (digest, no, pool, slots, limits) SELECT md5(i::text)::uuid, i, 'p', 1, '[]' FROM generate_series(1, {all}) i;
-             INSERT INTO s.lane_use SELECT digest, no, CASE WHEN no % 100 = 0 THEN 1 ELSE 0 END, 1, 0, 0, 0, 0, '{{}}' FROM s.lane;
-             INSERT INTO s.task_limit (key, max) SELECT 'k' || i, 1 FROM generate_series(1, {all}) i;
-             INSERT INTO s.limit_use SELECT 'k' || i, i, 0, 1 FROM generate_series(1, {all}) i;
-             INSERT INTO s.pool (name) SELECT 'p' || i FROM generate_series(1, {all}) i;
-             INSERT INTO s.pool_use SELECT 'p' || i, i, 1 FROM generate_series(1, {all}) i;
-             INSERT INTO s.request (id, at, nos, epochs) SELECT 'q' || i, i, '{{}}', '{{}}' FROM generate_series(1, {all}) i;
-             INSERT INTO s.worker (name, codes, shards, expires_at, incarnation) SELECT 'w' || i, 1, 1, i, i FROM generate_series(1, {all}) i;
-             INSERT INTO s.shard (shard, holder, epoch, expires_at)
-             SELECT i, 'w' || i, 1, i FROM generate_series(1, {all}) i"
-        )
-        .replace(" s.", &format!(" {schema}.")),
-    );
+    let values =
+        [("sm.", format!("{schema}.")), ("{waiting}", waiting.to_string()), ("{other}", other.to_string())];
+    plain.ask(&values.iter().fold(FILL.to_owned(), |text, (name, value)| text.replace(name, value)));
     for row in plain.ask(&format!("SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")) {
         plain.ask(&format!("ANALYZE {schema}.{}", row[0].as_deref().unwrap()));
     }

@@ -1,0 +1,88 @@
+//! Folds where no admitter runs.
+//!
+//! Each tick folds what transactions appended about counters. Where nobody ticks, readers of sums would add up
+//! more and more of it. So services fold, too, if a look finds that nobody else did.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::error::Outcome;
+use super::options::PostgresOptions;
+use super::pool::Pool;
+use super::sessions::transact;
+use super::tick_lock;
+use super::tx::{FOLD, MOST_FOLDED, first, is_whole, row};
+use super::wire::{Touch, ask};
+use crate::error::StoreError;
+use crate::store::TxMode;
+
+/// A store looks this often.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Counts no more deltas than one fold takes. If there are as many, ticks do not keep up or do not run.
+const BACKLOG: &str = "SELECT count(*) FROM (SELECT FROM sm.unfolded LIMIT $1::bigint) unfolded";
+
+/// How many folds one look brings about, each in a transaction of its own.
+const FOLDS: usize = 10;
+
+/// When to look next.
+#[derive(Debug, Default)]
+pub(super) struct Folding(Mutex<Option<Instant>>);
+
+impl Folding {
+    /// Called after a transaction of a service. That succeeded, so what fails here is left to the next look,
+    /// and damage to the next tick, which reports it.
+    pub(super) fn attend(&self, pool: &Arc<Pool>, options: &PostgresOptions) {
+        if self.is_due(Instant::now()) {
+            let _ = look(pool, options);
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let mut next = self.0.lock();
+        let is_due = next.is_none_or(|next| next <= now);
+        if is_due {
+            *next = Some(now + PAUSE);
+        }
+        is_due
+    }
+}
+
+fn look(pool: &Arc<Pool>, options: &PostgresOptions) -> Result<(), StoreError> {
+    let mut is_behind = false;
+    transact(pool, options, TxMode::Read, |mut wire| -> Result<bool, StoreError> {
+        let answers = wire.send(vec![ask!(BACKLOG, MOST_FOLDED)], Touch::Reads)?;
+        let counted: Outcome<usize> = answers.first().map_or(Ok(0), |rows| row::whole(first(rows)?, 0));
+        is_behind = i64::try_from(counted?).is_ok_and(|count| count >= MOST_FOLDED);
+        Ok(false)
+    })?;
+    for _ in 0..FOLDS {
+        if !is_behind {
+            break;
+        }
+        transact(pool, options, TxMode::Write, |mut wire| -> Result<bool, StoreError> {
+            let fold = vec![ask!(tick_lock::SHORT), ask!(tick_lock::TRY), ask!(FOLD, MOST_FOLDED)];
+            let answers = wire.send(fold, Touch::Writes)?;
+            let whole: Outcome<bool> = answers.get(2).map_or(Ok(true), |rows| is_whole(first(rows)?));
+            is_behind = !whole?;
+            // What is lost with the server's memory is folded again.
+            Ok(false)
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_due_at_first_and_then_after_each_pause() {
+        let (folding, now) = (Folding::default(), Instant::now());
+        assert!(folding.is_due(now) && !folding.is_due(now));
+        assert!(!folding.is_due(now + PAUSE / 2));
+        assert!(folding.is_due(now + PAUSE) && !folding.is_due(now + PAUSE));
+    }
+}

@@ -1,0 +1,38 @@
+//! Ends a holder of the tick lock that has stopped. Most end by the server's timeouts. None of these ends one to
+//! which the server is sending an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::dial::{Dialer, Role};
+use super::host::execute_text;
+use super::tx::TICK_HOLDER;
+use super::wire::ask;
+
+/// For how long the lock is waited for before its holder is looked at.
+const WAITS: Duration = Duration::from_secs(3);
+
+/// For how long the same answer must then still be sent.
+const SENDS: Duration = Duration::from_secs(1);
+
+/// Looks at the holder again and again, until it is dropped.
+pub(super) async fn end_stopped(mut dialer: Dialer) {
+    loop {
+        sleep(WAITS).await;
+        // If this fails, the lock is waited for as before.
+        if let Ok(connection) = dialer.connect_once(Role::Primary).await {
+            let text = dialer.options.schema.statement(TICK_HOLDER);
+            let mut seen: Option<String> = None;
+            loop {
+                let look = ask!(TICK_HOLDER, seen.take());
+                let Ok(rows) = execute_text(&connection.client, Arc::clone(&text), &look).await else {
+                    break;
+                };
+                seen = rows.and_then(|rows| rows.first()?.try_get(0).ok());
+                sleep(SENDS).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+-- Ends attempts that the caller has not read, each if its task still has a lease of this epoch. As `move`, for what
+-- most moves are. An attempt ends no earlier than what is known of it. Returns the places of those that were ended,
+-- counted from 1, and whether the attempt was started and is recorded as a run.
+-- $1 to $6, of each end: number, epoch, new state, ended at, message, value.
+WITH
+given AS MATERIALIZED (
+  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[])
+    WITH ORDINALITY given (no, epoch, state, ended_at, message, value, place)
+),
+-- Deleted by number: a row that was changed while it was waited for is not found by its ctid.
+held AS MATERIALIZED (
+  SELECT lease.no
+  FROM (SELECT DISTINCT no, epoch FROM given ORDER BY no, epoch) given
+  CROSS JOIN LATERAL (
+    SELECT no FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch FOR UPDATE
+  ) lease
+),
+gone AS (DELETE FROM sm.lease WHERE no = ANY (ARRAY(SELECT no FROM held)) RETURNING lease.*),
+-- Of several ends of one lease the first counts.
+ended AS MATERIALIZED (
+  SELECT DISTINCT ON (gone.no) given.place, given.state, given.message AS told, given.value AS result,
+    greatest(given.ended_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at, gone.*
+  FROM gone JOIN given ON given.no = gone.no AND given.epoch = gone.epoch
+  ORDER BY gone.no, given.place
+),
+to_idle AS (
+  INSERT INTO sm.idle (
+    no, state, epoch, lane, ready_at, attempt, forgiven, lost, queued_at, first_started_at, started_at, ended_at,
+    finished, message, value
+  )
+  SELECT no, state, epoch, lane, at, attempt, forgiven, lost, queued_at, first_started_at, started_at, at, state,
+    told, result
+  FROM ended
+),
+appended AS (
+  INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came)
+  SELECT lane, 0, -count(*), sum(slots)::bigint, count(*), 0 FROM ended GROUP BY lane
+)
+SELECT place, started = 1 AND runs IS NOT NULL FROM ended

@@ -1,0 +1,145 @@
+//! The faults, in the order of the page that says what they would break, docs/postgresql-protocol.md.
+
+use super::Fault;
+
+macro_rules! faults {
+    ($($what:literal, $file:literal: $part:literal => $bent:literal, $test:literal says $says:literal;)+) => {
+        pub(super) const FAULTS: &[Fault] = &[$(Fault {
+            what: $what,
+            file: $file,
+            part: $part,
+            bent: $bent,
+            test: $test,
+            says: $says,
+        }),+];
+    };
+}
+
+faults! {
+    "a tick does not exclude definitions", "tick_lock.rs":
+        "LOCK TABLE sm.tick_lock IN EXCLUSIVE MODE" => "LOCK TABLE sm.tick_lock IN ACCESS SHARE MODE",
+        "stepped::definitions::a_pause_waits_for_the_tick_in_flight" says "Done(Ok(";
+    "a definition does not exclude ticks", "tick_lock.rs":
+        "LOCK TABLE sm.tick_lock IN SHARE ROW EXCLUSIVE MODE" => "LOCK TABLE sm.tick_lock IN ACCESS SHARE MODE",
+        "stepped::definitions::the_lock_is_taken_again_after_a_savepoint" says "nothing waits";
+    "a move gives back twice what it ended", "tx/move.sql":
+        "sum(held - kept)::bigint AS slots" => "2 * sum(held - kept)::bigint AS slots",
+        "stepped::ends::all_orders_of_two_ends" says "left == right";
+    "an end gives back twice", "tx/end_one.sql":
+        "SELECT lane, 0, -1, slots, 1, 0 FROM gone" => "SELECT lane, 0, -1, 2 * slots, 1, 0 FROM gone",
+        "stepped::ends::all_orders_of_two_ends" says "left == right";
+    "an end has no fence of the epoch", "tx/end_one.sql":
+        "AND lease.epoch = $2::bigint" => "AND lease.epoch >= $2::bigint",
+        "stepped::beats::a_stale_holder_beside_the_new_one" says "Ended(Success)";
+    "a delta is lost", "tx/move.sql":
+        "OR sums.slots <> 0 OR sums.leases <> 0" => "OR sums.came > 1",
+        "stepped::ends::all_orders_of_two_ends" says "Register";
+    "a move has no fence of the epoch", "tx/move.sql":
+        "lease.no = sorted.no AND lease.epoch = sorted.epoch AND" => "lease.no = sorted.no AND",
+        "stepped::beats::a_stale_holder_beside_the_new_one" says "None";
+    "a start has no fence of the epoch", "tx/start.sql":
+        "lease.no = given.no AND lease.epoch = given.epoch AND lease.started = 0" => "lease.no = given.no AND lease.started = 0",
+        "stepped::beats::a_stale_holder_beside_the_new_one" says "Queued";
+    "an enqueue tells of no task", "tx/enqueue_one.sql":
+        "SELECT lane, (due IS NULL)::int, 1, 0, 0," => "SELECT lane, (due IS NULL)::int, 0, 0, 0,",
+        "stepped::ends::a_reaper_passes_over_what_is_being_ended" says "LaneTasks";
+    "a fold applies a delta twice", "tx/fold.sql":
+        "was.used - back.slots AS used" => "was.used - 2 * back.slots AS used",
+        "stepped::fold::an_effect_is_folded_before_its_cause" says "Pool {";
+    "the bound of due instants does not fall", "tx/fold.sql":
+        "least(last.due, (SELECT min(due) FROM sums)), last.early" => "last.due, last.early",
+        "stepped::bounds::a_locked_due_task_that_is_rolled_back" says "[\"earlier\"]";
+    "a missing lane is damage to each fold", "tx/fold.sql":
+        "AND (touched.slots > 0 OR touched.leases > 0 OR read.whole)" => "AND true",
+        "stepped::fold::an_effect_is_folded_before_its_cause" says "Some(\"{}\")";
+    "a fold passes over what was open during the last one", "tx/fold.sql":
+        "FROM sm.delta WHERE delta.xid = late.xid ORDER BY xid" => "FROM sm.delta WHERE delta.xid = -late.xid ORDER BY xid",
+        "stepped::fold::what_commits_late_is_folded" says "[\"late\"]";
+    "the version before is not deleted", "tx/fold.sql":
+        "old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes)))"
+            => "old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes WHERE digest IS NULL)))",
+        "stepped::fold::an_effect_is_folded_before_its_cause" says "one version of each";
+    "the bound does not fall", "tx/fold.sql":
+        "ELSE least(min(bound), min(head_of_many), min(place) FILTER (WHERE nth > 32)) END AS bound" => "ELSE min(bound) END AS bound",
+        "stepped::bounds::what_comes_before_a_bound_is_found" says "5 given back";
+    "a fold remembers no early task", "tx/fold.sql":
+        "SELECT digest, max(now_ready) AS now_ready, max(now_tasks) AS now_tasks, max(early) || array_agg(no) FILTER (WHERE nth <= 32) AS early"
+            => "SELECT digest, max(now_ready) AS now_ready, max(now_tasks) AS now_tasks, max(early) AS early",
+        "stepped::bounds::what_comes_before_a_bound_is_found" says "left == right";
+    "a grant forgets early tasks", "tx/tick/grant.sql":
+        "ELSE coalesce(part.early, '{}') END AS early" => "ELSE '{}' END AS early",
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "before the bound of its lane";
+    "the bound does not rise", "tx/tick/grant.sql":
+        "coalesce(part.bound, ARRAY[was.rank, was.logical_date, was.map_index, was.no]) AS bound"
+            => "ARRAY[was.rank, was.logical_date, was.map_index, was.no] AS bound",
+        "stepped::bounds::a_page_reads_no_dead_rows" says "buffers behind the bound";
+    "a grant waits for rows", "tx/tick/grant.sql":
+        "AND ready.map_index = coalesce(given.map_index, task.map_index) AND ready.no = given.no FOR UPDATE SKIP LOCKED) ready"
+            => "AND ready.map_index = coalesce(given.map_index, task.map_index) AND ready.no = given.no FOR UPDATE) ready",
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
+    "a second plan waits for rows", "tx/tick/candidates_locked.sql":
+        "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most FOR UPDATE) ready",
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
+    "a second plan does not lock what it reads", "tx/tick/candidates_locked.sql":
+        "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most OFFSET 0) ready",
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
+    "a grant takes the half of a plan", "tx/tick/grant.sql":
+        "WHERE $14::bigint = 0 OR (SELECT count(*) FROM locked) = cardinality($1::bigint[])" => "WHERE $14::bigint < 2",
+        "bounds::ticks_grant_what_a_look_at_all_rows_says" says "Conflict";
+    "promotion counts twice", "tx/promote.sql":
+        "coalesce(was.ready, 0) + more.count AS ready" => "coalesce(was.ready, 0) + 2 * more.count AS ready",
+        "stepped::bounds::a_locked_due_task_that_is_rolled_back" says "Lane {";
+    "promotion waits for rows", "tx/promote.sql":
+        "LIMIT (SELECT most FROM room) FOR UPDATE SKIP LOCKED" => "LIMIT (SELECT most FROM room) FOR UPDATE",
+        "stepped::ends::promotion_beside_an_open_cancel" says "lock timeout";
+    "promotion forgets what it passed over", "tx/promote.sql":
+        "ARRAY(SELECT no FROM left_early UNION ALL SELECT no FROM passed WHERE nth <= 32)" => "ARRAY(SELECT no FROM left_early)",
+        "stepped::bounds::a_locked_due_task_that_is_rolled_back" says "before the bound of ticks";
+    "a reaper does not look a second time", "tx/still_expired.sql":
+        "WHERE beat.expires_at > lease.expires_at" => "WHERE beat.expires_at > lease.expires_at AND beat.expires_at < 0",
+        "stepped::beats::all_orders_of_renew_and_reap" says "told that it lasts";
+    "a renewal asks for no lock", "tx/renew.sql":
+        "FOR KEY SHARE SKIP LOCKED" => "OFFSET 0",
+        "stepped::beats::all_orders_of_renew_and_reap" says "told that it lasts";
+    "a renewal keeps its last beat alone", "tx/renew.sql":
+        "(beat.expires_at, beat.id) < (latest.expires_at, latest.id)" => "beat.id < (SELECT max(id) FROM sm.beat last WHERE last.no = latest.no)",
+        "stepped::beats::two_renewals_of_one_lease" says "an earlier instant changes nothing";
+    "a reaper waits for rows", "tx/lock_expired.sql":
+        "FOR UPDATE SKIP LOCKED" => "FOR UPDATE",
+        "stepped::ends::a_reaper_passes_over_what_is_being_ended" says "Busy";
+    "retention waits for rows", "tx/forget_ended.sql":
+        "FOR UPDATE OF idle SKIP LOCKED" => "FOR UPDATE OF idle",
+        "stepped::retention::a_locked_task_is_passed_over" says "Busy";
+    "retention does not look into the inboxes", "tx/forget_ended.sql":
+        "AND NOT EXISTS (SELECT FROM sm.event_inbox WHERE event_inbox.no = idle.no OFFSET 0) AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = idle.no OFFSET 0)"
+            => "",
+        "inbox::what_has_no_number_is_not_forgotten" says "its end has no number";
+    "a poker waits for rows", "tx/lock_free_tasks.sql":
+        "lease.no = given.no FOR UPDATE SKIP LOCKED) lease ON true LEFT JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = given.no FOR UPDATE SKIP LOCKED)"
+            => "lease.no = given.no FOR UPDATE SKIP LOCKED) lease ON true LEFT JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = given.no FOR UPDATE)",
+        "stepped::sensors::an_end_that_is_rolled_back" says "lock timeout";
+    "the end of a sensor is not noted", "tx/sensor/end_sensors.sql":
+        "SELECT placed.no, 1 FROM placed ORDER BY placed.place" => "SELECT placed.no, 1 FROM placed WHERE false ORDER BY placed.place",
+        "stepped::numbers::an_open_end_and_a_killed_numberer" says "(2, 2, false)";
+    "numbers are given without the lock", "tx/sensor/number_changes.sql":
+        "WHERE current_setting('stationmaster.numbers', true) = 'true'" => "WHERE true",
+        "inbox::who_holds_the_lock_of_numbers_delays_nothing_but_numbers" says "left == right";
+    "numbers are not given in the order of the notes", "tx/sensor/number_changes.sql":
+        "OVER (ORDER BY events.id), events.no" => "OVER (ORDER BY events.id DESC), events.no",
+        "inbox::as_many_get_numbers_as_were_asked_for" says "left == right";
+    "a follower's cursor skips one change", "tx/sensor/changed_sensors.sql":
+        "WHERE change.seq > $1::bigint ORDER BY" => "WHERE change.seq > $1::bigint + 1 ORDER BY",
+        "stepped::numbers::an_open_end_and_a_killed_numberer" says "left == right";
+    "a shard is taken under any epoch", "tx/put_shards.sql":
+        "AND shard.epoch = given.was FOR NO KEY UPDATE" => "FOR NO KEY UPDATE",
+        "passing::a_shard_is_taken_by_the_epoch_that_it_has_under_the_lock" says "left == right";
+    "a run is closed twice", "tx/run/close_runs.sql":
+        "AND num_nulls(run.stop) = 1 FOR NO KEY UPDATE" => "FOR NO KEY UPDATE",
+        "passing::a_close_decides_on_the_run_as_it_is_when_it_gets_the_lock" says "left == right";
+    "heartbeats of runs wait", "tx/run/beat_runs.sql":
+        "FOR NO KEY UPDATE SKIP LOCKED" => "FOR NO KEY UPDATE",
+        "passing::heartbeats_pass_a_locked_run_over_and_find_it_open" says "Busy";
+    "callers of one name do not exclude each other", "tx/serialize.sql":
+        "ON CONFLICT (name) DO UPDATE SET at = greatest(turn.at, excluded.at)" => "ON CONFLICT (name) DO NOTHING",
+        "stepped::serialize::the_last_two_siblings_enqueue_their_successor_once" says "Done(Ok(\"not the last\"))";
+}

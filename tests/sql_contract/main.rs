@@ -1,0 +1,242 @@
+//! The statements of `docs/sql.md` do what the crate does, and nothing that the crate does not find: on SQLite and
+//! on PostgreSQL, each with its feature.
+#![cfg(all(feature = "testing", any(feature = "sqlite", feature = "postgres")))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod arguments;
+mod cancel;
+#[path = "../hosts/contract.rs"]
+mod contract;
+mod leases;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+#[path = "../postgres_server/mod.rs"]
+#[allow(dead_code, reason = "each test binary uses its own part")]
+mod postgres_server;
+#[cfg(feature = "postgres")]
+#[path = "../scratch/mod.rs"]
+mod scratch;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod world;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use contract::statements;
+use stationmaster::admission::Ageing;
+use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
+use stationmaster::ops::Finish;
+use stationmaster::task::LeaseLoss;
+use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
+use world::{NOW, Value, World, databases, good, key, now, values};
+
+fn retry() -> RetryPolicy {
+    RetryPolicy::exponential(Duration::from_secs(3)).max_attempts(3).build().unwrap()
+}
+
+fn many_kinds_of_tasks() -> Vec<NewTask> {
+    let new = |name: &str| NewTask::new(key(name));
+    let limit = |task: NewTask, keys: &[&str]| {
+        keys.iter().fold(task, |task, key| task.limit((*key).try_into().unwrap()))
+    };
+    let mut mapped = new("plain");
+    mapped.key.map_index = Some(7);
+    vec![
+        new("plain"),
+        mapped,
+        limit(new("limited"), &["tenant", "b", "a", "b"]),
+        limit(new("limited too"), &["a", "b", "tenant"]),
+        limit(new("odd key"), &["\"é\\"]),
+        new("urgent").priority(i32::MAX).payload("{\"order\": 7}"),
+        new("idle").priority(i32::MIN).logical_date(Timestamp::from_micros(-5)),
+        new("later").not_before(Timestamp::from_micros(NOW + 500)),
+        new("due already").not_before(Timestamp::from_micros(NOW)),
+        new("due before").not_before(Timestamp::from_micros(NOW - 9)),
+        new("wide").pool("db".try_into().unwrap()).pool_slots(1_000_000),
+        new("nowhere").pool("no such pool".try_into().unwrap()),
+        new("tried again").retry(retry()).lease_loss(LeaseLoss::Requeue { at_most: 2 }),
+        new("never again").lease_loss(LeaseLoss::Fail),
+        new("substitutes").payload("\u{1a}0 and \u{1a}"),
+        new("plain").priority(9),
+        limit(new("plain"), &["never seen"]),
+    ]
+}
+
+#[test]
+fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
+    for make in databases() {
+        let (ours, sql) = (make(), make());
+        let tasks = many_kinds_of_tasks();
+        let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
+        for task in &tasks {
+            ours.store.write(|tx| tx.enqueue(now(), std::slice::from_ref(task))).unwrap();
+            sql.enqueue(task, None);
+            assert_eq!(sql.state(&keys), ours.state(&keys), "{}", task.key);
+        }
+
+        let mut seen = BTreeSet::new();
+        for round in (1..20).map(|round| NOW + round * 1_000_000) {
+            let granted = ours.admit(round);
+            assert_eq!(sql.admit(round), granted, "the admitter takes both alike");
+            for (at, task) in granted.iter().enumerate() {
+                let lease = task.lease_ref();
+                // Some callers' clocks are behind: what they record must not run backwards.
+                let (started, ended) = (round - 700_000 * (at as i64 % 4), round - 800_000 * (at as i64 % 5));
+                if at % 2 == 0 {
+                    ours.store.write(|tx| tx.start(Timestamp::from_micros(started), &[lease])).unwrap();
+                    sql.start(lease, started).unwrap();
+                }
+                let (mut name, mut text, mut retry_at) = ("failed", None, None);
+                let end = match (task.key.task.as_str(), at % 3) {
+                    ("plain", _) if task.attempt == 1 => {
+                        name = "given_back";
+                        Finish::given_back(lease)
+                    }
+                    ("tried again", _) | (_, 0) => {
+                        let (message, at) = decided(&sql, lease, &task.key, ended);
+                        (text, retry_at) = (Some(message), at);
+                        Finish::failed(lease, "no route")
+                    }
+                    (_, 1) => {
+                        (name, text) = ("success", Some("7 rows\u{1a}1".to_owned()));
+                        Finish::success_with(lease, "7 rows\u{1a}1")
+                    }
+                    _ => {
+                        (name, text) = ("skipped", Some("not needed".to_owned()));
+                        Finish::skipped(lease, "not needed")
+                    }
+                };
+                ours.store
+                    .write(|tx| tx.finish(Timestamp::from_micros(ended), std::slice::from_ref(&end)))
+                    .unwrap();
+                sql.finish(lease, ended, name, text.as_deref(), retry_at).unwrap();
+                seen.insert((name, retry_at.is_some()));
+                assert_eq!(sql.state(&keys), ours.state(&keys), "{} of {round}", task.key);
+            }
+        }
+        let all = [
+            ("failed", false),
+            ("failed", true),
+            ("given_back", false),
+            ("skipped", false),
+            ("success", false),
+        ];
+        assert_eq!(seen, all.into());
+    }
+}
+
+/// What the documentation tells a host to do with a failed attempt.
+fn decided(world: &World, lease: LeaseRef, key: &TaskKey, at: i64) -> (String, Option<i64>) {
+    let found = world.ask("status_by_id", &values![lease.id.0]).unwrap().remove(0);
+    let [id, _, _, attempt, forgiven, policy, started, queued, date] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(id.int(), lease.id.0);
+    let policy = match policy {
+        Value::Null => RetryPolicy::none(),
+        json => serde_json::from_str(json.text()).unwrap(),
+    };
+    let first = if *started == Value::Null { queued } else { started };
+    let (first, at) = (Timestamp::from_micros(first.int()), Timestamp::from_micros(at));
+    let history = History::new(u32::try_from(attempt.int() - forgiven.int()).unwrap(), first, at);
+    let key = RetryKey::new(key).logical_date(Timestamp::from_micros(date.int()));
+    match decide(&policy, &key, &history) {
+        Decision::RetryAt(at) => ("no route".into(), Some(at.as_micros())),
+        Decision::GiveUp(why) => (format!("no route ({why})"), None),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rank_that_ages_is_the_hosts_to_give() {
+    for make in databases() {
+        let (ours, sql) = (make(), make());
+        let ageing = Ageing::Linear { period: Duration::from_secs(60) };
+        let task = NewTask::new(key("t")).priority(3).not_before(Timestamp::from_micros(NOW + 9));
+        ours.store.write(|tx| tx.enqueue_ageing(now(), ageing, std::slice::from_ref(&task))).unwrap();
+        sql.enqueue(&task, Some(ageing.rank(3, Timestamp::from_micros(NOW + 9))));
+        assert_eq!(sql.state(&[key("t")]), ours.state(&[key("t")]));
+    }
+}
+
+#[test]
+fn what_was_rolled_back_never_was() {
+    for make in databases() {
+        let world = make();
+        let before = world.state(&[key("t")]);
+        let status = values!["prod", "nightly", "r1", "t", None::<i64>];
+        let state = || Some(world.ask("status", &status).unwrap().pop()?.swap_remove(2));
+        world.host.batch(world.host.begin());
+        world.host.batch("SAVEPOINT here");
+        world.ask("enqueue", &good()).unwrap();
+        assert_eq!(state(), Some(Value::from("scheduled")), "seen at once");
+        world.host.batch("ROLLBACK TO SAVEPOINT here");
+        assert_eq!(state(), None);
+        world.ask("enqueue", &good()).unwrap();
+        let id = world.ask("status", &status).unwrap()[0][0].int();
+        world.host.batch("SAVEPOINT here");
+        world.ask("cancel", &values![NOW, id, "skipped", "no"]).unwrap();
+        assert_eq!(state(), Some(Value::from("skipped")));
+        world.host.batch("ROLLBACK TO SAVEPOINT here");
+        assert_eq!(state(), Some(Value::from("scheduled")));
+        world.host.batch("ROLLBACK");
+        assert_eq!(world.state(&[key("t")]), before);
+    }
+}
+
+#[test]
+fn every_column_that_is_promised_is_there() {
+    let promised = "id, epoch, namespace, workflow, run, task, map_index, state, pool, slots, limits, priority, \
+        logical_date, due, attempt, forgiven, holder, expires_at, enqueued_at, queued_at, first_started_at, started_at, \
+        ended_at, retry, message, value, payload, map_key";
+    let text = include_str!("../../docs/sql.md");
+    for column in promised.split(", ") {
+        assert!(text.contains(&format!("`{column}`")), "{column}");
+    }
+    for make in databases() {
+        let world = make();
+        let mut mapped = good();
+        mapped[5] = Value::Int(7);
+        world.run("enqueue", &good()).unwrap();
+        world.run("enqueue", &mapped).unwrap();
+        let view = if world.is_sqlite() { "sm_status" } else { "stationmaster.status" };
+        let rows = world.host.ask(&format!("SELECT {promised} FROM {view} ORDER BY id"), &[]).unwrap();
+        let seen: Vec<[&Value; 3]> = rows.iter().map(|row| [&row[0], &row[6], &row[27]]).collect();
+        assert_eq!(
+            seen,
+            [
+                [&Value::Int(1), &Value::Null, &Value::Int(-1)],
+                [&Value::Int(2), &Value::Int(7), &Value::Int(7)]
+            ]
+        );
+        assert_eq!(rows[1][10], Value::from(r#"["a","b"]"#));
+    }
+}
+
+/// A lease as `status` shows it, beats included.
+#[test]
+fn status_shows_who_holds_a_task_and_until_when() {
+    for make in databases() {
+        let world = make();
+        world.run("enqueue", &good()).unwrap();
+        let lease = world.admit(NOW)[0].lease_ref();
+        world.start(lease, NOW).unwrap();
+        world.store.write(|tx| tx.renew(now(), Duration::from_secs(60), &[lease])).unwrap();
+        let seen = world.ask("status", &values!["prod", "nightly", "r1", "t", None::<i64>]).unwrap();
+        let expected =
+            values![lease.id.0, lease.epoch, "running", 1, "h", NOW + 60_000_000, None::<i64>, None::<i64>];
+        assert_eq!(seen, [expected]);
+    }
+}
+
+#[test]
+fn the_document_has_these_statements() {
+    let names = |database| -> Vec<&str> { statements(database).into_iter().map(|(name, _)| name).collect() };
+    let each = ["enqueue", "status", "status_by_id", "start", "finish", "cancel"];
+    assert_eq!(names("SQLite"), each, "each is run by a test");
+    let more = ["enqueue_many", "start_many", "finish_many", "wake"];
+    let all: BTreeSet<&str> = each.into_iter().chain(more).collect();
+    assert_eq!(BTreeSet::from_iter(names("PostgreSQL")), all, "each is run by a test");
+}
