@@ -103,6 +103,28 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
+//! # Workers that differ
+//!
+//! A task may name a queue, and an admitter the queues it serves. Slots still belong to pools, whichever queue
+//! holds them. More: [`AdmitRequest::serves`](crate::ops::AdmitRequest::serves).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, Service};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "films", "2026-01-01", name).unwrap());
+//! let mut cpu = Admitter::new(store.clone(), "worker-cpu-1".try_into()?).serves(["default".try_into()?]);
+//!
+//! store.write(|tx| tx.enqueue(now, &[task("cut"), task("render").queue("gpu".try_into()?)]))?;
+//! assert_eq!(cpu.tick(now)?.granted.len(), 1);
+//! let queues = store.read(|tx| tx.queues())?;
+//! assert_eq!((queues[1].name.as_str(), queues[1].waiting, queues[1].served_until), ("gpu", 1, None));
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
 //! # Why does this task not run?
 //!
 //! ```
@@ -116,7 +138,7 @@
 //!
 //! let load = task("load").pool("databsae".try_into()?);
 //! store.write(|tx| tx.enqueue(now, &[load.clone()]))?;
-//! let why = store.read(|tx| tx.explain(std::slice::from_ref(&load.key)))?;
+//! let why = store.read(|tx| tx.explain(now, std::slice::from_ref(&load.key)))?;
 //! assert_eq!(why[0].to_string(), "pool databsae: does not exist");
 //! # Ok::<(), stationmaster::Error>(())
 //! ```

@@ -84,7 +84,7 @@ fn a_failing_task_is_retried_by_its_policy_and_then_fails() {
         assert_eq!(end(&store, 1, Finish::failed(first, "no route")), Finished::RetryAt(at(31)));
         assert_eq!(used(&store, "default_pool"), 0);
         assert_eq!(task(&store, "t").state, TaskState::UpForRetry);
-        let why = store.read(|tx| tx.explain(&[key("t")])).unwrap().remove(0);
+        let why = store.read(|tx| tx.explain(at(1), &[key("t")])).unwrap().remove(0);
         assert_eq!(why, Explanation::NotBefore(at(31)));
         assert!(run(&store, 30).is_empty());
         let second = run(&store, 31)[0];
@@ -252,7 +252,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
             .map(|task| task.unwrap().key.task.to_string())
             .collect();
         assert_eq!(running, ["four", "one", "acme-1"], "smaller ones pass, in order of priority");
-        let why = |name: &str| store.read(|tx| tx.explain(&[key(name)])).unwrap()[0].to_string();
+        let why = |name: &str| store.read(|tx| tx.explain(at(0), &[key(name)])).unwrap()[0].to_string();
         assert_eq!(why("two"), "pool db: 0 open of 5, needs 2");
         assert_eq!(why("six"), "pool db: has 5 slots in all, needs 6");
         assert_eq!(why("nowhere"), "pool nowhere: does not exist");

@@ -153,6 +153,12 @@ pub enum Invalid {
         "this transaction has admitted, which is the last it writes: commit it, and begin another one for this verb"
     )]
     AfterAdmit,
+    /// A request for admission that serves no queue.
+    #[error("a request that serves no queue admits nothing: name at least one, or name none to serve all")]
+    NoQueues,
+    /// A request for admission by Airflow's window that names queues: Airflow's scheduler knows none.
+    #[error("Airflow's window looks at the tasks of all queues: serve all, or admit by another policy")]
+    WindowWithQueues,
     /// [`admit`](crate::store::Tx::admit) was called in a PostgreSQL transaction that the host owns. A tick
     /// holds a lock for which all other ticks wait, so it runs in short transactions of the store alone.
     #[error(

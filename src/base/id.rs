@@ -135,6 +135,8 @@ names! {
     TaskName, "task id";
     /// A slot pool.
     PoolName, "pool name";
+    /// A kind of worker that may take a task (Airflow, Celery: queue).
+    QueueName, "queue name";
     /// What a concurrency limit counts; see [`crate::admission::limits`].
     LimitKey, "limit key";
     /// The holder of a lease: one scheduler or worker process. Give each live holder its own name.
@@ -153,6 +155,20 @@ impl PoolName {
     /// Returns the pool [`Self::DEFAULT`].
     pub fn default_pool() -> Self {
         Self(Self::DEFAULT.into())
+    }
+}
+
+impl QueueName {
+    /// The queue of a task that does not name one (Airflow: `default`).
+    pub const DEFAULT: &'static str = "default";
+
+    /// Returns the queue [`Self::DEFAULT`].
+    pub fn default_queue() -> Self {
+        Self(Self::DEFAULT.into())
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        self.as_str() == Self::DEFAULT
     }
 }
 

@@ -1,12 +1,12 @@
 //! One admission tick.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::attempt::tasks_under;
-use crate::admission::{Need, Plan, Planner, Policy, Refusal};
+use crate::admission::{Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved};
 use crate::error::{Invalid, Result, StoreError};
-use crate::id::{Holder, LimitKey, RequestId};
+use crate::id::{Holder, LimitKey, QueueName, RequestId};
 use crate::lease::LeaseRef;
 use crate::store::Tx;
 use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
@@ -42,6 +42,8 @@ pub struct AdmitRequest {
     pub lease: Duration,
     /// What happens to tasks that do not fit.
     pub policy: Policy,
+    /// The queues that it admits from; `None` for all. See [`Self::serves`].
+    pub serves: Option<BTreeSet<QueueName>>,
     /// How long the store remembers ticks. A tick that grants something makes the store forget up to 64 older
     /// ones. The store remembers at most 1,024 ticks that no later tick named in [`Self::answered`]. A
     /// forgotten tick cannot be repeated.
@@ -54,8 +56,17 @@ impl AdmitRequest {
     /// Creates a request for up to `budget` tasks for this holder, under leases of this length, by
     /// [`Policy::Backfill`]. Ticks are remembered for an hour.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
-        let (policy, remember) = (Policy::default(), Duration::from_secs(3600));
-        Self { holder, request, answered: None, budget, lease, policy, remember, started: false }
+        Self {
+            holder,
+            request,
+            answered: None,
+            budget,
+            lease,
+            policy: Policy::default(),
+            serves: None,
+            remember: Duration::from_secs(3600),
+            started: false,
+        }
     }
 
     /// Names the request of an earlier tick whose result the caller has received.
@@ -70,6 +81,33 @@ impl AdmitRequest {
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
+    }
+
+    /// Admits from these queues alone. What tasks of other queues hold counts all the same. Under
+    /// [`Policy::Reserve`], the first tasks of queues that somebody else serves keep the next slots of a full
+    /// pool for themselves, because slots belong to the pool.
+    ///
+    /// The store notes what each holder serves, once in the length of its leases. If no holder has told for
+    /// twice that length that it serves a queue, nobody does: its tasks reserve nothing, and
+    /// [`queues`](crate::store::ReadTx::queues) and [`explain`](crate::store::ReadTx::explain) report it.
+    #[must_use]
+    pub fn serves(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
+        self.serves = Some(queues.into_iter().collect());
+        self
+    }
+
+    /// Returns what its holder tells about the queues that it serves.
+    pub(super) fn serving(&self, now: Timestamp) -> Serving {
+        Serving::new(self.holder.clone(), self.serves.clone(), now, self.lease)
+    }
+
+    /// Refuses queues that it cannot serve.
+    pub(super) fn check(&self) -> Result<(), Invalid> {
+        match (&self.serves, &self.policy) {
+            (Some(queues), _) if queues.is_empty() => Err(Invalid::NoQueues),
+            (Some(_), Policy::AirflowWindow(_)) => Err(Invalid::WindowWithQueues),
+            _ => Ok(()),
+        }
     }
 
     /// Sets how long the store remembers ticks.
@@ -155,7 +193,8 @@ impl Tx<'_> {
     /// nothing fits. A lane's first share of candidates is twice the budget over the number of lanes with
     /// ready tasks, and at least 16, or fewer with more than 256 lanes. Candidates are requested again only if
     /// a lane with room for more got all of its first share admitted. The shares double each time, so `n` such
-    /// lanes cost at most about log2(`n`) further calls. A repeated request costs two calls.
+    /// lanes cost at most about log2(`n`) further calls. A repeated request costs two calls. Once in the length
+    /// of the holder's leases a call more notes which queues it serves.
     ///
     /// **It is the last verb of its transaction that writes.** After it the transaction may admit again and
     /// read. Every other verb returns [`Invalid::AfterAdmit`]: begin another transaction. So a tick never
@@ -163,9 +202,10 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL transaction that the host owns. Nothing was
-    /// changed. Returns [`Invalid::RequestOfAnother`] if another holder used the request's name and holds
-    /// what it was granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between
+    /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWithQueues`] for
+    /// one by Airflow's window that names queues. Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL
+    /// transaction that the host owns. Nothing was changed by any of these. Returns
+    /// [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between
     /// plan and grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
     ///
     /// # Examples
@@ -189,10 +229,15 @@ impl Tx<'_> {
     /// ```
     pub fn admit(&mut self, now: impl Into<Timestamp>, order: &AdmitRequest) -> Result<Admission> {
         let now = now.into();
+        order.check()?;
         self.tick(|tx| {
             let pools = needed_pools(&order.policy);
             let mut query =
                 SurveyQuery::new().request(order.request.clone()).promote(now, PROMOTE).pools(pools);
+            // Slots are reserved for what other queues wait for, too.
+            if !matches!(order.policy, Policy::Reserve { .. }) {
+                query = query.queues(order.serves.clone());
+            }
             // A window asks for more than it admits.
             if pools == WhichPools::Named {
                 query = query.budget(order.budget);
@@ -200,6 +245,10 @@ impl Tx<'_> {
             let mut survey = tx.raw().survey(&query)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
+            tell(tx, &order.serving(now), &survey.serving)?;
+            if let Some(queues) = &order.serves {
+                leave_unserved(&mut survey.lanes, queues, &survey.serving, now);
+            }
             if let Some(leases) = &survey.granted {
                 let granted = granted_before(tx, order, leases)?;
                 return Ok(Admission { granted, next_due, ..Admission::default() });
@@ -223,7 +272,8 @@ impl Tx<'_> {
 /// Plans over the candidates that the store finds now. Takes the lanes out of the survey.
 fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &mut Survey) -> Result<Planner> {
     let lanes = std::mem::take(&mut survey.lanes);
-    let mut planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
+    let planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
+    let mut planner = planner.serving(order.serves.as_ref());
     loop {
         match planner.need() {
             Need::Capacity { .. } | Need::AllPools { .. } => {
@@ -236,6 +286,15 @@ fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &mut
             Need::Nothing => return Ok(planner),
         }
     }
+}
+
+/// Notes which queues a tick serves, if that is not known or was told a lease ago.
+fn tell(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<()> {
+    let known = told.iter().find(|serving| serving.holder == new.holder);
+    if known.is_none_or(|known| known.is_outdated_by(new)) {
+        tx.raw().put_serving(new)?;
+    }
+    Ok(())
 }
 
 fn changed() -> StoreError {

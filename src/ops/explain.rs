@@ -6,9 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::limits::LimitRecord;
-use crate::admission::{Lane, LaneId, LaneKey, Need, Planner, Reason};
+use crate::admission::{Lane, LaneId, LaneKey, Need, Planner, Reason, served_until};
 use crate::error::Result;
-use crate::id::{LimitKey, PoolName, TaskKey};
+use crate::id::{LimitKey, PoolName, QueueName, TaskKey};
 use crate::pool::PoolRecord;
 use crate::store::ReadTx;
 use crate::task::{TaskRecord, TaskState};
@@ -45,7 +45,9 @@ impl fmt::Display for Explanation {
 }
 
 impl ReadTx<'_> {
-    /// Returns what keeps each of these tasks from running.
+    /// Returns what keeps each of these tasks from running at this instant.
+    ///
+    /// A task of a queue that nobody serves is refused with that reason, once any admitter has told what it serves.
     ///
     /// # Errors
     ///
@@ -60,11 +62,12 @@ impl ReadTx<'_> {
     /// let store = MemoryStore::new();
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).pool_slots(200);
     /// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)))?;
-    /// let why = store.read(|tx| tx.explain(&[task.key.clone()]))?;
+    /// let why = store.read(|tx| tx.explain(Timestamp::UNIX_EPOCH, &[task.key.clone()]))?;
     /// assert_eq!(why[0].to_string(), "pool default_pool: has 128 slots in all, needs 200");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn explain(&mut self, keys: &[TaskKey]) -> Result<Vec<Explanation>> {
+    pub fn explain(&mut self, now: impl Into<Timestamp>, keys: &[TaskKey]) -> Result<Vec<Explanation>> {
+        let now = now.into();
         let found: Vec<Result<LaneKey, Explanation>> =
             self.raw().tasks(keys)?.into_iter().map(waits_in).collect();
         let lanes = || found.iter().flatten();
@@ -74,12 +77,32 @@ impl ReadTx<'_> {
             (pools.into_iter().cloned().collect(), limits.into_iter().cloned().collect());
         let pools = by_name(self.raw().pools(&pools)?, |pool| pool.spec.name.clone());
         let limits = by_name(self.raw().limits(&limits)?, |limit| limit.key.clone());
+        let unserved = self.unserved(now, found.iter().flatten().map(|lane| lane.queue.clone()).collect())?;
         let explained = |lane: LaneKey| {
+            if let Some(waiting) = unserved.get(&lane.queue) {
+                let reason = Reason::Unserved { queue: lane.queue, waiting: *waiting };
+                return Explanation::Refused(reason);
+            }
             let pools: Vec<_> = pools.get(&lane.pool).cloned().into_iter().collect();
             let limits: Vec<_> = lane.limits.iter().filter_map(|key| limits.get(key)).cloned().collect();
             fits(lane, &pools, &limits)
         };
         Ok(found.into_iter().map(|lane| lane.map_or_else(|why| why, explained)).collect())
+    }
+
+    /// Returns those of these queues that nobody serves, with what waits in each.
+    fn unserved(
+        &mut self,
+        now: Timestamp,
+        mut queues: BTreeSet<QueueName>,
+    ) -> Result<BTreeMap<QueueName, u64>> {
+        let told = if queues.is_empty() { Vec::new() } else { self.raw().serving()? };
+        queues.retain(|queue| served_until(&told, queue).is_none_or(|until| until <= now));
+        if told.is_empty() || queues.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let counted = self.raw().queues()?.into_iter().filter(|queue| queues.contains(&queue.name));
+        Ok(counted.map(|queue| (queue.name, queue.waiting)).collect())
     }
 }
 

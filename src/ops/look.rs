@@ -1,7 +1,7 @@
 //! A look before an admission tick: whether the tick would do anything.
 
-use super::admit::{Admission, needed_pools};
-use crate::admission::{Need, Planner, Policy};
+use super::admit::{Admission, AdmitRequest, needed_pools};
+use crate::admission::{Need, Planner};
 use crate::error::Result;
 use crate::store::ReadTx;
 use crate::store::contract::SurveyQuery;
@@ -11,17 +11,18 @@ impl ReadTx<'_> {
     /// Returns what a tick would answer that promotes and grants nothing, or `None` if it may do either.
     ///
     /// It costs one call of the store, [`survey`](crate::store::contract::TaskTx::survey).
-    pub(crate) fn idle_tick(
-        &mut self,
-        now: Timestamp,
-        budget: usize,
-        policy: &Policy,
-    ) -> Result<Option<Admission>> {
-        let survey = self.raw().survey(&SurveyQuery::new().pools(needed_pools(policy)))?;
-        if survey.is_behind || survey.next_due.is_some_and(|due| due <= now) {
+    pub(crate) fn idle_tick(&mut self, now: Timestamp, order: &AdmitRequest) -> Result<Option<Admission>> {
+        let (serving, policy) = (order.serving(now), &order.policy);
+        let query = SurveyQuery::new().pools(needed_pools(policy)).queues(order.serves.clone());
+        let survey = self.raw().survey(&query)?;
+        let told = survey.serving.iter().find(|told| told.holder == serving.holder);
+        if survey.is_behind
+            || survey.next_due.is_some_and(|due| due <= now)
+            || told.is_none_or(|told| told.is_outdated_by(&serving))
+        {
             return Ok(None);
         }
-        let mut planner = Planner::new(budget, survey.lanes).policy(policy, now);
+        let mut planner = Planner::new(order.budget, survey.lanes).policy(policy, now);
         loop {
             match planner.need() {
                 Need::Capacity { .. } | Need::AllPools { .. } => {

@@ -1,5 +1,6 @@
 //! The admitter: grants leases to one holder.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use crate::admission::{Policy, Reason};
 use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
-use crate::id::{Holder, RequestId};
+use crate::id::{Holder, QueueName, RequestId};
 use crate::ops::{Admission, AdmitRequest, Finish};
 use crate::store::Store;
 use crate::store::contract::SurveyQuery;
@@ -52,6 +53,7 @@ pub struct Admitter {
     lease: Duration,
     remember: Duration,
     policy: Policy,
+    serves: Option<BTreeSet<QueueName>>,
     started: bool,
     emitter: Emitter,
     /// Random: distinguishes it from others with its name, wherever they run.
@@ -74,6 +76,7 @@ impl Admitter {
             lease: Duration::from_secs(60),
             remember: Duration::from_secs(3600),
             policy: Policy::default(),
+            serves: None,
             started: false,
             emitter: Emitter::default(),
             incarnation: incarnation::draw(),
@@ -94,6 +97,8 @@ impl Admitter {
         remember: Duration;
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;
+        /// Admits from these queues alone. See [`AdmitRequest::serves`]. Default: all queues.
+        serves(queues: impl IntoIterator<Item = QueueName>) { serves = Some(queues.into_iter().collect()) }
         /// Starts what it grants in the same instant. See [`AdmitRequest::started`].
         started() { started = true }
         /// Reports what it counts and measures to this observer.
@@ -111,7 +116,8 @@ impl Admitter {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails. [`Invalid::Duration`] for a lease below one millisecond.
+    /// [`crate::Error::Store`] if the store fails. [`Invalid::Duration`] for a lease below one millisecond. Those
+    /// of [`Tx::admit`](crate::store::Tx::admit) for what it serves.
     pub fn admit(&mut self, now: impl Into<Timestamp>, free: usize) -> Result<Admission> {
         let now = now.into();
         if self.lease < Duration::from_millis(1) {
@@ -128,18 +134,18 @@ impl Admitter {
 
     /// Admits within a budget. Counts in `runs` how often it decided.
     fn admit_within(&mut self, budget: usize, now: Timestamp, runs: &mut usize) -> Result<Admission> {
-        if std::mem::take(&mut self.is_idle) {
-            let policy = &self.policy;
-            if let Some(idle) = self.store.read(|tx| tx.idle_tick(now, budget, policy))? {
-                self.is_idle = true;
-                return Ok(idle);
-            }
-        }
         let request = self.request(now)?;
         let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.lease)
             .policy(self.policy.clone())
             .remember(self.remember);
         (order.answered, order.started) = (self.last.clone(), self.started);
+        order.serves.clone_from(&self.serves);
+        if std::mem::take(&mut self.is_idle)
+            && let Some(idle) = self.store.read(|tx| tx.idle_tick(now, &order))?
+        {
+            self.is_idle = true;
+            return Ok(idle);
+        }
         let answer = self.store.write(|tx| {
             *runs += 1;
             tx.admit(now, &order)

@@ -1,7 +1,8 @@
 //! Pure parts of the core that hosts never see, for benches and property tests.
 
 use crate::admission::limits::LimitRecord;
-use crate::admission::{Need, Planner, Policy, Refusal};
+use crate::admission::{Need, Planner, Refusal};
+use crate::ops::AdmitRequest;
 use crate::pool::PoolRecord;
 use crate::run::ActiveIndex;
 use crate::run::index::point;
@@ -18,21 +19,21 @@ pub struct Planned {
     pub refusals: Vec<Refusal>,
 }
 
-/// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does: at most `budget` tasks out of
-/// these lanes.
+/// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does: out of these lanes. Those of
+/// queues that it does not serve are of somebody else.
 ///
 /// `read` is called with the pages that the planner asks for, and returns their tasks. It may lower the
 /// limits of pages first.
 pub fn plan(
-    policy: &Policy,
+    order: &AdmitRequest,
     now: Timestamp,
-    budget: usize,
     lanes: Vec<Lane>,
     pools: &[PoolRecord],
     limits: &[LimitRecord],
     mut read: impl FnMut(&mut [LanePage]) -> Vec<Candidate>,
 ) -> Planned {
-    let mut planner = Planner::new(budget, lanes).policy(policy, now);
+    let planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
+    let mut planner = planner.serving(order.serves.as_ref());
     loop {
         match planner.need() {
             Need::Capacity { .. } | Need::AllPools { .. } => planner.feed_capacity(pools, limits),

@@ -5,6 +5,7 @@ mod hiding;
 mod overdue;
 mod policies;
 mod pools;
+mod queues;
 #[path = "../stores/mod.rs"]
 mod stores;
 
@@ -89,7 +90,7 @@ impl Scene<'_> {
     }
 
     fn why(&self, task: &str) -> String {
-        self.store.read(|tx| tx.explain(&[key(task)])).unwrap()[0].to_string()
+        self.store.read(|tx| tx.explain(at(0), &[key(task)])).unwrap()[0].to_string()
     }
 
     fn task(&self, name: &str) -> TaskRecord {

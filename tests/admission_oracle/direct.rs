@@ -1,9 +1,11 @@
 //! The planner itself, fed from a world.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use stationmaster::TaskId;
 use stationmaster::admission::limits::LimitRecord;
+use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolRecord, PoolSpec};
 use stationmaster::store::contract::{Candidate, Lane, LaneId, LaneKey, OrderKey};
 use stationmaster::testing::core::{Planned, plan};
@@ -11,10 +13,15 @@ use stationmaster::testing::core::{Planned, plan};
 use crate::oracle::walk;
 use crate::world::World;
 
+fn request(budget: usize) -> AdmitRequest {
+    AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), budget, Duration::from_secs(60))
+}
+
 /// Plans as a tick does, with pages no longer than `longest_page`. Returns the plan and how many candidates it read.
 fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, usize) {
     let mut lanes: BTreeMap<&LaneKey, Vec<OrderKey>> = BTreeMap::new();
-    for (at, task) in world.waiting.iter().enumerate() {
+    let takes_part = |queue| world.is_served(queue) || world.serve_others.contains(queue);
+    for (at, task) in world.waiting.iter().enumerate().filter(|(_, task)| takes_part(&task.lane.queue)) {
         lanes.entry(&task.lane).or_default().push(world.order(at, numbers[at]));
     }
     let mut by_no = HashMap::new();
@@ -32,8 +39,10 @@ fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, 
     let limits = limits.map(|(key, max)| LimitRecord::new(key.clone(), Some(*max), world.used_limit(key)));
     let limits: Vec<_> = limits.collect();
 
+    let mut order = request(world.budget).policy(world.policy.clone());
+    order.serves.clone_from(&world.serves);
     let mut read = 0;
-    let plan = plan(&world.policy, world.now, world.budget, rows, &pools, &limits, |pages| {
+    let plan = plan(&order, world.now, rows, &pools, &limits, |pages| {
         let mut candidates = Vec::new();
         for page in pages {
             page.limit = page.limit.min(longest_page);
@@ -63,14 +72,18 @@ pub(crate) fn check(world: &World, longest_page: usize) {
     assert_eq!(left, expected.left, "{world:?}");
 
     let lanes = left.len() + admitted.len();
-    assert!(read <= 3 * admitted.len() + 17 * lanes, "read {read} candidates to admit {}", admitted.len());
+    let foreign: BTreeSet<_> = world.waiting.iter().map(|task| &task.lane).collect();
+    let foreign = foreign.into_iter().filter(|lane| !world.is_served(&lane.queue)).count();
+    assert!(
+        read <= 3 * admitted.len() + 17 * lanes + foreign,
+        "read {read} candidates to admit {}",
+        admitted.len()
+    );
 }
 
 /// However long the lanes of a full pool are, a reservation reads the first task of each, once.
 #[test]
 fn a_reservation_reads_one_task_of_each_refused_lane() {
-    use std::time::Duration;
-
     use stationmaster::Timestamp;
     use stationmaster::admission::Policy;
     use stationmaster::pool::Slots;
@@ -82,7 +95,7 @@ fn a_reservation_reads_one_task_of_each_refused_lane() {
     let lanes = vec![lane(1, 2), lane(2, 3), lane(3, 4)];
     let pool = PoolRecord::new(PoolSpec::new("p", Slots::Limited(9)).unwrap(), 8);
     let (mut read, mut requests) = (0, 0);
-    let plan = plan(&policy, Timestamp::from_micros(9), 512, lanes, &[pool], &[], |pages| {
+    let plan = plan(&request(512).policy(policy), Timestamp::from_micros(9), lanes, &[pool], &[], |pages| {
         assert!(pages.iter().all(|page| page.limit == 1 && page.with_ready_at));
         let heads = pages.iter().map(|page| {
             let order = OrderKey::new(0, Timestamp::UNIX_EPOCH, None, TaskId(page.lane.0));

@@ -40,6 +40,16 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
             break;
         }
         let lane = &world.waiting[*at].lane;
+        if !world.is_served(&lane.queue) {
+            // Of a lane that somebody else serves the first task alone is looked at, and may reserve.
+            if world.serve_others.contains(&lane.queue)
+                && refused.insert(lane)
+                && let Some(reason) = walk.refusal(lane)
+            {
+                walk.reserve(*at, numbers[*at], &reason);
+            }
+            continue;
+        }
         match walk.refusal(lane) {
             None if walk.reserved.contains_key(&lane.pool) => {}
             None => {
@@ -57,6 +67,9 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
     let mut left: BTreeMap<LaneKey, (u64, Reason)> = BTreeMap::new();
     for at in order.iter().filter(|at| !admitted.contains(at)) {
         let lane = &world.waiting[*at].lane;
+        if !world.is_served(&lane.queue) {
+            continue;
+        }
         left.entry(lane.clone()).or_insert_with(|| (0, walk.reason(lane))).0 += 1;
     }
     Expected { admitted, left }

@@ -1,5 +1,6 @@
 //! Every small world: up to two pools of 0 to 3 slots, two limits, up to four tasks of weight 1 to 3.
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
@@ -83,6 +84,8 @@ fn world(kinds: &[usize], slots: [u32; 2], limits: [u32; 2]) -> World {
         leased: Vec::new(),
         waiting: waiting.collect(),
         budget: usize::MAX,
+        serves: None,
+        serve_others: BTreeSet::new(),
         policy: Policy::Backfill,
         now: Timestamp::from_micros(1),
     }

@@ -7,7 +7,7 @@ use stationmaster::admission::Policy;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::contract::{GrantBatch, LaneKey};
+use stationmaster::store::contract::{GrantBatch, LaneKey, Serving};
 use stationmaster::store::{Inserted, Store, Tx};
 use stationmaster::testing::raw;
 use stationmaster::{NewTask, Result, TaskId, TaskKey, TaskRecord};
@@ -18,7 +18,7 @@ use crate::world::World;
 fn task(name: String, lane: &LaneKey) -> NewTask {
     let key = TaskKey::new("n", "w", "r", name).unwrap();
     let task = NewTask::new(key).pool(lane.pool.clone()).pool_slots(lane.slots);
-    lane.limits.iter().cloned().fold(task, NewTask::limit)
+    lane.limits.iter().cloned().fold(task.queue(lane.queue.clone()), NewTask::limit)
 }
 
 fn order(name: &str, budget: usize, starts: bool) -> AdmitRequest {
@@ -71,6 +71,13 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
     let mut granted = Vec::new();
     let body = |tx: &mut Tx<'_>| {
         let numbers = set_up(tx, world)?;
+        // Told a lease and a half ago, and two leases ago.
+        let (lease, told_at) = (Duration::from_secs(60), world.now - Duration::from_secs(90));
+        let others = Serving::new("other".try_into()?, Some(world.serve_others.clone()), told_at, lease);
+        let gone = Serving::new("gone".try_into()?, None, world.now - 2 * lease, lease);
+        for told in [gone, others] {
+            raw(tx).put_serving(&told)?;
+        }
         let first = tick(tx, world, &numbers, "first", fused, &mut granted)?;
         let is_left = |at: &usize| !first.admitted.contains(at);
         let mut after = world.clone();
@@ -98,7 +105,8 @@ fn tick(
     all: &mut Vec<TaskRecord>,
 ) -> Result<Expected> {
     let expected = walk(world, numbers);
-    let order = order(name, world.budget, fused).policy(world.policy.clone());
+    let mut order = order(name, world.budget, fused).policy(world.policy.clone());
+    order.serves.clone_from(&world.serves);
     let admission = tx.admit(world.now, &order)?;
     let place = |id| numbers.iter().position(|number| *number == id).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();

@@ -1,9 +1,10 @@
 //! Worlds: pools, limits, tasks that were admitted before, tasks that wait.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stationmaster::admission::{Ageing, Policy};
-use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::id::{LimitKey, PoolName, QueueName};
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::{LaneKey, OrderKey};
 use stationmaster::{TaskId, Timestamp};
@@ -28,6 +29,10 @@ pub(crate) struct World {
     /// In order of arrival.
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) budget: usize,
+    /// The queues that the tick serves, or all.
+    pub(crate) serves: Option<BTreeSet<QueueName>>,
+    /// Those that somebody else serves.
+    pub(crate) serve_others: BTreeSet<QueueName>,
     pub(crate) policy: Policy,
     pub(crate) now: Timestamp,
 }
@@ -37,6 +42,10 @@ impl World {
     pub(crate) fn order(&self, at: usize, id: TaskId) -> OrderKey {
         let task = &self.waiting[at];
         OrderKey::new(Ageing::None.rank(task.priority, task.ready_at), task.logical_date, task.map_index, id)
+    }
+
+    pub(crate) fn is_served(&self, queue: &QueueName) -> bool {
+        self.serves.as_ref().is_none_or(|queues| queues.contains(queue))
     }
 
     /// Slots of a pool that its leased tasks hold.
@@ -52,6 +61,11 @@ impl World {
 
 pub(crate) fn pool_name(n: u64) -> PoolName {
     PoolName::new(format!("p{n}")).unwrap()
+}
+
+/// Queue 0 is the default one.
+pub(crate) fn queue_name(n: u64) -> QueueName {
+    QueueName::new(["default", "gpu", "cpu", "nobody's"][n as usize]).unwrap()
 }
 
 pub(crate) fn limit_key(n: u64) -> LimitKey {
@@ -76,9 +90,15 @@ impl Random {
         self.next() % below.max(1)
     }
 
-    fn lane(&mut self, pools: u64, largest: u64, keys: u64) -> LaneKey {
+    fn lane(&mut self, pools: u64, largest: u64, keys: u64, queues: u64) -> LaneKey {
         let limits = (0..self.below(3)).map(|_| limit_key(self.below(keys))).collect();
-        LaneKey::new(pool_name(self.below(pools)), 1 + self.below(largest) as u32, limits)
+        let lane = LaneKey::new(pool_name(self.below(pools)), 1 + self.below(largest) as u32, limits);
+        lane.queue(queue_name(self.below(queues)))
+    }
+
+    /// Each of the queues with a chance of one in two.
+    fn queues(&mut self, queues: u64) -> BTreeSet<QueueName> {
+        (0..queues).filter(|_| self.below(2) == 0).map(queue_name).collect()
     }
 }
 
@@ -88,6 +108,8 @@ pub(crate) fn random(number: u64) -> World {
     let known = 1 + random.below(5);
     // One pool more is named than there is.
     let (named, keys) = (known + 1, 1 + random.below(6));
+    // In half of the worlds there is one queue, and everybody serves it.
+    let queues = [1, 1, 2, 4][random.below(4) as usize];
     let largest = [1, 3, 8][random.below(3) as usize];
     let roomy = [8, 40, 200][random.below(3) as usize];
     let pools = (0..known).map(|n| {
@@ -103,8 +125,9 @@ pub(crate) fn random(number: u64) -> World {
         (random.below(4) > 0).then(|| (limit_key(n), max))
     });
     let limits = limits.collect();
-    let leased = (0..random.below(20)).map(|_| random.lane(known, largest, keys)).collect();
-    let kinds: Vec<LaneKey> = (0..1 + random.below(30)).map(|_| random.lane(named, largest, keys)).collect();
+    let leased = (0..random.below(20)).map(|_| random.lane(known, largest, keys, queues)).collect();
+    let kinds: Vec<LaneKey> =
+        (0..1 + random.below(30)).map(|_| random.lane(named, largest, keys, queues)).collect();
     let spread = [1, 3, 100][random.below(3) as usize];
     let waiting = (0..random.below(201)).map(|_| Waiting {
         lane: kinds[random.below(kinds.len() as u64) as usize].clone(),
@@ -124,5 +147,8 @@ pub(crate) fn random(number: u64) -> World {
         1 | 2 => Policy::Reserve { after: Duration::from_micros(random.below(1100)) },
         _ => Policy::Backfill,
     };
-    World { pools, limits, leased, waiting, budget, policy, now: Timestamp::from_micros(1000) }
+    let serves = (queues > 1).then(|| random.queues(queues)).filter(|queues| !queues.is_empty());
+    let serve_others = random.queues(queues);
+    let now = Timestamp::from_micros(1000);
+    World { pools, limits, leased, waiting, budget, serves, serve_others, policy, now }
 }

@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 60] = [
+const MUTANTS: [(Fault, &str); 64] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -31,6 +31,10 @@ const MUTANTS: [(Fault, &str); 60] = [
     (Fault::PromotesForAKnownRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),
     (Fault::SurveysBeforeItPromotes, "ticks::a_survey_looks_after_it_promoted"),
     (Fault::SurveysAllPools, "ticks::a_survey_tells_of_the_pools_that_ready_lanes_name"),
+    (Fault::SurveysAllQueues, "queues::a_survey_names_the_lanes_of_the_asked_queues"),
+    (Fault::ForgetsWhoServes, "queues::what_a_holder_told_is_kept_until_it_tells_again"),
+    (Fault::CountsServingForEver, "queues::what_stopped_counting_is_forgotten_in_pieces"),
+    (Fault::CountsLeasesAsWaiting, "queues::queues_are_counted"),
     (Fault::SurveysDefinedLimitsOnly, "ticks::a_survey_tells_of_the_limits_that_ready_lanes_carry"),
     (Fault::SurveysWithoutTheRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),
     (Fault::CandidatesNeverTellSinceWhen, "lanes::candidates_tell_since_when_they_are_ready_if_asked"),

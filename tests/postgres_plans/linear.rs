@@ -186,7 +186,7 @@ fn of_tasks(store: &PostgresStore, scratch: &Scratch, count: usize, apart: bool)
     store.write(|tx| tx.clear(at(203), &keys(0, count))).unwrap();
     settle(store, 203);
     let read = store.read(|tx| {
-        tx.explain(&keys(0, count))?;
+        tx.explain(at(204), &keys(0, count))?;
         let found = tx.tasks(&keys(0, count))?;
         let ids: Vec<_> = found.iter().flatten().map(|task| task.id).collect();
         assert_eq!(tx.tasks_by_id(&ids)?.len(), count);

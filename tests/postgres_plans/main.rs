@@ -98,6 +98,12 @@ const WHOLE: &[(&str, &str)] = &[
     // All leases, and all sensors: their slots are summed.
     ("lease", "GROUP BY lane, started"),
     ("idle_sensing", "GROUP BY lane)"),
+    // The same, counted by queue.
+    ("lease", "SELECT queue, greatest"),
+    ("idle_sensing", "SELECT queue, greatest"),
+    // One row for each live admitter.
+    ("serving", ""),
+    ("serving_pkey", ""),
     // Runs of all namespaces, where none is named.
     ("namespace", "cardinality($1::uuid[]) = 0"),
     ("namespace_pkey", "cardinality($1::uuid[]) = 0"),
@@ -106,11 +112,12 @@ const WHOLE: &[(&str, &str)] = &[
     ("sensor_inbox_deleted", ""),
 ];
 
-/// What is sorted by intention: the places of a page, which come from several namespaces, and the few beats of
-/// one lease.
+/// What is sorted by intention: the places of a page, which come from several namespaces, the few beats of
+/// one lease, and the live admitters.
 const SORTED: &[(&str, &str)] = &[
     (".start", "LIMIT $7::bigint"),
     ("beat.expires_at", "FROM S.lease"),
+    ("serving", "DELETE FROM S.serving"),
     ("given", ""),
     ("found", "INSERT INTO S.sensor"),
     ("placed", "INSERT INTO S.sensor_inbox"),

@@ -15,6 +15,7 @@ fn what_the_crate_would_refuse_is_refused() {
     for name in [1, 2, 3, 4, 6] {
         bad.extend([Value::Null, "".into(), long.as_str().into()].map(|value| (name, value)));
     }
+    bad.extend(["".into(), Value::from(long.as_str())].map(|value| (16, value)));
     bad.push((0, Value::Null));
     bad.extend([-1, 1_i64 << 32].map(|value| (5, value.into())));
     bad.extend([Value::Null, 0_i64.into(), (1_i64 << 31).into()].map(|value| (7, value)));

@@ -58,6 +58,8 @@ fn many_kinds_of_tasks() -> Vec<NewTask> {
         new("nowhere").pool("no such pool".try_into().unwrap()),
         new("tried again").retry(retry()).lease_loss(LeaseLoss::Requeue { at_most: 2 }),
         new("never again").lease_loss(LeaseLoss::Fail),
+        limit(new("rendered").queue("gpu".try_into().unwrap()), &["a", "b"]),
+        new("of the default queue").queue("default".try_into().unwrap()),
         new("substitutes").payload("\u{1a}0 and \u{1a}"),
         new("plain").priority(9),
         limit(new("plain"), &["never seen"]),
@@ -188,7 +190,7 @@ fn what_was_rolled_back_never_was() {
 
 #[test]
 fn every_column_that_is_promised_is_there() {
-    let promised = "id, epoch, namespace, workflow, run, task, map_index, state, pool, slots, limits, priority, \
+    let promised = "id, epoch, namespace, workflow, run, task, map_index, state, queue, pool, slots, limits, priority, \
         logical_date, due, attempt, forgiven, holder, expires_at, enqueued_at, queued_at, first_started_at, started_at, \
         ended_at, retry, message, value, payload, map_key";
     let text = include_str!("../../docs/sql.md");
@@ -203,7 +205,7 @@ fn every_column_that_is_promised_is_there() {
         world.run("enqueue", &mapped).unwrap();
         let view = if world.is_sqlite() { "sm_status" } else { "stationmaster.status" };
         let rows = world.host.ask(&format!("SELECT {promised} FROM {view} ORDER BY id"), &[]).unwrap();
-        let seen: Vec<[&Value; 3]> = rows.iter().map(|row| [&row[0], &row[6], &row[27]]).collect();
+        let seen: Vec<[&Value; 3]> = rows.iter().map(|row| [&row[0], &row[6], &row[28]]).collect();
         assert_eq!(
             seen,
             [
@@ -211,7 +213,7 @@ fn every_column_that_is_promised_is_there() {
                 [&Value::Int(2), &Value::Int(7), &Value::Int(7)]
             ]
         );
-        assert_eq!(rows[1][10], Value::from(r#"["a","b"]"#));
+        assert_eq!((&rows[1][8], &rows[1][11]), (&"default".into(), &r#"["a","b"]"#.into()));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::backoff::RetryPolicy;
+use stationmaster::id::QueueName;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::Store;
@@ -257,7 +258,7 @@ impl World {
 }
 
 /// What `enqueue` takes for a task.
-pub fn arguments(task: &NewTask, rank: Option<i64>) -> [Value; 16] {
+pub fn arguments(task: &NewTask, rank: Option<i64>) -> [Value; 17] {
     let key = &task.key;
     let limits = serde_json::to_string(&task.check(now()).unwrap().lane.limits).unwrap();
     let retry = (task.retry != RetryPolicy::none()).then(|| serde_json::to_string(&task.retry).unwrap());
@@ -283,6 +284,7 @@ pub fn arguments(task: &NewTask, rank: Option<i64>) -> [Value; 16] {
         retry,
         losses,
         &*task.payload,
+        (task.queue.as_str() != QueueName::DEFAULT).then(|| task.queue.as_str()),
     ]
 }
 
@@ -299,7 +301,7 @@ pub fn finish(
 }
 
 /// Arguments of `enqueue` that are taken.
-pub fn good() -> [Value; 16] {
+pub fn good() -> [Value; 17] {
     let mut task = NewTask::new(key("t"));
     task = task.limit("a".try_into().unwrap()).limit("b".try_into().unwrap());
     arguments(&task, None)

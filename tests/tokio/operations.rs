@@ -121,7 +121,7 @@ pub fn operations() -> Vec<Operation> {
             let ends = [(world.sensing, Ending::new(EndReason::Landed, TaskState::Success))];
             store.write(move |tx| tx.end_sensors(at(1), &ends)).await?
         };
-        "explain": |store, world| store.read(|tx| tx.explain(&[key("ready")])).await?;
+        "explain": |store, world| store.read(|tx| tx.explain(at(0), &[key("ready")])).await?;
         "events": |store, world| store.read(|tx| tx.events(0, 10)).await?;
         "acknowledge_events": |store, world| store.write(|tx| tx.acknowledge_events(&[1])).await?;
         "audit": |store, world| store.read(|tx| tx.audit()).await?;

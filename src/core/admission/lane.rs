@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::order::OrderKey;
 use crate::base::setters;
-use crate::id::{LimitKey, PoolName};
+use crate::id::{LimitKey, PoolName, QueueName};
 use crate::time::Timestamp;
 
 /// The number that a store assigned to a lane.
@@ -22,14 +22,22 @@ pub struct LaneKey {
     pub slots: u32,
     /// The limits that each task counts against: sorted, without repetition.
     pub limits: Vec<LimitKey>,
+    /// The queue.
+    #[serde(default = "QueueName::default_queue", skip_serializing_if = "QueueName::is_default")]
+    pub queue: QueueName,
 }
 
 impl LaneKey {
-    /// Creates the key of the lane of tasks with these needs. Sorts the limits.
+    /// Creates the key of the lane of tasks with these needs, in the default queue. Sorts the limits.
     pub fn new(pool: PoolName, slots: u32, mut limits: Vec<LimitKey>) -> Self {
         limits.sort_unstable();
         limits.dedup();
-        Self { pool, slots, limits }
+        Self { pool, slots, limits, queue: QueueName::default_queue() }
+    }
+
+    setters! {
+        /// Sets the queue.
+        queue: QueueName;
     }
 }
 

@@ -6,10 +6,13 @@
 //! budget is spent. The host chooses what happens to a task that does not fit: a [`Policy`].
 //!
 //! That walk would cost as much as there are waiting tasks. The planner gets the same result from *lanes*. A
-//! lane is all tasks that need the same slots of the same pool and count against the same limits. During one
-//! tick capacity only shrinks, so if the head of a lane is refused, so is the rest of the lane. The planner
-//! merges the heads of all lanes in a heap. It reads from a lane only as far as it admits from it (with
-//! [`Policy::Reserve`], one head more).
+//! lane is all tasks of one queue that need the same slots of the same pool and count against the same
+//! limits. During one tick capacity only shrinks, so if the head of a lane is refused, so is the rest of the
+//! lane. The planner merges the heads of all lanes in a heap. It reads from a lane only as far as it admits
+//! from it (with [`Policy::Reserve`], one head more).
+//!
+//! A task is in a queue, and a tick serves some queues or all. Of other queues it admits nothing, but what they
+//! hold counts, and under [`Policy::Reserve`] their tasks keep their place in a full pool.
 //!
 //! The tasks that a tick leaves waiting have one [`Reason`] per lane. It is the reason of the lane's first
 //! waiting task, computed from what the tick leaves open.
@@ -21,6 +24,7 @@ pub(crate) mod order;
 mod plan;
 mod planner;
 mod policy;
+pub(crate) mod queue;
 mod tick_capacity;
 mod verdict;
 mod window;
@@ -31,4 +35,6 @@ pub(crate) use order::OrderKey;
 pub(crate) use plan::{Need, Plan};
 pub(crate) use planner::Planner;
 pub use policy::{AirflowWindow, Policy};
+pub use queue::QueueRecord;
+pub(crate) use queue::{Serving, leave_unserved, served_until};
 pub use verdict::{Reason, Refusal};

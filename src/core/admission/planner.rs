@@ -1,7 +1,7 @@
 //! The planner: a state machine that requests what it needs and ends with a plan.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::lane::{Candidate, Lane, LaneId, LanePage};
@@ -12,6 +12,7 @@ use super::policy::Policy;
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
 use super::window::Window;
+use crate::id::QueueName;
 use crate::pool::PoolRecord;
 use crate::time;
 use crate::time::Timestamp;
@@ -64,6 +65,8 @@ pub(super) struct LaneWork {
     is_drained: bool,
     /// Its head was refused: this tick admits nothing more from it.
     is_left: bool,
+    /// Whether somebody else serves its queue. Its first task may reserve its pool, and none is admitted.
+    is_foreign: bool,
 }
 
 impl Planner {
@@ -84,6 +87,7 @@ impl Planner {
                 admitted: 0,
                 is_drained: false,
                 is_left: false,
+                is_foreign: false,
             })
             .collect();
         Self {
@@ -99,6 +103,15 @@ impl Planner {
             admitted: Vec::new(),
             has_capacity: false,
         }
+    }
+
+    /// Admits from lanes of these queues alone. The others take part as those of somebody else.
+    #[must_use]
+    pub(crate) fn serving(mut self, queues: Option<&BTreeSet<QueueName>>) -> Self {
+        for work in &mut self.lanes {
+            work.is_foreign = queues.is_some_and(|queues| !queues.contains(&work.lane.key.queue));
+        }
+        self
     }
 
     /// Plans by this policy, in a tick at this instant. Must be called before the first [`Self::need`].
@@ -205,7 +218,7 @@ impl Planner {
         for at in 0..self.lanes.len() {
             let work = &self.lanes[at];
             let left = work.lane.ready.saturating_sub(work.admitted);
-            if left > 0 {
+            if left > 0 && !work.is_foreign {
                 let reason = self.reason(at);
                 plan.refusals.push(Refusal::new(self.lanes[at].lane.key.clone(), left, reason));
             }
@@ -289,7 +302,8 @@ impl Planner {
     /// ready for long enough, the pool's open slots are reserved for it.
     fn walk_admits(&mut self, at: usize) -> bool {
         let Some(refusal) = self.refusal(at) else {
-            return self.pools[self.lanes[at].pool].reserved.is_none();
+            let work = &self.lanes[at];
+            return !work.is_foreign && self.pools[work.pool].reserved.is_none();
         };
         if let Rule::Reserve { after, now } = self.rule
             && matches!(refusal, Reason::PoolFull { .. })
@@ -359,7 +373,7 @@ impl Planner {
 
     fn can_use_head(&self, at: usize) -> bool {
         match &self.rule {
-            Rule::Backfill => self.refusal(at).is_none(),
+            Rule::Backfill => !self.lanes[at].is_foreign && self.refusal(at).is_none(),
             Rule::Reserve { .. } => match self.refusal(at) {
                 None => self.pools[self.lanes[at].pool].reserved.is_none(),
                 Some(Reason::PoolFull { .. }) => self.may_reserve(at),
@@ -382,6 +396,9 @@ impl Planner {
             return left.max(1);
         }
         let work = &self.lanes[at];
+        if work.is_foreign {
+            return 1;
+        }
         let by_pool = self.pools[work.pool].open().map(|open| open / i64::from(work.lane.key.slots).max(1));
         let by_limits = work.limits.iter().filter_map(|limit| self.limits[*limit].open());
         let room = by_limits.chain(by_pool).min().unwrap_or(i64::MAX);

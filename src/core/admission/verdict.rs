@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::lane::LaneKey;
-use crate::id::{LimitKey, PoolName};
+use crate::id::{LimitKey, PoolName, QueueName};
 use crate::lease::TaskId;
 
 /// Why a task was not admitted: the first reason that holds, in the order below, at the end of the tick. Its
@@ -23,6 +23,14 @@ use crate::lease::TaskId;
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
+    /// Admitters serve other queues, and none serves this one. The task waits until one does. Only
+    /// [`explain`](crate::store::ReadTx::explain) returns it.
+    Unserved {
+        /// The queue.
+        queue: QueueName,
+        /// The number of tasks that wait in it.
+        waiting: u64,
+    },
     /// The pool does not exist. The task waits until the pool is created.
     PoolUnknown {
         /// The pool that the task names.
@@ -90,6 +98,9 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unserved { queue, waiting } => {
+                write!(f, "queue {queue}: nobody serves it, and {waiting} tasks wait in it")
+            }
             Self::PoolUnknown { pool } => write!(f, "pool {pool}: does not exist"),
             Self::NeverFits { pool, total, needs } => {
                 write!(f, "pool {pool}: has {total} slots in all, needs {needs}")
@@ -111,7 +122,8 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// Every name, in the order in which the reasons are checked.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 10] = [
+        "unserved",
         "pool_unknown",
         "never_fits",
         "pool_full",
@@ -134,6 +146,7 @@ impl Reason {
     /// ```
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Unserved { .. } => "unserved",
             Self::PoolUnknown { .. } => "pool_unknown",
             Self::NeverFits { .. } => "never_fits",
             Self::PoolFull { .. } => "pool_full",
@@ -173,6 +186,7 @@ mod tests {
     fn names_are_those_in_json() {
         let (pool, key) = (PoolName::default_pool(), LimitKey::new("k").unwrap());
         let reasons = [
+            Reason::Unserved { queue: QueueName::default_queue(), waiting: 1 },
             Reason::PoolUnknown { pool: pool.clone() },
             Reason::NeverFits { pool: pool.clone(), total: 1, needs: 2 },
             Reason::PoolFull { pool: pool.clone(), open: 0, total: 1, needs: 1 },

@@ -19,7 +19,7 @@ pub struct TaskRecord {
     pub id: TaskId,
     /// Its identity.
     pub key: TaskKey,
-    /// Pool, slots and limit keys.
+    /// Queue, pool, slots and limit keys.
     pub lane: LaneKey,
     /// The first order criterion, smaller first.
     pub rank: i64,

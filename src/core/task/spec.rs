@@ -8,7 +8,7 @@ use crate::backoff::RetryPolicy;
 use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
-use crate::id::{LimitKey, PoolName, TaskKey};
+use crate::id::{LimitKey, PoolName, QueueName, TaskKey};
 use crate::lease::TaskId;
 use crate::time::Timestamp;
 
@@ -39,7 +39,7 @@ impl Default for LeaseLoss {
 
 /// A task to enqueue.
 ///
-/// Defaults: pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
+/// Defaults: queue `default`, pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
 /// requeued after each of its first 3 lost leases, attempts not recorded, empty payload.
 ///
 /// The defaults for a failure and for a lost lease differ on purpose. If a task *failed*, its own code
@@ -64,6 +64,9 @@ impl Default for LeaseLoss {
 pub struct NewTask {
     /// Its identity, unique in the store.
     pub key: TaskKey,
+    /// The queue: only workers that serve it take the task. If nobody does, the task waits with that reason.
+    #[serde(default = "QueueName::default_queue")]
+    pub queue: QueueName,
     /// The pool whose slots it needs. If the pool does not exist, the task waits with that reason.
     pub pool: PoolName,
     /// How many slots it needs, 1 to [`MAX_SLOTS`].
@@ -94,6 +97,7 @@ impl NewTask {
     pub fn new(key: TaskKey) -> Self {
         Self {
             key,
+            queue: QueueName::default_queue(),
             pool: PoolName::default_pool(),
             pool_slots: 1,
             priority: 0,
@@ -108,6 +112,8 @@ impl NewTask {
     }
 
     setters! {
+        /// Sets the queue.
+        queue: QueueName;
         /// Sets the pool.
         pool: PoolName;
         /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued.
@@ -153,7 +159,8 @@ impl NewTask {
             let bytes = self.payload.len();
             return Err(Invalid::TooManyBytes { what: "a task's payload", bytes, cap: MAX_TEXT_BYTES });
         }
-        let lane = LaneKey::new(self.pool.clone(), self.pool_slots, self.limits.clone());
+        let lane =
+            LaneKey::new(self.pool.clone(), self.pool_slots, self.limits.clone()).queue(self.queue.clone());
         if lane.limits.len() > MAX_LIMIT_KEYS {
             return Err(Invalid::LimitKeys { task: task(), count: lane.limits.len() });
         }
@@ -187,7 +194,7 @@ impl NewTask {
 pub struct TaskInsert {
     /// Its identity.
     pub key: TaskKey,
-    /// Pool, slots and limit keys.
+    /// Queue, pool, slots and limit keys.
     pub lane: LaneKey,
     /// The first order criterion, smaller first.
     pub rank: i64,

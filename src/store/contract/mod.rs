@@ -44,6 +44,7 @@ pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichP
 // Types that the pure core and a store exchange. Hosts have no use for them.
 pub use crate::core::admission::lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
 pub use crate::core::admission::order::OrderKey;
+pub use crate::core::admission::queue::Serving;
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;
 pub use crate::core::sensor::claim::{ShardLease, ShardWrite, Worker};

@@ -1,7 +1,7 @@
 //! What a store does with tasks.
 
 use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
-use crate::admission::{Candidate, LaneKey, LanePage};
+use crate::admission::{Candidate, LaneKey, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
@@ -197,6 +197,17 @@ pub trait TaskTx {
     ///
     /// It writes only if [`SurveyQuery::promote`] is set.
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
+
+    /// Notes what a holder tells about the queues that it serves, in place of what it told before. Deletes at most
+    /// 64 notes of others that have stopped counting by then, the earliest first.
+    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()>;
+
+    /// Returns what holders told about the queues that they serve, by holder.
+    fn serving(&mut self) -> StoreResult<Vec<Serving>>;
+
+    /// Counts the tasks of each queue that has any that have not ended, by name. Leaves out who serves it. The cost
+    /// grows with the number of lanes, leases and sensors.
+    fn queues(&mut self) -> StoreResult<Vec<QueueRecord>>;
 
     /// Returns ready tasks: those of each page in the order of [`crate::admission::OrderKey`], page after
     /// page. [`Candidate::ready_at`] is set if the page asks for it, and `None` otherwise.

@@ -1,8 +1,10 @@
 //! What an admission tick asks of a store, and what it commits.
 
-use crate::admission::Lane;
+use std::collections::BTreeSet;
+
 use crate::admission::limits::LimitRecord;
-use crate::id::{Holder, RequestId};
+use crate::admission::{Lane, Serving};
+use crate::id::{Holder, QueueName, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
 use crate::task::TaskRecord;
@@ -23,6 +25,8 @@ pub struct SurveyQuery {
     /// How many tasks the tick will admit at most, if it will ask for the first ones of each lane. A store may
     /// look for these at once. 0 says nothing.
     pub budget: usize,
+    /// The queues whose lanes to return; `None` for all. Tasks of all queues are made ready.
+    pub queues: Option<BTreeSet<QueueName>>,
 }
 
 impl SurveyQuery {
@@ -49,6 +53,13 @@ impl SurveyQuery {
     #[must_use]
     pub fn budget(mut self, budget: usize) -> Self {
         self.budget = budget;
+        self
+    }
+
+    /// Sets the queues whose lanes to return.
+    #[must_use]
+    pub fn queues(mut self, queues: Option<BTreeSet<QueueName>>) -> Self {
+        self.queues = queues;
         self
     }
 
@@ -93,12 +104,14 @@ pub struct Survey {
     /// The earliest due instant of the tasks that still wait for one. Not after [`Promote::now`] if more
     /// tasks are overdue than [`Promote::limit`] allowed.
     pub next_due: Option<Timestamp>,
-    /// The lanes that have ready tasks, by number.
+    /// The lanes of the requested queues that have ready tasks, by number.
     pub lanes: Vec<Lane>,
     /// The requested pools, by name. Pools that do not exist are left out.
     pub pools: Vec<PoolRecord>,
     /// The limit keys that those lanes carry, by key.
     pub limits: Vec<LimitRecord>,
+    /// What holders told about the queues that they serve, by holder. Also returned beside [`Self::granted`].
+    pub serving: Vec<Serving>,
     /// True if a tick has something to do even if it can grant nothing: to add up what others changed. A
     /// store that counts at once never is. If a survey that promotes answers so, more is used by its answer
     /// than in truth, or less is ready, and [`Self::next_due`] is [`Promote::now`].

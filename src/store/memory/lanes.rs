@@ -6,6 +6,7 @@ use std::ops::Bound;
 use super::state::{Filing, Write};
 use super::undo::Transaction;
 use crate::admission::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
+use crate::id::QueueName;
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
@@ -119,8 +120,11 @@ impl Transaction<'_> {
         }
     }
 
-    pub(super) fn lanes_with_ready_tasks(&self) -> Vec<Lane> {
-        self.state.lanes.ready().map(|(id, key, ready)| Lane::new(id, key.clone(), ready)).collect()
+    /// Returns the lanes of these queues, or of all, that have ready tasks.
+    pub(super) fn lanes_with_ready_tasks(&self, queues: Option<&BTreeSet<QueueName>>) -> Vec<Lane> {
+        let ready = self.state.lanes.ready();
+        let asked = ready.filter(|(_, key, _)| queues.is_none_or(|queues| queues.contains(&key.queue)));
+        asked.map(|(id, key, ready)| Lane::new(id, key.clone(), ready)).collect()
     }
 }
 

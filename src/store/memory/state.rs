@@ -9,7 +9,7 @@ use super::requests::{Request, Requests};
 use super::runs::Runs;
 use super::sensors::{Events, Sensors};
 use super::tasks::{TaskRow, Tasks};
-use crate::admission::{LaneId, LaneKey};
+use crate::admission::{LaneId, LaneKey, Serving};
 use crate::id::{Holder, LimitKey, PoolName, RequestId};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
@@ -24,6 +24,7 @@ pub(super) struct State {
     pub(super) tasks: Tasks,
     pub(super) lanes: Lanes,
     pub(super) requests: Requests,
+    pub(super) serving: BTreeMap<Holder, Box<Serving>>,
     pub(super) pools: Pools,
     pub(super) limits: Limits,
     pub(super) sensors: Sensors,
@@ -52,6 +53,7 @@ pub(super) enum Write {
     Course(TaskId, Box<Course>),
     Lane(LaneId, Option<LaneKey>),
     Request(RequestId, Option<Request>),
+    Serving(Holder, Option<Box<Serving>>),
     Pool(PoolName, Option<Box<PoolRecord>>),
     Limit(LimitKey, Option<LimitRow>),
     Sensor(TaskId, Option<Box<SensorRecord>>),
@@ -85,6 +87,10 @@ impl State {
             Write::Request(id, request) => {
                 let old = self.requests.swap(&id, request);
                 Write::Request(id, old)
+            }
+            Write::Serving(holder, serving) => {
+                let old = replace(&mut self.serving, &holder, serving);
+                Write::Serving(holder, old)
             }
             Write::Pool(name, pool) => {
                 let old = replace(&mut self.pools.rows, &name, pool);
@@ -160,6 +166,7 @@ impl State {
             state.swap(Write::Event(*seq, Some(event.clone())));
         }
         (state.workers, state.shards) = (self.workers.clone(), self.shards.clone());
+        state.serving = self.serving.clone();
         state
     }
 }

@@ -1,15 +1,15 @@
 //! Tasks, their lanes and their leases, as the contract has them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::counters::{Use, Uses};
 use super::requests::Request;
 use super::state::Write;
 use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
-use crate::admission::{Candidate, LanePage};
+use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
-use crate::id::{RequestId, TaskKey};
+use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
     Forget, GrantBatch, Granted, Move, PoolTx, Started, Survey, SurveyQuery, TaskInsert, TaskTx, WhichPools,
@@ -17,6 +17,9 @@ use crate::store::contract::{
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
+
+/// How many notes of who serves what one new note deletes.
+const FORGOTTEN: usize = 64;
 
 impl Transaction<'_> {
     fn insert_task_if_absent(&mut self, insert: &TaskInsert) -> Inserted {
@@ -144,15 +147,57 @@ impl TaskTx for Transaction<'_> {
             query.request.as_ref().and_then(|id| requests.get(id)).map(|request| request.grants.clone());
         if survey.granted.is_none() {
             survey.promoted = query.promote.map_or(0, |promote| self.promote(promote));
-            survey.lanes = self.lanes_with_ready_tasks();
+            survey.lanes = self.lanes_with_ready_tasks(query.queues.as_ref());
             survey.pools = match query.pools {
                 WhichPools::All => self.all_pools()?,
                 WhichPools::Named => self.pools_of(&survey.lanes),
             };
             survey.limits = self.limits_of(&survey.lanes);
         }
+        survey.serving = self.serving()?;
         survey.next_due = self.state.tasks.next_due();
         Ok(survey)
+    }
+
+    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
+        self.writable()?;
+        self.write(Write::Serving(serving.holder.clone(), Some(Box::new(serving.clone()))));
+        let others = self
+            .state
+            .serving
+            .values()
+            .filter(|other| other.until() <= serving.told_at && other.holder != serving.holder);
+        let mut over: Vec<(Timestamp, Holder)> =
+            others.map(|other| (other.until(), other.holder.clone())).collect();
+        over.sort_unstable();
+        for (_, holder) in over.into_iter().take(FORGOTTEN) {
+            self.write(Write::Serving(holder, None));
+        }
+        Ok(())
+    }
+
+    fn serving(&mut self) -> StoreResult<Vec<Serving>> {
+        Ok(self.state.serving.values().map(|serving| (**serving).clone()).collect())
+    }
+
+    fn queues(&mut self) -> StoreResult<Vec<QueueRecord>> {
+        let mut queues: BTreeMap<QueueName, QueueRecord> = BTreeMap::new();
+        let none = |name: &QueueName| QueueRecord::new(name.clone(), 0, 0, 0, 0);
+        for (_, lane, [tasks, ready]) in self.state.lanes.all().filter(|(.., [tasks, _])| *tasks > 0) {
+            let queue = queues.entry(lane.queue.clone()).or_insert_with(|| none(&lane.queue));
+            queue.ready += ready;
+            queue.waiting += tasks;
+        }
+        for task in self.state.tasks.leased_and_sensing() {
+            let name = &task.lane.queue;
+            let queue = queues.entry(name.clone()).or_insert_with(|| none(name));
+            queue.waiting = queue.waiting.saturating_sub(1);
+            match task.state {
+                TaskState::Sensing => queue.sensing += 1,
+                _ => queue.leased += 1,
+            }
+        }
+        Ok(queues.into_values().collect())
     }
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {

@@ -38,7 +38,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         function!(
             "_enqueue(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
              BIGINT[], BIGINT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], BIGINT[], TEXT[], \
-             BIGINT[], BIGINT[]) RETURNS TABLE (place BIGINT, no BIGINT, is_new BOOLEAN)",
+             BIGINT[], BIGINT[], TEXT[]) RETURNS TABLE (place BIGINT, no BIGINT, is_new BOOLEAN)",
             "enqueue.sql"
         ),
         function!(
@@ -89,6 +89,7 @@ const TABLES: &[&str] = &[
     "sensor",
     "sensor_change",
     "sensor_inbox",
+    "serving",
     "shard",
     "status",
     "task",

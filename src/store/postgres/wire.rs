@@ -75,6 +75,7 @@ params! {
     String => TEXT,
     Option<String> => TEXT,
     Vec<String> => TEXT_ARRAY,
+    Option<Vec<String>> => TEXT_ARRAY,
     Vec<Option<String>> => TEXT_ARRAY,
 }
 

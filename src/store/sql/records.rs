@@ -9,8 +9,8 @@ use super::row::{
     number, out_of_range,
 };
 use super::run_columns::read_suspensions;
-use crate::admission::LaneKey;
 use crate::admission::limits::LimitRecord;
+use crate::admission::{LaneKey, Serving};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
@@ -163,6 +163,12 @@ pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
 pub(in crate::store) fn limit<R: ReadRow>(row: &R) -> Read<LimitRecord, R> {
     let max = row.maybe_integer(1)?.map(|_| count(row, 1)).transpose()?;
     Ok(LimitRecord::new(name(row, 0)?, max, row.integer(2)?))
+}
+
+/// Reads what a holder told: holder, queues, told_at, lease.
+pub(in crate::store) fn serving<R: ReadRow>(row: &R) -> Read<Serving, R> {
+    let queues = row.maybe_text(1)?.map(serde_json::from_str).transpose()?;
+    Ok(Serving::new(name(row, 0)?, queues, instant(row, 2)?, Duration::from_micros(number(row, 3)?)))
 }
 
 /// Reads a run of this namespace, from column 1 on: id, start, stop, status, workflow, method, running,

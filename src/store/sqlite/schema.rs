@@ -41,6 +41,7 @@ const TABLES: &[&str] = &[
     "request",
     "run",
     "sensor",
+    "serving",
     "shard",
     "task",
     "task_limit",

@@ -44,6 +44,7 @@ mod names;
 mod ops;
 mod pages;
 mod pools;
+mod queues;
 mod random;
 mod retention;
 mod runs;
@@ -137,6 +138,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         transactions::cases(),
         tasks::cases(),
         lanes::cases(),
+        queues::cases(),
         grants::cases(),
         ticks::cases(),
         leases::cases(),

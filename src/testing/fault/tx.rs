@@ -2,7 +2,7 @@
 
 use super::{FaultStore, When};
 use crate::admission::limits::{LimitRecord, LimitSpec};
-use crate::admission::{Candidate, LanePage};
+use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
@@ -71,6 +71,9 @@ impl TaskTx for FaultTx<'_> {
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
         fn end_if_leased(ends: &[Move]) -> Vec<Option<bool>>;
+        fn put_serving(serving: &Serving) -> ();
+        fn serving() -> Vec<Serving>;
+        fn queues() -> Vec<QueueRecord>;
         fn next_expiry() -> Option<Timestamp>;
         fn serialize(names: &[&str]) -> ();
         fn forget_ended(before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;

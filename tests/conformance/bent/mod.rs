@@ -14,6 +14,7 @@ mod runs;
 mod ticks;
 
 use stationmaster::Timestamp;
+use stationmaster::admission::QueueRecord;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
@@ -23,8 +24,8 @@ use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorChanges, SensorInsert,
-    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx,
-    WhichSensors, Worker,
+    SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery,
+    TaskInsert, TaskTx, WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, PoolDeletion, Store, StoreInfo, Tx, TxMode,
@@ -59,6 +60,10 @@ pub(crate) enum Fault {
     PromotesForAKnownRequest,
     SurveysBeforeItPromotes,
     SurveysAllPools,
+    SurveysAllQueues,
+    ForgetsWhoServes,
+    CountsServingForEver,
+    CountsLeasesAsWaiting,
     SurveysDefinedLimitsOnly,
     SurveysWithoutTheRequest,
     CandidatesNeverTellSinceWhen,
@@ -155,6 +160,7 @@ impl TaskTx for BentTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
         fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
+        fn serving() -> Vec<Serving>;
         fn next_expiry() -> Option<Timestamp>;
     }
 
@@ -170,6 +176,27 @@ impl TaskTx for BentTx<'_> {
         let mut query = query.clone();
         let survey = self.tx.survey(&ticks::bent_query(self.fault, &mut query))?;
         ticks::bent_survey(self, &query, survey)
+    }
+
+    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
+        match self.fault {
+            Fault::ForgetsWhoServes => Ok(()),
+            Fault::CountsServingForEver => {
+                let mut all = self.tx.serving()?;
+                all.retain(|other| other.holder != serving.holder);
+                self.tx.put_serving(serving)?;
+                all.iter().try_for_each(|other| self.tx.put_serving(other))
+            }
+            _ => self.tx.put_serving(serving),
+        }
+    }
+
+    fn queues(&mut self) -> StoreResult<Vec<QueueRecord>> {
+        let mut queues = self.tx.queues()?;
+        if self.fault == Fault::CountsLeasesAsWaiting {
+            queues.iter_mut().for_each(|queue| queue.waiting += queue.leased);
+        }
+        Ok(queues)
     }
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {

@@ -18,6 +18,7 @@ pub(super) fn bent_query(fault: Fault, query: &mut SurveyQuery) -> SurveyQuery {
     }
     match fault {
         Fault::SurveysAllPools => query.pools = WhichPools::All,
+        Fault::SurveysAllQueues => query.queues = None,
         Fault::SurveysWithoutTheRequest => query.request = None,
         _ => {}
     }

@@ -28,6 +28,7 @@ fn list(tasks: &[NewTask]) -> String {
         "retry",
         "lease_losses",
         "payload",
+        "queue",
     ];
     let default = arguments(&NewTask::new(key("t")), None);
     let object = |task: &NewTask| {

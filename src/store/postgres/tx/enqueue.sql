@@ -3,14 +3,15 @@
 -- transaction that committed: look again.
 -- $1 to $16: one array a column of the tasks; $1 the place of a task's lane among the lanes. $17 to $19: the
 -- lanes, each once: pool, slots, limits as a JSON array. $20: the tasks' numbers, or NULL for the next ones.
--- $21: the place of each among them in the order of keys, by bytes.
+-- $21: the place of each among them in the order of keys, by bytes. $22: the queues of the lanes.
 WITH
 lanes AS MATERIALIZED (
-  SELECT lane.*, sm.lane_digest(lane.pool, lane.slots, lane.limits) AS digest
-  FROM unnest($17::text[], $18::bigint[], $19::text[]) WITH ORDINALITY lane (pool, slots, limits, at)
+  SELECT lane.*, sm.lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
+  FROM unnest($17::text[], $18::bigint[], $19::text[], $22::text[])
+    WITH ORDINALITY lane (pool, slots, limits, queue, at)
 ),
 given AS MATERIALIZED (
-  SELECT given.*, lanes.digest, lanes.slots, lanes.pool, lanes.limits
+  SELECT given.*, lanes.digest, lanes.slots, lanes.pool, lanes.limits, lanes.queue
   FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
     $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[],
@@ -41,10 +42,10 @@ fresh AS MATERIALIZED (
 new_tasks AS (
   INSERT INTO sm.task (
     no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, lease_loss, attempt_runs,
-    namespace, workflow, run, task, pool, limits, retry, payload
+    namespace, workflow, run, task, pool, limits, queue, retry, payload
   )
   SELECT no, digest, rank, logical_date, map_index, priority, slots, enqueued_at, lease_loss, attempt_runs,
-    namespace, workflow, run, task, pool, limits, retry, payload
+    namespace, workflow, run, task, pool, limits, queue, retry, payload
   FROM fresh
   ORDER BY nth_key
   ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING
@@ -64,14 +65,14 @@ new_idle AS (
 appended AS (
   INSERT INTO sm.delta (
     lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no, due, first, pool, lane_slots,
-    limits
+    limits, queue
   )
   SELECT digest, ready, tasks, 0, 0, ready, head[1], head[2], head[3], head[4], due, first, pool, slots,
-    limits
+    limits, queue
   FROM (
     SELECT digest, count(*) FILTER (WHERE due IS NULL) AS ready, count(*) AS tasks, min(no) AS first,
       min(due) AS due, min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE due IS NULL) AS head,
-      min(pool) AS pool, min(slots) AS slots, min(limits) AS limits
+      min(pool) AS pool, min(slots) AS slots, min(limits) AS limits, min(queue) AS queue
     FROM made
     GROUP BY digest
   ) sums

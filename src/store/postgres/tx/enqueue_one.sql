@@ -1,6 +1,6 @@
 -- What enqueue.sql does for one task, with a plan a third as long. Returns its place, its number, and
 -- whether it is new.
--- $1 to $15: a column of the task each. $16 to $18: its lane: pool, slots, limits as a JSON array.
+-- $1 to $15: a column of the task each. $16 to $19: its lane: pool, slots, limits as a JSON array, queue.
 WITH
 found AS MATERIALIZED (
   SELECT no FROM sm.task
@@ -11,11 +11,11 @@ found AS MATERIALIZED (
 made AS (
   INSERT INTO sm.task (
     no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, lease_loss, attempt_runs,
-    namespace, workflow, run, task, pool, limits, retry, payload
+    namespace, workflow, run, task, pool, limits, queue, retry, payload
   )
-  SELECT nextval('sm.task_no'), sm.lane_digest($16::text, $17::bigint, $18::text), $2::bigint, $3::bigint,
+  SELECT nextval('sm.task_no'), sm.lane_digest($16::text, $17::bigint, $18::text, $19::text), $2::bigint, $3::bigint,
     $4::bigint, $5::bigint, $17::bigint, $8::bigint, $6::bigint, $7::bigint,
-    $10::text, $11::text, $12::text, $13::text, $16::text, $18::text, $14::text, $15::text
+    $10::text, $11::text, $12::text, $13::text, $16::text, $18::text, $19::text, $14::text, $15::text
   WHERE NOT EXISTS (SELECT FROM found)
   ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING
   RETURNING no, lane, rank, logical_date, map_index
@@ -32,11 +32,11 @@ new_idle AS (
 appended AS (
   INSERT INTO sm.delta (
     lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no, due, first, pool, lane_slots,
-    limits
+    limits, queue
   )
   SELECT lane, (due IS NULL)::int, 1, 0, 0, (due IS NULL)::int, CASE WHEN due IS NULL THEN rank END,
     CASE WHEN due IS NULL THEN logical_date END, CASE WHEN due IS NULL THEN map_index END,
-    CASE WHEN due IS NULL THEN no END, due, no, $16::text, $17::bigint, $18::text
+    CASE WHEN due IS NULL THEN no END, due, no, $16::text, $17::bigint, $18::text, $19::text
   FROM (SELECT made.*, $1::bigint AS due FROM made) made
 )
 SELECT 1::bigint, no, FALSE FROM found

@@ -32,14 +32,14 @@ sums AS MATERIALIZED (
     sum(leases)::bigint AS leases, min(due) AS due, min(first) AS first,
     min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 0) AS head,
     min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 1) AS head_of_many,
-    min(pool) AS pool, min(lane_slots) AS lane_slots, min(limits) AS limits
+    min(pool) AS pool, min(lane_slots) AS lane_slots, min(limits) AS limits, min(queue) AS queue
   FROM gone GROUP BY lane
 ),
 -- And the lanes that folds which were not whole have left empty.
 touched AS MATERIALIZED (
   SELECT * FROM sums
   UNION ALL
-  SELECT left_empty.digest, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  SELECT left_empty.digest, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM (SELECT DISTINCT digest FROM sm.lane_use WHERE tasks = 0 AND ready = 0) left_empty CROSS JOIN read
   WHERE read.whole AND left_empty.digest NOT IN (SELECT digest FROM sums)
 ),
@@ -50,7 +50,9 @@ lanes AS MATERIALIZED (
   SELECT touched.*, coalesce(lane.pool, touched.pool) AS of_pool, coalesce(lane.limits, touched.limits) AS of_limits,
     lane.digest IS NULL AS is_new,
     coalesce(
-      (lane.pool, lane.slots, lane.limits) <> (touched.pool, touched.lane_slots, touched.limits),
+      (lane.pool, lane.slots, lane.limits, CASE WHEN lane.digest IS NOT NULL THEN coalesce(lane.queue, '') END)
+        <> (touched.pool, touched.lane_slots,
+        touched.limits, CASE WHEN touched.pool IS NOT NULL THEN coalesce(touched.queue, '') END),
       lane.digest IS NULL AND touched.pool IS NULL
         AND (touched.slots > 0 OR touched.leases > 0 OR read.whole)) AS is_damaged,
     read.whole AND coalesce(was.tasks, 0) + touched.tasks = 0 AND coalesce(was.ready, 0) + touched.ready = 0
@@ -92,8 +94,8 @@ kept AS MATERIALIZED (
   HAVING NOT bool_or(is_empty)
 ),
 made_lanes AS (
-  INSERT INTO sm.lane (digest, no, slots, pool, limits)
-  SELECT digest, first, lane_slots, pool, limits FROM lanes WHERE is_new AND NOT is_empty AND pool IS NOT NULL
+  INSERT INTO sm.lane (digest, no, slots, pool, limits, queue)
+  SELECT digest, first, lane_slots, pool, limits, queue FROM lanes WHERE is_new AND NOT is_empty AND pool IS NOT NULL
 ),
 lost_lanes AS (DELETE FROM sm.lane WHERE digest = ANY (ARRAY(SELECT digest FROM lanes WHERE is_empty))),
 old_lane_uses AS (DELETE FROM sm.lane_use WHERE ctid = ANY (ARRAY(SELECT at FROM lanes))),

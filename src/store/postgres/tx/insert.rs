@@ -57,13 +57,19 @@ impl Keys {
     }
 }
 
-/// Lanes as three arrays.
+/// Lanes as four arrays.
 #[derive(Default)]
 struct Lanes<'k> {
     places: HashMap<&'k LaneKey, i64>,
     pools: Vec<String>,
     slots: Vec<i64>,
     limits: Vec<String>,
+    queues: Vec<Option<String>>,
+}
+
+/// The queue of a lane as it is stored: none at all for the default one.
+fn queue(lane: &LaneKey) -> Option<String> {
+    (!lane.queue.is_default()).then(|| lane.queue.as_str().into())
 }
 
 impl<'k> Lanes<'k> {
@@ -75,6 +81,7 @@ impl<'k> Lanes<'k> {
         self.pools.push(key.pool.as_str().into());
         self.slots.push(key.slots.into());
         self.limits.push(serde_json::to_string(&key.limits)?);
+        self.queues.push(queue(key));
         let place = clamp(self.pools.len());
         self.places.insert(key, place);
         Ok(place)
@@ -123,6 +130,7 @@ fn enqueue_one(task: &TaskInsert) -> Outcome<Statement> {
         task.lane.pool.as_str(),
         i64::from(task.lane.slots),
         serde_json::to_string(&task.lane.limits)?,
+        queue(&task.lane),
     ))
 }
 
@@ -182,6 +190,7 @@ fn enqueue(tasks: &[Fresh<'_>]) -> Outcome<Statement> {
         lanes.limits,
         tasks.iter().map(|fresh| fresh.number).collect::<Vec<Option<i64>>>(),
         in_order_of_keys(tasks),
+        lanes.queues,
     ))
 }
 

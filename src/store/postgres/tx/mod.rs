@@ -8,6 +8,7 @@ mod insert;
 mod notify;
 mod pool;
 mod promote;
+mod queue;
 mod retention;
 pub(super) mod row;
 mod run;

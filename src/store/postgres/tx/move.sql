@@ -88,10 +88,10 @@ hit AS MATERIALIZED (
 -- With their place in admission and their needs, where these are written down. Joined once and by the index
 -- alone: a join of two parts that are guessed to be short may be quadratic.
 placed AS MATERIALIZED (
-  SELECT hit.*, task.rank, task.logical_date, task.map_index, task.pool, task.slots, task.limits
+  SELECT hit.*, task.rank, task.logical_date, task.map_index, task.pool, task.slots, task.limits, task.queue
   FROM hit
   LEFT JOIN LATERAL (
-    SELECT rank, logical_date, map_index, pool, slots, limits FROM sm.task
+    SELECT rank, logical_date, map_index, pool, slots, limits, queue FROM sm.task
     WHERE task.no = hit.no AND (hit.due IS NOT NULL OR hit.state = 0 OR hit.again)
     OFFSET 0
   ) task ON true
@@ -122,11 +122,11 @@ to_idle AS (
 appended AS (
   INSERT INTO sm.delta (
     lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no, due, first, pool, lane_slots,
-    limits
+    limits, queue
   )
   SELECT sums.lane, sums.came - sums.went, sums.begun - sums.ended, sums.slots, sums.leases, sums.came,
     sums.head[1], sums.head[2], sums.head[3], sums.head[4], sums.due, sums.first, sums.pool, sums.lane_slots,
-    sums.limits
+    sums.limits, sums.queue
   FROM (
     SELECT lane,
       count(*) FILTER (WHERE state = 0) AS came, count(*) FILTER (WHERE was = 0) AS went,
@@ -134,7 +134,8 @@ appended AS (
       sum(held - kept)::bigint AS slots, sum(leases)::bigint AS leases, min(due) AS due,
       min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE state = 0) AS head,
       min(no) FILTER (WHERE again) AS first, min(pool) FILTER (WHERE again) AS pool,
-      min(slots) FILTER (WHERE again) AS lane_slots, min(limits) FILTER (WHERE again) AS limits
+      min(slots) FILTER (WHERE again) AS lane_slots, min(limits) FILTER (WHERE again) AS limits,
+      min(queue) FILTER (WHERE again) AS queue
     FROM placed
     GROUP BY lane
   ) sums

@@ -7,7 +7,7 @@ use super::super::digest::Digest;
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
-use super::{attempt, event, fold, insert, pool, promote, retention, run, sensor, tick, worker};
+use super::{attempt, event, fold, insert, pool, promote, queue, retention, run, sensor, tick, worker};
 
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
@@ -43,6 +43,10 @@ const HOT: &[(&str, &str)] = &[
     ("pools", pool::POOLS),
     ("all pools", pool::ALL_POOLS),
     ("pool stats", pool::POOL_STATS),
+    ("serving", queue::SERVING),
+    ("put serving", queue::PUT_SERVING),
+    ("forget serving", queue::FORGET_SERVING),
+    ("queues", queue::QUEUES),
     ("delete limits", pool::DELETE_LIMITS),
     ("limits", pool::LIMITS),
     ("all limits", pool::ALL_LIMITS),
@@ -126,6 +130,8 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "pools",
     "all pools",
     "pool stats",
+    "queues",
+    "forget serving",
     "limits",
     "all limits",
     "put sensors",
@@ -144,8 +150,8 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
 ];
 
 /// Compare each row with all elements of an array: the statuses and workflows of a filter, and the lanes that a
-/// page asks for.
-const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds"];
+/// page asks for, and the queues that a tick serves.
+const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes"];
 
 async fn connect(schema: &Schema) -> Client {
     let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
@@ -175,10 +181,10 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
 }
 
 /// Tables of one row, or of a handful; the leases, whose slots are summed; the lanes, which a tick looks
-/// through.
+/// through; the live admitters.
 fn is_small(step: &str) -> bool {
     let table = step.trim_start_matches("Seq Scan on ").split(' ').next();
-    table.is_some_and(|table| ["namespace", "lease", "lane"].contains(&table))
+    table.is_some_and(|table| ["namespace", "lease", "lane", "serving"].contains(&table))
 }
 
 fn complaint(name: &str, step: &str) -> Option<String> {
@@ -212,6 +218,7 @@ const READ_WHOLE: &[&str] = &[
     "run_beat_pkey",
     "numbers_pkey",
     "shard_pkey",
+    "serving_pkey",
 ];
 
 /// The scan of an index from end to end, which is no better than that of its table.
@@ -420,7 +427,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
                 "BEGIN;
                  INSERT INTO sm.task (no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, attempt_runs,
                      namespace, workflow, run, task, pool, limits, payload)
-                 SELECT i, sm.lane_digest('p' || i, 1, '[\"k' || i || '\"]'), 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p' || i,
+                 SELECT i, sm.lane_digest('p' || i, 1, '[\"k' || i || '\"]', NULL), 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p' || i,
                      '[\"k' || i || '\"]', '' FROM generate_series(1, {size}) i;
                  INSERT INTO sm.pool (name) SELECT pool FROM sm.task;
                  INSERT INTO sm.pool_use SELECT pool, 0, 1 FROM sm.task;

@@ -7,13 +7,16 @@ use super::super::error::{Fault, Outcome};
 use super::super::text::unescape;
 use super::{Db, Digest};
 use crate::admission::LaneKey;
+use crate::id::QueueName;
 use crate::store::sql::records;
 use crate::store::sql::row::out_of_range;
-pub(super) use crate::store::sql::row::{Names, ReadRow, code, count, map_index_value, name, number};
+pub(super) use crate::store::sql::row::{
+    Names, ReadRow, code, count, map_index_value, maybe_name, name, number,
+};
 use crate::task::TaskRecord;
 
 /// Where a statement's own columns begin, after those of a task.
-pub(super) const AFTER_TASK: usize = 35;
+pub(super) const AFTER_TASK: usize = 36;
 
 /// Where the digest of a task's lane stands, and where its needs begin.
 const LANE: usize = 6;
@@ -63,10 +66,11 @@ pub(super) fn place(row: &Row, at: usize) -> Outcome<usize> {
     Ok(whole(row, at)?.checked_sub(1).ok_or_else(|| out_of_range(0))?)
 }
 
-/// What the tasks of a lane need, in three columns: pool, slots, limits.
+/// What the tasks of a lane need, in four columns: pool, slots, limits, queue.
 pub(super) fn lane_key(row: &Row, at: usize) -> Outcome<LaneKey> {
     let limits = serde_json::from_str(value(row, at + 2)?)?;
-    Ok(LaneKey { pool: name(row, at)?, slots: count(row, at + 1)?, limits })
+    let queue = maybe_name(row, at + 3)?.unwrap_or_else(QueueName::default_queue);
+    Ok(LaneKey { pool: name(row, at)?, slots: count(row, at + 1)?, limits, queue })
 }
 
 /// Reads a task, as the statements `tasks_by_id` and `tasks_by_key` return it.

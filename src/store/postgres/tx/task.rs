@@ -2,7 +2,7 @@
 
 use super::super::news::{News, NewsSet};
 use super::{PostgresBackend, notify};
-use crate::admission::{Candidate, LanePage};
+use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, Renewal, TaskId};
@@ -34,6 +34,18 @@ impl TaskTx for PostgresBackend<'_> {
             true => self.tick(|db| db.survey(query, true)),
             false => self.read(|db| db.survey(query, false)),
         }
+    }
+
+    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
+        self.tick(|db| db.put_serving(serving))
+    }
+
+    fn serving(&mut self) -> StoreResult<Vec<Serving>> {
+        self.read(|db| db.serving())
+    }
+
+    fn queues(&mut self) -> StoreResult<Vec<QueueRecord>> {
+        self.read(|db| db.queues())
     }
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {

@@ -6,7 +6,7 @@ SELECT task.no, task.namespace, task.workflow, task.run, task.task, task.map_ind
   stands.expires_at, stands.attempt, coalesce(stands.forgiven, 0), task.lease_loss, task.attempt_runs,
   task.enqueued_at, stands.queued_at, stands.first_started_at, stands.started_at, stands.ended_at,
   stands.holder, task.retry, stands.message, stands.value, task.payload, stands.ready_at,
-  coalesce(stands.lost, 0), stands.finished, task.pool, task.slots, task.limits,
+  coalesce(stands.lost, 0), stands.finished, task.pool, task.slots, task.limits, task.queue,
   given.place
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) WITH ORDINALITY
   given (namespace, workflow, run, task, map_index, place)

@@ -34,12 +34,23 @@ CREATE TABLE sm_lane (
     pool   TEXT NOT NULL,
     slots  INTEGER NOT NULL,
     limits TEXT NOT NULL,
+    queue  TEXT NOT NULL DEFAULT 'default',
     tasks  INTEGER NOT NULL DEFAULT 0,
     ready  INTEGER NOT NULL DEFAULT 0,
     ended  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits);
+CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;
+
+-- Which queues the ticks of each holder serve. queues: a JSON array, sorted, or NULL for all. until: when it stops
+-- counting.
+CREATE TABLE sm_serving (
+    holder  TEXT PRIMARY KEY,
+    queues  TEXT,
+    told_at INTEGER NOT NULL,
+    lease   INTEGER NOT NULL,
+    until   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
 -- 6 success, 7 failed, 8 skipped.

@@ -7,7 +7,7 @@ SELECT t.no AS id, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map
         WHEN 0 THEN 'scheduled' WHEN 5 THEN 'scheduled' WHEN 1 THEN 'queued' WHEN 2 THEN 'running'
         WHEN 3 THEN 'up_for_retry' WHEN 4 THEN 'sensing' WHEN 6 THEN 'success' WHEN 7 THEN 'failed' ELSE 'skipped'
     END AS state,
-    lane.pool, lane.slots, lane.limits, t.priority, t.logical_date, t.due, t.attempt, t.forgiven, t.holder, t.expires_at,
+    lane.queue, lane.pool, lane.slots, lane.limits, t.priority, t.logical_date, t.due, t.attempt, t.forgiven, t.holder, t.expires_at,
     t.enqueued_at, t.queued_at, t.first_started_at, t.started_at, t.ended_at, t.retry, t.message, t.value, t.payload,
     t.map_index AS map_key
 FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane;
@@ -15,7 +15,7 @@ FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane;
 CREATE VIEW sm_enqueue AS
 SELECT NULL AS at, NULL AS namespace, NULL AS workflow, NULL AS run, NULL AS task, NULL AS map_index, NULL AS pool,
     NULL AS slots, NULL AS limits, NULL AS priority, NULL AS rank, NULL AS logical_date, NULL AS not_before, NULL AS retry,
-    NULL AS lease_losses, NULL AS payload
+    NULL AS lease_losses, NULL AS payload, NULL AS queue
 WHERE 0;
 
 CREATE TRIGGER sm_enqueue_insert INSTEAD OF INSERT ON sm_enqueue
@@ -29,6 +29,7 @@ BEGIN
         SELECT 1 FROM (
             SELECT NEW.namespace AS name UNION ALL SELECT NEW.workflow UNION ALL SELECT NEW.run
             UNION ALL SELECT NEW.task UNION ALL SELECT NEW.pool
+            UNION ALL SELECT ifnull(NEW.queue, 'default')
         )
         WHERE typeof(name) <> 'text' OR length(CAST(name AS BLOB)) NOT BETWEEN 1 AND 512 OR instr(name, char(0)) > 0
     );
@@ -80,13 +81,13 @@ BEGIN
     );
 
     UPDATE sm_counter SET value = value + 1 WHERE name = 'lane'
-        AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
-    INSERT INTO sm_lane (no, pool, slots, limits)
-        SELECT value, NEW.pool, NEW.slots, NEW.limits FROM sm_counter WHERE name = 'lane'
-        AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
+        AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
+    INSERT INTO sm_lane (no, pool, slots, limits, queue)
+        SELECT value, NEW.pool, NEW.slots, NEW.limits, ifnull(NEW.queue, 'default') FROM sm_counter WHERE name = 'lane'
+        AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
     INSERT INTO sm_task_limit (key, lanes)
         SELECT value, 1 FROM json_each(NEW.limits)
-        WHERE (SELECT tasks FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits) = 0
+        WHERE (SELECT tasks FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits) = 0
         ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1;
     UPDATE sm_counter SET value = value + 1 WHERE name = 'task';
     INSERT INTO sm_task (no, state, due, lane, slots, rank, logical_date, map_index, priority, lease_loss, enqueued_at,
@@ -97,9 +98,9 @@ BEGIN
             no, slots, ifnull(NEW.rank, -NEW.priority), ifnull(NEW.logical_date, NEW.at), ifnull(NEW.map_index, -1),
             NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
             NEW.workflow, NEW.run, NEW.task, NEW.retry, NEW.payload
-        FROM sm_lane WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
+        FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
     UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at)
-        WHERE pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
+        WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
 END;
 
 CREATE VIEW sm_start AS SELECT NULL AS at, NULL AS id, NULL AS epoch WHERE 0;

@@ -8,11 +8,11 @@ use super::super::error::Outcome;
 use super::{Db, row};
 use crate::admission::{Lane, LaneId, LaneKey};
 
-pub(super) const READY_LANES: &str =
-    "SELECT no, pool, slots, limits, ready FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 ORDER BY no";
-pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready FROM sm_lane WHERE no = ?1";
-pub(super) const LANE_NO: &str = "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3";
-const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits) VALUES (?1, ?2, ?3, ?4)";
+pub(super) const READY_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 ORDER BY no";
+pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane WHERE no = ?1";
+pub(super) const LANE_NO: &str =
+    "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3 AND queue = ?4";
+const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits, queue) VALUES (?1, ?2, ?3, ?4, ?5)";
 const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
 pub(super) const DELETE_LANE: &str = "DELETE FROM sm_lane WHERE no = ?1";
@@ -22,7 +22,8 @@ pub(super) const DELETE_LIMIT: &str =
 
 fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
     let limits = serde_json::from_str(row.get_ref(3)?.as_str()?)?;
-    let key = LaneKey { pool: row::name(row, 1)?, slots: row::count(row, 2)?, limits };
+    let key =
+        LaneKey { pool: row::name(row, 1)?, slots: row::count(row, 2)?, limits, queue: row::name(row, 5)? };
     Ok(Lane::new(LaneId(row.get(0)?), key, row::number(row, 4)?))
 }
 
@@ -46,7 +47,9 @@ impl Db<'_> {
     pub(super) fn lane_no(&self, key: &LaneKey) -> Outcome<Option<i64>> {
         let limits = serde_json::to_string(&key.limits)?;
         let mut statement = self.prepare(LANE_NO)?;
-        Ok(statement.query_row((key.pool.as_str(), key.slots, limits), |row| row.get(0)).optional()?)
+        Ok(statement
+            .query_row((key.pool.as_str(), key.slots, limits, key.queue.as_str()), |row| row.get(0))
+            .optional()?)
     }
 
     /// Creates the lane. Its limit keys become known with its first task.
@@ -54,7 +57,7 @@ impl Db<'_> {
         let limits = serde_json::to_string(&key.limits)?;
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
-        self.prepare(NEW_LANE)?.execute((id, key.pool.as_str(), key.slots, limits))?;
+        self.prepare(NEW_LANE)?.execute((id, key.pool.as_str(), key.slots, limits, key.queue.as_str()))?;
         self.lanes.insert(id, key.clone());
         Ok(id)
     }
@@ -102,11 +105,11 @@ impl Db<'_> {
     /// Returns every lane, by number, with its own count of tasks that have not ended. For audits.
     pub(super) fn all_lanes(&self) -> Outcome<BTreeMap<i64, (Lane, i64)>> {
         let mut statement =
-            self.prepare("SELECT no, pool, slots, limits, ready, tasks FROM sm_lane ORDER BY no")?;
+            self.prepare("SELECT no, pool, slots, limits, ready, queue, tasks FROM sm_lane ORDER BY no")?;
         let mut rows = statement.query([])?;
         let mut lanes = BTreeMap::new();
         while let Some(row) = rows.next()? {
-            lanes.insert(row.get(0)?, (lane(row)?, row.get(5)?));
+            lanes.insert(row.get(0)?, (lane(row)?, row.get(6)?));
         }
         Ok(lanes)
     }

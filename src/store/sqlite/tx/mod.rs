@@ -9,6 +9,7 @@ mod insert;
 mod lane;
 mod pool;
 mod promote;
+mod queue;
 mod retention;
 mod row;
 mod run;

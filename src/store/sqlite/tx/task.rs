@@ -1,7 +1,7 @@
 //! The store's operations on tasks.
 
 use super::SqliteBackend;
-use crate::admission::{Candidate, LanePage};
+use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, Renewal, TaskId};
@@ -52,6 +52,18 @@ impl TaskTx for SqliteBackend<'_> {
 
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         self.write(|db| db.hold_expired(now, limit))
+    }
+
+    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
+        self.write(|db| db.put_serving(serving))
+    }
+
+    fn serving(&mut self) -> StoreResult<Vec<Serving>> {
+        self.read(|db| db.serving())
+    }
+
+    fn queues(&mut self) -> StoreResult<Vec<QueueRecord>> {
+        self.read(|db| db.queues())
     }
 
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {

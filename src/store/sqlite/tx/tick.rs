@@ -35,6 +35,9 @@ impl Db<'_> {
                 survey.promoted = self.promote(promote)?;
             }
             survey.lanes = self.ready_lanes()?;
+            if let Some(queues) = &query.queues {
+                survey.lanes.retain(|lane| queues.contains(&lane.key.queue));
+            }
             survey.pools = match query.pools {
                 WhichPools::All => self.all_pools()?,
                 WhichPools::Named => {
@@ -45,6 +48,7 @@ impl Db<'_> {
             let keys: BTreeSet<&LimitKey> = survey.lanes.iter().flat_map(|lane| &lane.key.limits).collect();
             survey.limits = self.limits(keys)?.into_iter().flatten().collect();
         }
+        survey.serving = self.serving()?;
         survey.next_due = self.next_due()?;
         Ok(survey)
     }

@@ -34,14 +34,15 @@ CREATE TABLE sm.limit_use (
     PRIMARY KEY (key, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots and limits, see
--- lane_digest. no: the lowest number of the tasks that made it, so it is known before the lane is.
+-- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots, limits and queue, see
+-- lane_digest. queue: NULL is the default one, here and everywhere. no: the lowest number of the tasks that made it, so it is known before the lane is.
 CREATE TABLE sm.lane (
     digest UUID PRIMARY KEY,
     no     BIGINT NOT NULL UNIQUE,
     slots  BIGINT NOT NULL,
     pool   TEXT COLLATE "C" NOT NULL,
-    limits TEXT COLLATE "C" NOT NULL
+    limits TEXT COLLATE "C" NOT NULL,
+    queue  TEXT COLLATE "C"
 );
 -- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have
 -- not ended. rank to no: no ready task that a tick can see stands before this place, but for those in early.
@@ -73,7 +74,7 @@ INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, ARRAY[]::BIGINT[]);
 
 -- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated.
 -- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the
--- least place of these. due: the least instant waited for. pool, lane_slots, limits: the lane's needs, where
+-- least place of these. due: the least instant waited for. pool, lane_slots, limits, queue: the lane's needs, where
 -- tasks began to count; first: the lowest number of these.
 CREATE TABLE sm.delta (
     xid          BIGINT NOT NULL DEFAULT txid_current(),
@@ -93,6 +94,7 @@ CREATE TABLE sm.delta (
     lane_slots   BIGINT,
     pool         TEXT COLLATE "C",
     limits       TEXT COLLATE "C",
+    queue        TEXT COLLATE "C",
     PRIMARY KEY (xid, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
@@ -122,12 +124,12 @@ WITH more AS MATERIALIZED (
   SELECT lane AS digest, sum(ready)::bigint AS ready, sum(tasks)::bigint AS tasks, sum(slots)::bigint AS slots_back,
     sum(leases)::bigint AS leases_back, min(first) AS first,
     min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 0) AS head,
-    min(pool) AS pool, min(lane_slots) AS slots, min(limits) AS limits
+    min(pool) AS pool, min(lane_slots) AS slots, min(limits) AS limits, min(queue) AS queue
   FROM sm.unfolded GROUP BY lane
 )
 SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, was.ready + coalesce(more.ready, 0) AS ready,
   was.tasks + coalesce(more.tasks, 0) AS tasks, coalesce(more.slots_back, 0) AS slots_back,
-  coalesce(more.leases_back, 0) AS leases_back, least(was.bound, more.head) AS bound, was.early
+  coalesce(more.leases_back, 0) AS leases_back, least(was.bound, more.head) AS bound, was.early, lane.queue
 FROM sm.lane CROSS JOIN LATERAL (
   SELECT ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
   WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
@@ -135,7 +137,7 @@ LEFT JOIN more ON more.digest = lane.digest
 UNION ALL
 SELECT more.digest, more.first, more.pool, more.slots, more.limits,
   coalesce(was.ready, 0) + more.ready, coalesce(was.tasks, 0) + more.tasks, more.slots_back, more.leases_back,
-  least(was.bound, more.head), coalesce(was.early, '{}')
+  least(was.bound, more.head), coalesce(was.early, '{}'), more.queue
 FROM more LEFT JOIN LATERAL (
   SELECT ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
   WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
@@ -160,6 +162,7 @@ CREATE TABLE sm.task (
     task         TEXT COLLATE "C" NOT NULL,
     pool         TEXT COLLATE "C" NOT NULL,
     limits       TEXT COLLATE "C" NOT NULL,
+    queue        TEXT COLLATE "C",
     retry        TEXT,
     payload      TEXT NOT NULL
 );
@@ -255,10 +258,20 @@ CREATE TABLE sm.turn (
 );
 CREATE INDEX turn_at ON sm.turn (at, name);
 
-CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT) RETURNS UUID
+-- Which queues the ticks of each holder serve, changed under the tick lock. queues: a JSON array, sorted, or NULL
+-- for all. until: when it stops counting.
+CREATE TABLE sm.serving (
+    holder  TEXT COLLATE "C" PRIMARY KEY,
+    queues  TEXT,
+    told_at BIGINT NOT NULL,
+    lease   BIGINT NOT NULL,
+    until   BIGINT NOT NULL
+) WITH (fillfactor = 70);
+
+CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$SELECT encode(substr(sha256(convert_to(
-  $2::text || ' ' || octet_length($1)::text || ' ' || $1 || $3, 'UTF8')), 1, 16), 'hex')::uuid$$;
+  $2::text || ' ' || octet_length($1)::text || ' ' || $1 || $3 || coalesce(' ' || $4, ''), 'UTF8')), 1, 16), 'hex')::uuid$$;
 
 -- Ticks that granted something, and what: the numbers of the tasks, and their epochs.
 CREATE TABLE sm.request (

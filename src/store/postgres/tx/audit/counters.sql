@@ -4,7 +4,7 @@
 -- what is counted and what there is. In one statement, hence in one snapshot.
 WITH
 held AS MATERIALIZED (
-  SELECT stands.*, task.pool, task.slots, task.limits
+  SELECT stands.*, task.pool, task.slots, task.limits, task.queue
   FROM (
     SELECT lane, min(no) AS no, sum(held)::bigint AS held, sum(leases)::bigint AS leases, sum(ready)::bigint AS ready,
       sum(tasks)::bigint AS tasks
@@ -21,7 +21,7 @@ held AS MATERIALIZED (
     ) stands
     GROUP BY lane
   ) stands
-  CROSS JOIN LATERAL (SELECT pool, slots, limits FROM sm.task WHERE task.no = stands.no OFFSET 0) task
+  CROSS JOIN LATERAL (SELECT pool, slots, limits, queue FROM sm.task WHERE task.no = stands.no OFFSET 0) task
 ),
 lanes AS MATERIALIZED (SELECT * FROM sm.lane_now),
 pools AS (
@@ -53,20 +53,20 @@ limits AS (
 ),
 counts AS (
   SELECT coalesce(lanes.pool, held.pool) AS pool, coalesce(lanes.slots, held.slots) AS slots,
-    coalesce(lanes.limits, held.limits) AS limits, coalesce(lanes.ready, 0) AS ready,
+    coalesce(lanes.limits, held.limits) AS limits, coalesce(lanes.queue, held.queue) AS queue, coalesce(lanes.ready, 0) AS ready,
     coalesce(lanes.tasks, 0) AS tasks, coalesce(held.ready, 0) AS is_ready, coalesce(held.tasks, 0) AS has_tasks
   FROM lanes FULL JOIN held ON held.lane = lanes.digest
 )
-SELECT 0::bigint, pool, NULL::bigint, NULL::text, counted, held FROM pools WHERE counted <> held
+SELECT 0::bigint, pool, NULL::bigint, NULL::text, NULL::text, counted, held FROM pools WHERE counted <> held
 UNION ALL
-SELECT 1, pool, NULL, NULL, raw, held FROM pools WHERE counted = held AND raw < held
+SELECT 1, pool, NULL, NULL, NULL, raw, held FROM pools WHERE counted = held AND raw < held
 UNION ALL
-SELECT 2, key, NULL, NULL, counted, held FROM limits WHERE counted <> held
+SELECT 2, key, NULL, NULL, NULL, counted, held FROM limits WHERE counted <> held
 UNION ALL
-SELECT 3, key, NULL, NULL, raw, held FROM limits WHERE counted = held AND raw < held
+SELECT 3, key, NULL, NULL, NULL, raw, held FROM limits WHERE counted = held AND raw < held
 UNION ALL
-SELECT 4, key, NULL, NULL, lanes, named FROM limits WHERE lanes <> named
+SELECT 4, key, NULL, NULL, NULL, lanes, named FROM limits WHERE lanes <> named
 UNION ALL
-SELECT 5, pool, slots, limits, ready, is_ready FROM counts WHERE ready <> is_ready
+SELECT 5, pool, slots, limits, queue, ready, is_ready FROM counts WHERE ready <> is_ready
 UNION ALL
-SELECT 6, pool, slots, limits, tasks, has_tasks FROM counts WHERE tasks <> has_tasks
+SELECT 6, pool, slots, limits, queue, tasks, has_tasks FROM counts WHERE tasks <> has_tasks

@@ -22,7 +22,7 @@ const BROKEN: &str = statement!("broken.sql");
 
 /// Describes a counter that [`COUNTERS`] returned.
 fn counter(row: &Row) -> Outcome<Discrepancy> {
-    let (counted, held) = (row::value(row, 4)?, row::value(row, 5)?);
+    let (counted, held) = (row::value(row, 5)?, row::value(row, 6)?);
     Ok(match row::value::<i64>(row, 0)? {
         0 | 1 => Discrepancy::Pool { pool: row::name(row, 1)?, counted, held },
         2 | 3 => Discrepancy::Limit { key: row::name(row, 1)?, counted, held },

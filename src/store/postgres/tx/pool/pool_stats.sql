@@ -3,32 +3,33 @@
 -- $1: names.
 WITH
 lanes AS MATERIALIZED (SELECT digest, pool, slots, ready, slots_back FROM sm.lane_now),
-back AS MATERIALIZED (
-  SELECT pool, sum(slots_back)::bigint AS slots, sum(slots::numeric * greatest(ready, 0)) AS ready
-  FROM lanes GROUP BY pool
-),
-held AS MATERIALIZED (
-  SELECT lanes.pool, sum(held.slots) FILTER (WHERE held.started = 1) AS running,
-    sum(held.slots) FILTER (WHERE held.started = 0) AS queued
-  FROM (SELECT lane, started, sum(slots) AS slots FROM sm.lease GROUP BY lane, started) held
-  JOIN lanes ON lanes.digest = held.lane
-  GROUP BY lanes.pool
-),
-sensing AS MATERIALIZED (
-  SELECT lanes.pool, sum(lanes.slots * waiting.count) AS slots
-  FROM (SELECT lane, count(*)::numeric AS count FROM sm.idle WHERE state = 4 GROUP BY lane) waiting
-  JOIN lanes ON lanes.digest = waiting.lane
-  GROUP BY lanes.pool
+-- Parts are grouped by pool, never joined: the server may expect one row, and then it loops over all.
+asked AS MATERIALIZED (
+  SELECT pool, array_agg(place) FILTER (WHERE place IS NOT NULL) AS places, sum(back)::bigint AS back, sum(ready) AS ready,
+    sum(running) AS running, sum(queued) AS queued, sum(sensing) AS sensing
+  FROM (
+    SELECT name AS pool, place, 0 AS back, 0 AS ready, 0 AS running, 0 AS queued, 0 AS sensing
+    FROM unnest($1::text[]) WITH ORDINALITY given (name, place)
+    UNION ALL
+    SELECT pool, NULL, slots_back, slots::numeric * greatest(ready, 0), 0, 0, 0 FROM lanes
+    UNION ALL
+    SELECT lanes.pool, NULL, 0, 0, CASE held.started WHEN 1 THEN held.slots END,
+      CASE held.started WHEN 0 THEN held.slots END, 0
+    FROM (SELECT lane, started, sum(slots) AS slots FROM sm.lease GROUP BY lane, started) held
+    JOIN lanes ON lanes.digest = held.lane
+    UNION ALL
+    SELECT lanes.pool, NULL, 0, 0, 0, 0, lanes.slots * waiting.count
+    FROM (SELECT lane, count(*)::numeric AS count FROM sm.idle WHERE state = 4 GROUP BY lane) waiting
+    JOIN lanes ON lanes.digest = waiting.lane
+  ) parts
+  GROUP BY pool HAVING count(place) > 0
 )
-SELECT pool.name, pool.slots, coalesce(was.used, 0) - coalesce(back.slots, 0), pool.keeps_slots, pool.description,
-  given.place, least(coalesce(held.running, 0), 9223372036854775807)::bigint,
-  least(coalesce(held.queued, 0), 9223372036854775807)::bigint,
-  least(coalesce(back.ready, 0), 9223372036854775807)::bigint,
-  least(coalesce(sensing.slots, 0), 9223372036854775807)::bigint
-FROM unnest($1::text[]) WITH ORDINALITY given (name, place)
-CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = given.name OFFSET 0) pool
+SELECT pool.name, pool.slots, coalesce(was.used, 0) - asked.back, pool.keeps_slots, pool.description, given.place,
+  least(coalesce(asked.running, 0), 9223372036854775807)::bigint,
+  least(coalesce(asked.queued, 0), 9223372036854775807)::bigint,
+  least(asked.ready, 9223372036854775807)::bigint, least(asked.sensing, 9223372036854775807)::bigint
+FROM asked
+CROSS JOIN LATERAL (SELECT * FROM sm.pool WHERE pool.name = asked.pool OFFSET 0) pool
+CROSS JOIN LATERAL unnest(asked.places) given (place)
 LEFT JOIN LATERAL (
-  SELECT used FROM sm.pool_use WHERE pool_use.name = given.name ORDER BY version DESC LIMIT 1) was ON true
-LEFT JOIN back ON back.pool = given.name
-LEFT JOIN held ON held.pool = given.name
-LEFT JOIN sensing ON sensing.pool = given.name
+  SELECT used FROM sm.pool_use WHERE pool_use.name = asked.pool ORDER BY version DESC LIMIT 1) was ON true

@@ -3,13 +3,13 @@
 -- tick's plan asks for first: as many as its pool has room for, and at most a share of twice the budget. A lane
 -- with early tasks comes without. Returns, behind the lane, how many tasks were looked for, and five arrays: place
 -- (rank, logical date, map index, number), and since when they are ready.
--- $1: how many tasks the tick admits at most; 0 for lanes alone.
+-- $1: how many tasks the tick admits at most; 0 for lanes alone. $2: the queues that it serves, or NULL for all.
 WITH lanes AS MATERIALIZED (
-  SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, was.ready, was.bound, was.early
+  SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, was.ready, was.bound, was.early
   FROM sm.lane CROSS JOIN LATERAL (
     SELECT ready, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
     WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
-  WHERE was.ready > 0
+  WHERE was.ready > 0 AND ($2::text[] IS NULL OR coalesce(lane.queue, 'default') = ANY ($2::text[]))
 ),
 few AS MATERIALIZED (SELECT count(*) <= 64 AND $1::bigint > 0 AS is_few FROM lanes),
 -- Read only if there are few.
@@ -21,8 +21,8 @@ open AS MATERIALIZED (
       SELECT used FROM sm.pool_use WHERE pool_use.name = pool.name ORDER BY version DESC LIMIT 1) was ON true
     WHERE pool.name = lanes.pool OFFSET 0) pool ON true
 )
-SELECT open.digest, open.no, open.pool, open.slots, open.limits, open.ready, open.bound, open.early, share.most,
-  page.ranks, page.dates, page.indices, page.numbers, page.instants
+SELECT open.digest, open.no, open.pool, open.slots, open.limits, open.queue, open.ready, open.bound, open.early,
+  share.most, page.ranks, page.dates, page.indices, page.numbers, page.instants
 FROM open
 CROSS JOIN LATERAL (
   SELECT CASE WHEN open.room > 0 AND open.early = '{}' THEN least(open.room, greatest(16,
@@ -39,5 +39,5 @@ CROSS JOIN LATERAL (
 ) page
 WHERE (SELECT is_few FROM few)
 UNION ALL
-SELECT digest, no, pool, slots, limits, ready, bound, early, 0, NULL, NULL, NULL, NULL, NULL
+SELECT digest, no, pool, slots, limits, queue, ready, bound, early, 0, NULL, NULL, NULL, NULL, NULL
 FROM lanes WHERE NOT (SELECT is_few FROM few)

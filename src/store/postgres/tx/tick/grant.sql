@@ -39,7 +39,7 @@ granted AS MATERIALIZED (
     least(gone.attempt + 1, 4294967295) AS attempt, gone.forgiven, gone.lost, gone.ready_at, gone.first_started_at,
     gone.started_at, gone.ended_at, gone.finished, gone.message, gone.value, task.namespace, task.workflow, task.run,
     task.task, task.priority, task.slots, task.lease_loss, task.attempt_runs, task.enqueued_at, task.retry,
-    task.payload, task.pool, task.limits, CASE WHEN task.attempt_runs = 0 THEN $15::bigint ELSE 0 END AS started,
+    task.payload, task.pool, task.limits, task.queue, CASE WHEN task.attempt_runs = 0 THEN $15::bigint ELSE 0 END AS started,
     greatest($4::bigint, task.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at
   FROM gone CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = gone.no OFFSET 0) task
 ),
@@ -127,7 +127,7 @@ noted AS (
 SELECT no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, 1 + started,
   NULL::bigint, epoch, slots, $3::bigint, attempt, coalesce(forgiven, 0), lease_loss, attempt_runs, enqueued_at, at,
   coalesce(first_started_at, CASE started WHEN 1 THEN at END), CASE started WHEN 1 THEN at ELSE started_at END,
-  ended_at, $2::text, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, pool, slots, limits,
+  ended_at, $2::text, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, pool, slots, limits, queue,
   NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room),
   (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken) AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted)
 FROM granted

@@ -11,6 +11,7 @@ use self::reach::{Place, Reach, Ready};
 use super::super::error::{Fault, Outcome};
 use super::super::tick_lock;
 use super::super::wire::{Answer, Statement, ask};
+use super::queue::serving;
 use super::{Db, Digest, clamp, first, fold, pool, promote, row};
 use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
@@ -54,7 +55,7 @@ fn reach(row: &Row, digest: usize, bound: usize) -> Outcome<Reach> {
 const FETCHED: usize = 1_024;
 
 /// Where a lane's first ready tasks begin: how many were looked for, and five arrays.
-const PAGE: usize = 8;
+const PAGE: usize = 9;
 
 fn page(row: &Row) -> Outcome<Vec<Ready>> {
     let mut parts = [const { Vec::new() }; 5];
@@ -107,10 +108,12 @@ impl Db<'_> {
         // at once would not promote it either.
         let is_passed = |promote: &Promote| granted.is_empty() && promoted < promote.limit;
         let next = usize::from(query.promote.as_ref().is_some_and(is_passed));
-        let next_due: Option<i64> = row::value(first(&next_due)?, next)?;
+        let beside = first(&next_due)?;
+        let next_due: Option<i64> = row::value(beside, next)?;
         let mut survey = Survey {
             granted: granted.first().map(leases).transpose()?,
             next_due: next_due.map(Timestamp::from_micros),
+            serving: serving(beside)?,
             ..Survey::default()
         };
         self.reaches.begin();
@@ -137,12 +140,16 @@ impl Db<'_> {
     fn ask_survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Asked> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let now = query.promote.map(|promote| promote.now.as_micros());
+        let queues: Option<Vec<String>> = query
+            .queues
+            .as_ref()
+            .map(|queues| queues.iter().map(|queue| queue.as_str().to_owned()).collect());
         let plans_with = || match query.promote {
             Some(_) => {
                 let fetched = clamp(Some(query.budget).filter(|most| *most <= FETCHED).unwrap_or(0));
                 let all = i64::from(query.pools == WhichPools::All);
                 [
-                    ask!(FOLDED_LANES, fetched),
+                    ask!(FOLDED_LANES, fetched, queues.clone()),
                     ask!(FOLDED_POOLS, all),
                     ask!(FOLDED_LIMITS),
                     ask!(NEXT_DUE, now),
@@ -153,7 +160,7 @@ impl Db<'_> {
                     WhichPools::All => pool::ALL_POOLS,
                     WhichPools::Named => NAMED_POOLS,
                 };
-                [ask!(READY_LANES), ask!(pools), ask!(NAMED_LIMITS), ask!(NEXT_DUE, now)]
+                [ask!(READY_LANES, queues.clone()), ask!(pools), ask!(NAMED_LIMITS), ask!(NEXT_DUE, now)]
             }
         };
         let fold = if query.promote.is_some() { ask!(fold::FOLD, fold::MOST) } else { ask!(UNFOLDED) };
@@ -185,8 +192,8 @@ impl Db<'_> {
 
     fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
         let id = LaneId(row::value(row, 1)?);
-        let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 5)?);
-        let mut reach = reach(row, 0, 6)?;
+        let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 6)?);
+        let mut reach = reach(row, 0, 7)?;
         if row.len() > PAGE
             && let most @ 1.. = row::whole(row, PAGE)?
         {

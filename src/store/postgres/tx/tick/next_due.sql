@@ -1,5 +1,6 @@
 -- The earliest instant that a task waits for, and the earliest one behind $1, or NULL. What has come and was not
--- promoted is locked by somebody else.
+-- promoted is locked by somebody else. Beside them, because each statement costs: what holders told about the
+-- queues that they serve, one array a column.
 -- $1: now, or NULL.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last),
@@ -13,4 +14,10 @@ SELECT
     (SELECT min(due) FROM early)),
   least(
     (SELECT idle.due FROM sm.idle WHERE idle.due > $1::bigint ORDER BY idle.due LIMIT 1),
-    (SELECT min(due) FROM early WHERE due > $1::bigint))
+    (SELECT min(due) FROM early WHERE due > $1::bigint)),
+  told.holders, told.queues, told.instants, told.leases
+FROM (
+  SELECT array_agg(holder) AS holders, array_agg(queues) AS queues, array_agg(told_at) AS instants,
+    array_agg(lease) AS leases
+  FROM (SELECT * FROM sm.serving ORDER BY holder) serving
+) told

@@ -57,7 +57,7 @@ END $$;
 CREATE FUNCTION sm._enqueue_all(
   at BIGINT, namespaces TEXT[], workflows TEXT[], runs TEXT[], tasks TEXT[], map_indices BIGINT[], pools TEXT[],
   slots BIGINT[], limits TEXT[], priorities BIGINT[], ranks BIGINT[], logical_dates BIGINT[],
-  not_befores BIGINT[], retries TEXT[], losses BIGINT[], payloads TEXT[]
+  not_befores BIGINT[], retries TEXT[], losses BIGINT[], payloads TEXT[], queues TEXT[]
 ) RETURNS TABLE (place BIGINT, id BIGINT, is_new BOOLEAN)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -86,7 +86,8 @@ BEGIN
     SELECT place, CASE
         WHEN (octet_length(namespace) BETWEEN 1 AND 512 AND octet_length(workflow) BETWEEN 1 AND 512
           AND octet_length(run) BETWEEN 1 AND 512 AND octet_length(task) BETWEEN 1 AND 512
-          AND octet_length(pool) BETWEEN 1 AND 512) IS NOT TRUE
+          AND octet_length(pool) BETWEEN 1 AND 512
+          AND octet_length(coalesce(queue, 'default')) BETWEEN 1 AND 512) IS NOT TRUE
         THEN 'a name is refused: use text of 1 to 512 bytes'
         WHEN limits IS NULL THEN 'limits is refused: use a JSON array of at most 16 names'
         WHEN (sm._is_instant(at) AND coalesce(map_index, 0) BETWEEN 0 AND 4294967295
@@ -101,10 +102,10 @@ BEGIN
       END AS reason
     FROM unnest(
       namespaces, workflows, runs, tasks, map_indices, pools, _enqueue_all.slots, sorted, priorities,
-      logical_dates, not_befores, retries, _enqueue_all.losses, payloads
+      logical_dates, not_befores, retries, _enqueue_all.losses, payloads, queues
     ) WITH ORDINALITY given (
       namespace, workflow, run, task, map_index, pool, slots, limits, priority, logical_date, not_before, retry,
-      losses, payload, place
+      losses, payload, queue, place
     )
   ) checked
   WHERE reason IS NOT NULL
@@ -123,23 +124,26 @@ BEGIN
     array_agg(retry) AS retries, array_agg(payload) AS payloads, array_agg(nth_key) AS nth_keys,
     array_agg(pool ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_pools,
     array_agg(slots ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_slots,
-    array_agg(limits ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_limits
+    array_agg(limits ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_limits,
+    array_agg(queue ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_queues
   INTO asked
   FROM (
     SELECT place, namespace, workflow, run, task, coalesce(map_index, -1) AS map_index, pool, slots, limits,
       priority, coalesce(rank, -priority) AS rank, coalesce(logical_date, at) AS logical_date,
       CASE WHEN not_before > at THEN not_before END AS due, retry, nullif(coalesce(losses, 3), 0) AS losses,
-      sm._escaped(payload) AS payload,
+      sm._escaped(payload) AS payload, nullif(queue, 'default') AS queue,
       row_number() OVER (ORDER BY namespace COLLATE "C", workflow COLLATE "C", run COLLATE "C", task COLLATE "C",
         coalesce(map_index, -1)) AS nth_key,
-      dense_rank() OVER (ORDER BY pool COLLATE "C", slots, limits COLLATE "C") AS lane_at,
-      row_number() OVER (PARTITION BY pool COLLATE "C", slots, limits COLLATE "C") = 1 AS lane_first
+      dense_rank() OVER (ORDER BY pool COLLATE "C", slots, limits COLLATE "C", coalesce(queue, 'default') COLLATE "C")
+        AS lane_at,
+      row_number() OVER (
+        PARTITION BY pool COLLATE "C", slots, limits COLLATE "C", coalesce(queue, 'default') COLLATE "C") = 1 AS lane_first
     FROM unnest(
       namespaces, workflows, runs, tasks, map_indices, pools, _enqueue_all.slots, sorted, priorities,
-      _enqueue_all.ranks, logical_dates, not_befores, retries, _enqueue_all.losses, payloads
+      _enqueue_all.ranks, logical_dates, not_befores, retries, _enqueue_all.losses, payloads, queues
     ) WITH ORDINALITY given (
       namespace, workflow, run, task, map_index, pool, slots, limits, priority, rank, logical_date, not_before,
-      retry, losses, payload, place
+      retry, losses, payload, queue, place
     )
     WHERE firsts[place] = place
     ORDER BY place
@@ -154,7 +158,7 @@ BEGIN
         asked.lanes, asked.dues, asked.ranks, asked.logical_dates, asked.map_indices, asked.priorities,
         asked.losses, asked.attempt_runs, asked.enqueued_at, asked.ready_at, asked.namespaces, asked.workflows,
         asked.runs, asked.tasks, asked.retries, asked.payloads, asked.lane_pools, asked.lane_slots,
-        asked.lane_limits, NULL, asked.nth_keys
+        asked.lane_limits, NULL, asked.nth_keys, asked.lane_queues
       )
     LOOP
       IF ids[asked.places[answer.place]] IS NULL THEN
@@ -178,7 +182,7 @@ CREATE FUNCTION sm.enqueue(
   at BIGINT, namespace TEXT, workflow TEXT, run TEXT, task TEXT, map_index BIGINT DEFAULT NULL,
   pool TEXT DEFAULT 'default_pool', slots BIGINT DEFAULT 1, limits TEXT DEFAULT '[]', priority BIGINT DEFAULT 0,
   rank BIGINT DEFAULT NULL, logical_date BIGINT DEFAULT NULL, not_before BIGINT DEFAULT NULL,
-  retry TEXT DEFAULT NULL, lease_losses BIGINT DEFAULT NULL, payload TEXT DEFAULT ''
+  retry TEXT DEFAULT NULL, lease_losses BIGINT DEFAULT NULL, payload TEXT DEFAULT '', queue TEXT DEFAULT NULL
 ) RETURNS TABLE (id BIGINT, is_new BOOLEAN)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -191,7 +195,7 @@ BEGIN
   FROM sm._enqueue_all(
     at, ARRAY[namespace], ARRAY[workflow], ARRAY[run], ARRAY[task], ARRAY[map_index], ARRAY[pool], ARRAY[slots],
     ARRAY[limits], ARRAY[priority], ARRAY[rank], ARRAY[logical_date], ARRAY[not_before], ARRAY[retry],
-    ARRAY[lease_losses], ARRAY[payload]
+    ARRAY[lease_losses], ARRAY[payload], ARRAY[queue]
   ) done;
 END $$;
 
@@ -214,7 +218,7 @@ BEGIN
     FROM json_array_elements(list) task CROSS JOIN LATERAL json_object_keys(task) key
     WHERE key NOT IN (
       'namespace', 'workflow', 'run', 'task', 'map_index', 'pool', 'slots', 'limits', 'priority', 'rank',
-      'logical_date', 'not_before', 'retry', 'lease_losses', 'payload')
+      'logical_date', 'not_before', 'retry', 'lease_losses', 'payload', 'queue')
     LIMIT 1;
     SELECT array_agg(namespace) AS namespaces, array_agg(workflow) AS workflows, array_agg(run) AS runs,
       array_agg(task) AS tasks, array_agg(map_index) AS map_indices,
@@ -222,12 +226,12 @@ BEGIN
       array_agg(coalesce(limits::text, '[]')) AS limits, array_agg(coalesce(priority, 0)) AS priorities,
       array_agg(rank) AS ranks, array_agg(logical_date) AS logical_dates, array_agg(not_before) AS not_befores,
       array_agg(retry::text) AS retries, array_agg(lease_losses) AS losses,
-      array_agg(coalesce(payload, '')) AS payloads
+      array_agg(coalesce(payload, '')) AS payloads, array_agg(queue) AS queues
     INTO given
     FROM json_to_recordset(list) given (
       namespace TEXT, workflow TEXT, run TEXT, task TEXT, map_index BIGINT, pool TEXT, slots BIGINT, limits JSON,
       priority BIGINT, rank BIGINT, logical_date BIGINT, not_before BIGINT, retry JSON, lease_losses BIGINT,
-      payload TEXT
+      payload TEXT, queue TEXT
     );
   EXCEPTION WHEN data_exception THEN
     refusal := SQLERRM;
@@ -240,6 +244,6 @@ BEGIN
   SELECT * FROM sm._enqueue_all(
     at, coalesce(given.namespaces, '{}'), given.workflows, given.runs, given.tasks, given.map_indices,
     given.pools, given.slots, given.limits, given.priorities, given.ranks, given.logical_dates,
-    given.not_befores, given.retries, given.losses, given.payloads
+    given.not_befores, given.retries, given.losses, given.payloads, given.queues
   );
 END $$;

@@ -5,7 +5,8 @@
 -- given, but for a NUL.
 CREATE VIEW sm.status AS
 SELECT task.no AS id, stands.epoch, task.namespace, task.workflow, task.run, task.task,
-  nullif(task.map_index, -1) AS map_index, stands.state, task.pool, task.slots, task.limits, task.priority,
+  nullif(task.map_index, -1) AS map_index, stands.state,
+  coalesce(task.queue, 'default') AS queue, task.pool, task.slots, task.limits, task.priority,
   task.logical_date, stands.due, stands.attempt, coalesce(stands.forgiven, 0) AS forgiven, stands.holder,
   stands.expires_at, task.enqueued_at, stands.queued_at, stands.first_started_at, stands.started_at,
   stands.ended_at, task.retry, replace(stands.message, chr(26) || '1', chr(26)) AS message,

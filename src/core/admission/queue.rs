@@ -1,0 +1,129 @@
+//! Queues: which tasks a worker may take, and who takes them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::lane::Lane;
+use crate::id::{Holder, QueueName};
+use crate::time::{Timestamp, duration_micros};
+
+/// What a holder told about the queues that it serves.
+///
+/// It counts for twice the length of the holder's leases. Until then the queues are served, whether or not the
+/// holder still lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Serving {
+    /// The holder.
+    pub holder: Holder,
+    /// The queues; `None` for all.
+    pub queues: Option<BTreeSet<QueueName>>,
+    /// When it told.
+    pub told_at: Timestamp,
+    /// The length of its leases.
+    pub lease: Duration,
+}
+
+impl Serving {
+    /// Creates what a holder tells at this instant.
+    pub fn new(
+        holder: Holder,
+        queues: Option<BTreeSet<QueueName>>,
+        told_at: Timestamp,
+        lease: Duration,
+    ) -> Self {
+        // In whole microseconds, as it is stored.
+        let lease = Duration::from_micros(duration_micros(lease).unsigned_abs());
+        Self { holder, queues, told_at, lease }
+    }
+
+    /// Returns when it stops counting.
+    pub fn until(&self) -> Timestamp {
+        self.told_at + self.lease.saturating_mul(2)
+    }
+
+    /// Returns true if the holder serves this queue.
+    pub fn includes(&self, queue: &QueueName) -> bool {
+        self.queues.as_ref().is_none_or(|queues| queues.contains(queue))
+    }
+
+    /// Returns true if the holder has to tell `new` in place of this.
+    pub(crate) fn is_outdated_by(&self, new: &Self) -> bool {
+        self.queues != new.queues || new.told_at >= self.told_at + self.lease
+    }
+}
+
+/// Returns until when a queue is served, as far as holders have told; `None` if none of them serves it.
+pub(crate) fn served_until(told: &[Serving], queue: &QueueName) -> Option<Timestamp> {
+    told.iter().filter(|serving| serving.includes(queue)).map(Serving::until).max()
+}
+
+/// Leaves the lanes that take part in a tick that serves these queues: its own, and those of others that somebody
+/// serves. What waits in a queue that nobody serves must not keep slots from the others.
+pub(crate) fn leave_unserved(
+    lanes: &mut Vec<Lane>,
+    queues: &BTreeSet<QueueName>,
+    told: &[Serving],
+    now: Timestamp,
+) {
+    lanes.retain(|lane| {
+        let queue = &lane.key.queue;
+        queues.contains(queue) || served_until(told, queue).is_some_and(|until| now < until)
+    });
+}
+
+/// What waits and runs in one queue, and until when it is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct QueueRecord {
+    /// The queue.
+    pub name: QueueName,
+    /// How many tasks wait for admission: those that are ready.
+    pub ready: u64,
+    /// How many tasks wait: the ready ones, and those that are not due yet or between two attempts.
+    pub waiting: u64,
+    /// How many tasks have a lease.
+    pub leased: u64,
+    /// How many tasks wait as sensors.
+    pub sensing: u64,
+    /// Until when admitters serve it, as far as they have told. An admitter tells it once in the length of its
+    /// leases, and it then counts for two. If this instant has passed, or is `None`, nobody serves the queue.
+    pub served_until: Option<Timestamp>,
+}
+
+impl QueueRecord {
+    /// Creates the record of a queue as a store counted it. Who serves it is filled in by the caller.
+    pub fn new(name: QueueName, ready: u64, waiting: u64, leased: u64, sensing: u64) -> Self {
+        Self { name, ready, waiting, leased, sensing, served_until: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(at: i64, queues: Option<&[&str]>) -> Serving {
+        let queues = queues.map(|names| names.iter().map(|name| QueueName::new(name).unwrap()).collect());
+        let at = Timestamp::from_micros(at);
+        Serving::new(Holder::new("h").unwrap(), queues, at, Duration::from_micros(10))
+    }
+
+    #[test]
+    fn it_is_told_again_once_in_a_lease_and_when_it_changes() {
+        let first = told(5, Some(&["gpu"]));
+        assert!(!first.is_outdated_by(&told(14, Some(&["gpu"]))));
+        assert!(first.is_outdated_by(&told(15, Some(&["gpu"]))));
+        assert!(first.is_outdated_by(&told(6, Some(&["gpu", "cpu"]))));
+        assert!(first.is_outdated_by(&told(6, None)));
+    }
+
+    #[test]
+    fn it_counts_for_two_leases() {
+        let gpu = QueueName::new("gpu").unwrap();
+        let told = [told(5, Some(&["cpu"])), told(7, None), told(1, Some(&["gpu"]))];
+        assert_eq!(served_until(&told, &gpu), Some(Timestamp::from_micros(27)));
+        assert_eq!(served_until(&told[..1], &gpu), None);
+    }
+}

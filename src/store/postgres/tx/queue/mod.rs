@@ -1,0 +1,55 @@
+//! Who serves which queues, and what is in them.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::super::error::Outcome;
+use super::super::wire::ask;
+use super::{Db, row};
+use crate::admission::{QueueRecord, Serving};
+use crate::store::sql::records;
+use crate::store::sql::statement::statement;
+use crate::time::{Timestamp, duration_micros};
+
+pub(super) const SERVING: &str = statement!("serving.sql");
+pub(super) const PUT_SERVING: &str = statement!("put_serving.sql");
+pub(super) const FORGET_SERVING: &str = statement!("forget_serving.sql");
+pub(super) const QUEUES: &str = statement!("queues.sql");
+
+/// Reads what holders told from the arrays that a survey finds beside the next due instant.
+pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
+    let holders: Vec<String> = row::value::<Option<_>>(row, 2)?.unwrap_or_default();
+    let queues: Vec<Option<String>> = row::value::<Option<_>>(row, 3)?.unwrap_or_default();
+    let instants: Vec<i64> = row::value::<Option<_>>(row, 4)?.unwrap_or_default();
+    let leases: Vec<i64> = row::value::<Option<_>>(row, 5)?.unwrap_or_default();
+    let told = holders.into_iter().zip(queues).zip(instants).zip(leases);
+    told.map(|(((holder, queues), told_at), lease)| {
+        let queues = queues.as_deref().map(serde_json::from_str).transpose()?;
+        let lease = Duration::from_micros(lease.unsigned_abs());
+        Ok(Serving::new(holder.try_into()?, queues, Timestamp::from_micros(told_at), lease))
+    })
+    .collect()
+}
+
+impl Db<'_> {
+    pub(super) fn put_serving(&mut self, serving: &Serving) -> Outcome<()> {
+        let (holder, told_at) = (serving.holder.as_str(), serving.told_at.as_micros());
+        let queues = serving.queues.as_ref().map(serde_json::to_string).transpose()?;
+        let (lease, until) = (duration_micros(serving.lease), serving.until().as_micros());
+        let put = ask!(PUT_SERVING, holder, queues, told_at, lease, until);
+        self.at_tick(true, [put, ask!(FORGET_SERVING, told_at, holder)]).map(drop)
+    }
+
+    pub(super) fn serving(&mut self) -> Outcome<Vec<Serving>> {
+        self.one(ask!(SERVING))?.iter().map(records::serving).collect()
+    }
+
+    pub(super) fn queues(&mut self) -> Outcome<Vec<QueueRecord>> {
+        let queue = |row: &Row| {
+            let [ready, waiting, leased, sensing] = [1, 2, 3, 4].map(|at| row::number(row, at));
+            Ok(QueueRecord::new(row::name(row, 0)?, ready?, waiting?, leased?, sensing?))
+        };
+        self.one(ask!(QUEUES))?.iter().map(queue).collect()
+    }
+}

@@ -1,0 +1,23 @@
+-- The queues with tasks that have not ended: name, tasks that are ready, that wait, that have a lease, and that
+-- sense. Counters, deltas and tasks in one statement, hence in one snapshot.
+WITH
+lanes AS MATERIALIZED (SELECT digest, coalesce(queue, 'default') AS queue, ready, tasks FROM sm.lane_now),
+stands AS MATERIALIZED (
+  SELECT lane, sum(leased)::bigint AS leased, sum(sensing)::bigint AS sensing
+  FROM (
+    SELECT lane, 1 AS leased, 0 AS sensing FROM sm.lease
+    UNION ALL
+    SELECT lane, 0, 1 FROM sm.idle WHERE state = 4
+  ) stands
+  GROUP BY lane
+)
+SELECT queue, greatest(sum(ready), 0)::bigint, greatest(sum(tasks) - sum(leased) - sum(sensing), 0)::bigint,
+  sum(leased)::bigint, sum(sensing)::bigint
+FROM (
+  SELECT queue, ready, tasks, 0 AS leased, 0 AS sensing FROM lanes
+  UNION ALL
+  SELECT lanes.queue, 0, 0, stands.leased, stands.sensing FROM stands JOIN lanes ON lanes.digest = stands.lane
+) parts
+GROUP BY queue
+HAVING sum(tasks) > 0
+ORDER BY queue

@@ -1,0 +1,59 @@
+//! Who serves which queues, and what is in them.
+
+use std::collections::BTreeMap;
+
+use super::super::error::Outcome;
+use super::pool::SENSING_SLOTS;
+use super::{Db, row};
+use crate::admission::{QueueRecord, Serving};
+use crate::id::QueueName;
+use crate::store::sql::records;
+use crate::time::duration_micros;
+
+const PUT_SERVING: &str = "INSERT INTO sm_serving (holder, queues, told_at, lease, until) VALUES (?1, ?2, ?3, ?4, ?5) \
+     ON CONFLICT (holder) DO UPDATE \
+     SET queues = excluded.queues, told_at = excluded.told_at, lease = excluded.lease, until = excluded.until";
+pub(super) const FORGET_SERVING: &str = "DELETE FROM sm_serving WHERE holder IN ( \
+     SELECT holder FROM sm_serving WHERE until <= ?1 AND holder <> ?2 ORDER BY until, holder LIMIT 64)";
+const SERVING: &str = "SELECT holder, queues, told_at, lease FROM sm_serving ORDER BY holder";
+const TASKS: &str = "SELECT queue, sum(ready), sum(tasks) FROM sm_lane WHERE tasks > 0 GROUP BY queue";
+pub(super) const LEASES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_lease \
+     WHERE expires_at IS NOT NULL AND state IN (1, 2) GROUP BY lane";
+
+impl Db<'_> {
+    pub(super) fn put_serving(&mut self, serving: &Serving) -> Outcome<()> {
+        let Serving { holder, queues, told_at, .. } = serving;
+        let (told_at, until) = (told_at.as_micros(), serving.until().as_micros());
+        let queues = queues.as_ref().map(serde_json::to_string).transpose()?;
+        let lease = duration_micros(serving.lease);
+        self.prepare(PUT_SERVING)?.execute((holder.as_str(), queues, told_at, lease, until))?;
+        self.prepare(FORGET_SERVING)?.execute((told_at, holder.as_str()))?;
+        Ok(())
+    }
+
+    pub(super) fn serving(&mut self) -> Outcome<Vec<Serving>> {
+        self.prepare(SERVING)?.query_and_then([], |row| records::serving(row))?.collect()
+    }
+
+    pub(super) fn queues(&mut self) -> Outcome<Vec<QueueRecord>> {
+        let mut queues: BTreeMap<QueueName, QueueRecord> = BTreeMap::new();
+        let mut statement = self.prepare(TASKS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let name: QueueName = row::name(row, 0)?;
+            let queue = QueueRecord::new(name.clone(), row::number(row, 1)?, row::number(row, 2)?, 0, 0);
+            queues.insert(name, queue);
+        }
+        for (sql, is_sensing) in [(LEASES, false), (SENSING_SLOTS, true)] {
+            let mut statement = self.prepare(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let (name, tasks) = (self.lane(row.get(0)?)?.queue, row::number(row, 1)?);
+                let Some(queue) = queues.get_mut(&name) else { continue };
+                queue.waiting = queue.waiting.saturating_sub(tasks);
+                *(if is_sensing { &mut queue.sensing } else { &mut queue.leased }) += tasks;
+            }
+        }
+        Ok(queues.into_values().collect())
+    }
+}

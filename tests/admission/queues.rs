@@ -1,0 +1,165 @@
+//! Queues: who may take what, what other queues keep, and what nobody serves.
+
+use stationmaster::admission::{AirflowWindow, Policy};
+use stationmaster::error::{Error, Invalid};
+use stationmaster::id::QueueName;
+use stationmaster::ops::AdmitRequest;
+use stationmaster::pool::Slots;
+use stationmaster::service::{Admitter, Service};
+use stationmaster::store::ReadTx;
+use stationmaster::{NewTask, Result, TaskRecord};
+
+use crate::stores::stores;
+use crate::{Scene, at, db, key, names, on_every_store, secs};
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+fn of(name: &str, task: NewTask) -> NewTask {
+    task.queue(queue(name))
+}
+
+impl Scene<'_> {
+    /// A request of this holder for all tasks of these queues, under leases of ten seconds.
+    fn serving(&self, holder: &str, queues: &[&str]) -> AdmitRequest {
+        let mut order = self.order(usize::MAX).serves(queues.iter().map(|name| queue(name)));
+        (order.holder, order.lease) = (holder.try_into().unwrap(), secs(10));
+        order
+    }
+
+    fn read<T>(&self, mut body: impl FnMut(&mut ReadTx<'_>) -> Result<T>) -> T {
+        self.store.read(|tx| body(tx)).unwrap()
+    }
+
+    fn why_at(&self, now: i64, task: &str) -> String {
+        self.read(|tx| tx.explain(at(now), &[key(task)]))[0].to_string()
+    }
+}
+
+#[test]
+fn a_tick_takes_what_it_serves() {
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Limited(9));
+        scene.put(0, &[of("gpu", db("g1", 1)), db("d1", 1), of("gpu", db("g2", 1)), of("cpu", db("c1", 1))]);
+        let gpu = scene.admit(0, &scene.serving("a", &["gpu"]));
+        assert_eq!(names(&gpu.granted), ["g1", "g2"]);
+        assert!(gpu.refusals.is_empty(), "it tells of nothing that it does not serve: {:?}", gpu.refusals);
+        assert_eq!(scene.record("db").used, 2);
+        let both = scene.admit(0, &scene.serving("b", &["cpu", "default"]));
+        assert_eq!(names(&both.granted), ["d1", "c1"]);
+        assert_eq!(gpu.granted[0].lane.queue, queue("gpu"));
+    });
+}
+
+/// Capacity belongs to the pool, whatever queue the task is in that holds it.
+#[test]
+fn what_other_queues_hold_counts() {
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Limited(2));
+        scene.put(0, &[of("gpu", db("g1", 2)), db("d1", 1)]);
+        scene.admit(0, &scene.serving("a", &["gpu"]));
+        let full = scene.admit(0, &scene.serving("b", &["default"]));
+        assert!(full.granted.is_empty());
+        assert_eq!(full.refused_by_reason(), [("pool_full", 1)].into());
+    });
+}
+
+#[test]
+fn a_big_task_of_another_queue_gets_the_next_slots_while_somebody_serves_it() {
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Limited(4));
+        scene.put(0, &[db("run", 1)]);
+        let reserve =
+            |holder, queues| scene.serving(holder, queues).policy(Policy::Reserve { after: secs(5) });
+        let running = scene.admit(0, &reserve("b", &["default"])).granted;
+        scene.put(1, &[of("gpu", db("big", 4)), db("small", 1), db("more", 1)]);
+        // Nobody has told that it serves gpu.
+        assert_eq!(names(&scene.admit(7, &reserve("b", &["default"])).granted), ["small", "more"]);
+        let told = scene.admit(8, &reserve("a", &["gpu"]));
+        assert_eq!(told.refused_by_reason(), [("pool_full", 1)].into());
+        scene.put(8, &[db("last", 1)]);
+        let kept = scene.admit(9, &reserve("b", &["default"]));
+        assert_eq!(kept.refused_by_reason(), [("reserved", 1)].into(), "{:?}", kept.granted);
+        // Two leases later.
+        let taken = scene.admit(28, &reserve("b", &["default"]));
+        assert_eq!(names(&taken.granted), ["last"]);
+        scene.succeed(28, &running[0]);
+    });
+}
+
+#[test]
+fn a_queue_that_nobody_serves_is_told_of() {
+    on_every_store(|scene| {
+        scene.put(0, &[of("gpu", NewTask::new(key("g"))), NewTask::new(key("d"))]);
+        assert_eq!(
+            scene.why_at(0, "g"),
+            "it fits; tasks before it in the order go first",
+            "nobody has told anything"
+        );
+        scene.admit(1, &scene.serving("a", &["default", "spare"]));
+        assert_eq!(scene.why_at(1, "g"), "queue gpu: nobody serves it, and 1 tasks wait in it");
+        let queues = scene.read(|tx| tx.queues());
+        let seen: Vec<_> = queues
+            .iter()
+            .map(|queue| (queue.name.as_str(), queue.waiting, queue.leased, queue.served_until))
+            .collect();
+        let served = Some(at(21));
+        assert_eq!(seen, [("default", 0, 1, served), ("gpu", 1, 0, None), ("spare", 0, 0, served)]);
+        scene.admit(5, &scene.serving("b", &["gpu", "gpu"]));
+        assert_eq!(scene.why_at(24, "g"), "it does not wait for admission: it is queued");
+        scene.put(6, &[of("gpu", NewTask::new(key("g2")))]);
+        assert_eq!(scene.why_at(24, "g2"), "it fits; tasks before it in the order go first");
+        assert_eq!(scene.why_at(25, "g2"), "queue gpu: nobody serves it, and 1 tasks wait in it");
+    });
+}
+
+#[test]
+fn it_is_told_once_in_a_lease() {
+    on_every_store(|scene| {
+        let told_at = |now| {
+            scene.admit(now, &scene.serving("a", &["gpu"]));
+            let queues = scene.read(|tx| tx.queues());
+            queues[0].served_until.unwrap()
+        };
+        assert_eq!(told_at(0), at(20));
+        assert_eq!(told_at(9), at(20));
+        assert_eq!(told_at(10), at(30));
+        scene.admit(11, &scene.serving("a", &["cpu"]));
+        let names: Vec<_> = scene.read(|tx| tx.queues()).into_iter().map(|queue| queue.name).collect();
+        assert_eq!(names, [queue("cpu")], "what changes is told at once");
+    });
+}
+
+#[test]
+fn an_idle_admitter_tells_once_in_a_lease() {
+    for store in stores() {
+        let admitter = Admitter::new(store.clone(), "a".try_into().unwrap()).serves([queue("gpu")]);
+        let mut admitter = admitter.lease(secs(10));
+        let told = || store.read(|tx| tx.queues()).unwrap()[0].served_until.unwrap();
+        for (now, until) in [(0, 20), (4, 20), (9, 20), (10, 30), (12, 30), (25, 45)] {
+            assert!(admitter.tick(at(now)).unwrap().granted.is_empty());
+            assert_eq!(told(), at(until), "at {now}");
+        }
+        store
+            .write(|tx| tx.enqueue(at(26), &[of("gpu", NewTask::new(key("g"))), NewTask::new(key("d"))]))
+            .unwrap();
+        let granted: Vec<TaskRecord> = admitter.tick(at(26)).unwrap().granted;
+        assert_eq!(names(&granted), ["g"]);
+        assert!(admitter.tick(at(27)).unwrap().granted.is_empty());
+    }
+}
+
+#[test]
+fn queues_that_cannot_be_served_are_refused() {
+    on_every_store(|scene| {
+        let refused = |order: &AdmitRequest| match scene.store.write(|tx| tx.admit(at(0), order)) {
+            Err(Error::Invalid(invalid)) => invalid,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(&scene.serving("a", &[])), Invalid::NoQueues);
+        let window = Policy::AirflowWindow(AirflowWindow::new(8));
+        assert_eq!(refused(&scene.serving("a", &["gpu"]).policy(window)), Invalid::WindowWithQueues);
+        assert!(scene.read(|tx| tx.queues()).is_empty(), "nothing was told");
+    });
+}
