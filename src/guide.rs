@@ -23,6 +23,7 @@
 //! * [Let a big task through](#let-a-big-task-through)
 //! * [Why does this task not run?](#why-does-this-task-not-run)
 //! * [Retry with Airflow's times](#retry-with-airflows-times)
+//! * [Keep a lease while the work runs](#keep-a-lease-while-the-work-runs)
 //! * [Run again what a dead worker held](#run-again-what-a-dead-worker-held)
 //! * [Wait for a file without a worker](#wait-for-a-file-without-a-worker)
 //! * [Call back when a sensor ends](#call-back-when-a-sensor-ends)
@@ -173,6 +174,36 @@
 //!
 //! The crate's own policies, with better jitter, budgets and hints: [`backoff`](crate::backoff). A delay
 //! without a task: [`backoff::delay`](crate::backoff::delay).
+//!
+//! # Keep a lease while the work runs
+//!
+//! A lease lasts 60 seconds, unless the admitter says otherwise. A keeper renews what you hold and tells you
+//! what you lost. More: [`service::Keeper`](crate::service::Keeper).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, Service};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+//! store.write(|tx| tx.enqueue(now, &[task("load"), task("check")]))?;
+//! let mut keeper = admitter.keeper(); // `drive` a clone of it: on a thread, or on tokio
+//! let granted = admitter.tick(now)?.granted;
+//! let (load, check) = (keeper.keep(&granted[0]), keeper.keep(&granted[1]));
+//!
+//! let later = keeper.next_due().expect("there are leases"); // after a third of their length
+//! assert_eq!(keeper.tick(later)?.renewed, 2);
+//! load.on_lost(|| println!("stop the work")); // or look at `is_lost()`, or await `lost()`
+//! assert!(load.holds(later)); // right before an effect that no transaction of the store undoes
+//!
+//! drop(check); // not renewed any more
+//! assert_eq!(keeper.give_back(later)?, 1); // at the end: what is still kept is ready again at once
+//! assert!(load.is_lost());
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
 //!
 //! # Run again what a dead worker held
 //!

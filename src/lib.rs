@@ -24,7 +24,6 @@
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     // On disk: stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
 //!     let store = Arc::new(MemoryStore::new());
-//!     let lease_for = Duration::from_secs(60);
 //!     let retry = RetryPolicy::exponential(Duration::from_secs(30)).max_attempts(3).build()?;
 //!     let task = |name| TaskKey::new("prod", "nightly", "2026-01-01", name).map(NewTask::new);
 //!     let load = task("load")?.pool("db".try_into()?).retry(retry).payload("copy.sql");
@@ -35,16 +34,16 @@
 //!         tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
 //!         tx.enqueue(now, &[load.clone(), check.clone()])
 //!     })?;
-//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).lease(lease_for);
+//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).lease(Duration::from_secs(60));
+//!     let keeper = admitter.keeper(); // a clone of it, in a loop of its own, renews what you keep
 //!     let admission = admitter.admit(now, 4)?; // at most as many as you have free places
 //!     assert_eq!(admission.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
 //!
 //!     let task = &admission.granted[0]; // `task.key` and `task.attempt` say what to run, and your own text does:
 //!     assert_eq!(task.payload, "copy.sql");
-//!     let lease = task.lease_ref();
+//!     let (lease, kept) = (task.lease_ref(), keeper.keep(task));
 //!     let started = store.write(|tx| tx.start(now, &[lease]))?;
-//!     let renewed = store.write(|tx| tx.renew(now, lease_for, &[lease]))?; // every third of a lease
-//!     assert!(started[0] && !renewed[0].is_lost(), "if the lease was lost, stop that work");
+//!     assert!(started[0] && !kept.is_lost(), "if the lease was lost, stop that work");
 //!     let failed = [Finish::failed(lease, "no route to host")]; // outside: `write` may run its body again
 //!     let finished = store.write(|tx| tx.finish(now, &failed))?;
 //!     assert!(matches!(finished[0], Finished::RetryAt(at) if at >= now + Duration::from_secs(30)));
@@ -76,8 +75,8 @@
 //! # How it is used
 //!
 //! ```text
-//! your graph ──enqueue──> store <──tick── Admitter ──leases──> your workers ──start, renew, finish, register──> store
-//!                           ^ ^──tick── Reaper (expired leases)
+//! your graph ──enqueue──> store <──tick── Admitter ──leases──> your workers ──start, finish, register──> store
+//!                           ^ ^──tick── Keeper (your leases), Reaper (expired leases)
 //!                           └────tick── Poker (what sensors wait for), Delivery (tells you how they ended)
 //! ```
 //!
@@ -89,8 +88,8 @@
 //!    have free places. Or let [`service::drive`] call it in a loop on a thread of yours (on tokio:
 //!    `tokio::drive`); it ticks when the next task is due, and at once when a
 //!    [`WakingStore`](service::WakingStore) heard of new work. [Start](store::Tx::start) the tasks and run them.
-//!    Leases last 60 s by default, from the grant on: [renew](store::Tx::renew) them with the same length, at a
-//!    third of it, also those of tasks that you did not start yet. Stop work whose renewal returns `false`, and
+//!    Leases last 60 s by default, from the grant on. [`service::Keeper`] renews them, also those of tasks that
+//!    you did not start yet, and tells you which were lost. Stop their work, and
 //!    [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that
 //!    you will not run.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while

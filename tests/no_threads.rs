@@ -9,7 +9,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::{
-    Admitter, Delivery, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore, drive,
+    Admitter, Delivery, Keeper, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore, drive,
 };
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
@@ -102,7 +102,9 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
         let mut reaper = Reaper::new(store.clone());
         let mut delivery = Delivery::new(store.clone(), 9, |_: &SensorEvent| Ok(())).refresh_every(HOUR);
         let mut idle = poker(&store);
+        let mut keeper = Keeper::new(store.clone(), HOUR);
         admitter.tick(at(0)).unwrap();
+        keeper.tick(at(0)).unwrap();
         reaper.tick(at(0)).unwrap();
         delivery.tick(at(0)).unwrap();
         idle.tick(at(0)).unwrap();
@@ -123,6 +125,7 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
         assert_eq!(threads(), before, "its threads ended with it");
 
         assert!(ends_when_stopped(admitter));
+        assert!(ends_when_stopped(keeper));
         assert!(ends_when_stopped(reaper));
         assert!(ends_when_stopped(delivery));
         let sleeper = Poker::new(store.clone(), "s".try_into().unwrap()).refresh_every(HOUR).lease(HOUR * 24);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
+use stationmaster::ops::Finish;
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
     Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Reaper, Service,
@@ -154,6 +155,26 @@ fn an_admission_and_a_lost_lease() {
     assert_eq!((expired.len(), expired[0].level), (2, Level::DEBUG));
     assert_eq!((expired[0].field("holder"), expired[0].field("became")), ("worker-1", "failed"));
     assert_eq!(expired[0].inside.as_deref(), Some("reap"));
+}
+
+#[test]
+fn a_renewal_and_a_lease_that_is_lost_to_its_keeper() {
+    let notes = noted(|| {
+        let store = Arc::new(MemoryStore::new());
+        store.write(|tx| tx.enqueue(at(0), &[task("a")])).unwrap();
+        let mut admitter = admitter(store.clone());
+        let mut keeper = admitter.keeper();
+        let kept = keeper.keep(&admitter.tick(at(0)).unwrap().granted[0]);
+        keeper.tick(at(5)).unwrap();
+        store.write(|tx| tx.finish(at(6), &[Finish::success(kept.lease())])).unwrap();
+        keeper.tick(at(10)).unwrap();
+    });
+    assert_eq!(notes.all("keeper", "keep").len(), 2);
+    let renewed = notes.all("keeper", "renewed");
+    assert_eq!(renewed[0].names(), ["busy", "expired", "lost", "renewed", "took_s"]);
+    assert_eq!((renewed[0].level, renewed[0].field("renewed")), (Level::DEBUG, "1"));
+    assert_eq!((renewed[1].level, renewed[1].field("lost")), (Level::WARN, "1"));
+    assert_eq!(renewed[1].inside.as_deref(), Some("keep"));
 }
 
 #[test]

@@ -212,6 +212,8 @@ impl Tx<'_> {
     /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An
     /// expiry never falls: a renewal to an earlier instant succeeds and changes nothing.
     ///
+    /// A [`Keeper`](crate::service::Keeper) calls this in time, again after a failure, and tells each holder.
+    ///
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.

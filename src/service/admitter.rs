@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::driver::{Report, Service};
 use super::incarnation;
+use super::keeper::Keeper;
 use super::observer::metrics::{ADMISSION_CONFLICTS, GRANTED, PROMOTED, REFUSED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use crate::admission::{Policy, Reason};
@@ -48,6 +49,8 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub struct Admitter {
     store: Arc<dyn Store>,
+    /// The same store for the keeper, whose renewals are not marked as a service's.
+    plain: Arc<dyn Store>,
     holder: Holder,
     budget: usize,
     lease: Duration,
@@ -70,7 +73,8 @@ impl Admitter {
     /// [`Policy::Backfill`].
     pub fn new(store: Arc<dyn Store>, holder: Holder) -> Self {
         Self {
-            store: for_service(store),
+            store: for_service(store.clone()),
+            plain: store,
             holder,
             budget: 512,
             lease: Duration::from_secs(60),
@@ -89,7 +93,7 @@ impl Admitter {
     setters! {
         /// Sets the most tasks that one tick admits. Default: 512.
         budget: usize;
-        /// Sets how long leases last, at least one millisecond. Renew them after a third of this time.
+        /// Sets how long leases last, at least one millisecond. Its [keeper](Self::keeper) renews them.
         /// Default: 60 seconds.
         lease: Duration;
         /// Sets how long the store remembers what a tick granted, unless a later tick of the same admitter
@@ -130,6 +134,28 @@ impl Admitter {
         let report = Admitted { admission: answer.as_ref().ok(), now, conflicts };
         self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
         answer
+    }
+
+    /// Returns a keeper for the leases that it grants: of the same store, the same length of leases and the
+    /// same observer. Create one, and clone it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use stationmaster::service::{Admitter, Kept, Service};
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::Timestamp;
+    ///
+    /// let mut admitter = Admitter::new(Arc::new(MemoryStore::new()), "worker-1".try_into()?);
+    /// let keeper = admitter.keeper();
+    /// let granted = admitter.tick(Timestamp::UNIX_EPOCH)?.granted;
+    /// let kept: Vec<Kept> = granted.iter().map(|task| keeper.keep(task)).collect();
+    /// # drop(kept);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn keeper(&self) -> Keeper {
+        Keeper::new(self.plain.clone(), self.lease).emitting(self.emitter.clone())
     }
 
     /// Admits within a budget. Counts in `runs` how often it decided.

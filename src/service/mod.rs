@@ -8,13 +8,14 @@
 //! | service | one tick |
 //! |---|---|
 //! | [`Admitter`] | admits waiting tasks: grants leases on slots |
+//! | [`Keeper`] | renews the leases that this process holds, and tells their holders what they lost |
 //! | [`Reaper`] | ends expired leases, returns their slots, retries or fails their tasks |
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
 //! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
 //! Programs on a tokio runtime find async forms of all this in the module `tokio` (feature `tokio`).
 //!
-//! For what a host does with a task in between (start, renew, finish, register as a sensor), see the verbs in
+//! For what a host does with a task in between (start, finish, register as a sensor), see the verbs in
 //! [`crate::ops`]. Numbers for its metrics go to an [`Observer`]: see [`metrics`].
 
 mod admitter;
@@ -23,6 +24,7 @@ mod events;
 mod file_log;
 mod handle_futures;
 mod incarnation;
+mod keeper;
 pub mod kinds;
 mod numbers;
 mod observer;
@@ -37,6 +39,7 @@ pub(crate) use driver::Pace;
 pub use driver::{LoopHandle, Report, Service, drive};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use file_log::FileLog;
+pub use keeper::{KeepReport, Keeper, Kept};
 pub use observer::{ObservedStore, Observer, metrics, spans};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker};
 pub use reaper::{ReapReport, Reaper};

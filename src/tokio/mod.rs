@@ -53,7 +53,7 @@
 //! use stationmaster::ops::Finish;
 //! use stationmaster::service::{Admitter, LoopHandle, WakingStore};
 //! use stationmaster::store::MemoryStore;
-//! use stationmaster::tokio::{AsyncAdmitter, AsyncStore, drive};
+//! use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
 //! use stationmaster::{NewTask, TaskKey};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -64,22 +64,28 @@
 //! store.write(move |tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).await?;
 //!
 //! let admitter = Admitter::new(store.store().clone(), "worker-1".try_into()?);
-//! let mut admitter = AsyncAdmitter::new(admitter);
+//! let keeper = admitter.keeper();
+//! let (mut keeping, mut admitter) = (AsyncService::new(keeper.clone()), AsyncAdmitter::new(admitter));
 //! let mut work = tokio::task::JoinSet::new();
-//! drive(&mut admitter, &SystemClock, &handle, Duration::from_secs(60), |admission| {
+//! let keep = drive(&mut keeping, &SystemClock, &handle, Duration::from_secs(60), |_| ControlFlow::Continue(()));
+//! let admit = drive(&mut admitter, &SystemClock, &handle, Duration::from_secs(60), |admission| {
 //!     for task in admission.into_iter().flat_map(|admission| admission.granted) {
-//!         let (store, handle, lease) = (store.clone(), handle.clone(), task.lease_ref());
+//!         let (store, handle, kept) = (store.clone(), handle.clone(), keeper.keep(&task));
 //!         work.spawn(async move {
+//!             let lease = kept.lease();
 //!             store.write(move |tx| tx.start(SystemClock.now(), &[lease])).await?;
-//!             // … the work, and now and then tx.renew(…): stop if that returns `Lost` …
+//!             tokio::select! {
+//!                 () = tokio::task::yield_now() => {} // the work
+//!                 () = kept.lost() => return Ok(vec![]), // another holder may have the task
+//!             }
 //!             let finished = store.write(move |tx| tx.finish(SystemClock.now(), &[Finish::success(lease)])).await;
 //!             handle.stop(); // this host has one task
 //!             finished
 //!         });
 //!     }
 //!     ControlFlow::Continue(())
-//! })
-//! .await?;
+//! });
+//! tokio::try_join!(keep, admit)?;
 //! while let Some(done) = work.join_next().await {
 //!     println!("{:?}", done.expect("no panic")?);
 //! }

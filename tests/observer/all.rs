@@ -105,6 +105,15 @@ fn everything(kind: &Kind) -> Told {
     finished(&*observer, &answers);
     assert_eq!(reaper.tick(at(100)).unwrap().forgotten, 1);
 
+    // A lease that is renewed, and then lost to its keeper, because its holder ended it.
+    let mut keeper = admitter.keeper();
+    store.write(|tx| tx.enqueue(at(100), &[NewTask::new(key("kept"))])).unwrap();
+    let task = admitter.tick(at(100)).unwrap().granted.remove(0);
+    let _kept = keeper.keep(&task);
+    assert_eq!(keeper.tick(at(105)).unwrap().renewed, 1);
+    store.write(|tx| tx.finish(at(106), &[Finish::success(task.lease_ref())])).unwrap();
+    assert_eq!(keeper.tick(at(110)).unwrap().lost, [task.lease_ref()]);
+
     // Sensors: two that hang, one of a kind that nobody knows.
     let leases = running(&store, &mut admitter, 100, &["a", "b", "c", "d", "e"]);
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
@@ -183,8 +192,10 @@ fn every_metric_is_told_by_something() {
         assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
         assert_eq!(told.counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 2);
         assert_eq!(told.counter(r#"stationmaster_finished_total{became="stale"}"#), 1);
-        assert_eq!(told.counter(r#"stationmaster_stale_calls_total{call="renew"}"#), 1);
+        assert_eq!(told.counter(r#"stationmaster_stale_calls_total{call="renew"}"#), 2);
         assert_eq!(told.counter("stationmaster_admission_conflicts_total{}"), 1);
+        assert_eq!(told.counter("stationmaster_leases_renewed_total{}"), 1);
+        assert_eq!(told.counter(r#"stationmaster_leases_lost_total{how="lost"}"#), 1);
         let overran = told.samples(r#"stationmaster_poke_duration_seconds{kind="stuck"}"#);
         assert!(overran.contains(&0.02), "the deadline: {overran:?}");
     }

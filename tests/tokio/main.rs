@@ -6,6 +6,7 @@
 mod blocking;
 mod cut;
 mod fleet;
+mod keeper;
 mod operations;
 mod outside;
 mod pokes;

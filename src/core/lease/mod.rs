@@ -5,6 +5,7 @@
 //! comes back changes nothing: its calls return that they are stale.
 
 mod fencing;
+pub(crate) mod keep;
 pub(crate) mod reaper_grace;
 
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 //!
 //! | label | values |
 //! |---|---|
-//! | `service` | `admitter`, `reaper`, `poker`, `delivery` |
+//! | `service` | `admitter`, `keeper`, `reaper`, `poker`, `delivery` |
 //! | `result` of a tick | `ok`, or as of a transaction |
 //! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` and `repeated` by `Fenced` |
 //! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
@@ -13,6 +13,7 @@
 //! | `reason` of a refusal | [`Reason::name`](crate::admission::Reason::name) |
 //! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
 //! | `became` | `success`, `failed`, `skipped`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was not the caller's any more |
+//! | `how` a lease was lost | `lost`: the store said so; `expired`: the store could not be asked in time |
 //! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |
 //! | `call` | `start`, `renew`, `move` (whatever takes a task out of its state) |
 //! | `answer` to a registration | `waiting`, `not_running`, `stale`, `ineligible`, `failed` |
@@ -71,6 +72,11 @@ metrics! {
         "Ready tasks that the last tick left waiting, by reason.";
     ADMISSION_CONFLICTS: counter "stationmaster_admission_conflicts_total" [],
         "Admissions that were decided again because another writer came between.";
+
+    LEASES_RENEWED: counter "stationmaster_leases_renewed_total" [],
+        "Renewals of leases that a keeper made.";
+    LEASES_LOST: counter "stationmaster_leases_lost_total" ["how"],
+        "Leases whose holders a keeper told to stop.";
 
     REAPED: counter "stationmaster_reaped_total" ["became"],
         "Leases that expired, by what became of their tasks.";

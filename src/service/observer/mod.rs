@@ -24,6 +24,7 @@ pub use store::ObservedStore;
 ///
 /// Services report to the observer that they were given:
 /// [`Admitter::observed_by`](super::Admitter::observed_by),
+/// [`Keeper::observed_by`](super::Keeper::observed_by),
 /// [`Reaper::observed_by`](super::Reaper::observed_by), [`Poker::observed_by`](super::Poker::observed_by),
 /// [`Delivery::observed_by`](super::Delivery::observed_by). An [`ObservedStore`] reports transactions and
 /// what they did to tasks. [`metrics::finished`] and [`metrics::registered`] report what only the caller of a

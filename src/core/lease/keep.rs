@@ -1,0 +1,443 @@
+//! Which of a holder's leases are to be renewed, and when.
+//!
+//! | what happened | when the store is asked next |
+//! |---|---|
+//! | the lease was granted, or a renewal was confirmed | a third of its length later |
+//! | another lease of the set is due | in the same call, if a sixth of the length has passed |
+//! | the store failed, or the lease was busy | after a short pause, which doubles; before the lease expires |
+//! | the lease was lost | never again |
+//! | the clock was set back to before the last confirmation | at once |
+//!
+//! With the second rule two calls are at least a sixth of the length apart while the store confirms, however
+//! many leases there are and whenever they were granted.
+//!
+//! A lease that expires after the store was asked in vain is *in doubt*: another holder may be given its task
+//! any time. Its holder is told once, at the expiry. The store is still asked for it, because no one may have
+//! been given the task. A lease that expired before the store was asked even once is not in doubt yet: then
+//! it was the keeper that was held up, and the store knows better than the clock.
+
+use std::collections::BTreeMap;
+use std::iter::repeat;
+use std::time::Duration;
+
+use super::{LeaseRef, Renewal};
+use crate::time::Timestamp;
+
+/// A set of leases of one length.
+#[derive(Debug)]
+pub(crate) struct LeaseSet {
+    length: Duration,
+    leases: BTreeMap<LeaseRef, Held>,
+}
+
+/// What is known about one lease.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    /// The first instant at which it is expired, as far as was confirmed.
+    expires_at: Timestamp,
+    /// When the store is to be asked next.
+    ask_at: Timestamp,
+    /// How often the store was asked in vain since the last confirmation.
+    failures: u32,
+    is_in_doubt: bool,
+}
+
+impl LeaseSet {
+    /// Creates an empty set of leases of this length.
+    pub(crate) fn new(length: Duration) -> Self {
+        Self { length, leases: BTreeMap::new() }
+    }
+
+    /// Adds a lease that holds until this instant. Returns when the store is to be asked.
+    pub(crate) fn insert(&mut self, lease: LeaseRef, expires_at: Timestamp) -> Timestamp {
+        let held = self.confirmed(expires_at);
+        self.leases.insert(lease, held);
+        held.ask_at
+    }
+
+    pub(crate) fn remove(&mut self, lease: LeaseRef) {
+        self.leases.remove(&lease);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = LeaseRef> {
+        self.leases.keys().copied()
+    }
+
+    fn confirmed(&self, expires_at: Timestamp) -> Held {
+        let ask_at = expires_at - (self.length - self.length / 3);
+        Held { expires_at, ask_at, failures: 0, is_in_doubt: false }
+    }
+
+    /// Returns the leases for which the store is to be asked now, in one call.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<LeaseRef> {
+        // With more than its length left, it was confirmed under a clock that has been set back since.
+        let is_due = |held: &Held| held.ask_at <= now || now + self.length < held.expires_at;
+        if !self.leases.values().any(is_due) {
+            return Vec::new();
+        }
+        let soon = now + self.length / 6;
+        let goes_along = |held: &Held| is_due(held) || held.failures == 0 && held.ask_at <= soon;
+        self.leases.iter().filter(|(_, held)| goes_along(held)).map(|(lease, _)| *lease).collect()
+    }
+
+    /// Notes what the store answered at `now`. Returns the leases that were lost, which leave the set.
+    pub(crate) fn answered(
+        &mut self,
+        now: Timestamp,
+        asked: &[LeaseRef],
+        renewals: &[Renewal],
+    ) -> Vec<LeaseRef> {
+        let renewed = self.confirmed(now + self.length);
+        let mut lost = Vec::new();
+        // A store that answers for too few has renewed no more than these.
+        for (lease, renewal) in asked.iter().zip(renewals.iter().copied().chain(repeat(Renewal::Busy))) {
+            match renewal {
+                Renewal::Renewed => {
+                    if let Some(held) = self.leases.get_mut(lease) {
+                        *held = renewed;
+                    }
+                }
+                Renewal::Busy => self.failed(now, std::slice::from_ref(lease)),
+                Renewal::Lost => lost.extend(self.leases.remove(lease).map(|_| *lease)),
+            }
+        }
+        lost
+    }
+
+    /// Notes that the store was asked at `now` in vain.
+    pub(crate) fn failed(&mut self, now: Timestamp, asked: &[LeaseRef]) {
+        for lease in asked {
+            let Some(mut held) = self.leases.get(lease).copied() else { continue };
+            held.failures = held.failures.saturating_add(1);
+            held.ask_at = self.retry_at(now, &held);
+            self.leases.insert(*lease, held);
+        }
+    }
+
+    /// Returns when to ask again. Before the expiry the pause is at most half of the time that is left, so
+    /// that a store that comes back at the last moment is still asked in time.
+    fn retry_at(&self, now: Timestamp, held: &Held) -> Timestamp {
+        let first = (self.length / 64).clamp(Duration::from_millis(1), Duration::from_secs(1));
+        let doubled = first.saturating_mul(1 << (held.failures - 1).min(20));
+        let pause = doubled.min(self.length / 8).max(first);
+        let left = held.expires_at.saturating_duration_since(now);
+        if left.is_zero() {
+            return now + pause;
+        }
+        // The holder must be told at the expiry, so that is not passed over.
+        (now + pause.min((left / 2).max(first))).min(held.expires_at)
+    }
+
+    /// Returns the leases that are in doubt since the last call.
+    pub(crate) fn fallen_into_doubt(&mut self, now: Timestamp) -> Vec<LeaseRef> {
+        let mut fallen = Vec::new();
+        for (lease, held) in &mut self.leases {
+            if held.failures > 0 && held.expires_at <= now && !held.is_in_doubt {
+                held.is_in_doubt = true;
+                fallen.push(*lease);
+            }
+        }
+        fallen
+    }
+
+    /// Returns until when the lease holds, as far as was confirmed.
+    pub(crate) fn expires_at(&self, lease: LeaseRef) -> Option<Timestamp> {
+        self.leases.get(&lease).map(|held| held.expires_at)
+    }
+
+    /// Returns when the store is to be asked next, or a holder to be told that its lease expired.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.leases.values().map(|held| held.ask_at).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::TaskId;
+    use proptest::prelude::*;
+
+    const LENGTH: Duration = Duration::from_secs(60);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    fn millis(millis: i64) -> Timestamp {
+        Timestamp::from_micros(millis * 1_000)
+    }
+
+    fn lease(id: i64) -> LeaseRef {
+        LeaseRef::new(TaskId(id), 1)
+    }
+
+    /// Leases of 60 s that were granted at these seconds, numbered from 0.
+    fn granted(seconds: &[i64]) -> LeaseSet {
+        let mut set = LeaseSet::new(LENGTH);
+        for (id, granted) in (0..).zip(seconds) {
+            set.insert(lease(id), at(granted + 60));
+        }
+        set
+    }
+
+    #[test]
+    fn a_lease_is_due_at_a_third_and_takes_along_those_that_are_due_soon() {
+        let mut set = granted(&[0, 10, 11]);
+        assert_eq!((set.next_due(), set.due(millis(19_999))), (Some(at(20)), vec![]));
+        assert_eq!(set.due(at(20)), [lease(0), lease(1)]);
+        assert!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed; 2]).is_empty());
+        assert_eq!((set.next_due(), set.due(at(20))), (Some(at(31)), vec![]));
+        assert_eq!(set.due(at(31)), [lease(0), lease(1), lease(2)]);
+    }
+
+    #[test]
+    fn what_failed_is_tried_again_after_growing_pauses_and_told_at_the_expiry() {
+        let mut set = granted(&[0]);
+        let mut asked = Vec::new();
+        while set.fallen_into_doubt(set.next_due().unwrap()).is_empty() {
+            let now = set.next_due().unwrap();
+            assert_eq!(set.due(now), [lease(0)]);
+            set.failed(now, &[lease(0)]);
+            asked.push((now.as_micros() + 500) / 1_000);
+        }
+        // First after 60 s / 64, at most after 60 s / 8, and in the end after half of what is left.
+        let tried = [20_000, 20_938, 22_813, 26_563, 34_063, 41_563, 49_063, 54_531, 57_266, 58_633, 59_570];
+        assert_eq!((asked, set.next_due()), (tried.to_vec(), Some(at(60))));
+        assert!(set.fallen_into_doubt(at(60)).is_empty(), "told once");
+        set.failed(at(60), &[lease(0)]);
+        assert_eq!(set.next_due(), Some(millis(67_500)), "and still asked for");
+        assert!(set.answered(millis(67_500), &[lease(0)], &[Renewal::Renewed]).is_empty());
+        assert_eq!(set.next_due(), Some(millis(87_500)));
+    }
+
+    #[test]
+    fn a_busy_lease_is_asked_for_again_soon_and_alone() {
+        let mut set = granted(&[0, 0]);
+        assert!(set.answered(at(20), &set.due(at(20)), &[Renewal::Busy, Renewal::Renewed]).is_empty());
+        let again = set.next_due().unwrap();
+        assert!(again < at(21));
+        assert_eq!(set.due(again), [lease(0)]);
+    }
+
+    #[test]
+    fn a_lost_lease_is_told_once_and_forgotten() {
+        let mut set = granted(&[0, 0]);
+        let asked = set.due(at(20));
+        assert_eq!(set.answered(at(20), &asked, &[Renewal::Lost, Renewal::Renewed]), [lease(0)]);
+        assert!(set.answered(at(20), &asked, &[Renewal::Lost]).is_empty());
+        assert_eq!(set.iter().collect::<Vec<_>>(), [lease(1)]);
+    }
+
+    #[test]
+    fn after_a_long_pause_the_store_is_asked_before_the_holder_is_told() {
+        let mut set = granted(&[0, 0]);
+        assert!(set.fallen_into_doubt(at(600)).is_empty());
+        assert_eq!(set.due(at(600)), [lease(0), lease(1)]);
+        set.answered(at(600), &[lease(0), lease(1)], &[Renewal::Renewed, Renewal::Busy]);
+        assert_eq!(set.fallen_into_doubt(at(600)), [lease(1)]);
+        assert_eq!(set.expires_at(lease(0)), Some(at(660)));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_noticed() {
+        let mut set = granted(&[3_600]);
+        assert!(set.due(at(3_600)).is_empty());
+        assert_eq!(set.due(at(0)), [lease(0)]);
+        set.answered(at(0), &[lease(0)], &[Renewal::Renewed]);
+        assert_eq!((set.due(at(0)), set.next_due()), (vec![], Some(at(20))));
+    }
+
+    #[test]
+    fn a_store_that_answers_for_too_few_is_asked_again() {
+        let mut set = granted(&[0, 0]);
+        assert!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed]).is_empty());
+        assert_eq!((set.expires_at(lease(1)), set.due(at(21))), (Some(at(60)), vec![lease(1)]));
+    }
+
+    #[test]
+    fn extremes_overflow_nothing() {
+        for length in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+            let mut set = LeaseSet::new(length);
+            for expires_at in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {
+                for now in [Timestamp::MIN, Timestamp::MAX] {
+                    set.insert(lease(0), expires_at);
+                    for _ in 0..70 {
+                        set.failed(now, &[lease(0)]);
+                    }
+                    set.due(now);
+                    set.fallen_into_doubt(now);
+                    set.answered(now, &[lease(0)], &[Renewal::Renewed]);
+                }
+            }
+        }
+    }
+
+    /// What one call of the store comes to, for each of four leases.
+    #[derive(Debug, Clone)]
+    enum Call {
+        Fails,
+        Answers([Renewal; 4]),
+    }
+
+    /// What happens between two ticks.
+    #[derive(Debug, Clone)]
+    enum Between {
+        Nothing,
+        /// The keeper comes this much later than it is due, in microseconds.
+        Late(u64),
+        Keeps(i64),
+        Drops(i64),
+    }
+
+    /// All that ever happened to a lease since it was kept, from which everything is worked out anew.
+    #[derive(Debug, Clone)]
+    struct Log {
+        expires_at: Timestamp,
+        in_vain: Vec<Timestamp>,
+        told: bool,
+    }
+
+    impl Log {
+        fn confirmed(expires_at: Timestamp) -> Self {
+            Self { expires_at, in_vain: Vec::new(), told: false }
+        }
+
+        /// Notes that its holder is to be told, if it is.
+        fn falls_into_doubt(&mut self, now: Timestamp) -> bool {
+            let falls = self.expires_at <= now && !self.in_vain.is_empty() && !self.told;
+            self.told |= falls;
+            falls
+        }
+    }
+
+    fn told(logs: &mut BTreeMap<LeaseRef, Log>, now: Timestamp) -> Vec<LeaseRef> {
+        logs.iter_mut().filter_map(|(lease, log)| log.falls_into_doubt(now).then_some(*lease)).collect()
+    }
+
+    fn calls() -> impl Strategy<Value = Call> {
+        let renewal = prop_oneof![
+            6 => Just(Renewal::Renewed),
+            2 => Just(Renewal::Busy),
+            1 => Just(Renewal::Lost),
+        ];
+        prop_oneof![1 => Just(Call::Fails), 2 => prop::array::uniform4(renewal).prop_map(Call::Answers)]
+    }
+
+    fn betweens() -> impl Strategy<Value = Between> {
+        prop_oneof![
+            4 => Just(Between::Nothing),
+            1 => (1_u64..90_000_000).prop_map(Between::Late),
+            2 => (0_i64..4).prop_map(Between::Keeps),
+            1 => (0_i64..4).prop_map(Between::Drops),
+        ]
+    }
+
+    proptest! {
+        /// Against a log of each lease: who is asked for and when, who is told and when, and that nothing
+        /// is asked for too often or too late.
+        /// Against a log of each lease: who is asked for and when, who is told and when, and that nothing
+        /// is asked for too often or too late.
+        #[test]
+        fn leases_are_asked_for_in_time_and_holders_told_in_time(
+            length_us in 1_000_u64..120_000_000,
+            steps in prop::collection::vec((betweens(), calls()), 1..80),
+        ) {
+            let length = Duration::from_micros(length_us);
+            // Instants are whole microseconds.
+            let first = Duration::from_micros((length_us / 64).clamp(1_000, 1_000_000));
+            let third = |log: &Log| log.expires_at - (length - length / 3);
+            let mut set = LeaseSet::new(length);
+            let mut logs: BTreeMap<LeaseRef, Log> = BTreeMap::new();
+            let mut now = Timestamp::UNIX_EPOCH;
+            // When the last call was, and whether all leases were confirmed after it.
+            let mut last_call = None;
+            for (between, call) in steps {
+                let due = set.next_due();
+                prop_assert_eq!(due.is_none(), logs.is_empty());
+                let late_by = match between {
+                    Between::Nothing => 0,
+                    Between::Late(by) => by,
+                    Between::Keeps(id) => {
+                        set.insert(lease(id), now + length);
+                        logs.insert(lease(id), Log::confirmed(now + length));
+                        continue;
+                    }
+                    Between::Drops(id) => {
+                        set.remove(lease(id));
+                        logs.remove(&lease(id));
+                        continue;
+                    }
+                };
+                let is_punctual = late_by == 0;
+                now = due.unwrap_or(now) + Duration::from_micros(late_by);
+
+                let expired: Vec<LeaseRef> = told(&mut logs, now);
+                let is_on_time = |lease| !is_punctual || logs[lease].expires_at == now;
+                prop_assert!(expired.iter().all(is_on_time), "told too late");
+                prop_assert_eq!(set.fallen_into_doubt(now), expired);
+
+                let asked = set.due(now);
+                let mut is_someone_due = false;
+                for (lease, log) in &logs {
+                    let is_asked = asked.contains(lease);
+                    match log.in_vain.last() {
+                        None if third(log) <= now => {
+                            prop_assert!(is_asked);
+                            prop_assert!(!is_punctual || third(log) == now, "asked for too late");
+                            is_someone_due = true;
+                        }
+                        None => prop_assert!(!is_asked || third(log) <= now + length / 6, "too early"),
+                        Some(before) if is_asked => {
+                            is_someone_due = true;
+                            let left = log.expires_at.saturating_duration_since(*before);
+                            let pause = now.saturating_duration_since(*before);
+                            let is_at_expiry = !left.is_zero() && now >= log.expires_at;
+                            prop_assert!(pause >= first || is_at_expiry, "after {:?}", pause);
+                            if is_punctual {
+                                prop_assert!(pause <= (length / 8).max(first), "after {:?}", pause);
+                                prop_assert!(left.is_zero() || now <= log.expires_at, "the expiry was passed");
+                                prop_assert!(left / 2 < first || now < log.expires_at, "a last chance");
+                            }
+                        }
+                        Some(_) => {}
+                    }
+                }
+                prop_assert!(asked.is_empty() || is_someone_due, "asked for nothing");
+                prop_assert!(asked.iter().all(|lease| logs.contains_key(lease)));
+                if asked.is_empty() {
+                    continue;
+                }
+                let all_are_confirmed = |logs: &BTreeMap<_, Log>| logs.values().all(|log| log.in_vain.is_empty());
+                if let Some((before, true)) = last_call.filter(|_| all_are_confirmed(&logs)) {
+                    prop_assert!(now.saturating_duration_since(before) >= length / 6, "calls too close");
+                }
+
+                match call {
+                    Call::Fails => {
+                        set.failed(now, &asked);
+                        asked.iter().for_each(|lease| logs.get_mut(lease).unwrap().in_vain.push(now));
+                    }
+                    Call::Answers(renewals) => {
+                        let renewal = |lease: &LeaseRef| renewals[usize::try_from(lease.id.0).unwrap()];
+                        let renewals: Vec<Renewal> = asked.iter().map(renewal).collect();
+                        let mut lost = Vec::new();
+                        for (lease, renewal) in asked.iter().zip(&renewals) {
+                            match renewal {
+                                Renewal::Renewed => drop(logs.insert(*lease, Log::confirmed(now + length))),
+                                Renewal::Busy => logs.get_mut(lease).unwrap().in_vain.push(now),
+                                Renewal::Lost => lost.extend(logs.remove(lease).map(|_| *lease)),
+                            }
+                        }
+                        prop_assert_eq!(set.answered(now, &asked, &renewals), lost);
+                    }
+                }
+                last_call = Some((now, all_are_confirmed(&logs)));
+                prop_assert_eq!(set.fallen_into_doubt(now), told(&mut logs, now));
+                prop_assert_eq!(set.iter().collect::<Vec<_>>(), logs.keys().copied().collect::<Vec<_>>());
+                for (lease, log) in &logs {
+                    prop_assert_eq!(set.expires_at(*lease), Some(log.expires_at));
+                }
+            }
+        }
+    }
+}
