@@ -3,14 +3,13 @@
 //! Nobody polls: the loops sleep until something is due or they are woken. `WakingStore` wakes those for whom a task that was
 //! enqueued, ended or registered as a sensor may be news; `LoopHandle::stop` wakes them all for good.
 //!
-//! A heartbeat renews the leases of all workers. What it finds lost is another's to work on, and its worker
-//! stops. A store that is busy for a while ends no attempt: heartbeat and workers ask again.
+//! A keeper renews the leases of all workers. What it finds lost is another's to work on, and its worker
+//! stops. A store that is busy for a while ends no attempt: keeper and workers ask again.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
@@ -18,10 +17,10 @@ use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
 use stationmaster::service::kinds::{Condition, TimeReached, builtin};
-use stationmaster::service::{Admitter, LoopHandle, Poker};
+use stationmaster::service::{Admitter, Kept, LoopHandle, Poker};
 use stationmaster::service::{Reaper, Service, WakingStore, drive};
 use stationmaster::store::{MemoryStore, Store, Tx};
-use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 
 const WORKERS: u32 = 4;
 const LEASE: Duration = Duration::from_secs(10);
@@ -29,10 +28,11 @@ const SOON: Duration = Duration::from_secs(1); // until what failed is tried aga
 const HOUR: Duration = Duration::from_secs(3_600); // seconds, if other processes enqueue: they wake no loop here
 
 fn main() -> Result<()> {
-    // The loops of admitter and poker, woken by the store; and those of reaper and heartbeat.
+    // The loops of admitter and poker, woken by the store; and those of reaper and keeper.
     let (news, rest) = (LoopHandle::new(), LoopHandle::new());
     let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
     let mut admitter = Admitter::new(store.clone(), "host-1".try_into()?).lease(LEASE);
+    let keeper = admitter.keeper();
     let mut reaper = Reaper::new(store.clone());
     let poker = Poker::new(store.clone(), "host-1".try_into()?);
     let mut poker = builtin(poker, store.clone())?;
@@ -44,40 +44,31 @@ fn main() -> Result<()> {
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
 
-    // The leases that are renewed. One that is not there any more was lost.
-    let held = Held::default();
     let (sender, granted) = mpsc::channel();
     let granted = Mutex::new(granted);
     let ended = scope(|threads| {
-        let (news, rest, store, held) = (&news, &rest, &*store, &held);
+        let (news, rest, store) = (&news, &rest, &*store);
+        let mut keeping = keeper.clone();
+        threads.spawn(move || {
+            // The leases hold for a while yet: an error need not be the last word.
+            tend(&mut keeping, rest, HOUR, |kept| told("keeper", kept.error.map_or(Ok(()), Err)));
+        });
         // The channel closes when the admitter's loop ends, and then the workers end.
         threads.spawn(move || {
             tend(&mut admitter, news, HOUR, |admission| {
-                held.lock().extend(admission.granted.iter().map(TaskRecord::lease_ref));
-                admission.granted.into_iter().for_each(|task| drop(sender.send(task)));
+                for task in admission.granted {
+                    drop(sender.send((keeper.keep(&task), task)));
+                }
             });
         });
         threads.spawn(|| tend(&mut poker, news, HOUR, drop));
         // What is granted while the reaper sleeps expires a lease later at the earliest.
         threads.spawn(|| tend(&mut reaper, rest, LEASE, drop));
-        threads.spawn(|| {
-            while !rest.is_stopped() {
-                rest.wait(match heartbeat(store, held) {
-                    Ok(()) => LEASE / 3,
-                    // The leases hold for a while yet: it need not be the last word.
-                    Err(error) => {
-                        eprintln!("heartbeat: {error}");
-                        SOON
-                    }
-                });
-            }
-        });
         for _ in 0..WORKERS {
             let next = || granted.lock().recv().ok();
             threads.spawn(move || {
-                while let Some(task) = next() {
-                    told("attempt", attempt(store, held, &task));
-                    held.lock().remove(&task.lease_ref());
+                while let Some((kept, task)) = next() {
+                    told("attempt", attempt(store, &kept, &task));
                 }
             });
         }
@@ -101,46 +92,32 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-pub(crate) type Held = Mutex<BTreeSet<LeaseRef>>;
-
-/// Renews the leases that are held, and drops those that were lost.
-pub(crate) fn heartbeat(store: &dyn Store, held: &Held) -> Result<()> {
-    let leases: Vec<LeaseRef> = held.lock().iter().copied().collect();
-    let renewed = store.write(|tx| tx.renew(SystemClock.now(), LEASE, &leases))?;
-    let mut held = held.lock();
-    for (lease, _) in leases.iter().zip(renewed).filter(|(_, renewal)| renewal.is_lost()) {
-        held.remove(lease);
-    }
-    Ok(())
-}
-
 /// Every fourth task waits for an instant, without thread or slot; the others work. A stale lease ends the
 /// attempt as an error.
-pub(crate) fn attempt(store: &dyn Store, held: &Held, task: &TaskRecord) -> Result<()> {
+pub(crate) fn attempt(store: &dyn Store, kept: &Kept, task: &TaskRecord) -> Result<()> {
     let (lease, now) = (task.lease_ref(), SystemClock.now());
-    write(store, |tx| tx.start(now, &[lease])?.fenced())?;
+    write(store, kept, |tx| tx.start(now, &[lease])?.fenced())?;
     if task.id.0 % 4 != 0 {
         for _step in 0..4 {
-            if !held.lock().contains(&lease) {
+            if kept.is_lost() {
                 eprintln!("{}: its lease was lost, and the work with it", task.key);
                 return Ok(());
             }
             sleep(Duration::from_millis(5)); // in truth, something useful
         }
-        return write(store, |tx| tx.finish(SystemClock.now(), &[Finish::success(lease)])?.fenced())
+        return write(store, kept, |tx| tx.finish(SystemClock.now(), &[Finish::success(lease)])?.fenced())
             .map(drop);
     }
     let instant = TimeReached::new(now + Duration::from_millis(300));
     let sensor = instant.sensor(lease, Settings::new(Duration::from_secs(1), HOUR)?)?;
-    write(store, |tx| tx.register(now, std::slice::from_ref(&sensor))?.fenced()).map(drop)
+    write(store, kept, |tx| tx.register(now, std::slice::from_ref(&sensor))?.fenced()).map(drop)
 }
 
-/// Writes, again while the store is busy: for as long as a lease holds that is not renewed.
-fn write<T>(store: &dyn Store, mut body: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-    let began = Instant::now();
+/// Writes, again while the store is busy, for as long as the lease holds.
+fn write<T>(store: &dyn Store, kept: &Kept, mut body: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
     loop {
         match store.write(&mut body) {
-            Err(error) if error.is_retryable() && began.elapsed() < LEASE => sleep(SOON),
+            Err(error) if error.is_retryable() && kept.holds(SystemClock.now()) => sleep(SOON),
             answer => return answer,
         }
     }

@@ -1,7 +1,7 @@
 //! A tokio program as the host: services are futures beside a cancellation, tasks are tokio tasks, pokes need no thread.
 //!
-//! A task whose lease was lost is another's to work on, so its work is dropped. A store that is busy for a
-//! while ends no attempt.
+//! A keeper renews all leases. A task whose lease was lost is another's to work on, so its work is dropped. A
+//! store that is busy for a while ends no attempt.
 //!
 //! ```sh
 //! cargo run --example tokio_host --features tokio              # until all is done
@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stationmaster::clock::{Clock, SystemClock};
@@ -18,15 +18,14 @@ use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, LoopHandle, Poker, Reaper, WakingStore};
+use stationmaster::service::{Admitter, Kept, LoopHandle, Poker, Reaper, WakingStore};
 use stationmaster::store::MemoryStore;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
-use stationmaster::{NewTask, Renewal, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-const LEASE: Duration = Duration::from_secs(60); // the admitter's
 const SOON: Duration = Duration::from_secs(1); // until what failed is tried again
 const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes enqueue: they wake no loop here
 
@@ -42,9 +41,9 @@ impl Condition for Page {
 }
 
 /// Works on one task under its lease; hands it back when the program is to stop. A stale lease is an error.
-pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) -> Result<()> {
-    let lease = task.lease_ref();
-    again(|| store.write(move |tx| tx.start(SystemClock.now(), &[lease]))).await?.fenced()?;
+pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, kept: Kept, task: TaskRecord) -> Result<()> {
+    let lease = kept.lease();
+    again(&kept, || store.write(move |tx| tx.start(SystemClock.now(), &[lease]))).await?.fenced()?;
     if task.key.task.as_str().starts_with("wait") {
         let page = Page { url: format!("https://data/{}", task.key.task) };
         let sensor = page.sensor(lease, Settings::new(Duration::from_secs(1), HOUR)?)?;
@@ -52,43 +51,28 @@ pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, task: TaskRecord) 
             let sensors = [sensor.clone()];
             store.write(move |tx| tx.register(SystemClock.now(), &sensors))
         };
-        return again(register).await?.fenced().map(drop);
+        return again(&kept, register).await?.fenced().map(drop);
     }
-    let mut work = std::pin::pin!(sleep(Duration::from_millis(10))); // in truth, something useful
-    let mut pause = LEASE / 3;
-    let end = loop {
-        tokio::select! {
-            () = &mut work => break Finish::success(lease),
-            () = stop.stopped() => break Finish::given_back(lease),
-            () = sleep(pause) => pause = match store.write(move |tx| tx.renew(SystemClock.now(), LEASE, &[lease])).await {
-                Ok(renewed) if renewed == [Renewal::Lost] => {
-                    eprintln!("{}: its lease was lost, and the work with it", task.key);
-                    return Ok(());
-                }
-                // Another transaction has the lease right now, for example the reaper's.
-                Ok(renewed) if renewed == [Renewal::Busy] => SOON,
-                Ok(_) => LEASE / 3,
-                // The lease holds for a while yet: it need not be the last word.
-                Err(error) => {
-                    eprintln!("{}: {error}", task.key);
-                    SOON
-                }
-            },
+    let end = tokio::select! {
+        () = sleep(Duration::from_millis(10)) => Finish::success(lease), // in truth, something useful
+        () = stop.stopped() => Finish::given_back(lease),
+        () = kept.lost() => {
+            eprintln!("{}: its lease was lost, and the work with it", task.key);
+            return Ok(());
         }
     };
     let finish = || {
         let ends = [end.clone()];
         store.write(move |tx| tx.finish(SystemClock.now(), &ends))
     };
-    again(finish).await?.fenced().map(drop)
+    again(&kept, finish).await?.fenced().map(drop)
 }
 
-/// Calls again while the store is busy: for as long as a lease holds that is not renewed.
-async fn again<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> Result<T> {
-    let began = Instant::now();
+/// Calls again while the store is busy, for as long as the lease holds.
+async fn again<T, F: Future<Output = Result<T>>>(kept: &Kept, mut call: impl FnMut() -> F) -> Result<T> {
     loop {
         match call().await {
-            Err(error) if error.is_retryable() && began.elapsed() < LEASE => sleep(SOON).await,
+            Err(error) if error.is_retryable() && kept.holds(SystemClock.now()) => sleep(SOON).await,
             answer => return answer,
         }
     }
@@ -128,6 +112,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let shared = store.store();
     let admitter = Admitter::new(shared.clone(), "host".try_into()?);
+    let keeper = admitter.keeper();
+    let mut keeping = AsyncService::new(keeper.clone());
     let mut admitter = AsyncAdmitter::new(admitter);
     let mut reaper = AsyncService::new(Reaper::new(shared.clone()));
     let poker = Poker::new(shared.clone(), "host".try_into()?).refresh_every(Duration::from_millis(10));
@@ -139,28 +125,29 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut working = JoinSet::new();
     let admit = drive(&mut admitter, &SystemClock, &stop, HOUR, |admission| {
         for task in admission.into_iter().flat_map(|admission| admission.granted) {
-            working.spawn(work(store.clone(), stop.clone(), task));
+            working.spawn(work(store.clone(), stop.clone(), keeper.keep(&task), task));
         }
         ControlFlow::Continue(())
     });
+    let keep = drive(&mut keeping, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     let reap = drive(&mut reaper, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     let poke = drive(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     // Whatever ends first drops the others where they are.
     let all_done = tokio::select! {
-        ended = async { tokio::try_join!(admit, reap, poke) } => ended.map(|_| false)?,
+        ended = async { tokio::try_join!(admit, keep, reap, poke) } => ended.map(|_| false)?,
         done = until_all_succeeded(&store, &keys) => done.map(|()| true)?,
         () = sleep(millis.map_or(HOUR, Duration::from_millis)) => false,
     };
     stop.stop();
-    for task in admitter.undelivered().await.into_iter().flatten().flat_map(|admission| admission.granted) {
-        let end = Finish::given_back(task.lease_ref());
-        store.write(move |tx| tx.finish(SystemClock.now(), std::slice::from_ref(&end))).await?;
-    }
+    let undelivered = admitter.undelivered().await.into_iter().flatten();
+    let _kept: Vec<Kept> =
+        undelivered.flat_map(|admission| admission.granted).map(|task| keeper.keep(&task)).collect();
     while let Some(worked) = working.join_next().await {
         if let Err(error) = worked? {
             eprintln!("attempt: {error}");
         }
     }
+    keeping.with(|keeper| keeper.give_back(SystemClock.now())).await??;
     poker.with(|poker| poker.leave()).await??;
 
     let [success, sensing, waiting] = count(&store, &keys).await?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::{Admitter, Reaper, Service};
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::service::{Admitter, Keeper, Kept, Reaper, Service};
+use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::testing::{Fault, FaultStore, When};
 use stationmaster::{Error, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
@@ -28,28 +28,31 @@ fn state(store: &dyn Store) -> TaskState {
     store.read(|tx| tx.tasks(&[key()])).unwrap().remove(0).unwrap().state
 }
 
-/// A task that was granted at this instant. Every fourth is a sensor in these examples; it is none of these.
-fn granted(store: &Arc<dyn Store>, now: Timestamp) -> TaskRecord {
+/// A task that was granted at this instant, and the keeper of its lease. Every fourth is a sensor in these examples;
+/// it is none of these.
+fn granted(store: &Arc<dyn Store>, now: Timestamp) -> (TaskRecord, Keeper) {
     store.write(|tx| tx.enqueue(now, &[NewTask::new(key())])).unwrap();
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
-    admitter.tick(now).unwrap().granted.remove(0)
+    let keeper = admitter.keeper();
+    (admitter.tick(now).unwrap().granted.remove(0), keeper)
 }
 
 /// What becomes of the attempt at a task when the call with this number finds the store busy. Tells also whether one did.
 fn with_a_busy_call(
     at: u64,
-    attempt: impl FnOnce(&Arc<dyn Store>, TaskRecord) -> Result<()>,
+    attempt: impl FnOnce(&Arc<dyn Store>, Kept, TaskRecord) -> Result<()>,
 ) -> (bool, TaskState) {
     let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
     let store: Arc<dyn Store> = faults.clone();
-    let task = granted(&store, SystemClock.now());
+    let (task, keeper) = granted(&store, SystemClock.now());
+    let kept = keeper.keep(&task);
     faults.arm(Fault::new(at, When::Before, StoreErrorKind::Busy));
-    attempt(&store, task).unwrap_or_else(|error| panic!("busy at call {at}: {error}"));
+    attempt(&store, kept, task).unwrap_or_else(|error| panic!("busy at call {at}: {error}"));
     (faults.disarm().is_some(), state(&*store))
 }
 
 /// Has each call of an attempt find the store busy, all side by side.
-fn every_call_may_be_busy(attempt: impl Fn(&Arc<dyn Store>, TaskRecord) -> Result<()> + Sync) {
+fn every_call_may_be_busy(attempt: impl Fn(&Arc<dyn Store>, Kept, TaskRecord) -> Result<()> + Sync) {
     let attempt = &attempt;
     let ends: Vec<(bool, TaskState)> = std::thread::scope(|threads| {
         let attempts: Vec<_> =
@@ -63,21 +66,16 @@ fn every_call_may_be_busy(attempt: impl Fn(&Arc<dyn Store>, TaskRecord) -> Resul
 
 #[test]
 fn a_busy_store_ends_no_attempt_of_a_thread() {
-    every_call_may_be_busy(|store, task| {
-        let held = threads_host::Held::default();
-        held.lock().insert(task.lease_ref());
-        threads_host::attempt(&**store, &held, &task)
-    });
+    every_call_may_be_busy(|store, kept, task| threads_host::attempt(&**store, &kept, &task));
 }
 
 #[test]
 fn a_thread_whose_lease_was_lost_stops() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let task = granted(&store, Timestamp::UNIX_EPOCH);
-    let held = threads_host::Held::default();
-    held.lock().insert(task.lease_ref());
-    threads_host::heartbeat(&*store, &held).unwrap();
-    assert_eq!(held.lock().len(), 1, "it is renewed");
+    let (task, mut keeper) = granted(&store, Timestamp::UNIX_EPOCH);
+    let kept = keeper.keep(&task);
+    assert_eq!(keeper.tick(SystemClock.now()).unwrap().renewed, 1);
+    assert!(!kept.is_lost());
 
     let mut reaper = Reaper::new(store.clone());
     let mut later = SystemClock.now();
@@ -85,17 +83,21 @@ fn a_thread_whose_lease_was_lost_stops() {
         later += Duration::from_secs(60);
         reaper.tick(later).unwrap();
     }
-    threads_host::heartbeat(&*store, &held).unwrap();
-    assert!(held.lock().is_empty(), "it was lost");
-    let stale = threads_host::attempt(&*store, &held, &task);
+    keeper.tick(later).unwrap();
+    assert!(kept.is_lost());
+    let stale = threads_host::attempt(&*store, &kept, &task);
     assert!(matches!(stale, Err(Error::Stale { .. })), "{stale:?}");
 }
 
 #[test]
-fn work_under_a_lease_that_the_heartbeat_lost_is_not_finished() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let task = granted(&store, SystemClock.now());
-    threads_host::attempt(&*store, &threads_host::Held::default(), &task).unwrap();
+fn work_under_a_lease_that_could_not_be_renewed_is_not_finished() {
+    let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
+    let store: Arc<dyn Store> = faults.clone();
+    let (task, mut keeper) = granted(&store, SystemClock.now());
+    let kept = keeper.keep(&task);
+    faults.refuse(TxMode::Write, 1);
+    assert_eq!(keeper.tick(SystemClock.now() + Duration::from_secs(60)).unwrap().expired, [task.lease_ref()]);
+    threads_host::attempt(&*store, &kept, &task).unwrap();
     assert_eq!(state(&*store), TaskState::Running);
 }
 
@@ -105,9 +107,9 @@ fn a_busy_store_ends_no_attempt_of_a_tokio_task() {
     use stationmaster::service::LoopHandle;
     use stationmaster::tokio::AsyncStore;
 
-    every_call_may_be_busy(|store, task| {
+    every_call_may_be_busy(|store, kept, task| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let store = AsyncStore::new(store.clone());
-        runtime.block_on(tokio_host::work(store, LoopHandle::new(), task))
+        runtime.block_on(tokio_host::work(store, LoopHandle::new(), kept, task))
     });
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stationmaster::LeaseRef;
+use stationmaster::service::Kept;
 
 use crate::child::Lifeline;
 
@@ -27,8 +28,10 @@ struct Inner {
     leases: HashMap<LeaseRef, Entry>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
+    /// Renews the lease.
+    _kept: Kept,
     lifeline: Option<Lifeline>,
     deadline: Option<Instant>,
     cut: Option<Cut>,
@@ -43,13 +46,10 @@ impl Entry {
 }
 
 impl Held {
-    /// From now on these leases are renewed.
-    pub(crate) fn take(&self, leases: impl Iterator<Item = LeaseRef>) {
+    pub(crate) fn take(&self, kept: Kept) {
         let mut inner = self.0.lock();
-        for lease in leases {
-            let stopping = inner.stopping.then_some(Cut::Stopping);
-            inner.leases.insert(lease, Entry { cut: stopping, ..Entry::default() });
-        }
+        let cut = inner.stopping.then_some(Cut::Stopping);
+        inner.leases.insert(kept.lease(), Entry { _kept: kept, lifeline: None, deadline: None, cut });
     }
 
     /// A child runs under this lease. If the lease was cut meanwhile, the child is killed at once.
@@ -70,10 +70,6 @@ impl Held {
     /// The lease has ended.
     pub(crate) fn release(&self, lease: LeaseRef) {
         self.0.lock().leases.remove(&lease);
-    }
-
-    pub(crate) fn leases(&self) -> Vec<LeaseRef> {
-        self.0.lock().leases.keys().copied().collect()
     }
 
     pub(crate) fn cut(&self, lease: LeaseRef, why: Cut) {

@@ -1,4 +1,4 @@
-//! The scheduler: one step looks at the run, keeps leases alive, takes back those of the dead, admits, and hands out.
+//! The scheduler: one step looks at the run, takes back the leases of the dead, admits, and hands out.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stationmaster::id::PoolName;
-use stationmaster::service::{Admitter, LoopHandle, Reaper, Service};
+use stationmaster::service::{Admitter, Keeper, LoopHandle, Reaper, Service};
 use stationmaster::store::Store;
-use stationmaster::{Renewal, Result, TaskRecord, Timestamp};
+use stationmaster::{Result, TaskRecord, Timestamp};
 
-use crate::held::{Cut, Held};
+use crate::held::Held;
 use crate::run::{Progress, Run, short};
 use crate::screen::Screen;
 use crate::sensors::sensor_of;
@@ -20,8 +20,6 @@ use crate::sensors::sensor_of;
 /// that was killed.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 const EVENTS: usize = 1_000;
-/// Until a lease that another transaction has is renewed again.
-const SOON: Duration = Duration::from_millis(200);
 
 pub(crate) struct Scheduler<'a> {
     pub(crate) store: &'a dyn Store,
@@ -29,6 +27,7 @@ pub(crate) struct Scheduler<'a> {
     pub(crate) held: &'a Held,
     pub(crate) screen: &'a Screen,
     pub(crate) admitter: Admitter,
+    pub(crate) keeper: Keeper,
     pub(crate) reaper: Reaper,
     pub(crate) workers: usize,
     pub(crate) busy: &'a AtomicUsize,
@@ -36,7 +35,6 @@ pub(crate) struct Scheduler<'a> {
     /// Wakes the poker.
     pub(crate) poker: LoopHandle,
     pub(crate) peaks: &'a Peaks,
-    pub(crate) renew_at: Option<Timestamp>,
     pub(crate) reap_at: Option<Timestamp>,
 }
 
@@ -53,11 +51,10 @@ impl Scheduler<'_> {
             return Ok(Step { over: true, next_due: None });
         }
         let timeout = self.held.cut_overdue().map(|left| now + left.min(LEASE));
-        let renewal = self.renew(now)?;
         let expiry = self.reap(now)?;
         let (admission, waits) = self.admit(now)?;
         self.screen.progress(&progress, waits);
-        let next_due = [timeout, renewal, expiry, admission].into_iter().flatten().min();
+        let next_due = [timeout, expiry, admission].into_iter().flatten().min();
         Ok(Step { over: false, next_due })
     }
 
@@ -95,25 +92,6 @@ impl Scheduler<'_> {
         Ok(self.run.progress(&run, &tasks))
     }
 
-    /// The heartbeat. It comes before the reaper, so that after a long pause we keep what nobody took.
-    fn renew(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
-        if self.renew_at.is_none_or(|at| at <= now) {
-            let leases = self.held.leases();
-            if !leases.is_empty() {
-                let renewed = self.store.write(|tx| tx.renew(now, LEASE, &leases))?;
-                let busy = renewed.contains(&Renewal::Busy);
-                for (lease, _) in leases.iter().zip(renewed).filter(|(_, renewal)| renewal.is_lost()) {
-                    self.held.cut(*lease, Cut::LeaseLost);
-                }
-                // Another transaction has one of them right now; it is asked again soon.
-                self.renew_at = Some(now + if busy { SOON } else { LEASE / 3 });
-            } else {
-                self.renew_at = Some(now + LEASE / 3);
-            }
-        }
-        Ok(self.renew_at)
-    }
-
     fn reap(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
         if self.reap_at.is_none_or(|at| at <= now) {
             let report = self.reaper.tick(now)?;
@@ -144,8 +122,8 @@ impl Scheduler<'_> {
         let is_sensor =
             |task: &TaskRecord| self.run.spec(&task.key).is_some_and(|spec| spec.wait_for.is_some());
         let (sensors, commands): (Vec<_>, Vec<_>) = admission.granted.into_iter().partition(is_sensor);
-        self.held.take(commands.iter().map(TaskRecord::lease_ref));
         for task in commands {
+            self.held.take(self.keeper.keep(&task));
             self.busy.fetch_add(1, Ordering::SeqCst);
             if let Err(unsent) = self.queue.send(task) {
                 self.held.release(unsent.0.lease_ref());

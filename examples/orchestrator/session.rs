@@ -1,4 +1,4 @@
-//! One process at work on a run: the scheduler on this thread, the poker and the workers on their own.
+//! One process at work on a run: the scheduler on this thread, the keeper, the poker and the workers on their own.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::service::kinds::builtin;
-use stationmaster::service::{Admitter, LoopHandle, Poker, Reaper, drive};
+use stationmaster::service::{Admitter, Keeper, LoopHandle, Poker, Reaper, drive};
 use stationmaster::store::Store;
 
-use crate::held::Held;
+use crate::held::{Cut, Held};
 use crate::kinds;
 use crate::run::{Run, is_closed};
 use crate::scheduler::{LEASE, Peaks, Scheduler};
@@ -45,7 +45,7 @@ pub(crate) struct Tally {
 pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Tally) -> Result<End, Trouble> {
     let name = name();
     let holder = || name.as_str().try_into().map_err(stationmaster::Error::from);
-    let (scheduling, poking) = (LoopHandle::new(), LoopHandle::new());
+    let (scheduling, keeping, poking) = (LoopHandle::new(), LoopHandle::new(), LoopHandle::new());
     let interrupted = stop_on_signal(&scheduling)?;
     let (held, busy) = (Held::default(), AtomicUsize::new(0));
     let screen = Screen::new(run.keys.len());
@@ -56,6 +56,8 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         Poker::new(Arc::clone(store), holder()?).lease(LEASE).min_interval(Duration::from_millis(100));
     let poker = kinds::teach(builtin(poker, Arc::clone(store))?)?;
     let mut poker = poker.log(run.places.logs.clone());
+    let admitter = Admitter::new(Arc::clone(store), holder()?).lease(LEASE);
+    let keeper = admitter.keeper();
     let team = Workers {
         store: store.as_ref(),
         run,
@@ -69,14 +71,14 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         run,
         held: &held,
         screen: &screen,
-        admitter: Admitter::new(Arc::clone(store), holder()?).lease(LEASE),
+        admitter,
+        keeper: keeper.clone(),
         reaper: Reaper::new(Arc::clone(store)).grace(LEASE),
         workers,
         busy: &busy,
         queue,
         poker: poking.clone(),
         peaks: &tally.peaks,
-        renew_at: None,
         reap_at: None,
     };
 
@@ -84,11 +86,13 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         for _ in 0..workers {
             scope.spawn(|| team.work(&tasks));
         }
+        scope.spawn(|| keep(keeper, &keeping, &held, &screen));
         scope.spawn(|| poke(&mut poker, &poking, &scheduling, tally, &screen));
         let end = schedule(&mut scheduler, &scheduling, &screen);
         // The children die, the workers give their leases back, and hang up when the queue's sender is dropped.
         held.stop();
         drop(scheduler);
+        keeping.stop();
         poking.stop();
         end
     });
@@ -135,7 +139,26 @@ fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen)
     Ok(End::Interrupted)
 }
 
-/// Pokes have a loop of their own: a slow one must not hold up the heartbeat.
+/// Keeps the leases, and kills the children of those that were lost. Neither a slow step of the scheduler nor a
+/// slow poke holds it up.
+fn keep(mut keeper: Keeper, handle: &LoopHandle, held: &Held, screen: &Screen) {
+    drive(&mut keeper, &SystemClock, handle, LONGEST_SLEEP, |report| {
+        match report {
+            Ok(report) => {
+                for lease in report.lost.iter().chain(&report.expired) {
+                    held.cut(*lease, Cut::LeaseLost);
+                }
+                if let Some(error) = report.error {
+                    screen.line("trouble", format_args!("renewing leases: {error}"));
+                }
+            }
+            Err(error) => screen.line("trouble", format_args!("renewing leases: {error}")),
+        }
+        ControlFlow::Continue(())
+    });
+}
+
+/// Pokes have a loop of their own: a slow one must not hold up the scheduler.
 fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &Tally, screen: &Screen) {
     drive(poker, &SystemClock, handle, LONGEST_SLEEP, |report| {
         match report {

@@ -1,9 +1,9 @@
-//! A worker process: an admitter of its own, and the tasks it works on.
+//! A worker process: an admitter and a keeper of its own, and the tasks it works on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stationmaster::service::Admitter;
+use stationmaster::service::{Admitter, Keeper, Kept};
 use stationmaster::store::Store;
 use stationmaster::{LeaseRef, Result, TaskKey, TaskRecord};
 
@@ -22,7 +22,8 @@ pub(crate) struct Worker {
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) admitter: Admitter,
-    pub(crate) at_work: BTreeMap<LeaseRef, TaskRecord>,
+    pub(crate) keeper: Keeper,
+    pub(crate) at_work: BTreeMap<LeaseRef, (TaskRecord, Kept)>,
     places: usize,
 }
 
@@ -38,7 +39,8 @@ impl Worker {
         let name = format!("worker-{}.{}", self.number, self.lives);
         let admitter =
             Admitter::new(store.clone(), name.as_str().try_into()?).lease(workers.lease_s).budget(usize::MAX);
-        let process = Process { name, admitter, at_work: BTreeMap::new(), places: workers.places };
+        let keeper = admitter.keeper();
+        let process = Process { name, admitter, keeper, at_work: BTreeMap::new(), places: workers.places };
         Ok(self.process.insert(process))
     }
 }
@@ -53,6 +55,6 @@ impl Process {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &TaskKey> {
-        self.at_work.values().map(|task| &task.key)
+        self.at_work.values().map(|(task, _)| &task.key)
     }
 }

@@ -103,7 +103,8 @@ impl Day<'_> {
         let takes = takes.map_or(Duration::ZERO, |takes| takes.at(roll));
         self.calendar.put(now + takes, Event::WorkEnds { worker, lease });
         if let Some(process) = &mut self.workers[worker].process {
-            process.at_work.insert(lease, task);
+            let kept = process.keeper.keep(&task);
+            process.at_work.insert(lease, (task, kept));
         }
     }
 }

@@ -13,7 +13,9 @@ impl Day<'_> {
     pub(super) fn end_work(&mut self, worker: usize, lease: LeaseRef, now: Timestamp) -> Result<(), Trouble> {
         let process = self.workers[worker].process.as_mut();
         // A crashed worker ends nothing.
-        let Some(task) = process.and_then(|process| process.at_work.remove(&lease)) else { return Ok(()) };
+        let Some((task, _kept)) = process.and_then(|process| process.at_work.remove(&lease)) else {
+            return Ok(());
+        };
         let Some(place) = self.runs.place(&task.key) else { return Ok(()) };
         let (name, attempt) = (task.key.to_string(), u64::from(task.attempt));
         let finish_ = match self.dice.happens(self.runs.spec(place).fails, "fails", &name, attempt) {

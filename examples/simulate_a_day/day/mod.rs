@@ -17,9 +17,9 @@ use stationmaster::admission::limits;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Reaper, WakingStore};
+use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::{LeaseRef, Renewal, Result, TaskKey, Timestamp};
+use stationmaster::{LeaseRef, Result, TaskKey, Timestamp};
 
 use crate::calendar::Calendar;
 use crate::graph::{NAMESPACE, Runs};
@@ -53,10 +53,6 @@ enum Event {
     WorkEnds {
         worker: usize,
         lease: LeaseRef,
-    },
-    Renewal {
-        worker: usize,
-        life: u32,
     },
     Crash {
         worker: usize,
@@ -233,7 +229,8 @@ impl<'a> Day<'a> {
     fn next_instant(&self) -> Option<Timestamp> {
         let is_over = self.starts_left == 0 && self.open_runs == 0 && self.orphans.is_empty();
         let due = [self.calendar.next(), self.admit_at, self.reap_at, self.poke_at];
-        due.into_iter().flatten().min().filter(|at| !is_over && *at < self.give_up_at)
+        let renewals = self.workers.iter().filter_map(|worker| worker.process.as_ref()?.keeper.next_due());
+        due.into_iter().flatten().chain(renewals).min().filter(|at| !is_over && *at < self.give_up_at)
     }
 
     fn instant(&mut self) -> Result<(), Trouble> {
@@ -243,6 +240,7 @@ impl<'a> Day<'a> {
         while let Some(event) = self.calendar.take(now) {
             self.happen(event, now)?;
         }
+        self.renew(now)?;
         if self.reap_at.is_some_and(|at| at <= now) {
             self.reap(now)?;
         }
@@ -272,7 +270,6 @@ impl<'a> Day<'a> {
                 self.advance(run, now)
             }
             Event::WorkEnds { worker, lease } => self.end_work(worker, lease, now),
-            Event::Renewal { worker, life } => self.renew(worker, life, now),
             Event::Crash { worker, back_after } => {
                 self.calendar.put(now + back_after, Event::Back { worker });
                 let Some(process) = self.workers[worker].process.take() else { return Ok(()) };
@@ -286,8 +283,6 @@ impl<'a> Day<'a> {
             Event::Back { worker } => {
                 let process = self.workers[worker].start(&self.store, self.workload.workers)?;
                 self.trace.note(now, format_args!("up {}", process.name))?;
-                let life = self.workers[worker].lives;
-                self.calendar.put(now + self.workload.workers.lease_s / 3, Event::Renewal { worker, life });
                 // Its places are news that no store tells.
                 self.news.wake();
                 Ok(())
@@ -295,21 +290,16 @@ impl<'a> Day<'a> {
         }
     }
 
-    /// A worker's heartbeat, for as long as it lives.
-    fn renew(&mut self, worker: usize, life: u32, now: Timestamp) -> Result<(), Trouble> {
-        let lease = self.workload.workers.lease_s;
-        let Some(process) =
-            self.workers[worker].process.as_ref().filter(|_| self.workers[worker].lives == life)
-        else {
-            return Ok(());
-        };
-        let leases = process.leases();
-        let renewed = self.store.write(|tx| tx.renew(now, lease, &leases))?;
-        if renewed.contains(&Renewal::Lost) {
-            let name = process.name.clone();
-            self.ledger.violation(now, format!("{name} lives, and lost a lease"));
+    /// The heartbeats of the workers that live.
+    fn renew(&mut self, now: Timestamp) -> Result<(), Trouble> {
+        for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
+            if process.keeper.next_due().is_some_and(|at| at <= now)
+                && !process.keeper.tick(now)?.lost.is_empty()
+            {
+                let name = &process.name;
+                self.ledger.violation(now, format!("{name} lives, and lost a lease"));
+            }
         }
-        self.calendar.put(now + lease / 3, Event::Renewal { worker, life });
         Ok(())
     }
 }
