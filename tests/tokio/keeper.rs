@@ -89,7 +89,8 @@ fn a_driven_keeper_renews_what_is_kept_while_it_sleeps() {
                     kept.notified().await; // it has found nothing, and sleeps
                     keeper.keep(&tasks[0])
                 };
-                let (driven, kept) = tokio::join!(driving, keeps);
+                let both = async { tokio::join!(driving, keeps) };
+                let (driven, kept) = tokio::time::timeout(secs(60), both).await.expect("it was woken");
                 driven.unwrap();
                 assert!(kept.holds(SystemClock.now()));
             },
