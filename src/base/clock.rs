@@ -28,7 +28,7 @@
 //! let hours = |n: u64| Duration::from_secs(n * 3600);
 //! let (clock, store) = (ManualClock::new(Timestamp::UNIX_EPOCH), Arc::new(MemoryStore::new()));
 //! let mut poker = Poker::new(store.clone(), "poker".try_into()?).wait_for_answers(hours(1)).poke_timeout(hours(1)).lease(hours(12)).kind(TimeReached::kind()?, time_reached);
-//! let mut admitter = Admitter::new(store.clone(), "worker".try_into()?);
+//! let mut admitter = Admitter::new(store.clone(), "worker".try_into()?).lease(hours(2));
 //!
 //! // A task that may start at one o'clock, and then waits as a sensor until nine.
 //! let key = TaskKey::new("prod", "nightly", "r1", "wait")?;

@@ -154,7 +154,9 @@ pub enum Invalid {
     )]
     AfterAdmit,
     /// A request for admission that serves no queue.
-    #[error("a request that serves no queue admits nothing: name at least one, or name none to serve all")]
+    #[error(
+        "a request that serves no queue admits nothing: name at least one, or leave `serves` out to serve all"
+    )]
     NoQueues,
     /// A request for admission by Airflow's window that names queues: Airflow's scheduler knows none.
     #[error("Airflow's window looks at the tasks of all queues: serve all, or admit by another policy")]

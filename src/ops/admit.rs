@@ -145,6 +145,8 @@ pub struct Admission {
     /// The next instant at which a waiting task becomes due. It is the instant of the tick if more tasks were
     /// overdue than it made ready.
     pub next_due: Option<Timestamp>,
+    /// When the holder has to tell again which queues it serves.
+    pub(crate) tells_at: Option<Timestamp>,
 }
 
 impl Admission {
@@ -245,13 +247,13 @@ impl Tx<'_> {
             let mut survey = tx.raw().survey(&query)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
-            tell(tx, &order.serving(now), &survey.serving)?;
+            let tells_at = Some(tell(tx, &order.serving(now), &survey.serving)?);
             if let Some(queues) = &order.serves {
                 leave_unserved(&mut survey.lanes, queues, &survey.serving, now);
             }
             if let Some(leases) = &survey.granted {
                 let granted = granted_before(tx, order, leases)?;
-                return Ok(Admission { granted, next_due, ..Admission::default() });
+                return Ok(Admission { granted, next_due, tells_at, ..Admission::default() });
             }
             // Another transaction may be changing a planned task. The store leaves such tasks out of a second
             // plan. It knows which they are by what the first plan read, so it is not asked for the lanes again.
@@ -260,7 +262,7 @@ impl Tx<'_> {
                 let plan = planner.finish();
                 if let Some(granted) = commit(tx, now, order, &plan)? {
                     let (Plan { refusals, missing, .. }, promoted) = (plan, survey.promoted);
-                    return Ok(Admission { granted, refusals, missing, promoted, next_due });
+                    return Ok(Admission { granted, refusals, missing, promoted, next_due, tells_at });
                 }
                 survey.lanes = planner.into_lanes();
             }
@@ -288,13 +290,22 @@ fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &mut
     }
 }
 
-/// Notes which queues a tick serves, if that is not known or was told a lease ago.
-fn tell(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<()> {
-    let known = told.iter().find(|serving| serving.holder == new.holder);
-    if known.is_none_or(|known| known.is_outdated_by(new)) {
-        tx.raw().put_serving(new)?;
+/// For how long notes of who serves what are kept after they stopped counting: clocks of holders differ.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// Returns when the holder has to tell again what it serves; `None` if it has to now.
+pub(super) fn tells_at(new: &Serving, told: &[Serving]) -> Option<Timestamp> {
+    let known = told.iter().find(|serving| serving.is_replaced_by(new));
+    known.filter(|known| !known.is_outdated_by(new)).map(Serving::due)
+}
+
+/// Notes which queues a tick serves, if that is not known or was told a lease ago. Returns when to tell again.
+fn tell(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<Timestamp> {
+    if let Some(at) = tells_at(new, told) {
+        return Ok(at);
     }
-    Ok(())
+    tx.raw().put_serving(new, new.told_at - KEPT)?;
+    Ok(new.due())
 }
 
 fn changed() -> StoreError {

@@ -1,6 +1,6 @@
 //! A look before an admission tick: whether the tick would do anything.
 
-use super::admit::{Admission, AdmitRequest, needed_pools};
+use super::admit::{Admission, AdmitRequest, needed_pools, tells_at};
 use crate::admission::{Need, Planner};
 use crate::error::Result;
 use crate::store::ReadTx;
@@ -15,11 +15,8 @@ impl ReadTx<'_> {
         let (serving, policy) = (order.serving(now), &order.policy);
         let query = SurveyQuery::new().pools(needed_pools(policy)).queues(order.serves.clone());
         let survey = self.raw().survey(&query)?;
-        let told = survey.serving.iter().find(|told| told.holder == serving.holder);
-        if survey.is_behind
-            || survey.next_due.is_some_and(|due| due <= now)
-            || told.is_none_or(|told| told.is_outdated_by(&serving))
-        {
+        let tells_at = tells_at(&serving, &survey.serving);
+        if survey.is_behind || survey.next_due.is_some_and(|due| due <= now) || tells_at.is_none() {
             return Ok(None);
         }
         let mut planner = Planner::new(order.budget, survey.lanes).policy(policy, now);
@@ -34,7 +31,7 @@ impl ReadTx<'_> {
         }
         let plan = planner.finish();
         let (refusals, missing, next_due) = (plan.refusals, plan.missing, survey.next_due);
-        let idle = Admission { refusals, missing, next_due, ..Admission::default() };
+        let idle = Admission { refusals, missing, next_due, tells_at, ..Admission::default() };
         Ok(plan.admit.is_empty().then_some(idle))
     }
 }

@@ -110,7 +110,7 @@ impl Admitter {
     }
 
     /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the
-    /// executor.
+    /// executor. Call it with 0 while there are none: so others learn that it still serves its queues.
     ///
     /// After a tick that found nothing to do it first looks, in a transaction that reads. So it delays no
     /// writer while there is still nothing to do.
@@ -222,9 +222,11 @@ impl Admitter {
 impl Service for Admitter {
     type Report = Admission;
 
-    /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent.
+    /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent, and at the
+    /// latest when it has to tell which queues it serves.
     fn tick(&mut self, now: Timestamp) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
+        admission.next_due = admission.next_due.into_iter().chain(admission.tells_at).min();
         if !admission.granted.is_empty() && admission.granted.len() >= self.budget {
             admission.next_due = Some(now);
         }
@@ -270,7 +272,8 @@ impl Reported for Admitted<'_> {
         for task in granted {
             to.seconds(&WAIT_SECONDS, &[], self.now.saturating_duration_since(task.ready_at));
         }
-        for name in Reason::NAMES {
+        // A tick knows only what it serves.
+        for name in Reason::NAMES.into_iter().filter(|name| *name != "unserved") {
             let of_name = refusals.iter().filter(|refusal| refusal.reason.name() == name);
             to.gauge(&REFUSED, &[("reason", name)], of_name.map(|refusal| refusal.tasks).sum());
         }

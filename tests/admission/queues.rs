@@ -1,6 +1,6 @@
 //! Queues: who may take what, what other queues keep, and what nobody serves.
 
-use stationmaster::admission::{AirflowWindow, Policy};
+use stationmaster::admission::{AirflowWindow, Policy, Reason};
 use stationmaster::error::{Error, Invalid};
 use stationmaster::id::QueueName;
 use stationmaster::ops::AdmitRequest;
@@ -75,16 +75,44 @@ fn a_big_task_of_another_queue_gets_the_next_slots_while_somebody_serves_it() {
         let running = scene.admit(0, &reserve("b", &["default"])).granted;
         scene.put(1, &[of("gpu", db("big", 4)), db("small", 1), db("more", 1)]);
         // Nobody has told that it serves gpu.
-        assert_eq!(names(&scene.admit(7, &reserve("b", &["default"])).granted), ["small", "more"]);
+        let small = scene.admit(7, &reserve("b", &["default"]));
+        assert_eq!(names(&small.granted), ["small", "more"]);
         let told = scene.admit(8, &reserve("a", &["gpu"]));
         assert_eq!(told.refused_by_reason(), [("pool_full", 1)].into());
         scene.put(8, &[db("last", 1)]);
         let kept = scene.admit(9, &reserve("b", &["default"]));
         assert_eq!(kept.refused_by_reason(), [("reserved", 1)].into(), "{:?}", kept.granted);
-        // Two leases later.
-        let taken = scene.admit(28, &reserve("b", &["default"]));
-        assert_eq!(names(&taken.granted), ["last"]);
-        scene.succeed(28, &running[0]);
+        // It fits, and its own admitter comes later.
+        for task in running.iter().chain(&small.granted) {
+            scene.succeed(10, task);
+        }
+        let beside = scene.admit(10, &reserve("b", &["default"]));
+        assert!(beside.granted.is_empty());
+        let big = scene.task("big").id;
+        let kept_for = Reason::Reserved { pool: "db".try_into().unwrap(), open: 4, task: big };
+        assert_eq!(beside.refusals[0].reason, kept_for);
+        // Nobody has told for two leases that it serves gpu.
+        assert_eq!(names(&scene.admit(28, &reserve("b", &["default"])).granted), ["last"]);
+    });
+}
+
+#[test]
+fn beside_the_slots_that_are_kept_smaller_tasks_go_on() {
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Limited(4));
+        let reserve =
+            |holder, queues| scene.serving(holder, queues).policy(Policy::Reserve { after: secs(5) });
+        scene.admit(0, &reserve("a", &["gpu"]));
+        scene.put(0, &[of("gpu", db("g1", 3)), of("gpu", db("g2", 3))]);
+        scene.put(1, &[db("two", 2), db("one", 1), db("more", 1)]);
+        assert_eq!(names(&scene.admit(4, &reserve("b", &["default"])).granted), ["two", "one", "more"]);
+        let again: Vec<_> = ["two", "one", "more"].map(|name| scene.task(name)).into();
+        again.iter().for_each(|task| scene.succeed(4, task));
+        scene.put(4, &[db("two more", 2), db("and one", 1), db("and more", 1)]);
+        let beside = scene.admit(6, &reserve("b", &["default"]));
+        assert_eq!(names(&beside.granted), ["and one"], "three of four are kept");
+        assert_eq!(beside.refused_by_reason(), [("reserved", 2)].into());
+        assert_eq!(names(&scene.admit(6, &reserve("a", &["gpu"])).granted), ["g1"]);
     });
 }
 
@@ -127,7 +155,11 @@ fn it_is_told_once_in_a_lease() {
         assert_eq!(told_at(10), at(30));
         scene.admit(11, &scene.serving("a", &["cpu"]));
         let names: Vec<_> = scene.read(|tx| tx.queues()).into_iter().map(|queue| queue.name).collect();
-        assert_eq!(names, [queue("cpu")], "what changes is told at once");
+        assert_eq!(
+            names,
+            [queue("cpu"), queue("gpu")],
+            "another set is told at once, and the first one counts on"
+        );
     });
 }
 
@@ -138,8 +170,10 @@ fn an_idle_admitter_tells_once_in_a_lease() {
         let mut admitter = admitter.lease(secs(10));
         let told = || store.read(|tx| tx.queues()).unwrap()[0].served_until.unwrap();
         for (now, until) in [(0, 20), (4, 20), (9, 20), (10, 30), (12, 30), (25, 45)] {
-            assert!(admitter.tick(at(now)).unwrap().granted.is_empty());
+            let idle = admitter.tick(at(now)).unwrap();
+            assert!(idle.granted.is_empty());
             assert_eq!(told(), at(until), "at {now}");
+            assert_eq!(idle.next_due, Some(at(until - 10)), "its driver wakes it to tell again");
         }
         store
             .write(|tx| tx.enqueue(at(26), &[of("gpu", NewTask::new(key("g"))), NewTask::new(key("d"))]))

@@ -23,13 +23,21 @@ struct Walk<'a> {
     open: HashMap<&'a PoolName, Option<i64>>,
     used: HashMap<&'a LimitKey, i64>,
     reserved: HashMap<&'a PoolName, TaskId>,
+    /// Slots that are kept for tasks that somebody else is to admit, and the first of these.
+    kept: HashMap<&'a PoolName, (i64, TaskId)>,
 }
 
 /// What the tick must answer, where the waiting task at place `n` has the number `numbers[n]`.
 pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
     let open = world.pools.iter().map(|(name, slots)| (name, slots.open(world.used_slots(name))));
     let used = world.limits.iter().map(|(key, _)| (key, world.used_limit(key)));
-    let mut walk = Walk { world, open: open.collect(), used: used.collect(), reserved: HashMap::new() };
+    let mut walk = Walk {
+        world,
+        open: open.collect(),
+        used: used.collect(),
+        reserved: HashMap::new(),
+        kept: HashMap::new(),
+    };
     let mut order: Vec<usize> = (0..world.waiting.len()).collect();
     order.sort_by_key(|at| world.order(*at, numbers[*at]));
 
@@ -41,17 +49,18 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
         }
         let lane = &world.waiting[*at].lane;
         if !world.is_served(&lane.queue) {
-            // Of a lane that somebody else serves the first task alone is looked at, and may reserve.
-            if world.serve_others.contains(&lane.queue)
-                && refused.insert(lane)
-                && let Some(reason) = walk.refusal(lane)
-            {
-                walk.reserve(*at, numbers[*at], &reason);
+            // Of a lane that somebody else serves the first task alone is looked at.
+            if world.serve_others.contains(&lane.queue) && refused.insert(lane) {
+                match walk.refusal(lane) {
+                    Some(reason) => walk.reserve(*at, numbers[*at], &reason),
+                    None => walk.keep(*at, numbers[*at]),
+                }
             }
             continue;
         }
         match walk.refusal(lane) {
-            None if walk.reserved.contains_key(&lane.pool) => {}
+            // Nor is any of those behind it that need the same.
+            None if walk.passed_over(lane).is_some() => drop(refused.insert(lane)),
             None => {
                 walk.take(lane);
                 admitted.push(*at);
@@ -88,13 +97,31 @@ impl<'a> Walk<'a> {
     }
 
     fn reserve(&mut self, at: usize, id: TaskId, reason: &Reason) {
-        let Policy::Reserve { after } = self.world.policy else { return };
         let task = &self.world.waiting[at];
-        let waited = self.world.now.saturating_duration_since(task.ready_at);
         let only_its_pool = matches!(reason, Reason::PoolFull { .. }) && self.limit(&task.lane).is_none();
-        if only_its_pool && waited >= after {
+        if only_its_pool && self.has_waited(at) {
             self.reserved.entry(&task.lane.pool).or_insert(id);
         }
+    }
+
+    /// Its slots are not for others in this walk, unless they are for somebody already.
+    fn keep(&mut self, at: usize, id: TaskId) {
+        let lane = &self.world.waiting[at].lane;
+        if self.has_waited(at) && self.passed_over(lane).is_none() {
+            self.kept.entry(&lane.pool).or_insert((0, id)).0 += i64::from(lane.slots);
+        }
+    }
+
+    fn has_waited(&self, at: usize) -> bool {
+        let Policy::Reserve { after } = self.world.policy else { return false };
+        self.world.now.saturating_duration_since(self.world.waiting[at].ready_at) >= after
+    }
+
+    /// For whom the slots are that it would take.
+    fn passed_over(&self, lane: &LaneKey) -> Option<TaskId> {
+        let open = self.open.get(&lane.pool).copied().flatten()?;
+        let kept = self.kept.get(&lane.pool).filter(|(slots, _)| i64::from(lane.slots) > open - slots);
+        self.reserved.get(&lane.pool).copied().or(kept.map(|(_, id)| *id))
     }
 
     /// Pool unknown, never fits, pool full, limit reached: the first that holds.
@@ -127,12 +154,10 @@ impl<'a> Walk<'a> {
 
     /// Why tasks of a lane are left, told by what the walk left open.
     fn reason(&self, lane: &LaneKey) -> Reason {
-        self.refusal(lane).unwrap_or_else(|| match self.reserved.get(&lane.pool) {
-            Some(task) => Reason::Reserved {
-                pool: lane.pool.clone(),
-                open: self.open[&lane.pool].unwrap(),
-                task: *task,
-            },
+        self.refusal(lane).unwrap_or_else(|| match self.passed_over(lane) {
+            Some(task) => {
+                Reason::Reserved { pool: lane.pool.clone(), open: self.open[&lane.pool].unwrap(), task }
+            }
             None => Reason::BudgetSpent { budget: self.world.budget },
         })
     }

@@ -10,7 +10,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::contract::{GrantBatch, LaneKey, Serving};
 use stationmaster::store::{Inserted, Store, Tx};
 use stationmaster::testing::raw;
-use stationmaster::{NewTask, Result, TaskId, TaskKey, TaskRecord};
+use stationmaster::{NewTask, Result, TaskId, TaskKey, TaskRecord, Timestamp};
 
 use crate::oracle::{Expected, walk};
 use crate::world::World;
@@ -76,7 +76,7 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         let others = Serving::new("other".try_into()?, Some(world.serve_others.clone()), told_at, lease);
         let gone = Serving::new("gone".try_into()?, None, world.now - 2 * lease, lease);
         for told in [gone, others] {
-            raw(tx).put_serving(&told)?;
+            raw(tx).put_serving(&told, Timestamp::UNIX_EPOCH)?;
         }
         let first = tick(tx, world, &numbers, "first", fused, &mut granted)?;
         let is_left = |at: &usize| !first.admitted.contains(at);

@@ -94,7 +94,8 @@ pub fn main() -> Result<()> {
             null,
             policy,
             null,
-            "{}"
+            "{}",
+            null
         ];
         let answer = db.execute(contract::statement("SQLite", "enqueue"), task);
         assert_eq!(answer.is_ok(), taken, "{answer:?}");

@@ -256,7 +256,7 @@ impl Planner {
         };
         self.refusal(at)
             .or_else(missing)
-            .or_else(|| self.pools[work.pool].reservation())
+            .or_else(|| self.pools[work.pool].reservation(work.lane.key.slots))
             .unwrap_or_else(stopped)
     }
 
@@ -299,20 +299,26 @@ impl Planner {
     }
 
     /// Returns whether the walk admits the head of a lane. If the head waits only for its pool, and has been
-    /// ready for long enough, the pool's open slots are reserved for it.
+    /// ready for long enough, the pool's open slots are reserved for it. If it fits, and somebody else is to
+    /// admit it, its slots are kept.
     fn walk_admits(&mut self, at: usize) -> bool {
-        let Some(refusal) = self.refusal(at) else {
-            let work = &self.lanes[at];
-            return !work.is_foreign && self.pools[work.pool].reserved.is_none();
-        };
+        let refusal = self.refusal(at);
+        let work = &self.lanes[at];
+        let (pool, needs) = (work.pool, work.lane.key.slots);
+        if refusal.is_none() && !work.is_foreign {
+            return self.pools[pool].reservation(needs).is_none();
+        }
         if let Rule::Reserve { after, now } = self.rule
-            && matches!(refusal, Reason::PoolFull { .. })
-            && self.may_reserve(at)
-            && let Some(head) = self.lanes[at].buffer.front()
+            && let Some(head) = work.buffer.front()
             && let Some(ready_at) = head.ready_at
             && time::duration_micros(now.saturating_duration_since(ready_at)) >= time::duration_micros(after)
         {
-            self.pools[self.lanes[at].pool].reserved = Some(head.order.id);
+            let id = head.order.id;
+            match refusal {
+                None => self.pools[pool].keep(needs, id),
+                Some(Reason::PoolFull { .. }) if self.may_reserve(at) => self.pools[pool].reserved = Some(id),
+                Some(_) => {}
+            }
         }
         false
     }

@@ -49,9 +49,20 @@ impl Serving {
         self.queues.as_ref().is_none_or(|queues| queues.contains(queue))
     }
 
-    /// Returns true if the holder has to tell `new` in place of this.
+    /// Returns when the holder has to tell again.
+    pub(crate) fn due(&self) -> Timestamp {
+        self.told_at + self.lease
+    }
+
+    /// Returns true if the holder has to tell `new` in place of this: it is due, or counts for longer than the
+    /// holder's leases and clock say by now.
     pub(crate) fn is_outdated_by(&self, new: &Self) -> bool {
-        self.queues != new.queues || new.told_at >= self.told_at + self.lease
+        new.told_at >= self.due() || self.until() > new.until()
+    }
+
+    /// Returns true if `new` takes its place: a holder may tell of several sets of queues.
+    pub(crate) fn is_replaced_by(&self, new: &Self) -> bool {
+        (&self.holder, &self.queues) == (&new.holder, &new.queues)
     }
 }
 
@@ -111,12 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_again_once_in_a_lease_and_when_it_changes() {
-        let first = told(5, Some(&["gpu"]));
-        assert!(!first.is_outdated_by(&told(14, Some(&["gpu"]))));
-        assert!(first.is_outdated_by(&told(15, Some(&["gpu"]))));
-        assert!(first.is_outdated_by(&told(6, Some(&["gpu", "cpu"]))));
-        assert!(first.is_outdated_by(&told(6, None)));
+    fn it_is_told_again_once_in_a_lease_and_if_it_counts_for_too_long() {
+        let (first, gpu) = (told(5, Some(&["gpu"])), Some(&["gpu"][..]));
+        assert!(!first.is_outdated_by(&told(14, gpu)) && first.is_outdated_by(&told(15, gpu)));
+        assert!(first.is_outdated_by(&told(4, gpu)), "the clock was set back");
+        let shorter = Serving { lease: Duration::from_micros(9), ..told(6, gpu) };
+        assert!(first.is_outdated_by(&shorter));
+        assert!(first.is_replaced_by(&shorter) && !first.is_replaced_by(&told(6, None)));
     }
 
     #[test]

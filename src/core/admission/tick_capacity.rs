@@ -17,6 +17,9 @@ pub(super) struct PoolWork {
     pub(super) taken: u64,
     /// The task that its open slots are reserved for.
     pub(super) reserved: Option<TaskId>,
+    /// Open slots that are kept for tasks of queues that somebody else serves, and the first of these tasks.
+    kept: i64,
+    kept_for: Option<TaskId>,
     pub(super) barred: Bar,
 }
 
@@ -47,7 +50,16 @@ impl Bar {
 
 impl PoolWork {
     pub(super) fn unknown(name: PoolName) -> Self {
-        Self { name, slots: None, used: 0, taken: 0, reserved: None, barred: Bar::default() }
+        Self {
+            name,
+            slots: None,
+            used: 0,
+            taken: 0,
+            reserved: None,
+            kept: 0,
+            kept_for: None,
+            barred: Bar::default(),
+        }
     }
 
     pub(super) fn known(&mut self, pool: &PoolRecord) {
@@ -74,9 +86,19 @@ impl PoolWork {
         (i64::from(needs) > open).then(|| Reason::PoolFull { pool: self.name.clone(), open, total, needs })
     }
 
-    /// Returns the reason of a task that fits but is passed over by a reservation, if there is one.
-    pub(super) fn reservation(&self) -> Option<Reason> {
-        let (task, open) = (self.reserved?, self.open()?);
+    /// Keeps slots for a task that fits and that somebody else is to admit, unless they are kept already.
+    pub(super) fn keep(&mut self, needs: u32, task: TaskId) {
+        if self.reservation(needs).is_none() {
+            self.kept = self.kept.saturating_add(needs.into());
+            self.kept_for.get_or_insert(task);
+        }
+    }
+
+    /// Returns the reason of a task that fits but is passed over, because open slots are for others.
+    pub(super) fn reservation(&self, needs: u32) -> Option<Reason> {
+        let open = self.open()?;
+        let kept_for = self.kept_for.filter(|_| i64::from(needs) > open.saturating_sub(self.kept));
+        let task = self.reserved.or(kept_for)?;
         Some(Reason::Reserved { pool: self.name.clone(), open, task })
     }
 }

@@ -198,11 +198,11 @@ pub trait TaskTx {
     /// It writes only if [`SurveyQuery::promote`] is set.
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
 
-    /// Notes what a holder tells about the queues that it serves, in place of what it told before. Deletes at most
-    /// 64 notes of others that have stopped counting by then, the earliest first.
-    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()>;
+    /// Notes what a holder tells about the queues that it serves, in place of what it told before about the same
+    /// set. Deletes at most 64 other notes that stopped counting at `forget` or earlier, the earliest first.
+    fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()>;
 
-    /// Returns what holders told about the queues that they serve, by holder.
+    /// Returns what holders told about the queues that they serve, by holder, then by the queues.
     fn serving(&mut self) -> StoreResult<Vec<Serving>>;
 
     /// Counts the tasks of each queue that has any that have not ended, by name. Leaves out who serves it. The cost

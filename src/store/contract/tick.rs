@@ -106,11 +106,12 @@ pub struct Survey {
     pub next_due: Option<Timestamp>,
     /// The lanes of the requested queues that have ready tasks, by number.
     pub lanes: Vec<Lane>,
-    /// The requested pools, by name. Pools that do not exist are left out.
+    /// The requested pools, by name. Pools that do not exist are left out. If the query names queues, a store may
+    /// also return the pools and limits of others.
     pub pools: Vec<PoolRecord>,
     /// The limit keys that those lanes carry, by key.
     pub limits: Vec<LimitRecord>,
-    /// What holders told about the queues that they serve, by holder. Also returned beside [`Self::granted`].
+    /// What holders told about the queues that they serve, by holder, then by the queues. Also returned beside [`Self::granted`].
     pub serving: Vec<Serving>,
     /// True if a tick has something to do even if it can grant nothing: to add up what others changed. A
     /// store that counts at once never is. If a survey that promotes answers so, more is used by its answer

@@ -10,7 +10,7 @@ use super::runs::Runs;
 use super::sensors::{Events, Sensors};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::{LaneId, LaneKey, Serving};
-use crate::id::{Holder, LimitKey, PoolName, RequestId};
+use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) tasks: Tasks,
     pub(super) lanes: Lanes,
     pub(super) requests: Requests,
-    pub(super) serving: BTreeMap<Holder, Box<Serving>>,
+    pub(super) serving: BTreeMap<ServingKey, Box<Serving>>,
     pub(super) pools: Pools,
     pub(super) limits: Limits,
     pub(super) sensors: Sensors,
@@ -34,6 +34,9 @@ pub(super) struct State {
     pub(super) runs: Runs,
     pub(super) last: Numbers,
 }
+
+/// A holder, and the queues of which it told; `None` for all.
+pub(super) type ServingKey = (Holder, Option<BTreeSet<QueueName>>);
 
 /// The numbers assigned last. Deleting a row does not free its number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub(super) enum Write {
     Course(TaskId, Box<Course>),
     Lane(LaneId, Option<LaneKey>),
     Request(RequestId, Option<Request>),
-    Serving(Holder, Option<Box<Serving>>),
+    Serving(ServingKey, Option<Box<Serving>>),
     Pool(PoolName, Option<Box<PoolRecord>>),
     Limit(LimitKey, Option<LimitRow>),
     Sensor(TaskId, Option<Box<SensorRecord>>),
@@ -88,9 +91,9 @@ impl State {
                 let old = self.requests.swap(&id, request);
                 Write::Request(id, old)
             }
-            Write::Serving(holder, serving) => {
-                let old = replace(&mut self.serving, &holder, serving);
-                Write::Serving(holder, old)
+            Write::Serving(key, serving) => {
+                let old = replace(&mut self.serving, &key, serving);
+                Write::Serving(key, old)
             }
             Write::Pool(name, pool) => {
                 let old = replace(&mut self.pools.rows, &name, pool);

@@ -9,7 +9,7 @@ use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
-use crate::id::{Holder, QueueName, RequestId, TaskKey};
+use crate::id::{QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
     Forget, GrantBatch, Granted, Move, PoolTx, Started, Survey, SurveyQuery, TaskInsert, TaskTx, WhichPools,
@@ -159,19 +159,16 @@ impl TaskTx for Transaction<'_> {
         Ok(survey)
     }
 
-    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
+    fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {
         self.writable()?;
-        self.write(Write::Serving(serving.holder.clone(), Some(Box::new(serving.clone()))));
-        let others = self
-            .state
-            .serving
-            .values()
-            .filter(|other| other.until() <= serving.told_at && other.holder != serving.holder);
-        let mut over: Vec<(Timestamp, Holder)> =
-            others.map(|other| (other.until(), other.holder.clone())).collect();
+        let key = |serving: &Serving| (serving.holder.clone(), serving.queues.clone());
+        self.write(Write::Serving(key(serving), Some(Box::new(serving.clone()))));
+        let others = self.state.serving.values().filter(|other| !other.is_replaced_by(serving));
+        let mut over: Vec<_> =
+            others.map(|other| (other.until(), key(other))).filter(|(until, _)| *until <= forget).collect();
         over.sort_unstable();
-        for (_, holder) in over.into_iter().take(FORGOTTEN) {
-            self.write(Write::Serving(holder, None));
+        for (_, key) in over.into_iter().take(FORGOTTEN) {
+            self.write(Write::Serving(key, None));
         }
         Ok(())
     }

@@ -167,8 +167,14 @@ pub(in crate::store) fn limit<R: ReadRow>(row: &R) -> Read<LimitRecord, R> {
 
 /// Reads what a holder told: holder, queues, told_at, lease.
 pub(in crate::store) fn serving<R: ReadRow>(row: &R) -> Read<Serving, R> {
-    let queues = row.maybe_text(1)?.map(serde_json::from_str).transpose()?;
+    let queues = serde_json::from_str(row.text(1)?)?;
     Ok(Serving::new(name(row, 0)?, queues, instant(row, 2)?, Duration::from_micros(number(row, 3)?)))
+}
+
+/// Sorts what holders told, as the contract returns it.
+pub(in crate::store) fn in_order(mut told: Vec<Serving>) -> Vec<Serving> {
+    told.sort_by(|a, b| (&a.holder, &a.queues).cmp(&(&b.holder, &b.queues)));
+    told
 }
 
 /// Reads a run of this namespace, from column 1 on: id, start, stop, status, workflow, method, running,

@@ -106,22 +106,28 @@ fn a_survey_names_the_lanes_of_the_asked_queues(store: &dyn Store) {
 
 fn what_a_holder_told_is_kept_until_it_tells_again(store: &dyn Store) {
     let world = World(store);
-    let told = [serving("all", None, 5), serving("b", Some(&["gpu", "ü \"x\""]), 6)];
-    // Sorted by holder, whatever the order in which they told.
+    let told = [
+        serving("a", None, 5),
+        serving("b", None, 4),
+        serving("b", Some(&["a"]), 6),
+        serving("b", Some(&["gpu", "ü \"x\""]), 7),
+    ];
+    // Sorted by holder, then by the queues, whatever the order in which they told.
     for serving in told.iter().rev() {
-        world.write(|tx| tx.put_serving(serving));
+        world.write(|tx| tx.put_serving(serving, at(0)));
     }
     assert_eq!(world.read(|tx| tx.serving()), told);
-    let again = serving("b", Some(&["cpu"]), 8);
-    world.write(|tx| tx.put_serving(&again));
-    assert_eq!(world.read(|tx| tx.serving()), [told[0].clone(), again]);
+    let again = Serving { lease: Duration::from_micros(3), ..serving("b", Some(&["a"]), 2) };
+    world.write(|tx| tx.put_serving(&again, at(0)));
+    let [a, all, _, gpu] = told;
+    assert_eq!(world.read(|tx| tx.serving()), [a, all, again, gpu]);
 }
 
 fn a_survey_tells_who_serves_what(store: &dyn Store) {
     let world = World(store);
-    let told = [serving("a", Some(&["gpu"]), 5), serving("b", None, 6)];
+    let told = [serving("a", Some(&["gpu"]), 5), serving("b", None, 6), serving("b", Some(&["cpu"]), 7)];
     for serving in &told {
-        world.write(|tx| tx.put_serving(serving));
+        world.write(|tx| tx.put_serving(serving, at(0)));
     }
     let id = world.insert(&[task("a")])[0];
     for query in [SurveyQuery::new(), SurveyQuery::new().promote(at(9), 9)] {
@@ -137,18 +143,18 @@ fn what_stopped_counting_is_forgotten_in_pieces(store: &dyn Store) {
     let world = World(store);
     let names: Vec<String> = (0..70).map(|n| format!("h{n:02}")).collect();
     for (name, told_at) in names.iter().zip((0..70).rev()) {
-        world.write(|tx| tx.put_serving(&serving(name, None, told_at)));
+        world.write(|tx| tx.put_serving(&serving(name, None, told_at), at(0)));
     }
-    let left = |now| {
-        world.write(|tx| tx.put_serving(&serving("new", None, now)));
+    let new = serving("new", None, 0);
+    let left = |forget| {
+        world.write(|tx| tx.put_serving(&new, at(forget)));
         world.read(|tx| tx.serving()).len() - 1
     };
     assert_eq!(left(19), 70, "each counts for two leases");
     assert_eq!(left(20), 69, "the earliest stopped counting at 20");
     assert_eq!(left(1000), 5, "64 at a time");
     assert_eq!(left(1000), 0);
-    // What it tells is kept even if it has stopped counting by its own clock.
-    assert_eq!(world.read(|tx| tx.serving()), [serving("new", None, 1000)]);
+    assert_eq!(world.read(|tx| tx.serving()), [new], "the note itself stays");
 }
 
 fn queues_are_counted(store: &dyn Store) {

@@ -71,7 +71,7 @@ impl TaskTx for FaultTx<'_> {
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
         fn end_if_leased(ends: &[Move]) -> Vec<Option<bool>>;
-        fn put_serving(serving: &Serving) -> ();
+        fn put_serving(serving: &Serving, forget: Timestamp) -> ();
         fn serving() -> Vec<Serving>;
         fn queues() -> Vec<QueueRecord>;
         fn next_expiry() -> Option<Timestamp>;

@@ -178,16 +178,11 @@ impl TaskTx for BentTx<'_> {
         ticks::bent_survey(self, &query, survey)
     }
 
-    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
+    fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {
         match self.fault {
             Fault::ForgetsWhoServes => Ok(()),
-            Fault::CountsServingForEver => {
-                let mut all = self.tx.serving()?;
-                all.retain(|other| other.holder != serving.holder);
-                self.tx.put_serving(serving)?;
-                all.iter().try_for_each(|other| self.tx.put_serving(other))
-            }
-            _ => self.tx.put_serving(serving),
+            Fault::CountsServingForEver => self.tx.put_serving(serving, Timestamp::MIN),
+            _ => self.tx.put_serving(serving, forget),
         }
     }
 

@@ -36,8 +36,8 @@ impl TaskTx for PostgresBackend<'_> {
         }
     }
 
-    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
-        self.tick(|db| db.put_serving(serving))
+    fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {
+        self.tick(|db| db.put_serving(serving, forget))
     }
 
     fn serving(&mut self) -> StoreResult<Vec<Serving>> {

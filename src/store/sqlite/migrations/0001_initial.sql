@@ -42,14 +42,15 @@ CREATE TABLE sm_lane (
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;
 
--- Which queues the ticks of each holder serve. queues: a JSON array, sorted, or NULL for all. until: when it stops
+-- Which queues the ticks of each holder serve. queues: a JSON array, sorted, or null for all. until: when it stops
 -- counting.
 CREATE TABLE sm_serving (
-    holder  TEXT PRIMARY KEY,
-    queues  TEXT,
+    holder  TEXT NOT NULL,
+    queues  TEXT NOT NULL,
     told_at INTEGER NOT NULL,
     lease   INTEGER NOT NULL,
-    until   INTEGER NOT NULL
+    until   INTEGER NOT NULL,
+    PRIMARY KEY (holder, queues)
 ) STRICT, WITHOUT ROWID;
 
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,

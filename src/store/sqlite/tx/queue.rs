@@ -8,31 +8,34 @@ use super::{Db, row};
 use crate::admission::{QueueRecord, Serving};
 use crate::id::QueueName;
 use crate::store::sql::records;
-use crate::time::duration_micros;
+use crate::time::{Timestamp, duration_micros};
 
 const PUT_SERVING: &str = "INSERT INTO sm_serving (holder, queues, told_at, lease, until) VALUES (?1, ?2, ?3, ?4, ?5) \
-     ON CONFLICT (holder) DO UPDATE \
-     SET queues = excluded.queues, told_at = excluded.told_at, lease = excluded.lease, until = excluded.until";
-pub(super) const FORGET_SERVING: &str = "DELETE FROM sm_serving WHERE holder IN ( \
-     SELECT holder FROM sm_serving WHERE until <= ?1 AND holder <> ?2 ORDER BY until, holder LIMIT 64)";
-const SERVING: &str = "SELECT holder, queues, told_at, lease FROM sm_serving ORDER BY holder";
+     ON CONFLICT (holder, queues) DO UPDATE \
+     SET told_at = excluded.told_at, lease = excluded.lease, until = excluded.until";
+pub(super) const FORGET_SERVING: &str = "DELETE FROM sm_serving WHERE (holder, queues) IN ( \
+     SELECT holder, queues FROM sm_serving WHERE until <= ?1 AND (holder, queues) <> (?2, ?3) \
+     ORDER BY until, holder, queues LIMIT 64)";
+const SERVING: &str = "SELECT holder, queues, told_at, lease FROM sm_serving";
 const TASKS: &str = "SELECT queue, sum(ready), sum(tasks) FROM sm_lane WHERE tasks > 0 GROUP BY queue";
 pub(super) const LEASES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_lease \
      WHERE expires_at IS NOT NULL AND state IN (1, 2) GROUP BY lane";
 
 impl Db<'_> {
-    pub(super) fn put_serving(&mut self, serving: &Serving) -> Outcome<()> {
-        let Serving { holder, queues, told_at, .. } = serving;
-        let (told_at, until) = (told_at.as_micros(), serving.until().as_micros());
-        let queues = queues.as_ref().map(serde_json::to_string).transpose()?;
-        let lease = duration_micros(serving.lease);
-        self.prepare(PUT_SERVING)?.execute((holder.as_str(), queues, told_at, lease, until))?;
-        self.prepare(FORGET_SERVING)?.execute((told_at, holder.as_str()))?;
+    pub(super) fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> Outcome<()> {
+        let holder = serving.holder.as_str();
+        let queues = serde_json::to_string(&serving.queues)?;
+        let (told_at, lease) = (serving.told_at.as_micros(), duration_micros(serving.lease));
+        let until = serving.until().as_micros();
+        self.prepare(PUT_SERVING)?.execute((holder, &queues, told_at, lease, until))?;
+        self.prepare(FORGET_SERVING)?.execute((forget.as_micros(), holder, queues))?;
         Ok(())
     }
 
     pub(super) fn serving(&mut self) -> Outcome<Vec<Serving>> {
-        self.prepare(SERVING)?.query_and_then([], |row| records::serving(row))?.collect()
+        let told: Outcome<_> =
+            self.prepare(SERVING)?.query_and_then([], |row| records::serving(row))?.collect();
+        told.map(records::in_order)
     }
 
     pub(super) fn queues(&mut self) -> Outcome<Vec<QueueRecord>> {

@@ -54,8 +54,8 @@ impl TaskTx for SqliteBackend<'_> {
         self.write(|db| db.hold_expired(now, limit))
     }
 
-    fn put_serving(&mut self, serving: &Serving) -> StoreResult<()> {
-        self.write(|db| db.put_serving(serving))
+    fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {
+        self.write(|db| db.put_serving(serving, forget))
     }
 
     fn serving(&mut self) -> StoreResult<Vec<Serving>> {

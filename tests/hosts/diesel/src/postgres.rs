@@ -36,6 +36,7 @@ fn order(server: &Server, db: &mut PgConnection, id: i64) -> QueryResult<Enqueue
         .bind::<Nullable<Text>, _>(None::<&str>)
         .bind::<Nullable<BigInt>, _>(Some(2))
         .bind::<Text, _>(format!("{{\"order\":{id}}}"))
+        .bind::<Nullable<Text>, _>(None::<&str>)
         .get_result(db)
 }
 

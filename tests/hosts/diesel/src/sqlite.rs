@@ -28,6 +28,7 @@ fn order(db: &mut SqliteConnection, id: i64) -> QueryResult<()> {
         .bind::<Nullable<Text>, _>(None::<&str>)
         .bind::<Nullable<BigInt>, _>(Some(2))
         .bind::<Text, _>(format!("{{\"order\":{id}}}"))
+        .bind::<Nullable<Text>, _>(None::<&str>)
         .execute(db)?;
     Ok(())
 }

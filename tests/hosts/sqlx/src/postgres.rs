@@ -26,6 +26,7 @@ async fn order(server: &Server, db: &mut PgConnection, id: i64) -> Result<(i64, 
         .bind(None::<&str>)
         .bind(Some(2_i64))
         .bind(format!("{{\"order\":{id}}}"))
+        .bind(None::<&str>)
         .fetch_one(db)
         .await?;
     Ok((row.get("id"), row.get("is_new")))

@@ -25,6 +25,7 @@ async fn order(db: &mut SqliteConnection, id: i64) -> Result<(), sqlx::Error> {
         .bind(None::<&str>)
         .bind(Some(2_i64))
         .bind(format!("{{\"order\":{id}}}"))
+        .bind(None::<&str>)
         .execute(db)
         .await?;
     Ok(())

@@ -258,14 +258,17 @@ CREATE TABLE sm.turn (
 );
 CREATE INDEX turn_at ON sm.turn (at, name);
 
--- Which queues the ticks of each holder serve, changed under the tick lock. queues: a JSON array, sorted, or NULL
--- for all. until: when it stops counting.
+-- Which queues the ticks of each holder serve, changed under the tick lock. queues: a JSON array, sorted, or null
+-- for all; digest: its first 128 bits of SHA-256, because many names are too long for an index. until: when it
+-- stops counting.
 CREATE TABLE sm.serving (
-    holder  TEXT COLLATE "C" PRIMARY KEY,
-    queues  TEXT,
+    holder  TEXT COLLATE "C",
+    digest  UUID,
+    queues  TEXT NOT NULL,
     told_at BIGINT NOT NULL,
     lease   BIGINT NOT NULL,
-    until   BIGINT NOT NULL
+    until   BIGINT NOT NULL,
+    PRIMARY KEY (holder, digest)
 ) WITH (fillfactor = 70);
 
 CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID

@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use super::super::error::Outcome;
 use super::super::wire::ask;
-use super::{Db, row};
+use super::{Db, Digest, row};
 use crate::admission::{QueueRecord, Serving};
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
@@ -20,29 +20,34 @@ pub(super) const QUEUES: &str = statement!("queues.sql");
 /// Reads what holders told from the arrays that a survey finds beside the next due instant.
 pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
     let holders: Vec<String> = row::value::<Option<_>>(row, 2)?.unwrap_or_default();
-    let queues: Vec<Option<String>> = row::value::<Option<_>>(row, 3)?.unwrap_or_default();
+    let queues: Vec<String> = row::value::<Option<_>>(row, 3)?.unwrap_or_default();
     let instants: Vec<i64> = row::value::<Option<_>>(row, 4)?.unwrap_or_default();
     let leases: Vec<i64> = row::value::<Option<_>>(row, 5)?.unwrap_or_default();
     let told = holders.into_iter().zip(queues).zip(instants).zip(leases);
-    told.map(|(((holder, queues), told_at), lease)| {
-        let queues = queues.as_deref().map(serde_json::from_str).transpose()?;
-        let lease = Duration::from_micros(lease.unsigned_abs());
-        Ok(Serving::new(holder.try_into()?, queues, Timestamp::from_micros(told_at), lease))
-    })
-    .collect()
+    let told: Outcome<_> = told
+        .map(|(((holder, queues), told_at), lease)| {
+            let (queues, lease) =
+                (serde_json::from_str(&queues)?, Duration::from_micros(lease.unsigned_abs()));
+            Ok(Serving::new(holder.try_into()?, queues, Timestamp::from_micros(told_at), lease))
+        })
+        .collect();
+    told.map(records::in_order)
 }
 
 impl Db<'_> {
-    pub(super) fn put_serving(&mut self, serving: &Serving) -> Outcome<()> {
-        let (holder, told_at) = (serving.holder.as_str(), serving.told_at.as_micros());
-        let queues = serving.queues.as_ref().map(serde_json::to_string).transpose()?;
-        let (lease, until) = (duration_micros(serving.lease), serving.until().as_micros());
-        let put = ask!(PUT_SERVING, holder, queues, told_at, lease, until);
-        self.at_tick(true, [put, ask!(FORGET_SERVING, told_at, holder)]).map(drop)
+    pub(super) fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> Outcome<()> {
+        let holder = serving.holder.as_str();
+        let queues = serde_json::to_string(&serving.queues)?;
+        let digest = vec![Digest::of(&queues)];
+        let (told_at, lease) = (serving.told_at.as_micros(), duration_micros(serving.lease));
+        let until = serving.until().as_micros();
+        let put = ask!(PUT_SERVING, holder, queues, told_at, lease, until, digest.clone());
+        self.at_tick(true, [put, ask!(FORGET_SERVING, forget.as_micros(), holder, digest)]).map(drop)
     }
 
     pub(super) fn serving(&mut self) -> Outcome<Vec<Serving>> {
-        self.one(ask!(SERVING))?.iter().map(records::serving).collect()
+        let told: Outcome<_> = self.one(ask!(SERVING))?.iter().map(records::serving).collect();
+        told.map(records::in_order)
     }
 
     pub(super) fn queues(&mut self) -> Outcome<Vec<QueueRecord>> {

@@ -1,6 +1,6 @@
 -- Notes what a holder serves.
--- $1 to $5: holder, queues as a JSON array or NULL, told at, length of its leases, when it stops counting.
-INSERT INTO sm.serving (holder, queues, told_at, lease, until)
-VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint)
-ON CONFLICT (holder) DO UPDATE
-SET queues = excluded.queues, told_at = excluded.told_at, lease = excluded.lease, until = excluded.until
+-- $1 to $6: holder, queues as JSON, told at, length of its leases, when it stops counting, digest of the queues.
+INSERT INTO sm.serving (holder, digest, queues, told_at, lease, until)
+VALUES ($1::text, ($6::uuid[])[1], $2::text, $3::bigint, $4::bigint, $5::bigint)
+ON CONFLICT (holder, digest) DO UPDATE
+SET told_at = excluded.told_at, lease = excluded.lease, until = excluded.until

@@ -1,2 +1,2 @@
 -- What holders told about the queues that they serve.
-SELECT holder, queues, told_at, lease FROM sm.serving ORDER BY holder
+SELECT holder, queues, told_at, lease FROM sm.serving

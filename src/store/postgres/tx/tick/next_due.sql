@@ -19,5 +19,5 @@ SELECT
 FROM (
   SELECT array_agg(holder) AS holders, array_agg(queues) AS queues, array_agg(told_at) AS instants,
     array_agg(lease) AS leases
-  FROM (SELECT * FROM sm.serving ORDER BY holder) serving
+  FROM sm.serving
 ) told
