@@ -88,7 +88,7 @@ impl AdmitRequest {
     /// pool for themselves, because slots belong to the pool.
     ///
     /// The store notes what each holder serves, once in the length of its leases. If no holder has told for
-    /// twice that length that it serves a queue, nobody does: its tasks reserve nothing, and
+    /// twice that length that it serves a queue, no one does: its tasks reserve nothing, and
     /// [`queues`](crate::store::ReadTx::queues) and [`explain`](crate::store::ReadTx::explain) report it.
     #[must_use]
     pub fn serves(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {

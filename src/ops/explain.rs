@@ -47,7 +47,7 @@ impl fmt::Display for Explanation {
 impl ReadTx<'_> {
     /// Returns what keeps each of these tasks from running at this instant.
     ///
-    /// A task of a queue that nobody serves is refused with that reason, once any admitter has told what it serves.
+    /// A task of a queue that no one serves is refused with that reason, once any admitter has told what it serves.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl ReadTx<'_> {
         Ok(found.into_iter().map(|lane| lane.map_or_else(|why| why, explained)).collect())
     }
 
-    /// Returns those of these queues that nobody serves, with what waits in each.
+    /// Returns those of these queues that no one serves, with what waits in each.
     fn unserved(
         &mut self,
         now: Timestamp,

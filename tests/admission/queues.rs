@@ -1,4 +1,4 @@
-//! Queues: who may take what, what other queues keep, and what nobody serves.
+//! Queues: who may take what, what other queues keep, and what no one serves.
 
 use stationmaster::admission::{AirflowWindow, Policy, Reason};
 use stationmaster::error::{Error, Invalid};
@@ -126,7 +126,7 @@ fn a_queue_that_nobody_serves_is_told_of() {
             "nobody has told anything"
         );
         scene.admit(1, &scene.serving("a", &["default", "spare"]));
-        assert_eq!(scene.why_at(1, "g"), "queue gpu: nobody serves it, and 1 tasks wait in it");
+        assert_eq!(scene.why_at(1, "g"), "queue gpu: no one serves it; tasks that wait in it: 1");
         let queues = scene.read(|tx| tx.queues());
         let seen: Vec<_> = queues
             .iter()
@@ -138,7 +138,7 @@ fn a_queue_that_nobody_serves_is_told_of() {
         assert_eq!(scene.why_at(24, "g"), "it does not wait for admission: it is queued");
         scene.put(6, &[of("gpu", NewTask::new(key("g2")))]);
         assert_eq!(scene.why_at(24, "g2"), "it fits; tasks before it in the order go first");
-        assert_eq!(scene.why_at(25, "g2"), "queue gpu: nobody serves it, and 1 tasks wait in it");
+        assert_eq!(scene.why_at(25, "g2"), "queue gpu: no one serves it; tasks that wait in it: 1");
     });
 }
 

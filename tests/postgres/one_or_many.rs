@@ -24,7 +24,7 @@ fn left_behind(scratch: &Scratch) -> Vec<String> {
            SELECT lane, sum(ready) AS ready, sum(tasks) AS tasks, sum(slots) AS slots, sum(leases) AS leases,
              sum(came) AS came, min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE came > 0) AS head,
              min(due) AS due, min(first) AS first, min(pool) AS pool, min(lane_slots) AS lane_slots,
-             min(limits) AS limits
+             min(limits) AS limits, min(queue) AS queue
            FROM \"{}\".delta GROUP BY lane) t",
         scratch.0
     );
@@ -39,7 +39,7 @@ fn tasks() -> Vec<NewTask> {
         NewTask::new(TaskKey::new("n", "w", "r", "mapped").unwrap().mapped(7))
             .priority(-3)
             .logical_date(at(5)),
-        task("limited").limit("l".try_into().unwrap()).pool_slots(2),
+        task("limited").limit("l".try_into().unwrap()).pool_slots(2).queue("gpu".try_into().unwrap()),
         task("retried").retry(retry).payload("ü \u{1a} \0"),
         task("recorded").record_attempts(true),
         task("later").not_before(at(1_000_000)),

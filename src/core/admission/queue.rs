@@ -72,7 +72,7 @@ pub(crate) fn served_until(told: &[Serving], queue: &QueueName) -> Option<Timest
 }
 
 /// Leaves the lanes that take part in a tick that serves these queues: its own, and those of others that somebody
-/// serves. What waits in a queue that nobody serves must not keep slots from the others.
+/// serves. What waits in a queue that no one serves must not keep slots from the others.
 pub(crate) fn leave_unserved(
     lanes: &mut Vec<Lane>,
     queues: &BTreeSet<QueueName>,
@@ -100,7 +100,7 @@ pub struct QueueRecord {
     /// How many tasks wait as sensors.
     pub sensing: u64,
     /// Until when admitters serve it, as far as they have told. An admitter tells it once in the length of its
-    /// leases, and it then counts for two. If this instant has passed, or is `None`, nobody serves the queue.
+    /// leases, and it then counts for two. If this instant has passed, or is `None`, no one serves the queue.
     pub served_until: Option<Timestamp>,
 }
 

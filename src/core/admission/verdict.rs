@@ -99,7 +99,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unserved { queue, waiting } => {
-                write!(f, "queue {queue}: nobody serves it, and {waiting} tasks wait in it")
+                write!(f, "queue {queue}: no one serves it; tasks that wait in it: {waiting}")
             }
             Self::PoolUnknown { pool } => write!(f, "pool {pool}: does not exist"),
             Self::NeverFits { pool, total, needs } => {

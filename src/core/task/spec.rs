@@ -64,7 +64,7 @@ impl Default for LeaseLoss {
 pub struct NewTask {
     /// Its identity, unique in the store.
     pub key: TaskKey,
-    /// The queue: only workers that serve it take the task. If nobody does, the task waits with that reason.
+    /// The queue: only workers that serve it take the task. If no one does, the task waits with that reason.
     #[serde(default = "QueueName::default_queue")]
     pub queue: QueueName,
     /// The pool whose slots it needs. If the pool does not exist, the task waits with that reason.
