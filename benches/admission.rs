@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
+use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::ops::{Finish, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
@@ -64,7 +65,7 @@ fn key(workflow: &str, n: usize) -> TaskKey {
 /// Pools of this many slots each.
 fn pools(store: &dyn Store, slots: Slots) {
     let specs: Vec<PoolSpec> = (0..POOLS).map(|n| PoolSpec::new(pool(n), slots).unwrap()).collect();
-    store.write(|tx| tx.put_pools(&specs)).unwrap();
+    store.write(|tx| tx.define(&specs, IfExists::Replace)).unwrap();
 }
 
 fn put(store: &dyn Store, tasks: impl Iterator<Item = NewTask>) {
@@ -91,8 +92,8 @@ fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
     ];
     store
         .write(|tx| {
-            tx.put_pools(&specs)?;
-            tx.put_limits(&[LimitSpec::new(workflow.clone(), 1)?])
+            tx.define(&specs, IfExists::Replace)?;
+            tx.define([LimitSpec::new(workflow.clone(), 1)?], IfExists::Replace)
         })
         .unwrap();
     // What makes the pool and the limit full, and half of the other pool taken.

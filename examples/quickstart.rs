@@ -9,6 +9,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use stationmaster::admission::IfExists;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flaky = task("flaky")?.retry(retry.build()?);
     let tasks = [flaky, task("report")?, load("load-a")?, load("load-b")?, load("load-c")?];
     store.write(|tx| {
-        tx.put_pools(&[PoolSpec::new("database", Slots::Limited(1))?])?;
+        tx.define([PoolSpec::new("database", Slots::Limited(1))?], IfExists::Replace)?;
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
     // The services: one gives slots, one looks whether files are there. A `Reaper` would take back what dead processes held.

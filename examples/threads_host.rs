@@ -12,6 +12,7 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
@@ -40,7 +41,7 @@ fn main() -> Result<()> {
     let keys: Vec<TaskKey> = (0..20).map(key).collect::<Result<_, _>>()?;
     let tasks: Vec<NewTask> = keys.iter().cloned().map(NewTask::new).collect();
     store.write(|tx| {
-        tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(WORKERS))?])?;
+        tx.define([PoolSpec::new("default_pool", Slots::Limited(WORKERS))?], IfExists::Replace)?;
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
 

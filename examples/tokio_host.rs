@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
@@ -106,7 +107,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = |n: usize| format!("{}-{n}", ["wait", "load"][n % 2]);
     let keys =
         (0..200).map(|n| TaskKey::new("ns", "nightly", "r1", name(n))).collect::<Result<Vec<_>, _>>()?;
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(8))?])).await?;
+    store
+        .write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(8))?], IfExists::Replace))
+        .await?;
     let tasks: Vec<_> = keys.iter().cloned().map(NewTask::new).collect();
     store.write(move |tx| tx.enqueue(SystemClock.now(), &tasks)).await?;
 

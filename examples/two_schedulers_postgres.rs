@@ -14,6 +14,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use chrono::DateTime;
+use stationmaster::admission::IfExists;
 use stationmaster::clock::Clock;
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
@@ -63,7 +64,7 @@ fn host(url: &str) -> Result<(), Failure> {
     let task = |key| Ok(NewTask::new(key).pool("cluster".try_into()?).record_attempts(true));
     let tasks = keys(&run)?.into_iter().map(task).collect::<Result<Vec<_>, Failure>>()?;
     store.write(|tx| {
-        tx.put_pools(std::slice::from_ref(&pool))?;
+        tx.define([&pool], IfExists::Replace)?;
         tx.enqueue(began, &tasks)
     })?;
     let spawn = |name| Command::new(std::env::current_exe()?).args([url, run.as_str(), name]).spawn();

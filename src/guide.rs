@@ -2,6 +2,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
+//! use stationmaster::admission::IfExists;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::service::{Admitter, Service};
 //! use stationmaster::store::{MemoryStore, Store};
@@ -50,7 +51,7 @@
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use stationmaster::pool::{PoolSpec, Slots};
 //!
-//! store.write(|tx| tx.put_pools(&[PoolSpec::new("database", Slots::Limited(4))?]))?;
+//! store.write(|tx| tx.define([PoolSpec::new("database", Slots::Limited(4))?], IfExists::Replace))?;
 //! let loads: Vec<NewTask> = (0..9).map(|n| task(&format!("load-{n}")).pool("database".try_into().unwrap())).collect();
 //! store.write(|tx| tx.enqueue(now, &loads))?;
 //! assert_eq!(admitter.tick(now)?.granted.len(), 4);
@@ -71,10 +72,10 @@
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
-//! use stationmaster::admission::limits;
+//! use stationmaster::admission::{IfExists, limits};
 //!
 //! let tenant = limits::custom("acme")?;
-//! store.write(|tx| tx.put_limits(&[limits::LimitSpec::new(tenant.clone(), 10)?]))?;
+//! store.write(|tx| tx.define([limits::LimitSpec::new(tenant.clone(), 10)?], IfExists::Replace))?;
 //! let tasks: Vec<NewTask> = (0..99).map(|n| task(&format!("t{n}")).limit(tenant.clone())).collect();
 //! store.write(|tx| tx.enqueue(now, &tasks))?;
 //! assert_eq!(admitter.tick(now)?.granted.len(), 10);

@@ -13,6 +13,7 @@
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
+//! use stationmaster::admission::IfExists;
 //! use stationmaster::backoff::RetryPolicy;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::pool::{PoolSpec, Slots};
@@ -31,7 +32,7 @@
 //!
 //!     let now = SystemClock.now(); // a transaction reads no clock: you pass the instant
 //!     store.write(|tx| {
-//!         tx.put_pools(&[PoolSpec::new("db", Slots::Limited(1))?])?;
+//!         tx.define([PoolSpec::new("db", Slots::Limited(1))?], IfExists::Replace)?;
 //!         tx.enqueue(now, &[load.clone(), check.clone()])
 //!     })?;
 //!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).lease(Duration::from_secs(60));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
 use stationmaster::ops::Registered;
@@ -30,7 +31,7 @@ fn sense(store: &Arc<dyn Store>, count: usize) -> Vec<SensorRecord> {
         (0..count).map(|n| NewTask::new(key(n)).pool("wide".try_into().unwrap())).collect();
     store
         .write(|tx| {
-            tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])?;
+            tx.define([PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)?;
             tx.enqueue(at(0), &tasks)
         })
         .unwrap();

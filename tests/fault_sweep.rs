@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Error, Result, StoreErrorKind};
 use stationmaster::ops::Registered;
@@ -31,7 +32,7 @@ fn key(task: &str) -> TaskKey {
 }
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 25] = [
+const WRITES: [&str; 28] = [
     "insert_tasks_if_absent",
     "survey",
     "grant_if_open",
@@ -39,10 +40,13 @@ const WRITES: [&str; 25] = [
     "renew_if_leased",
     "move_if",
     "forget_ended",
+    "lock_definitions",
     "put_pools",
     "delete_pools_if_unused",
     "put_limits",
     "delete_limits",
+    "delete_families",
+    "put_paused",
     "put_sensors",
     "end_sensors_if_waiting",
     "note_events",
@@ -159,7 +163,7 @@ fn five_tasks(store: &Arc<dyn Store>, started: usize) -> Vec<LeaseRef> {
     tasks[4].not_before = Some(at(5));
     store
         .write(|tx| {
-            tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(4))?])?;
+            tx.define([PoolSpec::new("default_pool", Slots::Limited(4))?], IfExists::Replace)?;
             tx.enqueue(at(0), &tasks)
         })
         .unwrap();

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stationmaster::admission::IfExists;
 use stationmaster::admission::Reason;
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::backoff::RetryPolicy;
@@ -227,8 +228,8 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         let tenant = limits::custom("acme").unwrap();
         store
             .write(|tx| {
-                tx.put_pools(&[PoolSpec::new("db", Slots::Limited(5))?])?;
-                tx.put_limits(&[LimitSpec::new(tenant.clone(), 1)?])
+                tx.define([PoolSpec::new("db", Slots::Limited(5))?], IfExists::Replace)?;
+                tx.define([LimitSpec::new(tenant.clone(), 1)?], IfExists::Replace)
             })
             .unwrap();
         let db =
@@ -272,7 +273,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         );
 
         // A busy pool may shrink; it then admits nothing until enough came back.
-        store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(2))?])).unwrap();
+        store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(2))?], IfExists::Replace)).unwrap();
         let pool = store.read(|tx| tx.pools(&["db".try_into()?])).unwrap().remove(0).unwrap();
         assert_eq!(pool.open(), Some(-3));
         end(&store, 2, Finish::success(leases[0]));
@@ -479,7 +480,7 @@ fn a_landed_sensor_may_resume_its_task_with_the_value() {
 fn a_pool_may_let_sensing_tasks_keep_their_slots() {
     for store in stores() {
         let pool = PoolSpec::new("licence", Slots::Limited(1)).unwrap().sensing_keeps_slots(true);
-        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
+        store.write(|tx| tx.define([&pool], IfExists::Replace)).unwrap();
         put(&store, 0, &[NewTask::new(key("t")).pool(pool.name.clone())]);
         register_all(&store, 0, &run(&store, 0), "/a", waits(10, 100));
         assert_eq!(used(&store, "licence"), 1);

@@ -90,7 +90,7 @@ fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
             let store = &store;
             scope.spawn(move || {
                 let hold = store.write(|tx| {
-                    tx.put_pools(&[])?;
+                    raw(tx).put_pools(&[])?;
                     raw(tx).next_expiry()?;
                     locked.send(()).unwrap();
                     std::thread::sleep(secs(2));

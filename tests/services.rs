@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stationmaster::admission::IfExists;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::bounds::MAX_TEXT_BYTES;
 use stationmaster::canonical::PokeContext;
@@ -172,7 +173,9 @@ fn requests_that_nobody_names_as_answered_are_bounded_in_number() {
         let ticks = 1_030_i64;
         let tasks: Vec<NewTask> = (0..ticks).map(|n| NewTask::new(key(&n.to_string()))).collect();
         put(&*store, &tasks);
-        store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])).unwrap();
+        store
+            .write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Unlimited)?], IfExists::Replace))
+            .unwrap();
         for tick in 0..ticks {
             let mut order = order("h", &tick.to_string());
             order.budget = 1;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::pool::{PoolSpec, Slots};
@@ -160,7 +161,7 @@ fn with_free_pages(path: &Path) -> SqliteStore {
     let store = open(path).unwrap();
     for text in ["x".repeat(1 << 20), "y".into()] {
         let pool = PoolSpec::new("p", Slots::Limited(1)).unwrap().described(text);
-        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
+        store.write(|tx| tx.define([&pool], IfExists::Replace)).unwrap();
     }
     store
 }
@@ -171,7 +172,7 @@ fn a_backup_made_beside_a_live_store_is_whole() {
     let (path, backup) = (dir.path().join("jobs.db"), dir.path().join("backup.db"));
     let store = with_free_pages(&path);
     Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [backup.to_str()]).unwrap();
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])).unwrap();
+    store.write(|tx| tx.define([PoolSpec::new("later", Slots::Limited(1))?], IfExists::Replace)).unwrap();
     let pools = |store: &SqliteStore| store.read(|tx| Ok((tx.audit()?, tx.all_pools()?.len()))).unwrap();
     assert_eq!(pools(&open(&backup).unwrap()), (vec![], 2));
     assert_eq!(pools(&store), (vec![], 3));
@@ -191,7 +192,7 @@ fn a_file_is_made_smaller_beside_a_live_store() {
     assert!(before > 1 << 20, "{before}: nothing was given back");
     conn.execute_batch("VACUUM").unwrap();
     assert!(size() < before / 2);
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("later", Slots::Limited(1))?])).unwrap();
+    store.write(|tx| tx.define([PoolSpec::new("later", Slots::Limited(1))?], IfExists::Replace)).unwrap();
     assert_eq!(store.read(|tx| Ok((tx.audit()?, tx.all_pools()?.len()))).unwrap(), (vec![], 3));
 }
 
@@ -202,7 +203,7 @@ fn two_prefixes_are_two_stores_in_one_file() {
     let with =
         |prefix| SqliteStore::open(&path, SqliteOptions::new().prefix(Prefix::new(prefix).unwrap())).unwrap();
     let (a, b) = (with("sm_"), with("sm_other_"));
-    a.write(|tx| tx.put_pools(&[PoolSpec::new("only a", Slots::Limited(1))?])).unwrap();
+    a.write(|tx| tx.define([PoolSpec::new("only a", Slots::Limited(1))?], IfExists::Replace)).unwrap();
     assert_eq!(a.read(|tx| tx.all_pools()).unwrap().len(), 2);
     assert_eq!(b.read(|tx| tx.all_pools()).unwrap().len(), 1);
     drop((a, b));

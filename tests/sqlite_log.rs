@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use respawn::{Respawned, say};
+use stationmaster::admission::IfExists;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
@@ -57,7 +58,7 @@ fn write(path: &Path, name: &str) -> u64 {
     let texts = ["a", "b"].map(|text| text.repeat(COMMIT as usize));
     let size = |at: usize| {
         let pool = PoolSpec::new(name, Slots::Limited(1)).unwrap().described(texts[at % 2].as_str());
-        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
+        store.write(|tx| tx.define([&pool], IfExists::Replace)).unwrap();
         std::fs::metadata(&log).unwrap().len()
     };
     (0..COMMITS).map(size).max().unwrap()

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::id::{Holder, LimitKey, PoolName};
 use stationmaster::pool::{PoolSpec, Slots};
@@ -60,7 +61,7 @@ fn handles_that_contend_wait_for_each_other() {
         })
         .collect();
     let stores: Vec<SqliteStore> = (0..handles).map(|_| fast(&path)).collect();
-    stores[0].write(|tx| tx.put_pools(&[pool("p", 1_000_000)])).unwrap();
+    stores[0].write(|tx| tx.define([pool("p", 1_000_000)], IfExists::Replace)).unwrap();
     stores[0].write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
     let holder = Holder::new("h").unwrap();
     std::thread::scope(|scope| {
@@ -101,7 +102,7 @@ fn a_long_read_stops_no_writer_and_sees_one_state() {
             })
         });
         start.recv().unwrap();
-        store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
+        store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap();
         written.send(()).unwrap();
         assert_eq!(reader.join().unwrap().unwrap(), (1, 1));
     });
@@ -117,11 +118,11 @@ fn busy_is_told_in_time_and_the_next_call_succeeds() {
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = Instant::now();
-    let refused = store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap_err();
+    let refused = store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap_err();
     assert!(refused.is_retryable() && began.elapsed() < Duration::from_secs(2));
     assert_eq!(kind(refused), StoreErrorKind::Busy);
     other.execute_batch("ROLLBACK").unwrap();
-    store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
+    store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap();
 }
 
 #[test]
@@ -130,13 +131,13 @@ fn a_panic_rolls_back_and_goes_on() {
     for store in [fast(&dir.path().join("jobs.db")), SqliteStore::in_memory(SqliteOptions::new()).unwrap()] {
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             store.write(|tx| -> Result<(), Error> {
-                tx.put_pools(&[pool("p", 1)])?;
+                tx.define([pool("p", 1)], IfExists::Replace)?;
                 panic!("the body's own")
             })
         }));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"the body's own"));
         assert_eq!(used(&store, "p"), -1);
-        store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
+        store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap();
     }
 }
 
@@ -328,6 +329,9 @@ fn a_transaction_inside_another_is_refused_at_once_if_it_needs_the_same_connecti
                 }
             }
         }
-        assert!(store.write(|tx| tx.put_pools(&[pool("p", 1)])).is_ok(), "and the store goes on");
+        assert!(
+            store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).is_ok(),
+            "and the store goes on"
+        );
     }
 }

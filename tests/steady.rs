@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stationmaster::admission::IfExists;
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::{Admitter, Reaper, Service};
@@ -120,7 +121,7 @@ fn a_steady_load_does_not_grow_its_file() {
     let path = dir.path().join("load.db");
     let options = SqliteOptions::new().durability(Durability::Process);
     let store = Arc::new(SqliteStore::open(&path, options).unwrap());
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])).unwrap();
+    store.write(|tx| tx.define([PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)).unwrap();
     let mut admitter = Admitter::new(store.clone(), "host".try_into().unwrap()).budget(ROUND);
     let mut reaper = Reaper::new(store.clone()).retain_ended_for(load.keep);
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use stationmaster::admission::IfExists;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::postgres::{PostgresOptions, Schema};
 use stationmaster::store::{Durability, PostgresStore, Store};
@@ -63,7 +64,7 @@ pub(crate) fn fill(store: &Arc<dyn Store>, tasks: usize) {
     let name = |n: usize| format!("pool-{}", n % POOLS);
     let pools: Vec<PoolSpec> =
         (0..POOLS).map(|n| PoolSpec::new(name(n), Slots::Limited(1_000_000)).expect("a pool")).collect();
-    store.write(|tx| tx.put_pools(&pools)).expect("written");
+    store.write(|tx| tx.define(&pools, IfExists::Replace)).expect("written");
     for first in (0..tasks).step_by(BULK) {
         let new: Vec<NewTask> = (first..tasks.min(first + BULK))
             .map(|n| {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
@@ -22,7 +23,7 @@ pub(crate) fn now() -> Timestamp {
 /// Tasks that run.
 pub(crate) fn running(store: &Arc<dyn Store>, tasks: usize) -> Vec<LeaseRef> {
     let pool = PoolSpec::new("wide", Slots::Unlimited).expect("a pool");
-    store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).expect("written");
+    store.write(|tx| tx.define([&pool], IfExists::Replace)).expect("written");
     let mut admitter = Admitter::new(Arc::clone(store), "bench".try_into().expect("a name"))
         .lease(Duration::from_secs(86_400))
         .budget(BULK);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use stationmaster::admission::limits;
+use stationmaster::admission::{IfExists, Subject};
 use stationmaster::ops::{Mark, StopBeforeStart};
 use stationmaster::pool::PoolSpec;
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
@@ -256,18 +257,18 @@ fn define_capacity(tx: &mut Tx<'_>, workflow: &Workflow) -> Result<()> {
     for pool in &workflow.pools {
         pools.push(PoolSpec::new(&pool.name, pool.slots)?.described(&pool.description));
     }
-    tx.put_pools(&pools)?;
+    tx.define(&pools, IfExists::Replace)?;
     let name = workflow.name.as_str().try_into()?;
     let whole = limits::workflow_named(&NAMESPACE.try_into()?, &name)?;
     let mut specs = Vec::new();
     match workflow.max_active_tasks {
         Some(max) => specs.push(limits::LimitSpec::new(whole, max)?),
         None => {
-            tx.delete_limits(&[whole])?;
+            tx.undefine(&[Subject::Key(whole)])?;
         }
     }
     for limit in &workflow.limits {
         specs.push(limits::LimitSpec::new(limits::custom(&limit.name)?, limit.max)?);
     }
-    tx.put_limits(&specs)
+    tx.define(&specs, IfExists::Replace).map(drop)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::Settings;
@@ -37,7 +38,7 @@ pub(crate) fn open(path: &Path) -> stationmaster::Result<SqliteStore> {
 /// Runs tasks and registers them as sensors. Answers how long the registrations took.
 fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, Failure> {
     let pool = PoolSpec::new("wide", Slots::Unlimited)?;
-    store.write(|tx| tx.put_pools(std::slice::from_ref(&pool)))?;
+    store.write(|tx| tx.define([&pool], IfExists::Replace))?;
     let settings = Settings::new(options.interval, Duration::from_secs(7 * 86_400))?;
     let mut admitter =
         Admitter::new(store.clone(), "host".try_into()?).lease(Duration::from_secs(3600)).budget(BULK);

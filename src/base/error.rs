@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 
 use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
-use crate::id::{Holder, MAX_BYTES, RequestId, TaskKey};
+use crate::id::{Holder, MAX_BYTES, QueueName, RequestId, TaskKey};
 
 /// The result of everything that uses a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -158,9 +158,29 @@ pub enum Invalid {
         "a request that serves no queue admits nothing: name at least one, or leave `serves` out to serve all"
     )]
     NoQueues,
-    /// A request for admission by Airflow's window that names queues: Airflow's scheduler knows none.
-    #[error("Airflow's window looks at the tasks of all queues: serve all, or admit by another policy")]
-    WindowWithQueues,
+    /// A request for admission by Airflow's window that names queues, or in a store that has what Airflow's
+    /// scheduler does not know: rates and families.
+    #[error("Airflow's window knows no {what}: leave these out, or admit by another policy")]
+    WindowWith {
+        /// What it does not know.
+        what: &'static str,
+    },
+    /// A queue was to be removed. It has no definition, only tasks and perhaps a pause.
+    #[error("queue {queue} has no definition to remove: to resume it, use `resume`")]
+    NotDefinable {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// A store would have more of something than each tick can look at.
+    #[error("the store would have {count} {what}, more than {cap}: define fewer, or the keys themselves")]
+    TooMany {
+        /// What there would be too many of.
+        what: &'static str,
+        /// How many there would be.
+        count: usize,
+        /// The most that are accepted.
+        cap: usize,
+    },
     /// [`admit`](crate::store::Tx::admit) was called in a PostgreSQL transaction that the host owns. A tick
     /// holds a lock for which all other ticks wait, so it runs in short transactions of the store alone.
     #[error(

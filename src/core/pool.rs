@@ -10,7 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{setters, words};
-use crate::bounds::MAX_SLOTS;
+use crate::bounds::{MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
 use crate::id::PoolName;
 
@@ -129,13 +129,23 @@ impl PoolSpec {
     ///
     /// Returns [`Invalid`] for a name that is refused, or slots above [`MAX_SLOTS`].
     pub fn new(name: impl AsRef<str>, slots: Slots) -> crate::Result<Self> {
-        if let Slots::Limited(n) = slots
-            && n > MAX_SLOTS
-        {
-            return Err(Invalid::TooLarge { what: "a pool", value: n.into() }.into());
-        }
         let name = PoolName::new(name)?;
-        Ok(Self { name, slots, description: String::new(), sensing_keeps_slots: false })
+        let spec = Self { name, slots, description: String::new(), sensing_keeps_slots: false };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Refuses what is out of range.
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        match self.slots.total() {
+            Some(n) if n > MAX_SLOTS => Err(Invalid::TooLarge { what: "a pool", value: n.into() }),
+            _ if self.description.len() > MAX_TEXT_BYTES => Err(Invalid::TooManyBytes {
+                what: "the description of a pool",
+                bytes: self.description.len(),
+                cap: MAX_TEXT_BYTES,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the pool that every new store has, [`PoolName::DEFAULT`], in its initial size.

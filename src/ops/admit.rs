@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::attempt::tasks_under;
+use crate::admission::limits::Families;
 use crate::admission::{Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved};
 use crate::error::{Invalid, Result, StoreError};
 use crate::id::{Holder, LimitKey, QueueName, RequestId};
@@ -105,7 +106,7 @@ impl AdmitRequest {
     pub(super) fn check(&self) -> Result<(), Invalid> {
         match (&self.serves, &self.policy) {
             (Some(queues), _) if queues.is_empty() => Err(Invalid::NoQueues),
-            (Some(_), Policy::AirflowWindow(_)) => Err(Invalid::WindowWithQueues),
+            (Some(_), Policy::AirflowWindow(_)) => Err(Invalid::WindowWith { what: "queues" }),
             _ => Ok(()),
         }
     }
@@ -143,7 +144,7 @@ pub struct Admission {
     /// The number of overdue tasks that the tick made ready, at most 10,000.
     pub promoted: usize,
     /// The next instant at which a waiting task becomes due. It is the instant of the tick if more tasks were
-    /// overdue than it made ready.
+    /// overdue than it made ready. If a task waits for the rate of a limit, it is not after the next token.
     pub next_due: Option<Timestamp>,
     /// When the holder has to tell again which queues it serves.
     pub(crate) tells_at: Option<Timestamp>,
@@ -204,8 +205,8 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWithQueues`] for
-    /// one by Airflow's window that names queues. Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL
+    /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWith`] for one by
+    /// Airflow's window that names queues, or if the store has families or its tasks rates. Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL
     /// transaction that the host owns. Nothing was changed by any of these. Returns
     /// [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between
     /// plan and grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
@@ -245,6 +246,7 @@ impl Tx<'_> {
                 query = query.budget(order.budget);
             }
             let mut survey = tx.raw().survey(&query)?;
+            apply_families(&mut survey, &order.policy)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
             let tells_at = Some(tell(tx, &order.serving(now), &survey.serving)?);
@@ -261,6 +263,7 @@ impl Tx<'_> {
                 let mut planner = plan_over(tx, now, order, &mut survey)?;
                 let plan = planner.finish();
                 if let Some(granted) = commit(tx, now, order, &plan)? {
+                    let next_due = next_due.into_iter().chain(plan.next_token).min();
                     let (Plan { refusals, missing, .. }, promoted) = (plan, survey.promoted);
                     return Ok(Admission { granted, refusals, missing, promoted, next_due, tells_at });
                 }
@@ -275,12 +278,10 @@ impl Tx<'_> {
 fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &mut Survey) -> Result<Planner> {
     let lanes = std::mem::take(&mut survey.lanes);
     let planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
-    let mut planner = planner.serving(order.serves.as_ref());
+    let mut planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
     loop {
         match planner.need() {
-            Need::Capacity { .. } | Need::AllPools { .. } => {
-                planner.feed_capacity(&survey.pools, &survey.limits);
-            }
+            Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, survey, now),
             Need::Candidates(pages) => {
                 let candidates = tx.raw().candidates(&pages)?;
                 planner.feed_candidates(&pages, &candidates);
@@ -288,6 +289,26 @@ fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &mut
             Need::Nothing => return Ok(planner),
         }
     }
+}
+
+/// Gives the keys of a survey the definitions of their families. Airflow's window knows neither these nor rates.
+pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(), Invalid> {
+    let families = Families::new(&survey.families);
+    survey.limits.iter_mut().for_each(|limit| families.apply(limit));
+    if let Policy::AirflowWindow(_) = policy {
+        let has_rate = survey.limits.iter().any(|limit| limit.rate.is_some());
+        let unknown = [(!survey.families.is_empty(), "families"), (has_rate, "rates")];
+        if let Some((_, what)) = unknown.into_iter().find(|(is_there, _)| *is_there) {
+            return Err(Invalid::WindowWith { what });
+        }
+    }
+    Ok(())
+}
+
+/// Tells a planner what is counted. The store's clock never steps back behind a token that was taken.
+pub(crate) fn feed(planner: &mut Planner, survey: &Survey, now: Timestamp) {
+    let clock = survey.clock.map_or(now, |last| last.max(now));
+    planner.feed_capacity(&survey.pools, &survey.limits, &survey.rates, clock);
 }
 
 /// For how long notes of who serves what are kept after they stopped counting: clocks of holders differ.
@@ -350,7 +371,7 @@ fn commit(
         // Counting costs as much as there are ticks, so only a tick that adds one counts.
         None => forget = forget.most(MOST),
     }
-    batch = batch.forget(forget).whole();
+    batch = batch.forget(forget).rates(&plan.rates).whole();
     batch.started = order.started;
     let granted = tx.grant(&batch)?;
     if granted.tasks.is_empty() {

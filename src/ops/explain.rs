@@ -5,11 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::limits::LimitRecord;
-use crate::admission::{Lane, LaneId, LaneKey, Need, Planner, Reason, served_until};
+use crate::admission::{Lane, LaneId, LaneKey, Need, Paused, Planner, Reason, served_until};
 use crate::error::Result;
 use crate::id::{LimitKey, PoolName, QueueName, TaskKey};
-use crate::pool::PoolRecord;
 use crate::store::ReadTx;
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -76,16 +74,23 @@ impl ReadTx<'_> {
         let (pools, limits): (Vec<_>, Vec<_>) =
             (pools.into_iter().cloned().collect(), limits.into_iter().cloned().collect());
         let pools = by_name(self.raw().pools(&pools)?, |pool| pool.spec.name.clone());
-        let limits = by_name(self.raw().limits(&limits)?, |limit| limit.key.clone());
+        let (rates, clock) = self.raw().rates(&limits)?;
+        let clock = clock.map_or(now, |last| last.max(now));
+        let limits = by_name(self.limits(&limits)?, |limit| limit.key.clone());
+        let paused = self.raw().paused()?;
+        let what_is_paused = Paused::new(&paused);
         let unserved = self.unserved(now, found.iter().flatten().map(|lane| lane.queue.clone()).collect())?;
         let explained = |lane: LaneKey| {
+            if let Some(subject) = what_is_paused.of(&lane) {
+                return Explanation::Refused(Reason::Paused { subject });
+            }
             if let Some(waiting) = unserved.get(&lane.queue) {
                 let reason = Reason::Unserved { queue: lane.queue, waiting: *waiting };
                 return Explanation::Refused(reason);
             }
             let pools: Vec<_> = pools.get(&lane.pool).cloned().into_iter().collect();
             let limits: Vec<_> = lane.limits.iter().filter_map(|key| limits.get(key)).cloned().collect();
-            fits(lane, &pools, &limits)
+            fits(lane, |planner| planner.feed_capacity(&pools, &limits, &rates, clock))
         };
         Ok(found.into_iter().map(|lane| lane.map_or_else(|why| why, explained)).collect())
     }
@@ -121,10 +126,10 @@ fn waits_in(task: Option<TaskRecord>) -> Result<LaneKey, Explanation> {
 }
 
 /// Runs the planner of a tick as if this task were the only one waiting.
-fn fits(lane: LaneKey, pools: &[PoolRecord], limits: &[LimitRecord]) -> Explanation {
+fn fits(lane: LaneKey, feed: impl FnOnce(&mut Planner)) -> Explanation {
     let mut planner = Planner::new(1, vec![Lane::new(LaneId(0), lane, 1)]);
     if let Need::Capacity { .. } = planner.need() {
-        planner.feed_capacity(pools, limits);
+        feed(&mut planner);
     }
     match planner.need() {
         Need::Candidates(_) => Explanation::Fits,

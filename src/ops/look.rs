@@ -1,6 +1,6 @@
 //! A look before an admission tick: whether the tick would do anything.
 
-use super::admit::{Admission, AdmitRequest, needed_pools, tells_at};
+use super::admit::{Admission, AdmitRequest, apply_families, feed, needed_pools, tells_at};
 use crate::admission::{Need, Planner};
 use crate::error::Result;
 use crate::store::ReadTx;
@@ -14,23 +14,24 @@ impl ReadTx<'_> {
     pub(crate) fn idle_tick(&mut self, now: Timestamp, order: &AdmitRequest) -> Result<Option<Admission>> {
         let (serving, policy) = (order.serving(now), &order.policy);
         let query = SurveyQuery::new().pools(needed_pools(policy)).queues(order.serves.clone());
-        let survey = self.raw().survey(&query)?;
+        let mut survey = self.raw().survey(&query)?;
+        apply_families(&mut survey, policy)?;
         let tells_at = tells_at(&serving, &survey.serving);
         if survey.is_behind || survey.next_due.is_some_and(|due| due <= now) || tells_at.is_none() {
             return Ok(None);
         }
-        let mut planner = Planner::new(order.budget, survey.lanes).policy(policy, now);
+        let planner = Planner::new(order.budget, std::mem::take(&mut survey.lanes)).policy(policy, now);
+        let mut planner = planner.paused(&survey.paused);
         loop {
             match planner.need() {
-                Need::Capacity { .. } | Need::AllPools { .. } => {
-                    planner.feed_capacity(&survey.pools, &survey.limits);
-                }
+                Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, &survey, now),
                 Need::Candidates(_) => return Ok(None),
                 Need::Nothing => break,
             }
         }
         let plan = planner.finish();
-        let (refusals, missing, next_due) = (plan.refusals, plan.missing, survey.next_due);
+        let next_due = survey.next_due.into_iter().chain(plan.next_token).min();
+        let (refusals, missing) = (plan.refusals, plan.missing);
         let idle = Admission { refusals, missing, next_due, tells_at, ..Admission::default() };
         Ok(plan.admit.is_empty().then_some(idle))
     }

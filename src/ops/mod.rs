@@ -14,7 +14,8 @@
 //! | admission | `admit`, `explain`, `queues` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
-//! | pools and limits | `put_pools`, `delete_pools`, `pools`, `all_pools`, `pool_stats`, `put_limits`, `delete_limits`, `limits`, `all_limits` |
+//! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
+//! | pauses | `pause`, `resume`, `drain`, `paused` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
 //! | taking turns | `serialize` |
 //! | upkeep | `forget_ended`, `forget_events`, `forget_stopped_runs`, `delete_runs`, `audit` |
@@ -22,6 +23,7 @@
 mod admit;
 mod attempt;
 mod clear;
+mod define;
 mod enqueue;
 mod explain;
 mod forget;
@@ -39,6 +41,8 @@ mod serialize;
 mod stale_to_error;
 
 pub use admit::{Admission, AdmitRequest};
+#[cfg(feature = "testing")]
+pub(crate) use admit::{apply_families, feed};
 pub use attempt::{Finish, Finished, Outcome, RetryAdvice};
 pub use clear::Cleared;
 pub use explain::Explanation;

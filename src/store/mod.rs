@@ -23,7 +23,7 @@ mod tx;
 use std::fmt::Debug;
 use std::time::Duration;
 
-pub use contract::{Discrepancy, Inserted, LimitDeletion, PoolDeletion};
+pub use contract::{Discrepancy, Inserted};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
@@ -145,11 +145,12 @@ macro_rules! transactions {
             /// # Examples
             ///
             /// ```
+            /// use stationmaster::admission::IfExists;
             /// use stationmaster::pool::{PoolSpec, Slots};
             /// use stationmaster::store::MemoryStore;
             ///
             /// let store = MemoryStore::new();
-            /// store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
+            /// store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(4))?], IfExists::Replace))?;
             /// let pools = store.read(|tx| tx.all_pools())?;
             /// assert_eq!(pools.len(), 2, "default_pool and db");
             /// # Ok::<(), stationmaster::Error>(())

@@ -1,12 +1,11 @@
 //! Pure parts of the core that hosts never see, for benches and property tests.
 
-use crate::admission::limits::LimitRecord;
-use crate::admission::{Need, Planner, Refusal};
-use crate::ops::AdmitRequest;
-use crate::pool::PoolRecord;
+use crate::admission::{Need, Plan, Planner, Refusal};
+use crate::error::Invalid;
+use crate::ops::{AdmitRequest, apply_families, feed};
 use crate::run::ActiveIndex;
 use crate::run::index::point;
-use crate::store::contract::{Candidate, Lane, LanePage};
+use crate::store::contract::{Candidate, LanePage, RateUse, Survey};
 use crate::time::Timestamp;
 
 /// What one tick decides to do.
@@ -17,26 +16,31 @@ pub struct Planned {
     pub admit: Vec<Candidate>,
     /// The ready tasks that it leaves waiting, by lane.
     pub refusals: Vec<Refusal>,
+    /// What keys owe to their rates afterwards.
+    pub rates: Vec<RateUse>,
 }
 
-/// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does: out of these lanes. Those of
+/// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does, with what a survey found. Lanes of
 /// queues that it does not serve are of somebody else.
 ///
 /// `read` is called with the pages that the planner asks for, and returns their tasks. It may lower the
 /// limits of pages first.
+///
+/// # Errors
+///
+/// Those of the tick for what its policy does not know.
 pub fn plan(
     order: &AdmitRequest,
     now: Timestamp,
-    lanes: Vec<Lane>,
-    pools: &[PoolRecord],
-    limits: &[LimitRecord],
+    mut survey: Survey,
     mut read: impl FnMut(&mut [LanePage]) -> Vec<Candidate>,
-) -> Planned {
-    let planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
-    let mut planner = planner.serving(order.serves.as_ref());
+) -> Result<Planned, Invalid> {
+    apply_families(&mut survey, &order.policy)?;
+    let planner = Planner::new(order.budget, std::mem::take(&mut survey.lanes)).policy(&order.policy, now);
+    let mut planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
     loop {
         match planner.need() {
-            Need::Capacity { .. } | Need::AllPools { .. } => planner.feed_capacity(pools, limits),
+            Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, &survey, now),
             Need::Candidates(mut pages) => {
                 let candidates = read(&mut pages);
                 planner.feed_candidates(&pages, &candidates);
@@ -44,8 +48,8 @@ pub fn plan(
             Need::Nothing => break,
         }
     }
-    let plan = planner.finish();
-    Planned { admit: plan.admit, refusals: plan.refusals }
+    let Plan { admit, refusals, rates, .. } = planner.finish();
+    Ok(Planned { admit, refusals, rates })
 }
 
 /// The index of active runs that [`MemoryStore`](crate::store::MemoryStore) keeps for each namespace, alone.

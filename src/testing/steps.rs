@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Watch;
 use crate::admission::limits::LimitSpec;
+use crate::admission::{IfExists, Subject};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::error::Result;
@@ -116,11 +117,11 @@ macro_rules! steps {
 /// ```
 pub fn life() -> Vec<Step> {
     steps! {
-        "put_pools": |tx| {
+        "define pools": |tx| {
             let pools = [PoolSpec::new("p", Slots::Limited(9)).unwrap(), PoolSpec::new("q", Slots::Unlimited).unwrap()];
-            tx.put_pools(&pools)?
+            tx.define(&pools, IfExists::Replace)?
         };
-        "put_limits": |tx| tx.put_limits(&[LimitSpec::new("tenant".try_into()?, 50).unwrap(), LimitSpec::new("gone".try_into()?, 1)?])?;
+        "define limits": |tx| tx.define([LimitSpec::new("tenant".try_into()?, 50).unwrap(), LimitSpec::new("gone".try_into()?, 1)?], IfExists::Replace)?;
         "enqueue": |tx| tx.enqueue(at(0), &tasks())?;
         "admit": |tx| assert!(tx.admit(at(1), &order("t1"))?.granted.len() == 9);
         "start": |tx| {
@@ -185,8 +186,9 @@ pub fn life() -> Vec<Step> {
         "forget_ended": |tx| assert!(tx.forget_ended(at(400), Duration::from_secs(100), 99)? > 0);
         "delete_runs": |tx| tx.delete_runs(&[run("r1").key])?;
         "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
-        "delete_limits": |tx| tx.delete_limits(&["tenant".try_into()?, "gone".try_into()?])?;
-        "delete_pools": |tx| tx.delete_pools(&["q".try_into()?])?;
+        "pause": |tx| tx.pause(&[Subject::Pool("p".try_into()?), Subject::Queue("default".try_into()?)])?;
+        "resume": |tx| tx.resume(&[Subject::Pool("p".try_into()?), Subject::Key("gone".try_into()?)])?;
+        "undefine": |tx| tx.undefine(&[Subject::Key("tenant".try_into()?), Subject::Key("gone".try_into()?), Subject::Pool("q".try_into()?), Subject::Family("t/".try_into()?)])?;
     }
 }
 

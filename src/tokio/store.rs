@@ -33,6 +33,7 @@ const AT_ONCE: usize = 16;
 ///
 /// ```
 /// use std::sync::Arc;
+/// use stationmaster::admission::IfExists;
 /// use stationmaster::pool::{PoolSpec, Slots};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::tokio::AsyncStore;
@@ -41,7 +42,7 @@ const AT_ONCE: usize = 16;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = AsyncStore::new(Arc::new(MemoryStore::new()));
 /// let four = PoolSpec::new("db", Slots::Limited(4))?;
-/// store.write(move |tx| tx.put_pools(std::slice::from_ref(&four))).await?;
+/// store.write(move |tx| tx.define([&four], IfExists::Replace)).await?;
 ///
 /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).pool("db".try_into()?);
 /// store.write(move |tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task))).await?;

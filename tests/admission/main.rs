@@ -11,6 +11,7 @@ mod stores;
 
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::admission::Policy;
 use stationmaster::ops::{Admission, AdmitRequest, Finish};
 use stationmaster::pool::{PoolRecord, PoolSpec, Slots};
@@ -55,7 +56,7 @@ fn names(tasks: &[TaskRecord]) -> Vec<&str> {
 
 impl Scene<'_> {
     fn pool(&self, name: &str, slots: Slots) {
-        self.store.write(|tx| tx.put_pools(&[PoolSpec::new(name, slots)?])).unwrap();
+        self.store.write(|tx| tx.define([PoolSpec::new(name, slots)?], IfExists::Replace)).unwrap();
     }
 
     fn record(&self, name: &str) -> PoolRecord {

@@ -1,19 +1,18 @@
 //! Pools: their sizes while they are busy, their end, their statistics, their JSON.
 
 use stationmaster::NewTask;
-use stationmaster::admission::{Policy, Reason};
+use stationmaster::admission::{IfExists, Policy, Reason, Subject, Undefined};
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::PoolName;
 use stationmaster::ops::Mark;
 use stationmaster::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::store::PoolDeletion;
 use stationmaster::{TaskRecord, TaskState};
 
 use crate::{Scene, at, db, key, names, on_every_store, secs};
 
-fn delete(scene: &Scene<'_>, name: &str) -> PoolDeletion {
-    scene.store.write(|tx| tx.delete_pools(&[name.try_into()?])).unwrap()[0]
+fn delete(scene: &Scene<'_>, name: &str) -> Undefined {
+    scene.store.write(|tx| tx.undefine(&[Subject::Pool(name.try_into()?)])).unwrap()[0]
 }
 
 fn stats(scene: &Scene<'_>, name: &str) -> PoolStats {
@@ -33,9 +32,9 @@ fn the_default_pool_is_there_and_stays() {
     on_every_store(|scene| {
         let pool = scene.record(PoolName::DEFAULT);
         assert_eq!((pool.spec.slots, pool.used), (Slots::Limited(DEFAULT_POOL_SLOTS), 0));
-        assert_eq!(delete(scene, PoolName::DEFAULT), PoolDeletion::IsDefault);
+        assert_eq!(delete(scene, PoolName::DEFAULT), Undefined::IsDefault);
         scene.pool(PoolName::DEFAULT, Slots::Limited(1));
-        assert_eq!(delete(scene, PoolName::DEFAULT), PoolDeletion::IsDefault);
+        assert_eq!(delete(scene, PoolName::DEFAULT), Undefined::IsDefault);
         assert_eq!(scene.record(PoolName::DEFAULT).spec.slots, Slots::Limited(1), "resized, and kept");
     });
 }
@@ -80,10 +79,10 @@ fn tasks_of_a_deleted_pool_keep_a_reason_and_come_back_with_it() {
         scene.pool("db", Slots::Limited(1));
         scene.put(0, &[db("a", 1), db("b", 1)]);
         let running = scene.tick(0, &Policy::Backfill).granted;
-        assert_eq!(delete(scene, "db"), PoolDeletion::InUse(1));
+        assert_eq!(delete(scene, "db"), Undefined::InUse(1));
         scene.succeed(1, &running[0]);
-        assert_eq!(delete(scene, "db"), PoolDeletion::Deleted);
-        assert_eq!(delete(scene, "db"), PoolDeletion::Unknown);
+        assert_eq!(delete(scene, "db"), Undefined::Removed);
+        assert_eq!(delete(scene, "db"), Undefined::NotDefined);
         let admission = scene.tick(2, &Policy::Backfill);
         assert_eq!(admission.refusals[0].reason, Reason::PoolUnknown { pool: "db".try_into().unwrap() });
         assert_eq!(scene.why("b"), "pool db: does not exist");
@@ -97,7 +96,7 @@ fn statistics_are_sums_of_slots() {
     for (keeps, open) in [(false, 40 - 2 - 3), (true, 40 - 2 - 3 - 5)] {
         on_every_store(|scene| {
             let pool = PoolSpec::new("db", Slots::Limited(40)).unwrap().sensing_keeps_slots(keeps);
-            scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
+            scene.store.write(|tx| tx.define([&pool], IfExists::Replace)).unwrap();
             scene.put(0, &[db("running", 2), db("sensing", 5), db("ended", 6)]);
             let granted = scene.tick(0, &Policy::Backfill).granted;
             scene.start(0, &granted[..1]);
@@ -122,7 +121,7 @@ fn statistics_are_sums_of_slots() {
 fn kept_slots_come_back_when_the_sensing_task_is_ended() {
     on_every_store(|scene| {
         let pool = PoolSpec::new("db", Slots::Limited(2)).unwrap().sensing_keeps_slots(true);
-        scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
+        scene.store.write(|tx| tx.define([&pool], IfExists::Replace)).unwrap();
         scene.put(0, &[db("waits", 2), db("next", 1)]);
         let granted = scene.tick(0, &Policy::Backfill).granted;
         sense(scene, &granted[0]);
@@ -142,7 +141,7 @@ fn pools_survive_json() {
         let text = r#"{"name":"db","slots":4,"description":"four at once","sensing_slots":"keep"}"#;
         let spec: PoolSpec = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&spec).unwrap(), text);
-        scene.store.write(|tx| tx.put_pools(std::slice::from_ref(&spec))).unwrap();
+        scene.store.write(|tx| tx.define([&spec], IfExists::Replace)).unwrap();
         scene.put(0, &[db("a", 3)]);
         scene.tick(0, &Policy::Backfill);
         let record = scene.record("db");

@@ -193,7 +193,10 @@ fn queues_that_cannot_be_served_are_refused() {
         };
         assert_eq!(refused(&scene.serving("a", &[])), Invalid::NoQueues);
         let window = Policy::AirflowWindow(AirflowWindow::new(8));
-        assert_eq!(refused(&scene.serving("a", &["gpu"]).policy(window)), Invalid::WindowWithQueues);
+        assert_eq!(
+            refused(&scene.serving("a", &["gpu"]).policy(window)),
+            Invalid::WindowWith { what: "queues" }
+        );
         assert!(scene.read(|tx| tx.queues()).is_empty(), "nothing was told");
     });
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use stationmaster::TaskId;
 use stationmaster::admission::limits::LimitRecord;
+use stationmaster::id::LimitKey;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolRecord, PoolSpec};
-use stationmaster::store::contract::{Candidate, Lane, LaneId, LaneKey, OrderKey};
+use stationmaster::store::contract::{Candidate, Lane, LaneId, LaneKey, OrderKey, Survey};
 use stationmaster::testing::core::{Planned, plan};
 
 use crate::oracle::walk;
@@ -35,14 +36,20 @@ fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, 
         PoolRecord::new(PoolSpec::new(name.as_str(), *slots).unwrap(), world.used_slots(name))
     });
     let pools: Vec<_> = pools.collect();
-    let limits = world.limits.iter();
-    let limits = limits.map(|(key, max)| LimitRecord::new(key.clone(), Some(*max), world.used_limit(key)));
-    let limits: Vec<_> = limits.collect();
+    let keys: BTreeSet<&LimitKey> = world.waiting.iter().flat_map(|task| &task.lane.limits).collect();
+    let own = |key: &LimitKey| world.limits.iter().find(|spec| !spec.is_family && spec.key == *key).cloned();
+    let limits = keys.into_iter();
+    let limits = limits.map(|key| LimitRecord::defined(key.clone(), own(key), world.used_limit(key)));
+    let mut survey = Survey::default();
+    (survey.lanes, survey.pools, survey.limits) = (rows, pools, limits.collect());
+    survey.families = world.limits.iter().filter(|spec| spec.is_family).cloned().collect();
+    (survey.rates, survey.paused) = (world.owed.clone(), world.paused.clone());
+    survey.clock = world.owed.iter().map(|used| used.at).max();
 
     let mut order = request(world.budget).policy(world.policy.clone());
     order.serves.clone_from(&world.serves);
     let mut read = 0;
-    let plan = plan(&order, world.now, rows, &pools, &limits, |pages| {
+    let plan = plan(&order, world.now, survey, |pages| {
         let mut candidates = Vec::new();
         for page in pages {
             page.limit = page.limit.min(longest_page);
@@ -57,7 +64,7 @@ fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, 
         read += candidates.len();
         candidates
     });
-    (plan, read)
+    (plan.unwrap(), read)
 }
 
 /// Compares the plan with the walk, and what it read with what it admitted.
@@ -70,6 +77,9 @@ pub(crate) fn check(world: &World, longest_page: usize) {
     let left: BTreeMap<LaneKey, _> =
         plan.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
     assert_eq!(left, expected.left, "{world:?}");
+    let mut rates = plan.rates;
+    rates.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(rates, expected.owed, "{world:?}");
 
     let lanes = left.len() + admitted.len();
     let foreign: BTreeSet<_> = world.waiting.iter().map(|task| &task.lane).collect();
@@ -95,7 +105,9 @@ fn a_reservation_reads_one_task_of_each_refused_lane() {
     let lanes = vec![lane(1, 2), lane(2, 3), lane(3, 4)];
     let pool = PoolRecord::new(PoolSpec::new("p", Slots::Limited(9)).unwrap(), 8);
     let (mut read, mut requests) = (0, 0);
-    let plan = plan(&request(512).policy(policy), Timestamp::from_micros(9), lanes, &[pool], &[], |pages| {
+    let mut survey = Survey::default();
+    (survey.lanes, survey.pools) = (lanes, vec![pool]);
+    let plan = plan(&request(512).policy(policy), Timestamp::from_micros(9), survey, |pages| {
         assert!(pages.iter().all(|page| page.limit == 1 && page.with_ready_at));
         let heads = pages.iter().map(|page| {
             let order = OrderKey::new(0, Timestamp::UNIX_EPOCH, None, TaskId(page.lane.0));
@@ -107,5 +119,5 @@ fn a_reservation_reads_one_task_of_each_refused_lane() {
         heads
     });
     assert_eq!((read, requests), (3, 1));
-    assert!(plan.admit.is_empty());
+    assert!(plan.unwrap().admit.is_empty());
 }

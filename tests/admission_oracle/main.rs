@@ -44,7 +44,7 @@ fn ten_thousand_random_worlds() {
         let numbers: Vec<TaskId> = (1..).map(TaskId).take(world.waiting.len()).collect();
         reasons.extend(oracle::walk(&world, &numbers).left.values().map(|(_, reason)| reason.name()));
     }
-    assert_eq!(reasons.len(), 6, "the worlds show every reason of these policies: {reasons:?}");
+    assert_eq!(reasons.len(), 8, "the worlds show every reason of these policies: {reasons:?}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The naive oracle: a walk over the whole backlog, written from `docs/admission.md` and nothing else.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use stationmaster::TaskId;
-use stationmaster::admission::{Policy, Reason};
+use stationmaster::admission::limits::{LimitSpec, Rate};
+use stationmaster::admission::{Policy, Reason, Subject};
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::Slots;
-use stationmaster::store::contract::LaneKey;
+use stationmaster::store::contract::{LaneKey, RateUse};
+use stationmaster::{TaskId, Timestamp};
 
 use crate::world::World;
 
@@ -16,12 +17,16 @@ pub(crate) struct Expected {
     pub(crate) admitted: Vec<usize>,
     /// How many tasks of each lane are left, and why.
     pub(crate) left: BTreeMap<LaneKey, (u64, Reason)>,
+    /// What the keys that took tokens owe now, by key.
+    pub(crate) owed: Vec<RateUse>,
 }
 
 struct Walk<'a> {
     world: &'a World,
     open: HashMap<&'a PoolName, Option<i64>>,
     used: HashMap<&'a LimitKey, i64>,
+    /// What keys with a rate owe at the store's clock, and whether they took tokens.
+    owed: BTreeMap<&'a LimitKey, (i128, bool)>,
     reserved: HashMap<&'a PoolName, TaskId>,
     /// Slots that are kept for tasks that somebody else is to admit, and the first of these.
     kept: HashMap<&'a PoolName, (i64, TaskId)>,
@@ -30,11 +35,14 @@ struct Walk<'a> {
 /// What the tick must answer, where the waiting task at place `n` has the number `numbers[n]`.
 pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
     let open = world.pools.iter().map(|(name, slots)| (name, slots.open(world.used_slots(name))));
-    let used = world.limits.iter().map(|(key, _)| (key, world.used_limit(key)));
+    let keys: BTreeSet<&LimitKey> = world.waiting.iter().flat_map(|task| &task.lane.limits).collect();
+    let used = keys.iter().map(|key| (*key, world.used_limit(key)));
+    let owed = keys.iter().filter_map(|key| Some((*key, (owed(world, key, rule(world, key)?.rate?), false))));
     let mut walk = Walk {
         world,
         open: open.collect(),
         used: used.collect(),
+        owed: owed.collect(),
         reserved: HashMap::new(),
         kept: HashMap::new(),
     };
@@ -81,7 +89,43 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
         }
         left.entry(lane.clone()).or_insert_with(|| (0, walk.reason(lane))).0 += 1;
     }
-    Expected { admitted, left }
+    let took = |(key, (owed, took)): (&&LimitKey, &(i128, bool))| {
+        let rate = rule(world, key)?.rate?;
+        let used = RateUse::new((*key).clone(), *owed as i64, clock(world), rate.starts(), rate.period());
+        took.then_some(used)
+    };
+    Expected { admitted, left, owed: walk.owed.iter().filter_map(took).collect() }
+}
+
+/// The definition that holds for a key: its own, or that of the family with the longest prefix.
+fn rule<'a>(world: &'a World, key: &LimitKey) -> Option<&'a LimitSpec> {
+    let own = world.limits.iter().find(|spec| !spec.is_family && spec.key == *key);
+    let matches = |spec: &&LimitSpec| spec.is_family && is_of(key, &spec.key);
+    own.or_else(|| world.limits.iter().filter(matches).max_by_key(|spec| spec.key.as_str().len()))
+}
+
+fn is_of(key: &LimitKey, prefix: &LimitKey) -> bool {
+    key.as_str().starts_with(prefix.as_str()) && key != prefix
+}
+
+/// The store's clock.
+fn clock(world: &World) -> Timestamp {
+    world.owed.iter().map(|used| used.at).max().map_or(world.now, |last| last.max(world.now))
+}
+
+/// What a key owes at the store's clock to the rate that holds now.
+fn owed(world: &World, key: &LimitKey, rate: Rate) -> i128 {
+    let Some(used) = world.owed.iter().find(|used| used.key == *key) else { return 0 };
+    let passed = i128::from(clock(world).as_micros() - used.at.as_micros());
+    let (was, now) = (used.period.as_micros() as i128, rate.period().as_micros() as i128);
+    if i128::from(used.owed) <= i128::from(used.starts) * passed {
+        return 0;
+    }
+    let mut owed = i128::from(used.owed) * now / was;
+    if owed * was < i128::from(used.owed) * now {
+        owed += 1;
+    }
+    (owed - i128::from(rate.starts()) * passed).max(0)
 }
 
 impl<'a> Walk<'a> {
@@ -90,15 +134,19 @@ impl<'a> Walk<'a> {
             *open -= i64::from(lane.slots);
         }
         for key in &lane.limits {
-            if let Some(used) = self.used.get_mut(key) {
-                *used += 1;
+            *self.used.get_mut(key).unwrap() += 1;
+            if let Some((owed, took)) = self.owed.get_mut(key) {
+                *owed += rule(self.world, key).unwrap().rate.unwrap().period().as_micros() as i128;
+                *took = true;
             }
         }
     }
 
     fn reserve(&mut self, at: usize, id: TaskId, reason: &Reason) {
         let task = &self.world.waiting[at];
-        let only_its_pool = matches!(reason, Reason::PoolFull { .. }) && self.limit(&task.lane).is_none();
+        let lane = &task.lane;
+        let only_its_pool =
+            matches!(reason, Reason::PoolFull { .. }) && self.limit(lane).or(self.rate(lane)).is_none();
         if only_its_pool && self.has_waited(at) {
             self.reserved.entry(&task.lane.pool).or_insert(id);
         }
@@ -124,9 +172,38 @@ impl<'a> Walk<'a> {
         self.reserved.get(&lane.pool).copied().or(kept.map(|(_, id)| *id))
     }
 
-    /// Pool unknown, never fits, pool full, limit reached: the first that holds.
+    /// Paused, pool unknown, never fits, pool full, limit reached, rate spent: the first that holds.
     fn refusal(&self, lane: &LaneKey) -> Option<Reason> {
-        self.pool(lane).or_else(|| self.limit(lane))
+        let paused = self.paused(lane).map(|subject| Reason::Paused { subject });
+        paused.or_else(|| self.pool(lane)).or_else(|| self.limit(lane)).or_else(|| self.rate(lane))
+    }
+
+    /// The queue, the pool, then each key and its families, the shortest prefix first.
+    fn paused(&self, lane: &LaneKey) -> Option<Subject> {
+        let mut subjects = vec![Subject::Queue(lane.queue.clone()), Subject::Pool(lane.pool.clone())];
+        for key in &lane.limits {
+            subjects.push(Subject::Key(key.clone()));
+            for end in 1..key.as_str().len() {
+                subjects.push(Subject::Family(LimitKey::new(&key.as_str()[..end]).unwrap()));
+            }
+        }
+        subjects.into_iter().find(|subject| self.world.paused.contains(subject))
+    }
+
+    fn rate(&self, lane: &LaneKey) -> Option<Reason> {
+        lane.limits.iter().find_map(|key| {
+            let rate = rule(self.world, key)?.rate?;
+            let token = rate.period().as_micros() as i128;
+            let missing = self.owed[key].0 + token - i128::from(rate.most_at_once()) * token;
+            if missing <= 0 {
+                return None;
+            }
+            let mut next = clock(self.world).as_micros();
+            while i128::from(next - clock(self.world).as_micros()) * i128::from(rate.starts()) < missing {
+                next += 1;
+            }
+            Some(Reason::RateSpent { limit: key.clone(), rate, next: Timestamp::from_micros(next) })
+        })
     }
 
     fn pool(&self, lane: &LaneKey) -> Option<Reason> {
@@ -144,12 +221,10 @@ impl<'a> Walk<'a> {
 
     /// The first of several, in the order of the keys.
     fn limit(&self, lane: &LaneKey) -> Option<Reason> {
-        let mut limits: Vec<_> = self.world.limits.iter().collect();
-        limits.sort_unstable();
-        let (key, max) = limits
-            .into_iter()
-            .find(|(key, max)| lane.limits.contains(key) && self.used[key] >= i64::from(*max))?;
-        Some(Reason::LimitReached { limit: key.clone(), used: self.used[key], max: *max })
+        lane.limits.iter().find_map(|key| {
+            let (used, max) = (self.used[key], rule(self.world, key)?.max?);
+            (used >= i64::from(max)).then(|| Reason::LimitReached { limit: key.clone(), used, max })
+        })
     }
 
     /// Why tasks of a lane are left, told by what the walk left open.

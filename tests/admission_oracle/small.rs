@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use stationmaster::Timestamp;
 use stationmaster::admission::Policy;
+use stationmaster::admission::limits::LimitSpec;
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::LaneKey;
 
@@ -80,7 +81,9 @@ fn world(kinds: &[usize], slots: [u32; 2], limits: [u32; 2]) -> World {
     });
     World {
         pools: (0..).map(pool_name).zip(slots.map(Slots::Limited)).collect(),
-        limits: (0..).map(limit_key).zip(limits).collect(),
+        limits: (0..).zip(limits).map(|(n, max)| LimitSpec::new(limit_key(n), max).unwrap()).collect(),
+        owed: Vec::new(),
+        paused: Vec::new(),
         leased: Vec::new(),
         waiting: waiting.collect(),
         budget: usize::MAX,

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stationmaster::admission::{Ageing, Policy};
+use stationmaster::admission::limits::{LimitSpec, Rate};
+use stationmaster::admission::{Ageing, Policy, Subject};
 use stationmaster::id::{LimitKey, PoolName, QueueName};
 use stationmaster::pool::Slots;
-use stationmaster::store::contract::{LaneKey, OrderKey};
+use stationmaster::store::contract::{LaneKey, OrderKey, RateUse};
 use stationmaster::{TaskId, Timestamp};
 
 /// A ready task.
@@ -22,8 +23,11 @@ pub(crate) struct Waiting {
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) pools: Vec<(PoolName, Slots)>,
-    /// Those that are defined.
-    pub(crate) limits: Vec<(LimitKey, u32)>,
+    /// Keys and families that are defined.
+    pub(crate) limits: Vec<LimitSpec>,
+    /// What keys owe to the rates that they had.
+    pub(crate) owed: Vec<RateUse>,
+    pub(crate) paused: Vec<Subject>,
     /// Tasks that hold leases, each in a pool that is there. They may be more than fit: pools shrink.
     pub(crate) leased: Vec<LaneKey>,
     /// In order of arrival.
@@ -69,8 +73,11 @@ pub(crate) fn queue_name(n: u64) -> QueueName {
 }
 
 pub(crate) fn limit_key(n: u64) -> LimitKey {
-    LimitKey::new(format!("l{n}")).unwrap()
+    LimitKey::new(["l0", "l1", "lx0", "lx1", "m0", "n"][n as usize]).unwrap()
 }
+
+/// Of the families the last matches no key: one of its own length is not of it.
+const FAMILIES: [&str; 4] = ["l", "lx", "m", "n"];
 
 /// SplitMix64: the same worlds on every machine.
 #[derive(Debug, Clone)]
@@ -94,6 +101,67 @@ impl Random {
         let limits = (0..self.below(3)).map(|_| limit_key(self.below(keys))).collect();
         let lane = LaneKey::new(pool_name(self.below(pools)), 1 + self.below(largest) as u32, limits);
         lane.queue(queue_name(self.below(queues)))
+    }
+
+    /// Definitions of some of so many keys; of families, and with rates, only if the world has them.
+    fn limits(&mut self, keys: u64, roomy: u64, ruled: bool) -> Vec<LimitSpec> {
+        let mut limits = Vec::new();
+        for n in 0..keys {
+            if self.below(if ruled { 2 } else { 4 }) > 0 {
+                let max = self.below(roomy) as u32;
+                let spec = LimitSpec::of(limit_key(n));
+                limits.push(if ruled {
+                    self.rule(spec, max)
+                } else {
+                    LimitSpec::new(spec.key, max).unwrap()
+                });
+            }
+        }
+        for prefix in FAMILIES.iter().filter(|_| ruled) {
+            if self.below(2) == 0 {
+                let max = 1 + self.below(roomy) as u32;
+                limits.push(self.rule(LimitSpec::of(LimitKey::new(prefix).unwrap()).family(), max));
+            }
+        }
+        limits
+    }
+
+    /// Adds a maximum, a rate, both or none.
+    fn rule(&mut self, mut spec: LimitSpec, max: u32) -> LimitSpec {
+        let kind = self.below(5);
+        spec.max = (kind != 1 && kind != 4).then_some(max);
+        if kind == 1 || kind == 2 { spec.rate(self.rate()) } else { spec }
+    }
+
+    fn rate(&mut self) -> Rate {
+        let period = Duration::from_micros(1 + self.below(30));
+        let rate = Rate::new(1 + self.below(9) as u32, period).unwrap();
+        rate.burst(1 + self.below(12) as u32).unwrap()
+    }
+
+    /// What some of so many keys owe to one rate or another, lately or in the future: the clock stepped back.
+    fn owed(&mut self, keys: u64) -> Vec<RateUse> {
+        let mut owed = Vec::new();
+        for n in 0..keys {
+            if self.below(2) == 0 {
+                let rate = self.rate();
+                let period = rate.period().as_micros() as i64;
+                let (owes, at) = (1 + self.below(4 * period as u64) as i64, 980 + self.below(40) as i64);
+                let at = Timestamp::from_micros(at);
+                owed.push(RateUse::new(limit_key(n), owes, at, rate.starts(), rate.period()));
+            }
+        }
+        owed
+    }
+
+    fn paused(&mut self, pools: u64, keys: u64, queues: u64) -> Vec<Subject> {
+        let subject = |random: &mut Self| match random.below(4) {
+            0 => Subject::Pool(pool_name(random.below(pools))),
+            1 => Subject::Queue(queue_name(random.below(queues))),
+            2 => Subject::Key(limit_key(random.below(keys))),
+            _ => Subject::Family(LimitKey::new(FAMILIES[random.below(4) as usize]).unwrap()),
+        };
+        (0..=self.below(2)).map(|_| subject(self)).collect()
     }
 
     /// Each of the queues with a chance of one in two.
@@ -120,12 +188,12 @@ pub(crate) fn random(number: u64) -> World {
         (pool_name(n), slots)
     });
     let pools = pools.collect();
-    let limits = (0..keys).filter_map(|n| {
-        let max = random.below(roomy) as u32;
-        (random.below(4) > 0).then(|| (limit_key(n), max))
-    });
-    let limits = limits.collect();
-    let leased = (0..random.below(20)).map(|_| random.lane(known, largest, keys, queues)).collect();
+    let ruled = random.below(2) == 0;
+    let limits = random.limits(keys, roomy, ruled);
+    let paused = if ruled && random.below(2) == 0 { random.paused(named, keys, queues) } else { Vec::new() };
+    let leased: Vec<_> = (0..random.below(20)).map(|_| random.lane(known, largest, keys, queues)).collect();
+    // A store learns it with a grant.
+    let owed = if ruled && !leased.is_empty() { random.owed(keys) } else { Vec::new() };
     let kinds: Vec<LaneKey> =
         (0..1 + random.below(30)).map(|_| random.lane(named, largest, keys, queues)).collect();
     let spread = [1, 3, 100][random.below(3) as usize];
@@ -150,5 +218,5 @@ pub(crate) fn random(number: u64) -> World {
     let serves = (queues > 1).then(|| random.queues(queues)).filter(|queues| !queues.is_empty());
     let serve_others = random.queues(queues);
     let now = Timestamp::from_micros(1000);
-    World { pools, limits, leased, waiting, budget, serves, serve_others, policy, now }
+    World { pools, limits, owed, paused, leased, waiting, budget, serves, serve_others, policy, now }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
+use stationmaster::admission::IfExists;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::testing::history::{Event, History, Operation, Summary};
 
@@ -98,7 +99,7 @@ pub fn run(trial: Trial<'_>) -> Outcome {
     let pools = POOLS.map(|(name, slots)| PoolSpec::new(name, Slots::Limited(slots)).unwrap());
     // Definitions are refused in a host's transaction above READ COMMITTED, and ticks in each.
     let definer = place.try_open_to_tick(&store, Commits::Quick).unwrap();
-    definer.write(|tx| tx.put_pools(&pools)).unwrap();
+    definer.write(|tx| tx.define(&pools, IfExists::Replace)).unwrap();
 
     let length = Duration::from_secs(seconds);
     let end = Instant::now() + length;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, Result};
 use stationmaster::ops::{Finish, Finished};
@@ -262,7 +263,7 @@ impl Worker {
         let Self { diary, store, .. } = self;
         diary.call(operation.clone(), || {
             let spec = PoolSpec::new(pool, Slots::Limited(slots))?;
-            store.write(|tx| tx.put_pools(std::slice::from_ref(&spec)))?;
+            store.write(|tx| tx.define([&spec], IfExists::Replace))?;
             Ok(((), operation))
         })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
@@ -65,7 +66,9 @@ impl Workload {
         ];
         let database = limits::custom("database").unwrap();
         let limit = LimitSpec::new(database.clone(), 9).unwrap();
-        store.write(|tx| Ok((tx.put_pools(&pools)?, tx.put_limits(std::slice::from_ref(&limit))?))).unwrap();
+        store
+            .write(|tx| Ok((tx.define(&pools, IfExists::Replace)?, tx.define([&limit], IfExists::Replace)?)))
+            .unwrap();
 
         let admitter = Admitter::new(store.clone(), format!("child-{name}").try_into().unwrap()).lease(LEASE);
         let reaper = Reaper::new(store.clone()).grace(Duration::ZERO);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stationmaster::admission::IfExists;
 use stationmaster::ops::{AdmitRequest, Fenced, Finish};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::MemoryStore;
@@ -17,7 +18,7 @@ pub fn main() {
     let tasks: Vec<NewTask> = (0..TASKS)
         .map(|n| NewTask::new(TaskKey::new("n", "w", "r", n.to_string()).expect("a key")))
         .collect();
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(3))?])).expect("a pool");
+    store.write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(3))?], IfExists::Replace)).expect("a pool");
     store.write(|tx| tx.enqueue(now, &tasks)).expect("tasks");
 
     let done = Arc::new(Mutex::new(0));

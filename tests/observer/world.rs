@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
+use stationmaster::admission::IfExists;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
@@ -172,7 +173,7 @@ impl World {
             Some(observer) => Arc::new(ObservedStore::new(Shared(faulty.clone()), observer.clone())),
             None => faulty.clone(),
         };
-        store.write(|tx| tx.put_pools(&[PoolSpec::new("small", Slots::Limited(3))?])).unwrap();
+        store.write(|tx| tx.define([PoolSpec::new("small", Slots::Limited(3))?], IfExists::Replace)).unwrap();
         let pokes: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let heard = pokes.clone();
         let poke = move |request: &PokeRequest| {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::lease::LeaseRef;
@@ -58,8 +59,8 @@ impl World {
             .map(|(key, max)| LimitSpec::new(key.try_into().unwrap(), u32::try_from(max).unwrap()).unwrap());
         store
             .write(|tx| {
-                tx.put_pools(&pools)?;
-                tx.put_limits(&limits)
+                tx.define(&pools, IfExists::Replace)?;
+                tx.define(&limits, IfExists::Replace)
             })
             .unwrap();
         let (plain, host) = (Plain::connect(&url()), Plain::connect(&url()));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::clock::Clock;
 use stationmaster::error::{Invalid, StoreErrorKind};
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
@@ -72,7 +73,7 @@ fn a_connection_lost_within_a_transaction_is_told_and_nothing_was_changed() {
         let lost = named.store.transact(mode, &mut |tx| {
             tx.all_pools()?;
             if mode == TxMode::Write {
-                tx.put_pools(&[pool("half", 1)])?;
+                tx.define([pool("half", 1)], IfExists::Replace)?;
             }
             named.terminate();
             tx.all_pools()?;
@@ -89,7 +90,7 @@ fn a_connection_lost_within_a_transaction_is_told_and_nothing_was_changed() {
 fn a_connection_lost_before_the_commit_is_sent_is_no_open_question() {
     let named = Named::open(|options| options);
     let lost = named.store.transact(TxMode::Write, &mut |tx| {
-        tx.put_pools(&[pool("half", 1)])?;
+        tx.define([pool("half", 1)], IfExists::Replace)?;
         named.terminate();
         // Until the client has seen it.
         std::thread::sleep(Duration::from_millis(300));
@@ -143,7 +144,7 @@ fn a_refused_commit_is_no_open_question() {
     let mut runs = 0;
     let refused = named.store.write(|tx| {
         runs += 1;
-        tx.put_pools(&[pool("p", 1)])
+        tx.define([pool("p", 1)], IfExists::Replace)
     });
     assert_eq!(kind(&refused.unwrap_err()), StoreErrorKind::Conflict);
     assert_eq!(runs, stationmaster::store::CONFLICT_RETRIES + 1, "a serialization failure is tried again");
@@ -155,7 +156,7 @@ fn the_body_goes_on_after_a_panic_in_another() {
     let named = Named::open(|options| options);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         named.store.write(|tx| -> Result<()> {
-            tx.put_pools(&[pool("p", 1)])?;
+            tx.define([pool("p", 1)], IfExists::Replace)?;
             panic!("the body's own")
         })
     }));
@@ -279,7 +280,7 @@ fn errors_of_the_caller_s_do_not_end_the_transaction() {
     let from = stationmaster::TaskState::Scheduled;
     let wrong = stationmaster::store::contract::Move::new(lease, from, stationmaster::TaskState::Running);
     let pools = named.store.write(|tx| {
-        tx.put_pools(&[pool("p", 1)])?;
+        tx.define([pool("p", 1)], IfExists::Replace)?;
         assert_eq!(
             raw(tx).move_if(std::slice::from_ref(&wrong)).unwrap_err().kind(),
             StoreErrorKind::Backend

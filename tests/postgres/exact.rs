@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use stationmaster::admission::IfExists;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
@@ -65,7 +66,7 @@ fn kept_slots_come_back() {
             (0..2 * KEPT).map(|n| task(&n.to_string()).pool(pool_name("keeps")).pool_slots(2)).collect();
         store
             .write(|tx| {
-                tx.put_pools(std::slice::from_ref(&keeps))?;
+                tx.define([&keeps], IfExists::Replace)?;
                 tx.enqueue(SystemClock.now(), &tasks)
             })
             .unwrap();
@@ -202,7 +203,7 @@ fn bulk_call(tx: &mut Tx<'_>, call: usize, some: &[usize], calls: usize) -> Resu
         }
         11 => tx.reap(now + Duration::from_millis(500), 50).map(drop),
         12 => tx.forget_ended(now, Duration::from_millis(100), 20).map(drop),
-        13 => tx.put_pools(&[pool("wide", 200 + calls as u32 % 50)]),
+        13 => tx.define([pool("wide", 200 + calls as u32 % 50)], IfExists::Replace).map(drop),
         _ => {
             let names: Vec<String> = some.iter().map(|n| (n % 7).to_string()).collect();
             tx.serialize(&names)
@@ -221,7 +222,7 @@ fn random_bulk_calls() {
     let store = Arc::new(
         PostgresStore::connect(&server.url(), options.statement_timeout(Duration::from_secs(120))).unwrap(),
     );
-    store.write(|tx| tx.put_pools(&[pool("wide", 200)])).unwrap();
+    store.write(|tx| tx.define([pool("wide", 200)], IfExists::Replace)).unwrap();
     let end = Instant::now() + Duration::from_secs(length);
     let (calls, enqueued) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let conflicts = std::sync::Mutex::new(Vec::new());

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::{AdmitRequest, Finish, Finished};
@@ -210,7 +211,7 @@ fn leases_that_were_handed_out_are_there_after_a_promotion() {
     let tasks: Vec<NewTask> = (0..6).map(|n| task(&n.to_string()).pool(pool_name("p"))).collect();
     store
         .write(|tx| {
-            tx.put_pools(&[pool("p", 3)])?;
+            tx.define([pool("p", 3)], IfExists::Replace)?;
             tx.enqueue(SystemClock.now(), &tasks)
         })
         .unwrap();

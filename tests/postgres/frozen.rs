@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::Finish;
@@ -225,7 +226,7 @@ impl World {
         let store = Arc::new(scratch.open(|options| options.wake(Wake::Never)));
         store
             .write(|tx| {
-                tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])?;
+                tx.define([PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)?;
                 let long = "k".repeat(500);
                 let in_lane = |n: usize| {
                     let task = task(&format!("of lane {n}")).pool(pool_name("wide")).priority(-1);
@@ -396,7 +397,7 @@ fn a_definition_is_open_for_5_s() {
     });
     let host = Plain::connect(&url());
     host.ask("BEGIN");
-    host.call(&world.scratch.0, Notify::No, |tx| tx.put_pools(&[pool("another", 1)])).unwrap();
+    host.call(&world.scratch.0, Notify::No, |tx| tx.define([pool("another", 1)], IfExists::Replace)).unwrap();
     let waiting = format!(
         "SELECT count(*), min(pid::text) FROM pg_locks WHERE relation = '\"{name}\".tick_lock'::regclass AND NOT granted"
     );

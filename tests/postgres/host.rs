@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 
 use stationmaster::admission::limits::LimitSpec;
+use stationmaster::admission::{IfExists, Subject};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Invalid, StoreErrorKind};
 use stationmaster::ops::{AdmitRequest, Mark, Marked, StopBeforeStart};
@@ -101,10 +102,11 @@ fn definitions_and_reaping_are_refused_above_read_committed() {
             let body = |tx: &mut Tx<'_>| {
                 let name = pool("p", 1).name;
                 let refused = [
-                    tx.put_pools(&[pool("p", 1)]).map(drop),
-                    tx.delete_pools(&[name]).map(drop),
-                    tx.put_limits(&[LimitSpec::new("l".try_into()?, 1)?]).map(drop),
-                    tx.delete_limits(&["l".try_into()?]).map(drop),
+                    tx.define([pool("p", 7)], IfExists::Replace).map(drop),
+                    tx.undefine(&[Subject::Pool(name.clone())]).map(drop),
+                    tx.pause(&[Subject::Pool(name)]).map(drop),
+                    tx.define([LimitSpec::new("l".try_into()?, 1)?], IfExists::Replace).map(drop),
+                    tx.undefine(&[Subject::Key("l".try_into()?)]).map(drop),
                     tx.reap(Timestamp::from_micros(1), 1).map(drop),
                     tx.close_silent_runs(Timestamp::from_micros(9), SILENT_FOR, RunStatus::Killed, 1)
                         .map(drop),
@@ -153,7 +155,7 @@ fn a_tick_is_refused_and_the_transaction_goes_on() {
             let refused = tx.admit(now, &order).unwrap_err();
             assert!(matches!(refused, Error::Invalid(Invalid::TickInHostTransaction)), "{refused}");
             assert!(refused.to_string().contains("admit with an Admitter, or in Store::write"), "{refused}");
-            tx.put_pools(&[pool("p", 1)])
+            tx.define([pool("p", 1)], IfExists::Replace)
         };
         postgres::tx(&transaction, &schema, body).await.unwrap();
         transaction.commit().await.unwrap();
@@ -166,7 +168,7 @@ fn without_a_transaction_nothing_is_done() {
     let (scratch, store) = scene();
     let schema = scratch.0.clone();
     let refused = with_client(move |client| async move {
-        postgres::tx(&client, &schema, |tx| tx.put_pools(&[pool("p", 1)])).await.unwrap_err()
+        postgres::tx(&client, &schema, |tx| tx.define([pool("p", 1)], IfExists::Replace)).await.unwrap_err()
     });
     assert_eq!(kind(&refused), StoreErrorKind::Backend);
     assert_eq!(pools(&store), 0);
@@ -206,7 +208,7 @@ fn an_error_that_the_body_passes_over_is_answered_all_the_same() {
             .unwrap();
         let answer = postgres::tx(&transaction, &schema, |tx| {
             assert!(tx.all_pools().is_err());
-            assert!(tx.put_limits(&[]).is_err(), "what follows is refused");
+            assert!(tx.define([pool("q", 1)], IfExists::Replace).is_err(), "what follows is refused");
             Ok(())
         });
         let answer = answer.await;
@@ -225,7 +227,7 @@ fn a_future_that_is_dropped_ends_the_body_with_an_error() {
     with_client(move |mut client| async move {
         let transaction = client.transaction().await.unwrap();
         let body = move |tx: &mut Tx<'_>| {
-            tx.put_pools(&[pool("p", 1)])?;
+            tx.define([pool("p", 1)], IfExists::Replace)?;
             tell.send(None).unwrap();
             wait.recv().unwrap();
             tell.send(Some(tx.all_pools().map(|_| ()))).unwrap();
@@ -253,7 +255,9 @@ fn a_future_may_move_between_threads_and_a_body_may_have_its_own() {
     let schema = scratch.0.clone();
     with_client(move |mut client| async move {
         let transaction = client.transaction().await.unwrap();
-        is_send(postgres::tx(&transaction, &schema, |tx| tx.put_pools(&[pool("one", 1)]))).await.unwrap();
+        is_send(postgres::tx(&transaction, &schema, |tx| tx.define([pool("one", 1)], IfExists::Replace)))
+            .await
+            .unwrap();
         let (tx, serving) = postgres::attach(&transaction, &schema);
         let body = std::thread::spawn(move || tx.put_pools_and_audit());
         is_send(serving).await;
@@ -270,7 +274,7 @@ trait PutPoolsAndAudit {
 impl PutPoolsAndAudit for postgres::PostgresTx {
     fn put_pools_and_audit(self) {
         let mut tx = self.tx();
-        tx.put_pools(&[pool("two", 1)]).unwrap();
+        tx.define([pool("two", 1)], IfExists::Replace).unwrap();
         assert_eq!(tx.audit().unwrap(), []);
     }
 }

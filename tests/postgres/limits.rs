@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::store::{Discrepancy, PostgresStore, Store};
@@ -25,9 +26,9 @@ fn a_statement_that_takes_too_long_is_given_up_and_not_to_be_called_again() {
     let store = scratch.open(|options| options.statement_timeout(Duration::from_millis(100)));
     doze(&scratch);
     let (began, mut runs) = (Instant::now(), 0);
-    let refused: Result<()> = store.write(|tx| {
+    let refused: Result<_> = store.write(|tx| {
         runs += 1;
-        tx.put_pools(&[pool("p", 1)])
+        tx.define([pool("p", 1)], IfExists::Replace)
     });
     let refused = refused.unwrap_err();
     assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
@@ -94,10 +95,10 @@ fn in_a_host_s_transaction_what_was_cancelled_is_not_to_be_called_again() {
     drop(scratch.open(|options| options));
     doze(&scratch);
     let schema = scratch.0.clone();
-    let refused: Result<()> = with_client(move |mut client| async move {
+    let refused: Result<_> = with_client(move |mut client| async move {
         client.batch_execute("SET statement_timeout = 100").await.unwrap();
         let transaction = client.transaction().await.unwrap();
-        tx(&transaction, &schema, |tx| tx.put_pools(&[pool("p", 1)])).await
+        tx(&transaction, &schema, |tx| tx.define([pool("p", 1)], IfExists::Replace)).await
     });
     let refused = refused.unwrap_err();
     assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
@@ -110,7 +111,7 @@ fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
     let scratch = Scratch::new();
     drop(scratch.open(|options| options));
     let schema = scratch.0.clone();
-    let refused: Result<()> = with_client(move |mut client| async move {
+    let refused: Result<_> = with_client(move |mut client| async move {
         let turn = format!("BEGIN; LOCK TABLE \"{schema}\".tick_lock IN EXCLUSIVE MODE");
         let (other, driving) =
             tokio_postgres::connect(&crate::scratch::url(), tokio_postgres::NoTls).await.unwrap();
@@ -118,7 +119,7 @@ fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
         other.batch_execute(&turn).await.unwrap();
         client.batch_execute("SET statement_timeout = 100").await.unwrap();
         let transaction = client.transaction().await.unwrap();
-        let refused = tx(&transaction, &schema, |tx| tx.put_pools(&[pool("p", 1)])).await;
+        let refused = tx(&transaction, &schema, |tx| tx.define([pool("p", 1)], IfExists::Replace)).await;
         drop(other);
         let _ = driving.await;
         refused
@@ -219,7 +220,7 @@ fn a_call_that_is_too_large_to_be_sent_is_refused_and_is_to_be_split() {
     let scratch = Scratch::new();
     let store = scratch.open(|options| options);
     let large = pool("p", 1).described("x".repeat(1 << 30));
-    let refused = store.write(|tx| tx.put_pools(std::slice::from_ref(&large))).unwrap_err();
+    let refused = store.write(|tx| tx.define([&large], IfExists::Replace)).unwrap_err();
     assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
     assert!(!refused.is_retryable() && refused.to_string().contains("split"), "{refused}");
     assert_eq!(pools(&store), 0);

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use stationmaster::Timestamp;
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::lease::LeaseRef;
@@ -511,5 +512,5 @@ fn who_cannot_listen_is_told() {
     let store = PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap();
     let refused = store.on_change(|_| ()).unwrap_err();
     assert_eq!(kind(&refused), StoreErrorKind::Backend, "{refused}");
-    store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
+    store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap();
 }

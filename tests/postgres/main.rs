@@ -32,6 +32,7 @@ mod stepped;
 mod tables;
 mod turns;
 
+use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolSpec, Slots};
@@ -50,7 +51,7 @@ fn pool(name: &str, slots: u32) -> PoolSpec {
 }
 
 fn put(store: &dyn Store, name: &str) -> Result<()> {
-    store.write(|tx| tx.put_pools(&[pool(name, 1)]))
+    store.write(|tx| tx.define([pool(name, 1)], IfExists::Replace).map(drop))
 }
 
 /// How many pools there are besides the default one.

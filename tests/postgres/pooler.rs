@@ -7,6 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::AdmitRequest;
@@ -73,7 +74,7 @@ fn another_program_behind_the_same_pooler_finds_nothing_changed() {
             );
             assert_eq!(store.write(|tx| tx.admit(now, &order)).unwrap().granted.len(), 1);
             let nested = store.write(|tx| {
-                tx.put_pools(&[pool("undone", 1)])?;
+                tx.define([pool("undone", 1)], IfExists::Replace)?;
                 Err::<(), _>(stationmaster::Error::abort("the host's own"))
             });
             assert!(nested.is_err());

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
@@ -107,7 +108,7 @@ impl Counted {
         let tasks: Vec<_> = (0..pools * 2)
             .map(|n| task(&format!("{round} {n}")).pool(specs[n % pools].name.clone()))
             .collect();
-        self.store.write(|tx| tx.put_pools(&specs)).unwrap();
+        self.store.write(|tx| tx.define(&specs, IfExists::Replace)).unwrap();
         let (trips, _) =
             self.of(|store| store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap());
         if round > 0 {
@@ -245,7 +246,8 @@ fn a_read_takes_one_round_trip() {
 #[test]
 fn behind_a_pooler_a_write_takes_one_more() {
     let counted = Counted::by(Rekeyed::new);
-    let write = |store: &PostgresStore| store.write(|tx| tx.put_pools(&[pool("p", 1)])).unwrap();
+    let write =
+        |store: &PostgresStore| store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap();
     write(&counted.store);
     assert_eq!(counted.of(write).0, 3);
 }

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::store::postgres::tokio_postgres::config::Host;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
@@ -134,7 +135,7 @@ fn a_commit_on_a_dead_connection_is_an_open_question_in_time() {
     let store = PostgresStore::open(connector, limits(scratch.options())).unwrap();
     let began = Instant::now();
     let told = store.transact(TxMode::Write, &mut |tx| {
-        tx.put_pools(&[pool("half", 1)])?;
+        tx.define([pool("half", 1)], IfExists::Replace)?;
         forwarder.silence();
         Ok(())
     });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::Slots;
@@ -20,7 +21,7 @@ use crate::{kind, pool, pool_name, pools, put, task};
 fn writers_that_contend_lose_no_change_and_see_no_conflict() {
     let scratch = Scratch::new();
     let stores: Vec<_> = (0..2).map(|_| scratch.open(|options| options.connections(6))).collect();
-    stores[0].write(|tx| tx.put_pools(&[pool("count", 0)])).unwrap();
+    stores[0].write(|tx| tx.define([pool("count", 0)], IfExists::Replace)).unwrap();
     let (rounds, threads) = (25, 8);
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -33,7 +34,7 @@ fn writers_that_contend_lose_no_change_and_see_no_conflict() {
                             tx.serialize(&["count"])?;
                             let seen = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
                             let Slots::Limited(seen) = seen.spec.slots else { unreachable!() };
-                            tx.put_pools(&[pool("count", seen + 1)])?;
+                            tx.define([pool("count", seen + 1)], IfExists::Replace)?;
                             let own = tx.pools(&[pool_name("count")])?.remove(0).unwrap();
                             assert_eq!(own.spec.slots, Slots::Limited(seen + 1), "one's own write");
                             Ok(())
@@ -152,9 +153,9 @@ fn a_host_that_stops_in_the_middle_does_not_hold_up_others_for_ever() {
     let stuck = scratch.open(|options| options.idle_in_transaction_timeout(Duration::from_millis(200)));
     let other = scratch.open(|options| options);
     let lost = stuck.transact(TxMode::Write, &mut |tx| {
-        tx.put_pools(&[pool("stuck", 1)])?;
+        tx.define([pool("stuck", 1)], IfExists::Replace)?;
         put(&other, "other")?;
-        tx.put_pools(&[pool("late", 1)])
+        tx.define([pool("late", 1)], IfExists::Replace).map(drop)
     });
     assert_eq!(kind(&lost.unwrap_err()), StoreErrorKind::Io);
     assert_eq!(pools(&stuck), 1);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stationmaster::admission::limits::LimitSpec;
+use stationmaster::admission::{Drain, IfExists, Subject};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
@@ -266,8 +267,8 @@ fn of_definitions(store: &PostgresStore, count: usize) {
         names.iter().map(|name| PoolSpec::new(name.as_str(), Slots::Limited(9)).unwrap()).collect();
     let limits: Vec<LimitSpec> = (0..count).map(|n| LimitSpec::new(limit(n), 9).unwrap()).collect();
     let keys: Vec<LimitKey> = (0..count).map(limit).collect();
-    store.write(|tx| tx.put_pools(&specs)).unwrap();
-    store.write(|tx| tx.put_limits(&limits)).unwrap();
+    store.write(|tx| tx.define(&specs, IfExists::Replace)).unwrap();
+    store.write(|tx| tx.define(&limits, IfExists::Replace)).unwrap();
     let read = store.read(|tx| {
         tx.pools(&names)?;
         tx.pool_stats(&names)?;
@@ -275,8 +276,15 @@ fn of_definitions(store: &PostgresStore, count: usize) {
         Ok((tx.all_pools()?.len(), tx.all_limits()?.len()))
     });
     assert_eq!(read.unwrap(), (count + 2, count));
-    store.write(|tx| tx.delete_pools(&names)).unwrap();
-    store.write(|tx| tx.delete_limits(&keys)).unwrap();
+    let pools: Vec<Subject> = names.into_iter().map(Subject::Pool).collect();
+    let keys: Vec<Subject> = keys.into_iter().map(Subject::Key).collect();
+    for subjects in [&pools, &keys] {
+        store.write(|tx| tx.pause(subjects)).unwrap();
+        let drained = store.read(|tx| tx.drain(subjects)).unwrap();
+        assert!(drained.iter().all(|drain| *drain == Drain::Drained));
+        store.write(|tx| tx.resume(subjects)).unwrap();
+        store.write(|tx| tx.undefine(subjects)).unwrap();
+    }
 }
 
 fn of_workers(store: &PostgresStore, count: usize) {
@@ -310,7 +318,7 @@ fn works(edit: fn(&str) -> Option<String>, task: Task, count: usize) -> Works {
     let relay = Relay::start(&url(), edit, move |notice| note(&noted, &schema, notice));
     let options = scratch.options().statement_timeout(Duration::from_secs(120));
     let store = PostgresStore::connect(&with(&relay.url(), EXPLAINED), options).unwrap();
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("wide", Slots::Unlimited)?])).unwrap();
+    store.write(|tx| tx.define([PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)).unwrap();
     task(&store, &scratch, count);
     drop(store);
     let works = works.lock().unwrap();

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use place::{Commits, Place};
 use respawn::{Respawned, say};
 use serde::{Deserialize, Serialize};
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::fingerprint::Fingerprint;
@@ -178,7 +179,7 @@ impl Host {
             self.fleet.keys().map(|key| NewTask::new(key).pool("wide".try_into().unwrap())).collect();
         self.store
             .write(|tx| {
-                tx.put_pools(std::slice::from_ref(&pool))?;
+                tx.define([&pool], IfExists::Replace)?;
                 tx.enqueue(SystemClock.now(), &tasks)
             })
             .unwrap();

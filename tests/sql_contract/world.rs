@@ -1,5 +1,6 @@
 //! A store, and a host with a driver of its own on the same database.
 
+use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::id::QueueName;
@@ -178,12 +179,15 @@ impl World {
     pub fn new(host: Box<dyn Host>, store: Box<dyn Store>, place: Box<dyn std::any::Any>) -> Self {
         store
             .write(|tx| {
-                tx.put_pools(&[
-                    PoolSpec::new("default_pool", Slots::Limited(3))?,
-                    PoolSpec::new("db", Slots::Unlimited)?,
-                    PoolSpec::new("keeps", Slots::Limited(9))?.sensing_keeps_slots(true),
-                ])?;
-                tx.put_limits(&[LimitSpec::new("tenant".try_into()?, 5)?])
+                tx.define(
+                    [
+                        PoolSpec::new("default_pool", Slots::Limited(3))?,
+                        PoolSpec::new("db", Slots::Unlimited)?,
+                        PoolSpec::new("keeps", Slots::Limited(9))?.sensing_keeps_slots(true),
+                    ],
+                    IfExists::Replace,
+                )?;
+                tx.define([LimitSpec::new("tenant".try_into()?, 5)?], IfExists::Replace)
             })
             .unwrap();
         Self { host, store, _place: place }

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use respawn::{Respawned, say};
+use stationmaster::admission::IfExists;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::Durability;
 use stationmaster::store::SqliteStore;
@@ -186,7 +187,7 @@ fn host(path: &Path) -> Connection {
 fn put(store: &SqliteStore, name: &str, count: usize) {
     for at in 0..count {
         let pool = PoolSpec::new(format!("{name} {at}"), Slots::Limited(1)).unwrap();
-        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))).unwrap();
+        store.write(|tx| tx.define([&pool], IfExists::Replace)).unwrap();
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::clock::ManualClock;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::PokeOutcome;
@@ -89,9 +90,7 @@ fn calls_that_read_do_not_wait_for_calls_that_wait_to_write() {
     one_thread().block_on(async {
         let put = |n: u32| {
             let (store, pool) = (store.clone(), PoolSpec::new(format!("p{n}"), Slots::Limited(n)).unwrap());
-            tokio::spawn(
-                async move { store.write(move |tx| tx.put_pools(std::slice::from_ref(&pool))).await },
-            )
+            tokio::spawn(async move { store.write(move |tx| tx.define([&pool], IfExists::Replace)).await })
         };
         let writes: Vec<_> = (1..=40).map(put).collect();
         heart(|| ()).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
@@ -32,7 +33,7 @@ pub fn sense_targets(store: &Arc<dyn Store>, kind: &str, targets: usize, setting
     let slots = PoolSpec::new("default_pool", Slots::Unlimited).unwrap();
     store
         .write(|tx| {
-            tx.put_pools(std::slice::from_ref(&slots))?;
+            tx.define([&slots], IfExists::Replace)?;
             tx.enqueue(at(0), &tasks)
         })
         .unwrap();

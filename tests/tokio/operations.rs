@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use stationmaster::admission::Ageing;
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::lease::LeaseRef;
 use stationmaster::ops::StopBeforeStart;
@@ -50,7 +51,7 @@ pub fn world(store: &Arc<dyn Store>) -> World {
     let watched = RunRecord::open(run("watched"), at(0)).heartbeat(at(0));
     let leases = store
         .write(|tx| {
-            tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(7))?])?;
+            tx.define([PoolSpec::new("default_pool", Slots::Limited(7))?], IfExists::Replace)?;
             tx.enqueue(at(0), &new)?;
             let granted = tx.admit(at(0), &order)?.granted;
             Ok(granted.iter().map(|task| task.lease_ref()).collect::<Vec<LeaseRef>>())
@@ -85,7 +86,7 @@ macro_rules! operations {
 pub fn operations() -> Vec<Operation> {
     operations! {
         "read": |store, world| store.read(|tx| tx.all_pools()).await?;
-        "write": |store, world| store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?])).await?;
+        "write": |store, world| store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(4))?], IfExists::Replace)).await?;
         "enqueue": |store, world| store.write(|tx| tx.enqueue(at(1), &[NewTask::new(key("new"))])).await?;
         "enqueue_ageing": |store, world| {
             let ageing = Ageing::Linear { period: std::time::Duration::from_secs(60) };

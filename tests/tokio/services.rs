@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::Result;
 use stationmaster::lease::LeaseRef;
@@ -32,7 +33,7 @@ fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
     let new: Vec<NewTask> = keys.iter().cloned().map(NewTask::new).collect();
     store
         .write(|tx| {
-            tx.put_pools(&[PoolSpec::new("default_pool", Slots::Limited(slots))?])?;
+            tx.define([PoolSpec::new("default_pool", Slots::Limited(slots))?], IfExists::Replace)?;
             tx.enqueue(at(0), &new)
         })
         .unwrap();

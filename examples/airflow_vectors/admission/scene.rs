@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stationmaster::admission::IfExists;
 use stationmaster::admission::{AirflowWindow, Policy, limits};
 use stationmaster::id::PoolName;
 use stationmaster::ops::Mark;
@@ -148,7 +149,7 @@ impl<'a> Scene<'a> {
         let tasks: Vec<NewTask> = tasks.collect::<Result<_>>()?;
         let now = self.now();
         self.store.write(|tx| {
-            tx.put_pools(&pools)?;
+            tx.define(&pools, IfExists::Replace)?;
             tx.enqueue(now, &tasks)?;
             Ok(())
         })?;
@@ -197,8 +198,8 @@ impl<'a> Scene<'a> {
         let tasks: Vec<NewTask> = tasks.collect::<Result<_>>()?;
         let now = self.now();
         self.store.write(|tx| {
-            tx.put_pools(&pools)?;
-            tx.put_limits(&specs)?;
+            tx.define(&pools, IfExists::Replace)?;
+            tx.define(&specs, IfExists::Replace)?;
             tx.enqueue(now, &tasks)?;
             Ok(())
         })

@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::admission::limits;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
@@ -144,8 +145,8 @@ impl<'a> Day<'a> {
         let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
         let limits = limits_of(workload)?;
         store.write(|tx| {
-            tx.put_pools(pools)?;
-            tx.put_limits(&limits)
+            tx.define(pools, IfExists::Replace)?;
+            tx.define(&limits, IfExists::Replace)
         })?;
 
         let mut calendar = Calendar::default();

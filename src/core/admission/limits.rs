@@ -1,4 +1,4 @@
-//! Limits on concurrency: how many tasks that carry a key may hold a lease at once.
+//! Limits: how many tasks that carry a key may hold a lease at once, and how many may start in a period.
 //!
 //! A limit relates to a key as a pool relates to slots. It is defined once, under a name. A task counts
 //! against it because the task *carries* that name ([`crate::NewTask::limit`]). The functions here build the
@@ -9,12 +9,18 @@
 //! that carry its key, including those already admitted. Queued and running tasks count; sensing tasks do
 //! not.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use super::rate::Rate;
+pub(crate) use super::rate::RateUse;
+use super::subject::Subject;
+use crate::base::setters;
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
-use crate::id::{LimitKey, Namespace, TaskKey, WorkflowId};
+use crate::id::{LimitKey, MAX_BYTES, Namespace, TaskKey, WorkflowId};
 
 /// Returns the key that counts the tasks of a workflow, over all its runs.
 ///
@@ -130,20 +136,42 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
     LimitKey::new(text)
 }
 
-/// The definition of a limit by a host.
+/// The definition of a limit by a host: of one key, or of a family of keys.
+///
+/// A *family* is all keys that begin with a text, its prefix, and are longer. Its definition holds for each of them
+/// apart, unless the key itself is defined or a family with a longer prefix matches it. Nothing has to be
+/// defined for each key, and nothing is left behind when the last task that carries one has ended.
+///
+/// A key that is defined without a maximum and without a rate is exempt from its families.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::admission::limits::LimitSpec;
+/// let tenants = LimitSpec::new("tenant/".try_into()?, 4)?.family();
+/// let large = LimitSpec::new("tenant/large".try_into()?, 40)?;
+/// assert!(tenants.is_family && !large.is_family);
+/// # Ok::<(), stationmaster::error::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LimitSpec {
-    /// The key whose tasks it counts.
+    /// The key whose tasks it counts, or the prefix of a family.
     pub key: LimitKey,
-    /// The most tasks at once, 0 to [`MAX_SLOTS`].
-    #[serde(deserialize_with = "max_tasks")]
-    pub max: u32,
+    /// Whether it is of a family.
+    #[serde(default, rename = "family", skip_serializing_if = "std::ops::Not::not")]
+    pub is_family: bool,
+    /// The most tasks at once, 0 to [`MAX_SLOTS`], of a family 1 to [`MAX_SLOTS`]; `None` for any number.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "max_tasks")]
+    pub max: Option<u32>,
+    /// The most starts per period; `None` for any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
 }
 
-fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let max = u32::deserialize(deserializer)?;
-    if max > MAX_SLOTS {
+fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let max = Option::<u32>::deserialize(deserializer)?;
+    if max.is_some_and(|max| max > MAX_SLOTS) {
         return Err(D::Error::custom(format!(
             "the most tasks of a limit must be a number from 0 to {MAX_SLOTS}"
         )));
@@ -158,10 +186,45 @@ impl LimitSpec {
     ///
     /// Returns [`Invalid::TooLarge`] above [`MAX_SLOTS`].
     pub fn new(key: LimitKey, max: u32) -> Result<Self, Invalid> {
-        if max > MAX_SLOTS {
-            return Err(Invalid::TooLarge { what: "a limit", value: max.into() });
+        let spec = Self { max: Some(max), ..Self::of(key) };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Creates a definition of this key that limits nothing yet.
+    pub fn of(key: LimitKey) -> Self {
+        Self { key, is_family: false, max: None, rate: None }
+    }
+
+    /// Makes it the definition of the family of all keys that begin with its key.
+    #[must_use]
+    pub fn family(mut self) -> Self {
+        self.is_family = true;
+        self
+    }
+
+    setters! {
+        /// Sets the most starts per period.
+        rate: Some(Rate);
+    }
+
+    /// Returns what it defines.
+    pub fn subject(&self) -> Subject {
+        if self.is_family { Subject::Family(self.key.clone()) } else { Subject::Key(self.key.clone()) }
+    }
+
+    /// Refuses what is out of range.
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        let bytes = self.key.as_str().len();
+        match self.max {
+            Some(0) if self.is_family => Err(Invalid::Zero { what: "the maximum of a family" }),
+            Some(max) if max > MAX_SLOTS => Err(Invalid::TooLarge { what: "a limit", value: max.into() }),
+            // A key of it is longer.
+            _ if self.is_family && bytes >= MAX_BYTES => {
+                Err(Invalid::LongName { what: "the prefix of a family", bytes: bytes + 1 })
+            }
+            _ => Ok(()),
         }
-        Ok(Self { key, max })
     }
 }
 
@@ -171,28 +234,99 @@ impl LimitSpec {
 pub struct LimitRecord {
     /// The key whose tasks it counts.
     pub key: LimitKey,
-    /// The most tasks at once; `None` if tasks carry the key but no limit is defined for it.
+    /// The most tasks at once, by its own definition or that of its family; `None` for any number.
     pub max: Option<u32>,
+    /// The most starts per period, by the same definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Whether the key itself is defined. Otherwise tasks carry it, and the definition of a family may hold.
+    #[serde(default)]
+    pub is_defined: bool,
     /// The number of tasks with a lease that carry the key.
     pub used: i64,
 }
 
 impl LimitRecord {
-    /// Creates a record from a row. For stores.
+    /// Creates the record of a key that has a maximum, or that tasks only carry. For stores.
     pub fn new(key: LimitKey, max: Option<u32>, used: i64) -> Self {
-        Self { key, max, used }
+        Self { key, max, rate: None, is_defined: max.is_some(), used }
     }
 
-    /// Returns how many more tasks it admits. Negative after the limit was lowered; `None` if it limits
-    /// nothing.
+    /// Creates the record of a key with its own definition, if it has one. For stores.
+    pub fn defined(key: LimitKey, spec: Option<LimitSpec>, used: i64) -> Self {
+        let is_defined = spec.is_some();
+        let (max, rate) = spec.map_or((None, None), |spec| (spec.max, spec.rate));
+        Self { key, max, rate, is_defined, used }
+    }
+
+    /// Returns how many more tasks its maximum admits. Negative after the limit was lowered; `None` if it has
+    /// none.
     pub fn open(&self) -> Option<i64> {
         self.max.map(|max| i64::from(max).saturating_sub(self.used))
+    }
+}
+
+/// The families of a store, for looking up which one holds for a key.
+#[derive(Debug, Default)]
+pub(crate) struct Families<'a> {
+    specs: BTreeMap<&'a str, &'a LimitSpec>,
+    /// The lengths of their prefixes.
+    lengths: BTreeSet<usize>,
+}
+
+impl<'a> Families<'a> {
+    pub(crate) fn new(families: &'a [LimitSpec]) -> Self {
+        let specs: BTreeMap<_, _> = families.iter().map(|spec| (spec.key.as_str(), spec)).collect();
+        let lengths = specs.keys().map(|prefix| prefix.len()).collect();
+        Self { specs, lengths }
+    }
+
+    /// Returns the family with the longest prefix of this key.
+    fn of(&self, key: &LimitKey) -> Option<&'a LimitSpec> {
+        let key = key.as_str();
+        let lengths = self.lengths.range(..key.len()).rev();
+        lengths.filter_map(|length| key.get(..*length)).find_map(|prefix| self.specs.get(prefix).copied())
+    }
+
+    /// Gives a key that is not defined itself the definition of its family.
+    pub(crate) fn apply(&self, limit: &mut LimitRecord) {
+        if !limit.is_defined
+            && let Some(spec) = self.of(&limit.key)
+        {
+            (limit.max, limit.rate) = (spec.max, spec.rate);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_prefix_holds_unless_the_key_itself_is_defined() {
+        let key = |text: &str| LimitKey::new(text).unwrap();
+        let family = |prefix: &str, max| LimitSpec::new(key(prefix), max).unwrap().family();
+        let families = [family("t", 1), family("t/", 2), family("t/größe", 3)];
+        let families = Families::new(&families);
+        let holds = |mut limit: LimitRecord| {
+            families.apply(&mut limit);
+            limit.max
+        };
+        let carried = |text: &str| holds(LimitRecord::new(key(text), None, 0));
+        let found = ["x", "t", "t/", "t/a", "t/größ", "t/größen", "ü"].map(carried);
+        assert_eq!(found, [None, None, Some(1), Some(2), Some(2), Some(3), None]);
+        assert_eq!(holds(LimitRecord::new(key("t/a"), Some(9), 0)), Some(9));
+        assert_eq!(holds(LimitRecord::defined(key("t/a"), Some(LimitSpec::of(key("t/a"))), 0)), None);
+    }
+
+    #[test]
+    fn refuses_families_without_room() {
+        let family =
+            |prefix: String, max| LimitSpec::new(LimitKey::new(prefix).unwrap(), max).unwrap().family();
+        assert!(matches!(family("t/".into(), 0).check(), Err(Invalid::Zero { .. })));
+        assert!(matches!(family("t".repeat(512), 1).check(), Err(Invalid::LongName { .. })));
+        assert_eq!(family("t".repeat(511), 1).check(), Ok(()));
+    }
 
     #[test]
     fn keys_of_different_parts_differ() {

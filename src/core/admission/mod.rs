@@ -18,6 +18,7 @@
 //! waiting task, computed from what the tick leaves open.
 
 mod ageing;
+mod define;
 pub(crate) mod lane;
 pub mod limits;
 pub(crate) mod order;
@@ -25,11 +26,14 @@ mod plan;
 mod planner;
 mod policy;
 pub(crate) mod queue;
+pub(crate) mod rate;
+pub(crate) mod subject;
 mod tick_capacity;
 mod verdict;
 mod window;
 
 pub use ageing::Ageing;
+pub use define::{Defined, Definition, IfExists, Undefined};
 pub(crate) use lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
 pub(crate) use order::OrderKey;
 pub(crate) use plan::{Need, Plan};
@@ -37,4 +41,6 @@ pub(crate) use planner::Planner;
 pub use policy::{AirflowWindow, Policy};
 pub use queue::QueueRecord;
 pub(crate) use queue::{Serving, leave_unserved, served_until};
+pub(crate) use subject::Paused;
+pub use subject::{Drain, Subject};
 pub use verdict::{Reason, Refusal};

@@ -1,8 +1,10 @@
 //! What a planner requests, and the plan that it returns.
 
 use super::lane::{Candidate, LanePage};
+use super::limits::RateUse;
 use super::verdict::Refusal;
 use crate::id::{LimitKey, PoolName};
+use crate::time::Timestamp;
 
 /// What a [`super::Planner`] must be fed next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,4 +36,8 @@ pub(crate) struct Plan {
     pub(crate) refusals: Vec<Refusal>,
     /// Those of [`super::AirflowWindow::missing`] that the tick met, in order of the keys.
     pub(crate) missing: Vec<LimitKey>,
+    /// What the keys that have a rate owe after these starts.
+    pub(crate) rates: Vec<RateUse>,
+    /// When the first token comes that one of the refused tasks waits for.
+    pub(crate) next_token: Option<Timestamp>,
 }

@@ -5,10 +5,11 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::lane::{Candidate, Lane, LaneId, LanePage};
-use super::limits::LimitRecord;
+use super::limits::{LimitRecord, RateUse};
 use super::order::OrderKey;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
+use super::subject::{Paused, Subject};
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
 use super::window::Window;
@@ -67,6 +68,8 @@ pub(super) struct LaneWork {
     is_left: bool,
     /// Whether somebody else serves its queue. Its first task may reserve its pool, and none is admitted.
     is_foreign: bool,
+    /// What of it is paused, if anything is.
+    paused: Option<Subject>,
 }
 
 impl Planner {
@@ -88,6 +91,7 @@ impl Planner {
                 is_drained: false,
                 is_left: false,
                 is_foreign: false,
+                paused: None,
             })
             .collect();
         Self {
@@ -110,6 +114,16 @@ impl Planner {
     pub(crate) fn serving(mut self, queues: Option<&BTreeSet<QueueName>>) -> Self {
         for work in &mut self.lanes {
             work.is_foreign = queues.is_some_and(|queues| !queues.contains(&work.lane.key.queue));
+        }
+        self
+    }
+
+    /// Admits nothing of what is paused.
+    #[must_use]
+    pub(crate) fn paused(mut self, paused: &[Subject]) -> Self {
+        let paused = Paused::new(paused);
+        for work in &mut self.lanes {
+            work.paused = paused.of(&work.lane.key);
         }
         self
     }
@@ -162,7 +176,15 @@ impl Planner {
     }
 
     /// Supplies what [`Need::Capacity`] and [`Need::AllPools`] request.
-    pub(crate) fn feed_capacity(&mut self, pools: &[PoolRecord], limits: &[LimitRecord]) {
+    ///
+    /// `rates` is what keys owe, and `clock` the instant of the store's clock.
+    pub(crate) fn feed_capacity(
+        &mut self,
+        pools: &[PoolRecord],
+        limits: &[LimitRecord],
+        rates: &[RateUse],
+        clock: Timestamp,
+    ) {
         if let Rule::Window(window) = &mut self.rule {
             window.fit(pools);
         }
@@ -173,9 +195,10 @@ impl Planner {
             }
         }
         let limits: HashMap<_, _> = limits.iter().map(|limit| (&limit.key, limit)).collect();
+        let rates: HashMap<_, _> = rates.iter().map(|used| (&used.key, used)).collect();
         for work in &mut self.limits {
             if let Some(limit) = limits.get(&work.key) {
-                work.known(limit);
+                work.known(limit, rates.get(&work.key).copied(), clock);
             }
         }
         if let Rule::Window(_) = self.rule {
@@ -220,10 +243,12 @@ impl Planner {
             let left = work.lane.ready.saturating_sub(work.admitted);
             if left > 0 && !work.is_foreign {
                 let reason = self.reason(at);
+                plan.next_token = plan.next_token.into_iter().chain(reason.changes_at()).min();
                 plan.refusals.push(Refusal::new(self.lanes[at].lane.key.clone(), left, reason));
             }
         }
         plan.admit = std::mem::take(&mut self.admitted);
+        plan.rates = self.limits.iter().filter_map(LimitWork::owes).collect();
         if let Rule::Window(window) = &mut self.rule {
             plan.missing = std::mem::take(&mut window.met).into_iter().collect();
         }
@@ -385,7 +410,11 @@ impl Planner {
                 Some(Reason::PoolFull { .. }) => self.may_reserve(at),
                 Some(_) => false,
             },
-            Rule::Window(window) => !window.is_barred(&self.lanes[at], &self.pools, &self.limits),
+            Rule::Window(window) => {
+                let lane = &self.lanes[at];
+                // Airflow's query leaves out what is paused.
+                lane.paused.is_none() && !window.is_barred(lane, &self.pools, &self.limits)
+            }
         }
     }
 
@@ -414,9 +443,14 @@ impl Planner {
     /// Returns why the next task of this lane cannot be admitted; `None` if it can.
     fn refusal(&self, at: usize) -> Option<Reason> {
         let work = &self.lanes[at];
+        if let Some(subject) = &work.paused {
+            return Some(Reason::Paused { subject: subject.clone() });
+        }
+        let limits = || work.limits.iter().map(|limit| &self.limits[*limit]);
         self.pools[work.pool]
             .refusal(work.lane.key.slots)
-            .or_else(|| work.limits.iter().find_map(|limit| self.limits[*limit].refusal()))
+            .or_else(|| limits().find_map(LimitWork::refusal))
+            .or_else(|| limits().find_map(LimitWork::spent))
     }
 }
 
@@ -439,7 +473,7 @@ mod tests {
         let mut planner = Planner::new(10, vec![Lane::new(LaneId(1), lane, 2)]);
 
         assert!(matches!(planner.need(), Need::Capacity { .. }));
-        planner.feed_capacity(&[pool], &[]);
+        planner.feed_capacity(&[pool], &[], &[], Timestamp::UNIX_EPOCH);
         while let Need::Candidates(pages) = planner.need() {
             let order = OrderKey::new(0, Timestamp::UNIX_EPOCH, None, TaskId(7));
             planner.feed_candidates(&pages, &[Candidate::new(pages[0].lane, order)]);

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::limits::LimitRecord;
+use super::limits::{LimitRecord, RateUse};
+use super::rate::Bucket;
 use super::verdict::Reason;
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
 use crate::pool::{PoolRecord, Slots};
+use crate::time::Timestamp;
 
 #[derive(Debug)]
 pub(super) struct PoolWork {
@@ -28,6 +30,7 @@ pub(super) struct LimitWork {
     pub(super) key: LimitKey,
     max: Option<u32>,
     used: i64,
+    bucket: Option<Bucket>,
     pub(super) taken: u64,
     pub(super) barred: Bar,
 }
@@ -105,16 +108,29 @@ impl PoolWork {
 
 impl LimitWork {
     pub(super) fn undefined(key: LimitKey) -> Self {
-        Self { key, max: None, used: 0, taken: 0, barred: Bar::default() }
+        Self { key, max: None, used: 0, bucket: None, taken: 0, barred: Bar::default() }
     }
 
-    pub(super) fn known(&mut self, limit: &LimitRecord) {
+    /// Takes over what is counted. `owed`: what its starts owe to a rate.
+    pub(super) fn known(&mut self, limit: &LimitRecord, owed: Option<&RateUse>, clock: Timestamp) {
         self.max = limit.max;
         self.used = limit.used;
+        self.bucket = limit.rate.map(|rate| Bucket::new(rate, owed, clock));
     }
 
+    /// Returns how many more tasks it admits in this tick; `None` for any number.
     pub(super) fn open(&self) -> Option<i64> {
+        let by_rate = self.bucket.map(|bucket| bucket.left(self.taken));
+        self.open_of_max().into_iter().chain(by_rate).min()
+    }
+
+    fn open_of_max(&self) -> Option<i64> {
         self.max.map(|max| i64::from(max).saturating_sub(self.used).saturating_sub_unsigned(self.taken))
+    }
+
+    /// Returns what its starts owe after this tick, if it has a rate and the tick took tokens.
+    pub(super) fn owes(&self) -> Option<RateUse> {
+        self.bucket.filter(|_| self.taken > 0).map(|bucket| bucket.after(&self.key, self.taken))
     }
 
     pub(super) fn is_reached(&self) -> bool {
@@ -122,9 +138,16 @@ impl LimitWork {
     }
 
     pub(super) fn refusal(&self) -> Option<Reason> {
-        let (max, open) = (self.max?, self.open()?);
+        let (max, open) = (self.max?, self.open_of_max()?);
         let used = self.used.saturating_add_unsigned(self.taken);
         (open < 1).then(|| Reason::LimitReached { limit: self.key.clone(), used, max })
+    }
+
+    /// Returns the refusal by its rate, which comes after those by the maxima of all keys.
+    pub(super) fn spent(&self) -> Option<Reason> {
+        let bucket = self.bucket.filter(|bucket| bucket.left(self.taken) < 1)?;
+        let (limit, rate, next) = (self.key.clone(), bucket.rate, bucket.next(self.taken));
+        Some(Reason::RateSpent { limit, rate, next })
     }
 }
 

@@ -5,8 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::lane::LaneKey;
+use super::limits::Rate;
+use super::subject::Subject;
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::lease::TaskId;
+use crate::time::Timestamp;
 
 /// Why a task was not admitted: the first reason that holds, in the order below, at the end of the tick. Its
 /// numbers are those that the store has after the tick.
@@ -23,6 +26,11 @@ use crate::lease::TaskId;
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
+    /// A subject of it is paused. The task waits until that is resumed.
+    Paused {
+        /// The first that is: its queue, its pool, then its keys in byte order, each before its families.
+        subject: Subject,
+    },
     /// Admitters serve other queues, and none serves this one. The task waits until one does. Only
     /// [`explain`](crate::store::ReadTx::explain) returns it.
     Unserved {
@@ -65,6 +73,15 @@ pub enum Reason {
         /// The most tasks it admits.
         max: u32,
     },
+    /// The rate of a limit has no token left.
+    RateSpent {
+        /// The limit: the first in byte order if several have none.
+        limit: LimitKey,
+        /// The rate that holds for it.
+        rate: Rate,
+        /// When there will be one, unless another start takes it.
+        next: Timestamp,
+    },
     /// The definition of its workflow is missing. Only with [`super::AirflowWindow`].
     WorkflowMissing {
         /// The workflow.
@@ -98,6 +115,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Paused { subject } => write!(f, "{subject}: paused"),
             Self::Unserved { queue, waiting } => {
                 write!(f, "queue {queue}: no one serves it; tasks that wait in it: {waiting}")
             }
@@ -109,6 +127,10 @@ impl fmt::Display for Reason {
                 write!(f, "pool {pool}: {open} open of {total}, needs {needs}")
             }
             Self::LimitReached { limit, used, max } => write!(f, "limit {limit}: {used} of {max}"),
+            Self::RateSpent { limit, rate, next } => {
+                let period = rate.period().as_secs_f64();
+                write!(f, "limit {limit}: {} starts in {period} s used up, the next at {next}", rate.starts())
+            }
             Self::WorkflowMissing { workflow } => write!(f, "{workflow}: its definition is missing"),
             Self::Reserved { pool, open, task } => {
                 write!(f, "pool {pool}: its {open} open slots gather for task number {}", task.0)
@@ -122,12 +144,14 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// Every name, in the order in which the reasons are checked.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 12] = [
+        "paused",
         "unserved",
         "pool_unknown",
         "never_fits",
         "pool_full",
         "limit_reached",
+        "rate_spent",
         "workflow_missing",
         "reserved",
         "outside_window",
@@ -146,16 +170,34 @@ impl Reason {
     /// ```
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Paused { .. } => "paused",
             Self::Unserved { .. } => "unserved",
             Self::PoolUnknown { .. } => "pool_unknown",
             Self::NeverFits { .. } => "never_fits",
             Self::PoolFull { .. } => "pool_full",
             Self::LimitReached { .. } => "limit_reached",
+            Self::RateSpent { .. } => "rate_spent",
             Self::WorkflowMissing { .. } => "workflow_missing",
             Self::Reserved { .. } => "reserved",
             Self::OutsideWindow { .. } => "outside_window",
             Self::Busy => "busy",
             Self::BudgetSpent { .. } => "budget_spent",
+        }
+    }
+
+    /// Returns the earliest instant at which the reason may change by itself; `None` if that depends on what
+    /// others do.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::admission::Reason;
+    /// assert_eq!(Reason::BudgetSpent { budget: 512 }.changes_at(), None);
+    /// ```
+    pub fn changes_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::RateSpent { next, .. } => Some(*next),
+            _ => None,
         }
     }
 }
@@ -185,12 +227,15 @@ mod tests {
     #[test]
     fn names_are_those_in_json() {
         let (pool, key) = (PoolName::default_pool(), LimitKey::new("k").unwrap());
+        let rate = Rate::new(1, std::time::Duration::from_secs(1)).unwrap();
         let reasons = [
+            Reason::Paused { subject: Subject::Pool(pool.clone()) },
             Reason::Unserved { queue: QueueName::default_queue(), waiting: 1 },
             Reason::PoolUnknown { pool: pool.clone() },
             Reason::NeverFits { pool: pool.clone(), total: 1, needs: 2 },
             Reason::PoolFull { pool: pool.clone(), open: 0, total: 1, needs: 1 },
             Reason::LimitReached { limit: key.clone(), used: 1, max: 1 },
+            Reason::RateSpent { limit: key.clone(), rate, next: Timestamp::UNIX_EPOCH },
             Reason::WorkflowMissing { workflow: key },
             Reason::Reserved { pool, open: 1, task: TaskId(1) },
             Reason::OutsideWindow { size: 1 },

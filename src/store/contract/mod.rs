@@ -35,7 +35,7 @@ mod task;
 mod tick;
 
 pub use super::tx::{Effects, Stale};
-pub use pool::{LimitDeletion, PoolDeletion, PoolTx};
+pub use pool::{LeasesByLane, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
@@ -45,6 +45,7 @@ pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichP
 pub use crate::core::admission::lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
 pub use crate::core::admission::order::OrderKey;
 pub use crate::core::admission::queue::Serving;
+pub use crate::core::admission::rate::RateUse;
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;
 pub use crate::core::sensor::claim::{ShardLease, ShardWrite, Worker};

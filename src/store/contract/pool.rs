@@ -1,31 +1,14 @@
 //! What a store does with pools and limits.
 
-use crate::admission::limits::{LimitRecord, LimitSpec};
+use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
+use crate::admission::{LaneKey, Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
+use crate::time::Timestamp;
 
-/// The outcome of deleting a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PoolDeletion {
-    /// It was deleted. Tasks that name it wait, with that reason.
-    Deleted,
-    /// No pool has this name.
-    Unknown,
-    /// Not deleted: tasks hold this many of its slots.
-    InUse(i64),
-    /// Not deleted: it is [`PoolName::DEFAULT`].
-    IsDefault,
-}
-
-/// The outcome of removing a limit from its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LimitDeletion {
-    /// The key no longer limits anything.
-    Deleted,
-    /// No limit was defined for the key.
-    NotDefined,
-}
+/// The number of leases by the needs of their tasks. Lanes without leases may be left out.
+pub type LeasesByLane = Vec<(LaneKey, u64)>;
 
 /// Pools and limits: their sizes and their counters.
 ///
@@ -34,11 +17,15 @@ pub enum LimitDeletion {
 ///
 /// A new store has the pool [`PoolName::DEFAULT`] with [`crate::pool::DEFAULT_POOL_SLOTS`] slots.
 pub trait PoolTx {
+    /// Excludes others that change definitions or pauses, and ticks, from here to the end of the transaction.
+    /// Reads that follow see what they committed.
+    fn lock_definitions(&mut self) -> StoreResult<()>;
+
     /// Creates or changes pools. Slots that tasks hold stay held.
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()>;
 
     /// Deletes the pools of which no task holds slots, but never the default pool.
-    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>>;
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<Undefined>>;
 
     /// Returns the pools with these names.
     fn pools(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolRecord>>>;
@@ -50,16 +37,36 @@ pub trait PoolTx {
     /// and sensors.
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>>;
 
-    /// Defines or changes limits. What counts against them stays.
+    /// Defines limits and families, or replaces their definitions. What counts against keys stays.
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
-    /// Removes the limits from these keys. Tasks that carry them are still counted. A key becomes unknown if no
-    /// task carries it that has not ended, and nothing counts against it.
-    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>>;
+    /// Removes the definitions of these keys. Returns which there were. Tasks that carry them are still counted.
+    /// A key becomes unknown if no task carries it that has not ended, and nothing counts against it.
+    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>>;
 
-    /// Returns the limits of these keys, including those that only tasks made known.
+    /// Removes the definitions of the families with these prefixes. Returns which there were.
+    fn delete_families(&mut self, prefixes: &[LimitKey]) -> StoreResult<Vec<bool>>;
+
+    /// Returns the limits of these keys, including those that only tasks made known. Families are not applied.
     fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>>;
 
-    /// Returns all limits that are defined, by key.
+    /// Returns all keys that are defined, by key.
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>>;
+
+    /// Returns the definitions of all families, by prefix.
+    fn families(&mut self) -> StoreResult<Vec<LimitSpec>>;
+
+    /// Returns what the starts of these keys owe to rates, and the latest instant at which any key of the store
+    /// took a token. Keys that owe nothing may be left out.
+    fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)>;
+
+    /// Pauses these subjects, or resumes them. Returns which of them it changed.
+    fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>>;
+
+    /// Returns what is paused, in order.
+    fn paused(&mut self) -> StoreResult<Vec<Subject>>;
+
+    /// Returns what is paused, and how many leases there are by the needs of their tasks, both at one instant.
+    /// The cost grows with the number of leases and lanes.
+    fn leases(&mut self) -> StoreResult<(Vec<Subject>, LeasesByLane)>;
 }

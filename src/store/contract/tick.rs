@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::admission::limits::LimitRecord;
-use crate::admission::{Lane, Serving};
+use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
+use crate::admission::{Lane, Serving, Subject};
 use crate::id::{Holder, QueueName, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
@@ -111,6 +111,14 @@ pub struct Survey {
     pub pools: Vec<PoolRecord>,
     /// The limit keys that those lanes carry, by key.
     pub limits: Vec<LimitRecord>,
+    /// The definitions of all families, by prefix. They are not applied to [`Self::limits`].
+    pub families: Vec<LimitSpec>,
+    /// What the starts of those keys owe to rates, in any order. Keys that owe nothing may be left out.
+    pub rates: Vec<RateUse>,
+    /// The latest instant at which any key of the store took a token.
+    pub clock: Option<Timestamp>,
+    /// What is paused, in any order.
+    pub paused: Vec<Subject>,
     /// What holders told about the queues that they serve, by holder, then by the queues. Also returned beside [`Self::granted`].
     pub serving: Vec<Serving>,
     /// True if a tick has something to do even if it can grant nothing: to add up what others changed. A
@@ -142,6 +150,8 @@ pub struct GrantBatch<'a> {
     /// True if nothing is to be changed unless every task is ready. A store may then take a task for one that
     /// is not ready while somebody else changes it.
     pub whole: bool,
+    /// What keys owe to their rates after this grant. It replaces what they owed.
+    pub rates: &'a [RateUse],
     /// True if the tasks start at the instant of the grant. Those whose attempts are recorded as runs do not.
     pub started: bool,
 }
@@ -150,8 +160,17 @@ impl<'a> GrantBatch<'a> {
     /// Creates a grant of these tasks to this holder, from `now` until `expires_at`. Records and forgets no
     /// tick.
     pub fn new(tasks: &'a [TaskId], holder: &'a Holder, now: Timestamp, expires_at: Timestamp) -> Self {
-        let (request, replaces, forget) = (None, None, None);
-        Self { tasks, holder, now, expires_at, request, replaces, forget, whole: false, started: false }
+        let (request, replaces, forget, rates) = (None, None, None, &[]);
+        let (whole, started) = (false, false);
+        Self { tasks, holder, now, expires_at, request, replaces, forget, whole, rates, started }
+    }
+
+    /// Sets what keys owe to their rates after it. A store may forget keys that owe nothing at the latest
+    /// instant of these, at most 64 and two for each of these, except the one that took a token last.
+    #[must_use]
+    pub fn rates(mut self, rates: &'a [RateUse]) -> Self {
+        self.rates = rates;
+        self
     }
 
     /// Sets the name under which to record what was granted.
@@ -224,7 +243,8 @@ pub struct Granted {
     /// The granted tasks as they are now, in the order of the batch.
     pub tasks: Vec<TaskRecord>,
     /// True if each pool of the granted tasks is known and had their slots open, and each of their limit
-    /// keys had room.
+    /// keys had room by its own maximum. Families and rates are not looked at: what a tick planned
+    /// with stays as it is until it commits.
     pub had_room: bool,
     /// How many ticks were forgotten. A replaced tick does not count.
     pub forgotten: usize,

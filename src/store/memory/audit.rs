@@ -143,7 +143,7 @@ mod tests {
         let pool = PoolName::default_pool();
         let counted = PoolRecord::new(tx.state.pools.rows[&pool].spec.clone(), 1);
         tx.write(Write::Pool(pool.clone(), Some(Box::new(counted))));
-        tx.write(Write::Limit(limit.clone(), Some(LimitRow { max: None, used: 2 })));
+        tx.write(Write::Limit(limit.clone(), Some(LimitRow { used: 2, ..LimitRow::default() })));
         assert_eq!(
             tx.audit().unwrap(),
             [

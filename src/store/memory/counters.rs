@@ -59,9 +59,9 @@ impl Transaction<'_> {
     }
 
     fn count_leases(&mut self, key: &LimitKey, more: i64) -> bool {
-        let Some(LimitRow { max, used }) = self.state.limits.row(key) else { return false };
-        let used = used.saturating_add(more);
-        self.write(Write::Limit(key.clone(), Some(LimitRow { max, used })));
-        max.is_none_or(|max| used <= i64::from(max))
+        let Some(row) = self.state.limits.row(key) else { return false };
+        let used = row.used.saturating_add(more);
+        self.write(Write::Limit(key.clone(), Some(LimitRow { used, ..row })));
+        row.max.is_none_or(|max| used <= i64::from(max))
     }
 }

@@ -15,6 +15,7 @@ mod lanes;
 mod pools;
 mod promote;
 mod requests;
+mod rules;
 mod run_tx;
 mod runs;
 mod sensor_tx;

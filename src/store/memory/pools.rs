@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
-use crate::admission::limits::{LimitRecord, LimitSpec};
-use crate::admission::{Lane, LaneKey};
+use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
+use crate::admission::{Lane, LaneKey, Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
-use crate::store::contract::PoolTx;
-use crate::store::{LimitDeletion, PoolDeletion};
+use crate::store::contract::{LeasesByLane, PoolTx};
 use crate::task::TaskState;
+use crate::time::Timestamp;
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
@@ -32,8 +32,10 @@ impl Default for Pools {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LimitRow {
-    /// `None` if tasks carry the key but no limit is defined for it.
+    /// False if tasks carry the key and it is not defined itself.
+    pub(super) is_defined: bool,
     pub(super) max: Option<u32>,
+    pub(super) rate: Option<Rate>,
     pub(super) used: i64,
 }
 
@@ -41,7 +43,7 @@ pub(super) struct LimitRow {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Limits {
     rows: BTreeMap<LimitKey, LimitRow>,
-    /// The keys with a maximum. There may be many more that tasks only carry.
+    /// The keys that are defined. There may be many more that tasks only carry.
     defined: BTreeSet<LimitKey>,
     /// How many lanes name a key, for keys that at least one names.
     lanes: HashMap<LimitKey, u64>,
@@ -49,7 +51,7 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn swap(&mut self, key: &LimitKey, row: Option<LimitRow>) -> Option<LimitRow> {
-        if row.is_some_and(|row| row.max.is_some()) {
+        if row.is_some_and(|row| row.is_defined) {
             self.defined.insert(key.clone());
         } else {
             self.defined.remove(key);
@@ -78,7 +80,7 @@ impl Limits {
         }
     }
 
-    /// Returns true for a known key without a maximum that no lane names and nothing counts against.
+    /// Returns true for a known key without a definition that no lane names and nothing counts against.
     fn is_unused(&self, key: &LimitKey) -> bool {
         self.rows.get(key) == Some(&LimitRow::default()) && !self.lanes.contains_key(key)
     }
@@ -88,7 +90,9 @@ impl Limits {
     }
 
     fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
-        self.rows.get(key).map(|row| LimitRecord::new(key.clone(), row.max, row.used))
+        let row = self.rows.get(key)?;
+        let spec = LimitSpec { max: row.max, rate: row.rate, ..LimitSpec::of(key.clone()) };
+        Some(LimitRecord::defined(key.clone(), Some(spec).filter(|_| row.is_defined), row.used))
     }
 }
 
@@ -102,7 +106,7 @@ struct Sums {
 }
 
 impl Transaction<'_> {
-    /// Gives a limit key a row without a maximum, if it has none.
+    /// Gives a limit key a row without a definition, if it has none.
     pub(super) fn make_limit_known(&mut self, key: &LimitKey) {
         if !self.state.limits.rows.contains_key(key) {
             self.write(Write::Limit(key.clone(), Some(LimitRow::default())));
@@ -154,6 +158,10 @@ impl Transaction<'_> {
 }
 
 impl PoolTx for Transaction<'_> {
+    fn lock_definitions(&mut self) -> StoreResult<()> {
+        self.writable()
+    }
+
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
         self.writable()?;
         for spec in pools {
@@ -164,15 +172,15 @@ impl PoolTx for Transaction<'_> {
         Ok(())
     }
 
-    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<Undefined>> {
         self.writable()?;
         let delete = |name: &PoolName| match self.state.pools.rows.get(name).map(|pool| pool.used) {
-            None => PoolDeletion::Unknown,
-            Some(_) if name.as_str() == PoolName::DEFAULT => PoolDeletion::IsDefault,
-            Some(used) if used > 0 => PoolDeletion::InUse(used),
+            None => Undefined::NotDefined,
+            Some(_) if name.as_str() == PoolName::DEFAULT => Undefined::IsDefault,
+            Some(used) if used > 0 => Undefined::InUse(used),
             Some(_) => {
                 self.write(Write::Pool(name.clone(), None));
-                PoolDeletion::Deleted
+                Undefined::Removed
             }
         };
         Ok(pools.iter().map(delete).collect())
@@ -201,24 +209,39 @@ impl PoolTx for Transaction<'_> {
 
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
         self.writable()?;
-        for LimitSpec { key, max } in limits {
-            let used = self.state.limits.rows.get(key).map_or(0, |row| row.used);
-            self.write(Write::Limit(key.clone(), Some(LimitRow { max: Some(*max), used })));
+        for spec in limits {
+            if spec.is_family {
+                self.write(Write::Family(spec.key.clone(), Some(Box::new(spec.clone()))));
+                continue;
+            }
+            let used = self.state.limits.rows.get(&spec.key).map_or(0, |row| row.used);
+            let row = LimitRow { is_defined: true, max: spec.max, rate: spec.rate, used };
+            self.write(Write::Limit(spec.key.clone(), Some(row)));
         }
         Ok(())
     }
 
-    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
+    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>> {
         self.writable()?;
         let delete = |key: &LimitKey| match self.state.limits.rows.get(key).copied() {
-            Some(LimitRow { max: Some(_), used }) => {
-                self.write(Write::Limit(key.clone(), Some(LimitRow { max: None, used })));
+            Some(LimitRow { is_defined: true, used, .. }) => {
+                self.write(Write::Limit(key.clone(), Some(LimitRow { used, ..LimitRow::default() })));
                 self.forget_limit_if_unused(key);
-                LimitDeletion::Deleted
+                true
             }
-            _ => LimitDeletion::NotDefined,
+            _ => false,
         };
         Ok(keys.iter().map(delete).collect())
+    }
+
+    fn delete_families(&mut self, prefixes: &[LimitKey]) -> StoreResult<Vec<bool>> {
+        self.writable()?;
+        let delete = |prefix: &LimitKey| {
+            let was = self.state.rules.families.contains_key(prefix);
+            self.write(Write::Family(prefix.clone(), None));
+            was
+        };
+        Ok(prefixes.iter().map(delete).collect())
     }
 
     fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {
@@ -228,6 +251,33 @@ impl PoolTx for Transaction<'_> {
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
         let limits = &self.state.limits;
         Ok(limits.defined.iter().filter_map(|key| limits.record(key)).collect())
+    }
+
+    fn families(&mut self) -> StoreResult<Vec<LimitSpec>> {
+        Ok(self.state.rules.families.values().cloned().collect())
+    }
+
+    fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
+        let rules = &self.state.rules;
+        Ok((keys.iter().filter_map(|key| rules.rate(key).cloned()).collect(), rules.clock()))
+    }
+
+    fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {
+        self.writable()?;
+        let put = |subject: &Subject| {
+            let was = self.state.rules.paused.contains(subject);
+            self.write(Write::Pause(subject.clone(), paused));
+            was != paused
+        };
+        Ok(subjects.iter().map(put).collect())
+    }
+
+    fn paused(&mut self) -> StoreResult<Vec<Subject>> {
+        Ok(self.state.rules.paused.iter().cloned().collect())
+    }
+
+    fn leases(&mut self) -> StoreResult<(Vec<Subject>, LeasesByLane)> {
+        Ok((self.paused()?, self.leases_by_lane()))
     }
 }
 

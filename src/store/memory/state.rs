@@ -6,10 +6,12 @@ use super::course::Course;
 use super::lanes::Lanes;
 use super::pools::{LimitRow, Limits, Pools};
 use super::requests::{Request, Requests};
+use super::rules::Rules;
 use super::runs::Runs;
 use super::sensors::{Events, Sensors};
 use super::tasks::{TaskRow, Tasks};
-use crate::admission::{LaneId, LaneKey, Serving};
+use crate::admission::limits::{LimitSpec, RateUse};
+use crate::admission::{LaneId, LaneKey, Serving, Subject};
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
@@ -27,6 +29,7 @@ pub(super) struct State {
     pub(super) serving: BTreeMap<ServingKey, Box<Serving>>,
     pub(super) pools: Pools,
     pub(super) limits: Limits,
+    pub(super) rules: Rules,
     pub(super) sensors: Sensors,
     pub(super) events: Events,
     pub(super) workers: BTreeMap<Holder, Worker>,
@@ -59,6 +62,10 @@ pub(super) enum Write {
     Serving(ServingKey, Option<Box<Serving>>),
     Pool(PoolName, Option<Box<PoolRecord>>),
     Limit(LimitKey, Option<LimitRow>),
+    Family(LimitKey, Option<Box<LimitSpec>>),
+    Rate(LimitKey, Option<Box<RateUse>>),
+    /// Whether it is paused.
+    Pause(Subject, bool),
     Sensor(TaskId, Option<Box<SensorRecord>>),
     Event(u64, Option<Box<SensorEvent>>),
     Worker(Holder, Option<Box<Worker>>),
@@ -102,6 +109,20 @@ impl State {
             Write::Limit(key, limit) => {
                 let old = self.limits.swap(&key, limit);
                 Write::Limit(key, old)
+            }
+            Write::Family(prefix, family) => {
+                let old = replace(&mut self.rules.families, &prefix, family.map(|family| *family));
+                Write::Family(prefix, old.map(Box::new))
+            }
+            Write::Rate(key, used) => {
+                let old = self.rules.swap_rate(&key, used.map(|used| *used));
+                Write::Rate(key, old.map(Box::new))
+            }
+            Write::Pause(subject, is_paused) => {
+                let was = self.rules.paused.contains(&subject);
+                let filing = if is_paused { Filing::In } else { Filing::Out };
+                filing.entry(&mut self.rules.paused, subject.clone());
+                Write::Pause(subject, was)
             }
             Write::Sensor(id, sensor) => Write::Sensor(id, self.sensors.swap(id, sensor)),
             Write::Event(seq, event) => {
@@ -170,6 +191,7 @@ impl State {
         }
         (state.workers, state.shards) = (self.workers.clone(), self.shards.clone());
         state.serving = self.serving.clone();
+        state.rules = self.rules.rebuilt();
         state
     }
 }

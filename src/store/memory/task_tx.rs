@@ -153,6 +153,10 @@ impl TaskTx for Transaction<'_> {
                 WhichPools::Named => self.pools_of(&survey.lanes),
             };
             survey.limits = self.limits_of(&survey.lanes);
+            survey.families = self.families()?;
+            survey.paused = self.paused()?;
+            let keys: Vec<_> = survey.limits.iter().map(|limit| limit.key.clone()).collect();
+            (survey.rates, survey.clock) = self.rates(&keys)?;
         }
         survey.serving = self.serving()?;
         survey.next_due = self.state.tasks.next_due();
@@ -232,6 +236,9 @@ impl TaskTx for Transaction<'_> {
                 self.write(Write::Request(replaced.clone(), None));
             }
             self.write(Write::Request(request.clone(), Some(row)));
+        }
+        if !tasks.is_empty() {
+            self.put_rates(batch.rates);
         }
         let forgotten = batch.forget.map_or(0, |forget| self.forget_requests(forget));
         Ok(Granted::new(tasks, had_room, forgotten))

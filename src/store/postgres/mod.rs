@@ -35,11 +35,12 @@
 //! # Examples
 //!
 //! ```no_run
+//! use stationmaster::admission::IfExists;
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::store::postgres::{PostgresOptions, PostgresStore};
 //!
 //! let store = PostgresStore::connect("postgres://jobs@127.0.0.1/jobs", PostgresOptions::new())?;
-//! store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
+//! store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(4))?], IfExists::Replace))?;
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 

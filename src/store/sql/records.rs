@@ -9,12 +9,12 @@ use super::row::{
     number, out_of_range,
 };
 use super::run_columns::read_suspensions;
-use crate::admission::limits::LimitRecord;
-use crate::admission::{LaneKey, Serving};
+use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
+use crate::admission::{LaneKey, Serving, Subject};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
-use crate::id::{Namespace, TaskKey};
+use crate::id::{LimitKey, Namespace, TaskKey};
 use crate::lease::{Lease, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::run::{RunKey, RunPlace, RunRecord};
@@ -159,10 +159,48 @@ pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
     Ok(PoolRecord::new(spec, row.integer(2)?))
 }
 
-/// Reads a limit: key, max, used.
+/// Reads a limit: key, max, used, whether it is defined, starts, period, burst.
 pub(in crate::store) fn limit<R: ReadRow>(row: &R) -> Read<LimitRecord, R> {
-    let max = row.maybe_integer(1)?.map(|_| count(row, 1)).transpose()?;
-    Ok(LimitRecord::new(name(row, 0)?, max, row.integer(2)?))
+    let key: LimitKey = name(row, 0)?;
+    let spec = match row.integer(3)? {
+        0 => None,
+        _ => Some(rule(row, LimitSpec::of(key.clone()), 1, 4)?),
+    };
+    Ok(LimitRecord::defined(key, spec, row.integer(2)?))
+}
+
+/// Reads a family: prefix, max, starts, period, burst.
+pub(in crate::store) fn family<R: ReadRow>(row: &R) -> Read<LimitSpec, R> {
+    rule(row, LimitSpec::of(name(row, 0)?).family(), 1, 2)
+}
+
+/// Reads a maximum from one column, and a rate from three.
+fn rule<R: ReadRow>(row: &R, spec: LimitSpec, max: usize, rate: usize) -> Read<LimitSpec, R> {
+    let max = row.maybe_integer(max)?.map(|_| count(row, max)).transpose()?;
+    let Some(starts) = row.maybe_integer(rate)?.map(|_| count(row, rate)).transpose()? else {
+        return Ok(LimitSpec { max, ..spec });
+    };
+    let (period, burst) = (Duration::from_micros(number(row, rate + 1)?), count(row, rate + 2)?);
+    let rate = Rate::new(starts, period).and_then(|rate| rate.burst(burst));
+    let rate = rate.map_err(|error| Damaged(format!("the rate of {}: {error}", spec.key)))?;
+    Ok(LimitSpec { max, rate: Some(rate), ..spec })
+}
+
+/// Reads what a key owes: key, owed, at, starts, period.
+pub(in crate::store) fn rate<R: ReadRow>(row: &R) -> Read<RateUse, R> {
+    let (owed, period) = (row.integer(1)?, Duration::from_micros(number(row, 4)?));
+    Ok(RateUse::new(name(row, 0)?, owed, instant(row, 2)?, count(row, 3)?, period))
+}
+
+/// Reads what is paused: kind, name.
+pub(in crate::store) fn subject<R: ReadRow>(row: &R) -> Read<Subject, R> {
+    Ok(match row.integer(0)? {
+        0 => Subject::Queue(name(row, 1)?),
+        1 => Subject::Pool(name(row, 1)?),
+        2 => Subject::Key(name(row, 1)?),
+        3 => Subject::Family(name(row, 1)?),
+        kind => return Err(out_of_range(kind).into()),
+    })
 }
 
 /// Reads what a holder told: holder, queues, told_at, lease.

@@ -41,6 +41,7 @@ impl SqliteTx {
     /// # Examples
     ///
     /// ```
+    /// use stationmaster::admission::IfExists;
     /// use stationmaster::pool::{PoolSpec, Slots};
     /// use stationmaster::store::sqlite::{Prefix, SqliteTx, migrate, rusqlite};
     ///
@@ -51,7 +52,7 @@ impl SqliteTx {
     ///
     /// let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     /// tx.execute("INSERT INTO team VALUES ('data')", [])?;
-    /// SqliteTx::attach(&tx, &prefix)?.put_pools(&[PoolSpec::new("data", Slots::Limited(4))?])?;
+    /// SqliteTx::attach(&tx, &prefix)?.define([PoolSpec::new("data", Slots::Limited(4))?], IfExists::Replace)?;
     /// tx.commit()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -47,13 +47,14 @@
 //! # Examples
 //!
 //! ```
+//! use stationmaster::admission::IfExists;
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("jobs.db");
 //! let store = SqliteStore::open(&path, SqliteOptions::new())?;
-//! store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]))?;
+//! store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(4))?], IfExists::Replace))?;
 //! drop(store);
 //!
 //! let again = SqliteStore::open(&path, SqliteOptions::new())?;

@@ -6,7 +6,7 @@ use crate::bounds::MAX_LIMIT_KEYS;
 use crate::id::LimitKey;
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
-use crate::store::{LimitDeletion, Store};
+use crate::store::Store;
 use crate::task::TaskState;
 
 cases!("limits":
@@ -118,12 +118,7 @@ fn a_deleted_limit_goes_on_counting(store: &dyn Store) {
     world.admit(&ids[..2]);
     let asked = ["nobody", "a", "b", "a"].map(limit);
     let answers = world.write(|tx| tx.delete_limits(&asked));
-    let expected = [
-        LimitDeletion::NotDefined,
-        LimitDeletion::Deleted,
-        LimitDeletion::Deleted,
-        LimitDeletion::NotDefined,
-    ];
+    let expected = [false, true, true, false];
     assert_eq!(answers, expected);
     assert_eq!(world.read(|tx| tx.all_limits()), []);
     assert_eq!(one(world, "a"), Some(record("a", None, 2)));

@@ -47,6 +47,7 @@ mod pools;
 mod queues;
 mod random;
 mod retention;
+mod rules;
 mod runs;
 mod scene;
 mod sensors;
@@ -146,6 +147,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         retention::cases(),
         pools::cases(),
         limits::cases(),
+        rules::cases(),
         sensors::cases(),
         events::cases(),
         workers::cases(),

@@ -3,6 +3,7 @@
 use super::random::Random;
 use super::snapshot::{Snapshot, Watch};
 use super::world::{at, holder, key, limit, pool, task, worker};
+use crate::admission::Subject;
 use crate::admission::limits::LimitSpec;
 use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
 use crate::lease::{LeaseRef, TaskId};
@@ -33,6 +34,8 @@ pub(super) enum Op {
     DeletePools(Vec<PoolName>),
     PutLimits(Vec<LimitSpec>),
     DeleteLimits(Vec<LimitKey>),
+    DeleteFamilies(Vec<LimitKey>),
+    Pause(Vec<Subject>, bool),
     PutWorker(Worker),
     DeleteWorker(crate::id::Holder),
     ForgetWorkers(Timestamp, usize),
@@ -220,10 +223,18 @@ impl Op {
             21 => Self::DeletePools(vec![pool(POOLS[random.index(4)])]),
             22 => {
                 let keys = random.some(&LIMITS, 2).into_iter().map(limit);
-                Self::PutLimits(
-                    keys.map(|key| LimitSpec::new(key, random.below(6) as u32).unwrap()).collect(),
-                )
+                let spec = |key| {
+                    let spec = LimitSpec::new(key, 1 + random.below(6) as u32).unwrap();
+                    if random.once_in(4) { spec.family() } else { spec }
+                };
+                Self::PutLimits(keys.map(spec).collect())
             }
+            23 if random.once_in(3) => {
+                let pools = random.some(&POOLS, 2).into_iter().map(|name| Subject::Pool(pool(name)));
+                let keys = random.some(&LIMITS, 2).into_iter().map(|name| Subject::Family(limit(name)));
+                Self::Pause(pools.chain(keys).collect(), random.once_in(2))
+            }
+            23 if random.once_in(3) => Self::DeleteFamilies(vec![limit(LIMITS[random.index(3)])]),
             23 => Self::DeleteLimits(vec![limit(LIMITS[random.index(3)])]),
             24 => {
                 let mut worker = worker(SPACES[random.index(3)], instant);

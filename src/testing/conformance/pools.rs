@@ -1,11 +1,12 @@
 //! Pools: their sizes and their counters.
 
 use super::world::{World, at, limit, pool, sized, task, to};
+use crate::admission::Undefined;
 use crate::bounds::MAX_SLOTS;
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
-use crate::store::{PoolDeletion, Store};
+use crate::store::Store;
 use crate::task::TaskState;
 
 cases!("pools":
@@ -159,20 +160,19 @@ fn a_pool_in_use_is_not_deleted(store: &dyn Store) {
     let lease = world.run(&[id])[0];
     let asked = ["busy", "nobody", "idle", "idle"].map(pool);
     let answers = world.write(|tx| tx.delete_pools_if_unused(&asked));
-    let expected =
-        [PoolDeletion::InUse(3), PoolDeletion::Unknown, PoolDeletion::Deleted, PoolDeletion::Unknown];
+    let expected = [Undefined::InUse(3), Undefined::NotDefined, Undefined::Removed, Undefined::NotDefined];
     assert_eq!(answers, expected);
     let left: Vec<_> = world.read(|tx| tx.all_pools()).into_iter().map(|pool| pool.spec.name).collect();
     assert_eq!(left, ["busy", "default_pool"].map(pool));
     world.shift(&[to(lease, TaskState::Success)]);
-    assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("busy")])), [PoolDeletion::Deleted]);
+    assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("busy")])), [Undefined::Removed]);
 }
 
 fn a_deleted_pool_can_come_back(store: &dyn Store) {
     let world = World(store);
     world.write(|tx| tx.put_pools(&[sized("db", 4)]));
     let id = world.insert(&[task("a").pool(pool("db")).limit(limit("l"))])[0];
-    assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("db")])), [PoolDeletion::Deleted]);
+    assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("db")])), [Undefined::Removed]);
     assert_eq!((world.ready(), world.task(id).lane.pool), (1, pool("db")), "its tasks wait");
     assert_eq!(world.read(|tx| tx.pool_stats(&[pool("db")])), [None]);
     world.write(|tx| tx.put_pools(&[sized("db", 1)]));

@@ -13,6 +13,7 @@ use super::steps::Steps;
 use super::world::{
     World, admit_if_room, at, holder, key, limit, pool, rows, sensor, sized, task, to, worker,
 };
+use crate::admission::Subject;
 use crate::admission::limits::LimitSpec;
 
 pub(super) struct Scene {
@@ -52,7 +53,9 @@ impl Scene {
         let carrying = |name: &str| task(name).pool(pool("db")).pool_slots(2).limit(limit("carried"));
         world.write(|tx| {
             tx.put_pools(&[sized("db", 20), sized("idle", 3)])?;
-            tx.put_limits(&["carried", "defined"].map(|name| LimitSpec::new(limit(name), 9).unwrap()))
+            tx.put_limits(&["carried", "defined"].map(|name| LimitSpec::new(limit(name), 9).unwrap()))?;
+            tx.put_limits(&[LimitSpec::new(limit("family/"), 9).unwrap().family()])?;
+            tx.put_paused(&[Subject::Pool(pool("idle"))], true)
         });
         let ids = world.insert(&[
             carrying("ready"),
@@ -99,6 +102,9 @@ impl Scene {
             ("delete_pools_if_unused", |tx, _| tx.delete_pools_if_unused(&[pool("idle")]).map(drop)),
             ("put_limits", |tx, _| tx.put_limits(&[LimitSpec::new(limit("new"), 1).unwrap()])),
             ("delete_limits", |tx, _| tx.delete_limits(&[limit("defined")]).map(drop)),
+            ("delete_families", |tx, _| tx.delete_families(&[limit("family/")]).map(drop)),
+            ("put_paused", |tx, _| tx.put_paused(&[Subject::Pool(pool("db"))], true).map(drop)),
+            ("put_paused, resuming", |tx, _| tx.put_paused(&[Subject::Pool(pool("idle"))], false).map(drop)),
             ("put_sensors", |tx, scene| {
                 tx.put_sensors(&[sensor(scene.running, "x").insert(at(70))]).map(drop)
             }),

@@ -204,6 +204,8 @@ impl Side<'_> {
             Op::DeletePools(pools) => say(tx.delete_pools_if_unused(pools)?),
             Op::PutLimits(limits) => say(tx.put_limits(limits)?),
             Op::DeleteLimits(keys) => say(tx.delete_limits(keys)?),
+            Op::DeleteFamilies(prefixes) => say(tx.delete_families(prefixes)?),
+            Op::Pause(subjects, on) => say(tx.put_paused(subjects, *on)?),
             Op::PutWorker(worker) => say(tx.put_worker(worker)?),
             Op::DeleteWorker(name) => say(tx.delete_worker(name)?),
             Op::ForgetWorkers(before, limit) => say(tx.forget_workers(*before, *limit)?),

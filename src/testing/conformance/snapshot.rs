@@ -1,7 +1,7 @@
 //! Everything that can be seen of a store, in one value.
 
-use crate::admission::limits::LimitRecord;
-use crate::admission::{Candidate, Lane, LanePage};
+use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
+use crate::admission::{Candidate, Lane, LanePage, Subject};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, RequestId, TaskKey};
 use crate::lease::LeaseRef;
@@ -11,7 +11,9 @@ use crate::sensor::{SensorEvent, SensorRecord};
 use crate::shard::DEFAULT_CODES;
 use crate::store::Discrepancy;
 use crate::store::ReadTx;
-use crate::store::contract::{SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker};
+use crate::store::contract::{
+    LeasesByLane, SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker,
+};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
@@ -44,6 +46,10 @@ pub struct Snapshot {
     pub(super) stats: Vec<Option<PoolStats>>,
     pub(super) limits: Vec<Option<LimitRecord>>,
     pub(super) all_limits: Vec<LimitRecord>,
+    pub(super) families: Vec<LimitSpec>,
+    pub(super) paused: Vec<Subject>,
+    pub(super) rates: (Vec<RateUse>, Option<Timestamp>),
+    pub(super) leases: LeasesByLane,
     pub(super) sensors: Vec<Option<SensorRecord>>,
     pub(super) changed: Vec<SensorRecord>,
     pub(super) last_change: u64,
@@ -69,6 +75,21 @@ pub(super) fn silent(tx: &mut dyn StoreTx, before: Timestamp) -> StoreResult<Vec
     assert!(silent.windows(2).all(|pair| pair[0].heartbeat <= pair[1].heartbeat), "the longest silent first");
     silent.sort_by(|a, b| (a.heartbeat, &a.key).cmp(&(b.heartbeat, &b.key)));
     Ok(silent)
+}
+
+/// What these keys owe to rates, by key.
+fn sorted_rates(tx: &mut dyn StoreTx, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
+    let (mut rates, clock) = tx.rates(keys)?;
+    rates.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    Ok((rates, clock))
+}
+
+/// The lanes with leases, in order.
+fn sorted_leases(tx: &mut dyn StoreTx) -> StoreResult<LeasesByLane> {
+    let mut leases = tx.leases()?.1;
+    leases.retain(|(_, leases)| *leases > 0);
+    leases.sort_unstable();
+    Ok(leases)
 }
 
 impl Snapshot {
@@ -134,6 +155,10 @@ impl Snapshot {
             stats: tx.pool_stats(&names)?,
             limits: tx.limits(&watch.limits)?,
             all_limits: tx.all_limits()?,
+            families: tx.families()?,
+            paused: tx.paused()?,
+            rates: sorted_rates(tx, &watch.limits)?,
+            leases: sorted_leases(tx)?,
             sensors: tx.sensors(&watch.tasks)?,
             changed: tx.changed_sensors(&all_sensors(0, WhichSensors::All, 10_000))?,
             last_change: tx.sensor_changes()?.last,

@@ -7,7 +7,7 @@ use super::scene::Scene;
 use super::snapshot::Snapshot;
 use super::steps::{Steps, nothing};
 use super::world::{World, at, key, rows, sized, task};
-use crate::admission::Ageing;
+use crate::admission::{Ageing, IfExists};
 use crate::error::{Error, Invalid, Result, StoreError, StoreErrorKind};
 use crate::ops::{AdmitRequest, StopBeforeStart};
 use crate::run::RunStatus;
@@ -78,10 +78,10 @@ fn verbs() -> Vec<Verb> {
         ("mark", |tx| tx.mark(at(1), &[]).map(drop)),
         ("clear", |tx| tx.clear(at(1), &[]).map(drop)),
         ("reap", |tx| tx.reap(at(1), 9).map(drop)),
-        ("put_pools", |tx| tx.put_pools(&[sized("more", 1)])),
-        ("delete_pools", |tx| tx.delete_pools(&[]).map(drop)),
-        ("put_limits", |tx| tx.put_limits(&[])),
-        ("delete_limits", |tx| tx.delete_limits(&[]).map(drop)),
+        ("define", |tx| tx.define([sized("more", 1)], IfExists::Leave).map(drop)),
+        ("undefine", |tx| tx.undefine(&[]).map(drop)),
+        ("pause", |tx| tx.pause(&[]).map(drop)),
+        ("resume", |tx| tx.resume(&[]).map(drop)),
         ("record_runs", |tx| tx.record_runs(&[super::scene::run("more")], StopBeforeStart::Reject)),
         ("stop_runs", |tx| tx.stop_runs(&[], StopBeforeStart::Reject).map(drop)),
         ("close_runs", |tx| tx.close_runs(&[]).map(drop)),
@@ -248,6 +248,10 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.pools(&[])?.len(),
             tx.pool_stats(&[])?.len(),
             tx.delete_limits(&[])?.len(),
+            tx.delete_families(&[])?.len(),
+            tx.rates(&[])?.0.len(),
+            tx.put_paused(&[], true)?.len(),
+            tx.put_paused(&[], false)?.len(),
             tx.limits(&[])?.len(),
             tx.put_sensors(&[])?.len(),
             tx.sensors(&[])?.len(),

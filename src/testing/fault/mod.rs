@@ -74,12 +74,13 @@ impl Struck {
 /// ```
 /// use std::sync::Arc;
 /// use stationmaster::error::StoreErrorKind;
+/// use stationmaster::admission::IfExists;
 /// use stationmaster::pool::{PoolSpec, Slots};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::testing::{Fault, FaultStore, When};
 ///
 /// let store = FaultStore::new(Arc::new(MemoryStore::new()));
-/// let define = || store.write(|tx| tx.put_pools(&[PoolSpec::new("db", Slots::Limited(4))?]));
+/// let define = || store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(4))?], IfExists::Replace));
 /// let calls = (1..).find(|at| {
 ///     store.arm(Fault::new(*at, When::Before, StoreErrorKind::Full));
 ///     let answer = define();

@@ -1,8 +1,8 @@
 //! The transaction: every method of the four traits passed on, unless it is the one that fails.
 
 use super::{FaultStore, When};
-use crate::admission::limits::{LimitRecord, LimitSpec};
-use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
+use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
+use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
@@ -10,10 +10,10 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
-    EventNote, GrantBatch, Granted, Held, Move, PoolTx, RunTx, SensorChanges, SensorQuery, SensorTx,
-    ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Wait, Worker,
+    EventNote, GrantBatch, Granted, Held, LeasesByLane, Move, PoolTx, RunTx, SensorChanges, SensorQuery,
+    SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Wait, Worker,
 };
-use crate::store::{Discrepancy, Inserted, LimitDeletion, PoolDeletion};
+use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
 
@@ -110,13 +110,20 @@ impl TaskTx for FaultTx<'_> {
 
 impl PoolTx for FaultTx<'_> {
     pass_on! {
+        fn lock_definitions() -> ();
         fn put_pools(pools: &[PoolSpec]) -> ();
-        fn delete_pools_if_unused(pools: &[PoolName]) -> Vec<PoolDeletion>;
+        fn delete_pools_if_unused(pools: &[PoolName]) -> Vec<Undefined>;
         fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
         fn all_pools() -> Vec<PoolRecord>;
         fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
         fn put_limits(limits: &[LimitSpec]) -> ();
-        fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
+        fn delete_limits(keys: &[LimitKey]) -> Vec<bool>;
+        fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
+        fn families() -> Vec<LimitSpec>;
+        fn rates(keys: &[LimitKey]) -> (Vec<RateUse>, Option<Timestamp>);
+        fn put_paused(subjects: &[Subject], paused: bool) -> Vec<bool>;
+        fn paused() -> Vec<Subject>;
+        fn leases() -> (Vec<Subject>, LeasesByLane);
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
     }

@@ -14,8 +14,8 @@ mod runs;
 mod ticks;
 
 use stationmaster::Timestamp;
-use stationmaster::admission::QueueRecord;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
+use stationmaster::admission::{QueueRecord, Subject, Undefined};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, Renewal, TaskId};
@@ -23,13 +23,11 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorChanges, SensorInsert,
-    SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery,
-    TaskInsert, TaskTx, WhichSensors, Worker,
+    Candidate, EventNote, GrantBatch, Granted, LanePage, LeasesByLane, Move, PoolTx, RateUse, SensorChanges,
+    SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started, StoreTx, Survey,
+    SurveyQuery, TaskInsert, TaskTx, WhichSensors, Worker,
 };
-use stationmaster::store::{
-    Discrepancy, Inserted, LimitDeletion, PoolDeletion, Store, StoreInfo, Tx, TxMode,
-};
+use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::TaskRecord;
 use stationmaster::testing::raw;
 
@@ -316,20 +314,27 @@ impl TaskTx for BentTx<'_> {
 
 impl PoolTx for BentTx<'_> {
     pass_on! {
+        fn lock_definitions() -> ();
         fn put_pools(pools: &[PoolSpec]) -> ();
         fn pools(names: &[PoolName]) -> Vec<Option<PoolRecord>>;
         fn pool_stats(names: &[PoolName]) -> Vec<Option<PoolStats>>;
         fn put_limits(limits: &[LimitSpec]) -> ();
-        fn delete_limits(keys: &[LimitKey]) -> Vec<LimitDeletion>;
+        fn delete_limits(keys: &[LimitKey]) -> Vec<bool>;
+        fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
+        fn families() -> Vec<LimitSpec>;
+        fn rates(keys: &[LimitKey]) -> (Vec<RateUse>, Option<Timestamp>);
+        fn put_paused(subjects: &[Subject], paused: bool) -> Vec<bool>;
+        fn paused() -> Vec<Subject>;
+        fn leases() -> (Vec<Subject>, LeasesByLane);
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
     }
 
-    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<Undefined>> {
         let mut deleted = self.tx.delete_pools_if_unused(pools)?;
         if self.fault == Fault::DeletesBusyPools {
-            for answer in deleted.iter_mut().filter(|answer| matches!(answer, PoolDeletion::InUse(_))) {
-                *answer = PoolDeletion::Deleted;
+            for answer in deleted.iter_mut().filter(|answer| matches!(answer, Undefined::InUse(_))) {
+                *answer = Undefined::Removed;
             }
         }
         Ok(deleted)

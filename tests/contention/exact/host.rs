@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stationmaster::admission::IfExists;
+use stationmaster::admission::{Subject, Undefined};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
@@ -14,7 +16,7 @@ use stationmaster::id::SensorKind;
 use stationmaster::ops::{Cleared, Finish, Finished, Mark, Marked};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::service::{Admitter, Reaper, Service};
-use stationmaster::store::contract::{Ending, PoolDeletion};
+use stationmaster::store::contract::Ending;
 use stationmaster::store::postgres::tokio_postgres::Error as PgError;
 use stationmaster::store::{Durability, PostgresStore, Tx};
 use stationmaster::task::{LeaseLoss, TaskRecord, TaskState};
@@ -209,20 +211,22 @@ impl Host {
         let Self { diary, store, random, .. } = self;
         if name == "rare" || random.below(2) == 0 {
             let deletion = diary.call(Operation::Resize(name.into(), Some(0)), || {
-                let deleted = store.write(|tx| tx.delete_pools(&[name.try_into()?]))?[0];
+                let deleted = store.write(|tx| tx.undefine(&[Subject::Pool(name.try_into()?)]))?[0];
                 let operation = match deleted {
-                    PoolDeletion::Deleted => Operation::Resize(name.into(), Some(0)),
+                    Undefined::Removed => Operation::Resize(name.into(), Some(0)),
                     _ => Operation::End(vec![]),
                 };
                 Ok((deleted, operation))
             })?;
             std::thread::sleep(Duration::from_millis(random.below(20)));
-            self.count(if deletion == PoolDeletion::Deleted { "pools deleted" } else { "deletions refused" });
+            self.count(if deletion == Undefined::Removed { "pools deleted" } else { "deletions refused" });
         }
         let Self { diary, store, random, .. } = self;
         let slots = 1 + random.below(u64::from(slots) + 4) as u32;
         let size = Operation::Resize(name.into(), Some(slots));
-        diary.call(size.clone(), || Ok((store.write(|tx| tx.put_pools(&[pool(name, slots)]))?, size)))?;
+        diary.call(size.clone(), || {
+            Ok((store.write(|tx| tx.define([pool(name, slots)], IfExists::Replace))?, size))
+        })?;
         self.count("pools defined");
         Ok(())
     }
@@ -304,7 +308,8 @@ impl Host {
         let schema = self.orders.database.options().schema;
         for (savepoint, slots) in [("SAVEPOINT there", slots + 50), ("ROLLBACK TO there", slots)] {
             self.sql(savepoint)?;
-            if let Err(error) = self.connection.call(&schema, notify, |tx| tx.put_pools(&[pool(name, slots)]))
+            if let Err(error) =
+                self.connection.call(&schema, notify, |tx| tx.define([pool(name, slots)], IfExists::Replace))
             {
                 self.bear(&error);
                 return Err(Failed::Refused("definitions refused".into()));

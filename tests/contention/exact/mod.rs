@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::Result;
@@ -54,8 +55,8 @@ fn pool(name: &str, slots: u32) -> PoolSpec {
 fn define(store: &PostgresStore, times: u32) -> Result<()> {
     let limits = LIMITS.map(|(key, max)| LimitSpec::new(key.try_into().unwrap(), max * times).unwrap());
     store.write(|tx| {
-        tx.put_pools(&POOLS.map(|(name, slots)| pool(name, slots * times)))?;
-        tx.put_limits(&limits)
+        tx.define(&POOLS.map(|(name, slots)| pool(name, slots * times)), IfExists::Replace)?;
+        tx.define(&limits, IfExists::Replace).map(drop)
     })
 }
 

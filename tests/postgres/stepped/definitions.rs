@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::store::Tx;
 use stationmaster::store::postgres;
@@ -21,12 +22,12 @@ const DEFINITIONS: [(&str, Define, usize); 3] =
     [("a pause", |tx| resize(tx, 0), 0), ("a shrink", |tx| resize(tx, 1), 1), ("a limit", limit, 2)];
 
 fn resize(tx: &mut Tx<'_>, slots: u32) -> Result<String> {
-    tx.put_pools(&[pool("narrow", slots)])?;
+    tx.define([pool("narrow", slots)], IfExists::Replace)?;
     tx.pools(&[pool_name("narrow")]).map(|mut pools| pools.remove(0).unwrap().used.to_string())
 }
 
 fn limit(tx: &mut Tx<'_>) -> Result<String> {
-    tx.put_limits(&[LimitSpec::new("few".try_into()?, 2)?])?;
+    tx.define([LimitSpec::new("few".try_into()?, 2)?], IfExists::Replace)?;
     tx.limits(&["few".try_into()?]).map(|mut limits| limits.remove(0).unwrap().used.to_string())
 }
 
@@ -36,7 +37,7 @@ fn scene() -> Scene {
     let new = |name: &str| NewTask::new(key(name)).pool(pool_name("narrow")).limit("few".try_into().unwrap());
     let tasks = ["a", "b", "c", "d"].map(new);
     let put = scene.store.write(|tx| {
-        tx.put_pools(&[pool("narrow", 4)])?;
+        tx.define([pool("narrow", 4)], IfExists::Replace)?;
         tx.enqueue(now(), &tasks)
     });
     put.unwrap();

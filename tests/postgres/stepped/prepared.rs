@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::service::{Reaper, Service};
 use stationmaster::store::PostgresStore;
@@ -116,7 +117,8 @@ fn a_prepared_definition_stops_ticks_alone() {
     other.ask("SET lock_timeout = '10s'");
     for fate in FATES {
         host.ask("BEGIN");
-        host.call(&scene.scratch.0, Notify::No, |tx| tx.put_pools(&[pool("other", 3)])).unwrap();
+        host.call(&scene.scratch.0, Notify::No, |tx| tx.define([pool("other", 3)], IfExists::Replace))
+            .unwrap();
         host.ask("PREPARE TRANSACTION 'definition'");
         for (verb, name) in &needed {
             let lease = verb.has_lease().then(|| scene.lease(name));
@@ -125,7 +127,7 @@ fn a_prepared_definition_stops_ticks_alone() {
             called.unwrap_or_else(|error| panic!("{verb:?} beside a prepared definition: {error}"));
             other.ask("ROLLBACK");
         }
-        let refused = impatient.write(|tx| tx.put_pools(&[pool("third", 1)])).unwrap_err();
+        let refused = impatient.write(|tx| tx.define([pool("third", 1)], IfExists::Replace)).unwrap_err();
         assert_eq!(kind(&refused), StoreErrorKind::Busy);
         let refused = impatient.write(|tx| tx.admit(now(), &super::scene::order(9))).unwrap_err();
         assert_eq!(kind(&refused), StoreErrorKind::Busy);

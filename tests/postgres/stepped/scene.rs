@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::id::{Holder, LimitKey, RequestId, SensorKind};
 use stationmaster::ops::{AdmitRequest, Finish, Mark, Outcome, RetryAdvice, StopBeforeStart};
@@ -116,7 +117,9 @@ impl Scene {
         let options = scratch.options().lock_timeout(Duration::from_secs(5));
         let store = PostgresStore::connect(server, options).unwrap();
         store
-            .write(|tx| tx.put_pools(&[stationmaster::pool::PoolSpec::new("wide", Slots::Unlimited)?]))
+            .write(|tx| {
+                tx.define([stationmaster::pool::PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)
+            })
             .unwrap();
         Self { scratch, store, plain: Plain::connect(&url()) }
     }

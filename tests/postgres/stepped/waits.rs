@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use stationmaster::Timestamp;
+use stationmaster::admission::IfExists;
 use stationmaster::service::{Admitter, Reaper, Service};
 
 use super::hand::{Hand, Step, until_one_waits};
@@ -99,7 +100,7 @@ fn all_but_ticks_pass_an_open_definition() {
     let needed = VERBS.map(|verb| (verb, name("READ COMMITTED", verb, None)));
     scene.prepare(&needed);
     let host = Hand::begin(&scene.scratch.0, "READ COMMITTED");
-    host.call(|tx| tx.put_pools(&[pool("other", 1)]).map(|()| String::new())).done();
+    host.call(|tx| tx.define([pool("other", 1)], IfExists::Replace).map(|_| String::new())).done();
     let others = Hand::new(&scene.scratch.0);
     for (verb, name) in needed {
         let lease = lease_of(&scene, verb, &name);

@@ -11,6 +11,7 @@ mod promote;
 mod queue;
 mod retention;
 pub(super) mod row;
+mod rules;
 mod run;
 mod sensor;
 mod task;
@@ -235,6 +236,11 @@ impl Db<'_> {
         let [_, _, answer] = self.all([lock, ask!(tick_lock::SHORT_WAITS), statement])?;
         self.hurries = true;
         Ok(answer)
+    }
+
+    /// Takes the lock of [`Self::define`], for what is read before it changes.
+    fn lock_definitions(&mut self) -> Outcome<()> {
+        self.define(ask!("SELECT")).map(drop)
     }
 
     fn is_read_committed(&mut self) -> Outcome<bool> {

@@ -7,7 +7,9 @@ use super::super::digest::Digest;
 use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
-use super::{attempt, event, fold, insert, pool, promote, queue, retention, run, sensor, tick, worker};
+use super::{
+    attempt, event, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick, worker,
+};
 
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
@@ -43,6 +45,13 @@ const HOT: &[(&str, &str)] = &[
     ("pools", pool::POOLS),
     ("all pools", pool::ALL_POOLS),
     ("pool stats", pool::POOL_STATS),
+    ("families", rules::FAMILIES),
+    ("paused", rules::PAUSED),
+    ("pause", rules::PAUSE),
+    ("resume", rules::RESUME),
+    ("leases", rules::LEASES),
+    ("rates", rules::RATES),
+    ("put rates", rules::PUT_RATES),
     ("serving", queue::SERVING),
     ("put serving", queue::PUT_SERVING),
     ("forget serving", queue::FORGET_SERVING),
@@ -102,6 +111,9 @@ const HOT: &[(&str, &str)] = &[
 /// of one fold, and what is summed by pool or key. A page of active runs sorts the places of those that started
 /// before its window, which have no order, and keeps as many of them as the page has room for.
 const SORT_WHAT_WAS_ASKED: &[&str] = &[
+    "pause",
+    "resume",
+    "leases",
     "enqueue",
     "fold",
     "promote",
@@ -184,7 +196,7 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
 /// through; the live admitters.
 fn is_small(step: &str) -> bool {
     let table = step.trim_start_matches("Seq Scan on ").split(' ').next();
-    table.is_some_and(|table| ["namespace", "lease", "lane", "serving"].contains(&table))
+    table.is_some_and(|table| ["namespace", "lease", "lane", "serving", "family", "pause"].contains(&table))
 }
 
 fn complaint(name: &str, step: &str) -> Option<String> {
@@ -219,6 +231,10 @@ const READ_WHOLE: &[&str] = &[
     "numbers_pkey",
     "shard_pkey",
     "serving_pkey",
+    "family_pkey",
+    "pause_pkey",
+    // The latest token of all.
+    "rate_use_at",
 ];
 
 /// The scan of an index from end to end, which is no better than that of its table.

@@ -20,12 +20,44 @@ INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);
 -- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it that have
 -- tasks which have not ended.
 CREATE TABLE sm_task_limit (
-    key   TEXT PRIMARY KEY,
-    max   INTEGER,
-    used  INTEGER NOT NULL DEFAULT 0,
-    lanes INTEGER NOT NULL DEFAULT 0
+    key     TEXT PRIMARY KEY,
+    defined INTEGER NOT NULL DEFAULT 0,
+    max     INTEGER,
+    starts  INTEGER,
+    period  INTEGER,
+    burst   INTEGER,
+    used    INTEGER NOT NULL DEFAULT 0,
+    lanes   INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX sm_task_limit_defined ON sm_task_limit (key) WHERE max IS NOT NULL;
+CREATE INDEX sm_task_limit_defined ON sm_task_limit (key) WHERE defined = 1;
+
+CREATE TABLE sm_family (
+    prefix TEXT PRIMARY KEY,
+    max    INTEGER,
+    starts INTEGER,
+    period INTEGER,
+    burst  INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- What keys owe to their rates: see docs/admission.md. starts, period: the rate under which it was written. full_at:
+-- when nothing is owed any more.
+CREATE TABLE sm_rate (
+    key     TEXT PRIMARY KEY,
+    owed    INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    starts  INTEGER NOT NULL,
+    period  INTEGER NOT NULL,
+    full_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_rate_at ON sm_rate (at);
+CREATE INDEX sm_rate_full ON sm_rate (full_at);
+
+-- kind: 0 queue, 1 pool, 2 limit key, 3 family.
+CREATE TABLE sm_pause (
+    kind INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
 
 -- limits: a JSON array of the keys, sorted. tasks: how many are in it that have not ended; ready: how many of them
 -- are. ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.

@@ -185,7 +185,7 @@ BEGIN
             ))
         );
     DELETE FROM sm_task_limit
-        WHERE max IS NULL AND used = 0 AND lanes = 0 AND key IN (
+        WHERE defined = 0 AND used = 0 AND lanes = 0 AND key IN (
             SELECT value FROM json_each((
                 SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id)
             ))
@@ -227,7 +227,7 @@ BEGIN
             ))
         );
     DELETE FROM sm_task_limit
-        WHERE max IS NULL AND used = 0 AND lanes = 0 AND key IN (
+        WHERE defined = 0 AND used = 0 AND lanes = 0 AND key IN (
             SELECT value FROM json_each((
                 SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id)
             ))

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use super::super::{SqliteOptions, SqliteStore};
 use super::{kind, step};
+use crate::admission::IfExists;
 use crate::error::StoreErrorKind;
 use crate::id::RequestId;
 use crate::pool::{PoolSpec, Slots};
@@ -35,7 +36,9 @@ fn an_interrupt_at_every_step_leaves_before_or_after_and_a_working_store() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions::new().durability(Durability::Process);
     let store = SqliteStore::open(dir.path().join("jobs.db"), options).unwrap();
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("default_pool", Slots::Unlimited)?])).unwrap();
+    store
+        .write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Unlimited)?], IfExists::Replace))
+        .unwrap();
     let left = Arc::new(AtomicI64::new(0));
     interrupt(&store, &left);
 
@@ -139,7 +142,7 @@ fn an_error_that_the_body_passes_over_still_rolls_back() {
     let left = Arc::new(AtomicI64::new(0));
     interrupt(&store, &left);
     let refused = store.transact(TxMode::Write, &mut |tx| {
-        tx.put_pools(&[PoolSpec::new("p", Slots::Limited(1))?])?;
+        tx.define([PoolSpec::new("p", Slots::Limited(1))?], IfExists::Replace)?;
         left.store(5, Ordering::Relaxed);
         assert!(step(tx, 1).is_err());
         assert!(tx.all_pools().is_err(), "nothing more is done in it");

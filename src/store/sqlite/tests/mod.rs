@@ -1,6 +1,7 @@
 //! Tests: whatever fails, and wherever, the store goes on from a state that is "before" or "after".
 
 use super::{SqliteOptions, SqliteStore};
+use crate::admission::IfExists;
 use crate::error::{Error, Result, StoreErrorKind};
 use crate::id::{Holder, RequestId, TaskKey};
 use crate::lease::TaskId;
@@ -45,7 +46,7 @@ fn a_refused_argument_does_not_end_the_transaction() {
         crate::task::TaskState::Running,
     );
     let pools = store.write(|tx| {
-        tx.put_pools(&[PoolSpec::new("p", Slots::Limited(1))?])?;
+        tx.define([PoolSpec::new("p", Slots::Limited(1))?], IfExists::Replace)?;
         assert_eq!(
             tx.raw().move_if(std::slice::from_ref(&wrong)).unwrap_err().kind(),
             StoreErrorKind::Backend
@@ -67,14 +68,14 @@ fn a_full_medium_is_told_and_the_same_handle_works_after() {
     };
     let fill = |name: &str| {
         let pool = PoolSpec::new(name, Slots::Limited(1)).unwrap().described("x".repeat(1 << 20));
-        store.write(|tx| tx.put_pools(std::slice::from_ref(&pool)))
+        store.write(|tx| tx.define([&pool], IfExists::Replace))
     };
     fill("first").unwrap();
     pages(300);
     let full = fill("second").unwrap_err();
     assert_eq!(kind(&full), StoreErrorKind::Full);
     assert_eq!(store.read(|tx| tx.all_pools()).unwrap().len(), 2, "what was committed is safe");
-    store.write(|tx| tx.put_pools(&[PoolSpec::new("small", Slots::Limited(1))?])).unwrap();
+    store.write(|tx| tx.define([PoolSpec::new("small", Slots::Limited(1))?], IfExists::Replace)).unwrap();
     pages(1_000_000);
     fill("second").unwrap();
 }

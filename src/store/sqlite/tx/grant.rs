@@ -40,6 +40,9 @@ impl Db<'_> {
         {
             self.note_request(request, batch.replaces, batch.now, &tasks)?;
         }
+        if !tasks.is_empty() {
+            self.put_rates(batch.rates)?;
+        }
         let forgotten = batch.forget.map(|forget| self.forget_requests(forget)).transpose()?;
         Ok(Granted::new(tasks, had_room, forgotten.unwrap_or(0)))
     }

@@ -18,7 +18,7 @@ const NAME_LIMIT: &str =
 pub(super) const DELETE_LANE: &str = "DELETE FROM sm_lane WHERE no = ?1";
 pub(super) const UNNAME_LIMIT: &str = "UPDATE sm_task_limit SET lanes = lanes - 1 WHERE key = ?1";
 pub(super) const DELETE_LIMIT: &str =
-    "DELETE FROM sm_task_limit WHERE key = ?1 AND max IS NULL AND used = 0 AND lanes = 0";
+    "DELETE FROM sm_task_limit WHERE key = ?1 AND defined = 0 AND used = 0 AND lanes = 0";
 
 fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
     let limits = serde_json::from_str(row.get_ref(3)?.as_str()?)?;

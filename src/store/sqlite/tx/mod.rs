@@ -12,6 +12,7 @@ mod promote;
 mod queue;
 mod retention;
 mod row;
+mod rules;
 mod run;
 mod sensor;
 mod task;

@@ -4,7 +4,9 @@ use rusqlite::Connection;
 
 use super::super::prefix::Prefix;
 use super::super::schema::migrate_inside;
-use super::{attempt, counters, event, grant, insert, lane, pool, retention, run, sensor, tick, worker};
+use super::{
+    attempt, counters, event, grant, insert, lane, pool, retention, rules, run, sensor, tick, worker,
+};
 
 const HOT: &[(&str, &str)] = &[
     ("promote_due", super::promote::PROMOTE),
@@ -45,6 +47,11 @@ const HOT: &[(&str, &str)] = &[
     ("leased slots", pool::LEASED_SLOTS),
     ("sensing slots", pool::SENSING_SLOTS),
     ("count slots", counters::COUNT_SLOTS),
+    ("families", rules::FAMILIES),
+    ("paused", rules::PAUSED),
+    ("rate", rules::RATE),
+    ("clock", rules::CLOCK),
+    ("forget rates", rules::FORGET_RATES),
     ("limit", pool::LIMIT),
     ("all_limits", pool::DEFINED_LIMITS),
     ("delete limit", pool::UNDEFINE_LIMIT),
@@ -95,6 +102,8 @@ const WHOLE: &[&str] = &[
     "SCAN json_each VIRTUAL",
     "SCAN merged",
     "SCAN named VIRTUAL",
+    "SCAN sm_family",
+    "SCAN sm_pause",
     "SCAN sm_pool",
     "SCAN span VIRTUAL",
 ];

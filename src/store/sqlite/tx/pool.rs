@@ -7,14 +7,16 @@ use rusqlite::{CachedStatement, OptionalExtension};
 use super::super::error::Outcome;
 use super::codes::Code;
 use super::lane::DELETE_LIMIT;
+use super::rules::rule_columns;
 use super::{Db, SqliteBackend};
-use crate::admission::limits::{LimitRecord, LimitSpec};
+use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
+use crate::admission::{Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
-use crate::store::contract::PoolTx;
+use crate::store::contract::{LeasesByLane, PoolTx};
 use crate::store::sql::records::{limit, pool};
-use crate::store::{LimitDeletion, PoolDeletion};
+use crate::time::Timestamp;
 
 const PUT_POOL: &str = "INSERT INTO sm_pool (name, slots, keeps_slots, description) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (name) DO UPDATE \
@@ -28,12 +30,15 @@ pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_ta
      WHERE expires_at IS NOT NULL AND state IN (1, 2)";
 pub(super) const SENSING_SLOTS: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_sensing \
      WHERE state = 4 GROUP BY lane";
-const PUT_LIMIT: &str =
-    "INSERT INTO sm_task_limit (key, max) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET max = excluded.max";
-pub(super) const UNDEFINE_LIMIT: &str =
-    "UPDATE sm_task_limit SET max = NULL WHERE key = ?1 AND max IS NOT NULL";
-pub(super) const LIMIT: &str = "SELECT key, max, used FROM sm_task_limit WHERE key = ?1";
-pub(super) const DEFINED_LIMITS: &str = "SELECT key, max, used FROM sm_task_limit INDEXED BY sm_task_limit_defined WHERE max IS NOT NULL ORDER BY key";
+const PUT_LIMIT: &str = "INSERT INTO sm_task_limit (key, defined, max, starts, period, burst) \
+     VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (key) DO UPDATE \
+     SET defined = 1, max = excluded.max, starts = excluded.starts, period = excluded.period, burst = excluded.burst";
+pub(super) const UNDEFINE_LIMIT: &str = "UPDATE sm_task_limit SET defined = 0, max = NULL, starts = NULL, period = NULL, burst = NULL \
+     WHERE key = ?1 AND defined = 1";
+pub(super) const LIMIT: &str =
+    "SELECT key, max, used, defined, starts, period, burst FROM sm_task_limit WHERE key = ?1";
+pub(super) const DEFINED_LIMITS: &str = "SELECT key, max, used, defined, starts, period, burst \
+     FROM sm_task_limit INDEXED BY sm_task_limit_defined WHERE defined = 1 ORDER BY key";
 
 /// Slots of one pool, by what its tasks are doing.
 #[derive(Debug, Default, Clone, Copy)]
@@ -45,19 +50,19 @@ struct Sums {
 }
 
 impl Db<'_> {
-    fn delete_pool(&self, delete: &mut CachedStatement<'_>, name: &PoolName) -> Outcome<PoolDeletion> {
+    fn delete_pool(&self, delete: &mut CachedStatement<'_>, name: &PoolName) -> Outcome<Undefined> {
         if name.as_str() == PoolName::DEFAULT {
             return Ok(match self.pools(std::slice::from_ref(name))?.pop().flatten() {
-                Some(_) => PoolDeletion::IsDefault,
-                None => PoolDeletion::Unknown,
+                Some(_) => Undefined::IsDefault,
+                None => Undefined::NotDefined,
             });
         }
         if delete.execute([name.as_str()])? > 0 {
-            return Ok(PoolDeletion::Deleted);
+            return Ok(Undefined::Removed);
         }
         let mut statement = self.prepare(POOL)?;
         let used = statement.query_row([name.as_str()], |row| row.get(2)).optional()?;
-        Ok(used.map_or(PoolDeletion::Unknown, PoolDeletion::InUse))
+        Ok(used.map_or(Undefined::NotDefined, Undefined::InUse))
     }
 
     pub(super) fn pools<'k>(
@@ -122,6 +127,11 @@ impl Db<'_> {
 }
 
 impl PoolTx for SqliteBackend<'_> {
+    fn lock_definitions(&mut self) -> StoreResult<()> {
+        // Whoever reads here and then writes is told to begin again if another wrote in between.
+        self.write(|_| Ok(()))
+    }
+
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
         self.write(|db| {
             let mut statement = db.prepare(PUT_POOL)?;
@@ -138,7 +148,7 @@ impl PoolTx for SqliteBackend<'_> {
         })
     }
 
-    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<Undefined>> {
         self.write(|db| {
             let mut delete = db.prepare(DELETE_POOL)?;
             pools.iter().map(|name| db.delete_pool(&mut delete, name)).collect()
@@ -161,25 +171,31 @@ impl PoolTx for SqliteBackend<'_> {
         self.write(|db| {
             let mut statement = db.prepare(PUT_LIMIT)?;
             for limit in limits {
-                statement.execute((limit.key.as_str(), limit.max))?;
+                if limit.is_family {
+                    db.put_family(limit)?;
+                    continue;
+                }
+                let (max, starts, period, burst) = rule_columns(limit);
+                statement.execute((limit.key.as_str(), max, starts, period, burst))?;
             }
             Ok(())
         })
     }
 
-    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
+    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             let (mut undefine, mut delete) = (db.prepare(UNDEFINE_LIMIT)?, db.prepare(DELETE_LIMIT)?);
-            keys.iter()
-                .map(|key| match undefine.execute([key.as_str()])? {
-                    0 => Ok(LimitDeletion::NotDefined),
-                    _ => {
-                        delete.execute([key.as_str()])?;
-                        Ok(LimitDeletion::Deleted)
-                    }
-                })
-                .collect()
+            let mut undefined = |key: &LimitKey| {
+                let was_defined = undefine.execute([key.as_str()])? > 0;
+                delete.execute([key.as_str()])?;
+                Ok(was_defined)
+            };
+            keys.iter().map(&mut undefined).collect()
         })
+    }
+
+    fn delete_families(&mut self, prefixes: &[LimitKey]) -> StoreResult<Vec<bool>> {
+        self.write(|db| db.delete_families(prefixes))
     }
 
     fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {
@@ -188,5 +204,25 @@ impl PoolTx for SqliteBackend<'_> {
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
         self.read(|db| db.prepare(DEFINED_LIMITS)?.query_and_then([], |row| limit(row))?.collect())
+    }
+
+    fn families(&mut self) -> StoreResult<Vec<LimitSpec>> {
+        self.read(Db::families)
+    }
+
+    fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
+        self.read(|db| db.rates(keys))
+    }
+
+    fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {
+        self.write(|db| db.put_paused(subjects, paused))
+    }
+
+    fn paused(&mut self) -> StoreResult<Vec<Subject>> {
+        self.read(Db::paused)
+    }
+
+    fn leases(&mut self) -> StoreResult<(Vec<Subject>, LeasesByLane)> {
+        self.read(|db| Ok((db.paused()?, db.leases_by_lane()?)))
     }
 }

@@ -46,7 +46,10 @@ impl Db<'_> {
                 }
             };
             let keys: BTreeSet<&LimitKey> = survey.lanes.iter().flat_map(|lane| &lane.key.limits).collect();
+            (survey.rates, survey.clock) = self.rates(keys.iter().copied())?;
             survey.limits = self.limits(keys)?.into_iter().flatten().collect();
+            survey.families = self.families()?;
+            survey.paused = self.paused()?;
         }
         survey.serving = self.serving()?;
         survey.next_due = self.next_due()?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use stationmaster::canonical::PokeContext;
+use stationmaster::admission::IfExists;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::id::RequestId;
 use stationmaster::ops::{AdmitRequest, Finish, Finished, Mark};
@@ -117,7 +118,7 @@ impl Ours {
     pub fn define(&self, slots: &str) {
         let slots = slots.parse().map_or(Slots::Unlimited, Slots::Limited);
         let pool = PoolSpec::new(POOL, slots).expect("a pool");
-        self.insist(|ours| ours.store.write(|tx| tx.put_pools(std::slice::from_ref(&pool))));
+        self.insist(|ours| ours.store.write(|tx| tx.define([&pool], IfExists::Replace)));
     }
 
     /// Enqueues tasks of these numbers, in one transaction.

@@ -13,8 +13,24 @@ CREATE TABLE sm.pool (
 );
 INSERT INTO sm.pool (name, slots) VALUES ('default_pool', 128);
 CREATE TABLE sm.task_limit (
-    key TEXT COLLATE "C" PRIMARY KEY,
-    max BIGINT NOT NULL
+    key    TEXT COLLATE "C" PRIMARY KEY,
+    max    BIGINT,
+    starts BIGINT,
+    period BIGINT,
+    burst  BIGINT
+);
+CREATE TABLE sm.family (
+    prefix TEXT COLLATE "C" PRIMARY KEY,
+    max    BIGINT,
+    starts BIGINT,
+    period BIGINT,
+    burst  BIGINT
+);
+-- What is paused. kind: 0 queue, 1 pool, 2 limit key, 3 family.
+CREATE TABLE sm.pause (
+    kind BIGINT,
+    name TEXT COLLATE "C",
+    PRIMARY KEY (kind, name)
 );
 
 -- Counters, changed under the tick lock alone. A change inserts a version and deletes the one before, so that
@@ -33,6 +49,21 @@ CREATE TABLE sm.limit_use (
     lanes BIGINT NOT NULL,
     PRIMARY KEY (key, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
+-- What keys owe to their rates, in versions as above: see docs/admission.md. starts, period: the rate under which it
+-- was written. full_at: when nothing is owed any more.
+CREATE TABLE sm.rate_use (
+    key     TEXT COLLATE "C",
+    version BIGINT,
+    owed    BIGINT NOT NULL,
+    at      BIGINT NOT NULL,
+    starts  BIGINT NOT NULL,
+    period  BIGINT NOT NULL,
+    full_at BIGINT NOT NULL,
+    PRIMARY KEY (key, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX rate_use_at ON sm.rate_use (at);
+CREATE INDEX rate_use_full ON sm.rate_use (full_at, key);
 
 -- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots, limits and queue, see
 -- lane_digest. queue: NULL is the default one, here and everywhere. no: the lowest number of the tasks that made it, so it is known before the lane is.

@@ -9,7 +9,8 @@ back AS MATERIALIZED (
   SELECT carried.key, sum(lanes.leases)::bigint AS leases
   FROM lanes CROSS JOIN LATERAL json_array_elements_text(lanes.limits::json) carried (key) GROUP BY carried.key
 )
-SELECT task_limit.key, task_limit.max, coalesce(was.used, 0) - coalesce(back.leases, 0)
+SELECT task_limit.key, task_limit.max, coalesce(was.used, 0) - coalesce(back.leases, 0), 1::bigint, task_limit.starts,
+  task_limit.period, task_limit.burst
 FROM sm.task_limit
 LEFT JOIN LATERAL (
   SELECT used FROM sm.limit_use WHERE limit_use.key = task_limit.key ORDER BY version DESC LIMIT 1) was ON true

@@ -18,11 +18,13 @@ more AS MATERIALIZED (
   SELECT carried.key, sum(lanes.leases)::bigint AS leases, sum(lanes.lanes)::bigint AS lanes
   FROM lanes CROSS JOIN LATERAL json_array_elements_text(lanes.limits::json) carried (key) GROUP BY carried.key
 )
-SELECT given.key, limited.max, coalesce(was.used, 0) - coalesce(more.leases, 0), given.place
+SELECT given.key, limited.max, coalesce(was.used, 0) - coalesce(more.leases, 0), (limited.key IS NOT NULL)::integer::bigint, limited.starts, limited.period,
+  limited.burst, given.place
 FROM unnest($1::text[]) WITH ORDINALITY given (key, place)
-LEFT JOIN LATERAL (SELECT max FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) limited ON true
+LEFT JOIN LATERAL (
+  SELECT key, max, starts, period, burst FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) limited ON true
 LEFT JOIN LATERAL (
   SELECT used, lanes FROM sm.limit_use WHERE limit_use.key = given.key ORDER BY version DESC LIMIT 1) was ON true
 LEFT JOIN more ON more.key = given.key
-WHERE limited.max IS NOT NULL OR coalesce(was.used, 0) - coalesce(more.leases, 0) > 0
+WHERE limited.key IS NOT NULL OR coalesce(was.used, 0) - coalesce(more.leases, 0) > 0
   OR coalesce(was.lanes, 0) + coalesce(more.lanes, 0) > 0

@@ -8,16 +8,18 @@ use super::super::error::Outcome;
 use super::super::news::News;
 use super::super::text::escape;
 use super::super::wire::ask;
+use super::rules::rule_columns;
 use super::{Db, PostgresBackend, row};
-use crate::admission::limits::{LimitRecord, LimitSpec};
+use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
+use crate::admission::{Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
-use crate::store::contract::PoolTx;
+use crate::store::contract::{LeasesByLane, PoolTx};
 use crate::store::sql::codes::Code;
 pub(super) use crate::store::sql::records::{limit, pool};
 use crate::store::sql::statement::statement;
-use crate::store::{LimitDeletion, PoolDeletion};
+use crate::time::Timestamp;
 
 const PUT_POOLS: &str = statement!("put_pools.sql");
 pub(super) const DELETE_POOLS: &str = statement!("delete_pools.sql");
@@ -58,17 +60,17 @@ impl Db<'_> {
         self.define(ask!(PUT_POOLS, names, slots, sensing, descriptions)).map(|_| ())
     }
 
-    fn delete_pools(&mut self, names: &[PoolName]) -> Outcome<Vec<PoolDeletion>> {
-        let mut answers = vec![PoolDeletion::Unknown; names.len()];
+    fn delete_pools(&mut self, names: &[PoolName]) -> Outcome<Vec<Undefined>> {
+        let mut answers = vec![Undefined::NotDefined; names.len()];
         let mut deleted = HashSet::new();
         for row in self.define(ask!(DELETE_POOLS, texts(names)))? {
             let (at, used) = (row::place(&row, 0)?, row::value(&row, 1)?);
             let (Some(name), Some(answer)) = (names.get(at), answers.get_mut(at)) else { continue };
             *answer = match used {
-                _ if name.as_str() == PoolName::DEFAULT => PoolDeletion::IsDefault,
-                0 if deleted.insert(name) => PoolDeletion::Deleted,
-                0 => PoolDeletion::Unknown,
-                used => PoolDeletion::InUse(used),
+                _ if name.as_str() == PoolName::DEFAULT => Undefined::IsDefault,
+                0 if deleted.insert(name) => Undefined::Removed,
+                0 => Undefined::NotDefined,
+                used => Undefined::InUse(used),
             };
         }
         Ok(answers)
@@ -96,24 +98,39 @@ impl Db<'_> {
         })
     }
 
-    fn delete_limits(&mut self, keys: &[LimitKey]) -> Outcome<Vec<LimitDeletion>> {
+    fn put_limits(&mut self, limits: &[LimitSpec]) -> Outcome<()> {
+        let (families, keys): (Vec<_>, Vec<_>) = limits.iter().partition(|spec| spec.is_family);
+        let keys = last_of_each(&keys, |spec| spec.key.as_str());
+        if !keys.is_empty() {
+            let keys: Vec<&LimitSpec> = keys.into_iter().copied().collect();
+            let (keys, maxima, starts, periods, bursts) = rule_columns(&keys);
+            self.define(ask!(PUT_LIMITS, keys, maxima, starts, periods, bursts))?;
+        }
+        let families = last_of_each(&families, |spec| spec.key.as_str());
+        if families.is_empty() {
+            return Ok(());
+        }
+        self.put_families(&families.into_iter().copied().collect::<Vec<_>>())
+    }
+
+    /// Returns which there were. One that is named twice is removed once.
+    fn delete_limits(&mut self, keys: &[LimitKey]) -> Outcome<Vec<bool>> {
         let rows = self.define(ask!(DELETE_LIMITS, texts(keys)))?;
         let mut gone: HashSet<String> = rows.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
-        // A key that is named twice is deleted once.
-        let answer = |key: &LimitKey| match gone.remove(key.as_str()) {
-            true => LimitDeletion::Deleted,
-            false => LimitDeletion::NotDefined,
-        };
-        Ok(keys.iter().map(answer).collect())
+        Ok(keys.iter().map(|key| gone.remove(key.as_str())).collect())
     }
 }
 
 impl PoolTx for PostgresBackend<'_> {
+    fn lock_definitions(&mut self) -> StoreResult<()> {
+        self.write(|db| db.lock_definitions())
+    }
+
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
         self.tell(News::Capacity, |db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
     }
 
-    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<PoolDeletion>> {
+    fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<Undefined>> {
         self.write(|db| if pools.is_empty() { Ok(Vec::new()) } else { db.delete_pools(pools) })
     }
 
@@ -135,19 +152,18 @@ impl PoolTx for PostgresBackend<'_> {
     }
 
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
-        self.tell(News::Capacity, |db| {
-            if limits.is_empty() {
-                return Ok(());
-            }
-            let limits = last_of_each(limits, |limit| limit.key.as_str());
-            let keys: Vec<String> = limits.iter().map(|limit| limit.key.as_str().to_owned()).collect();
-            let max: Vec<i64> = limits.iter().map(|limit| limit.max.into()).collect();
-            db.define(ask!(PUT_LIMITS, keys, max)).map(|_| ())
-        })
+        self.tell(News::Capacity, |db| if limits.is_empty() { Ok(()) } else { db.put_limits(limits) })
     }
 
-    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<LimitDeletion>> {
+    fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>> {
         self.tell(News::Capacity, |db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) })
+    }
+
+    fn delete_families(&mut self, prefixes: &[LimitKey]) -> StoreResult<Vec<bool>> {
+        self.tell(News::Capacity, |db| match prefixes {
+            [] => Ok(Vec::new()),
+            _ => db.delete_families(prefixes),
+        })
     }
 
     fn limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<Option<LimitRecord>>> {
@@ -155,11 +171,36 @@ impl PoolTx for PostgresBackend<'_> {
             if keys.is_empty() {
                 return Ok(Vec::new());
             }
-            Db::placed(&db.one(ask!(LIMITS, texts(keys)))?, keys.len(), 3, limit)
+            Db::placed(&db.one(ask!(LIMITS, texts(keys)))?, keys.len(), 7, limit)
         })
     }
 
     fn all_limits(&mut self) -> StoreResult<Vec<LimitRecord>> {
         self.read(|db| db.one(ask!(ALL_LIMITS))?.iter().map(limit).collect())
+    }
+
+    fn families(&mut self) -> StoreResult<Vec<LimitSpec>> {
+        self.read(Db::families)
+    }
+
+    fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
+        self.read(|db| db.rates(keys))
+    }
+
+    fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {
+        let put = |db: &mut Db<'_>| match subjects {
+            [] => Ok(Vec::new()),
+            _ => db.put_paused(subjects, paused),
+        };
+        // What is paused makes nobody look. What is resumed may be admitted.
+        if paused { self.write(put) } else { self.tell(News::Capacity, put) }
+    }
+
+    fn paused(&mut self) -> StoreResult<Vec<Subject>> {
+        self.read(Db::paused)
+    }
+
+    fn leases(&mut self) -> StoreResult<(Vec<Subject>, LeasesByLane)> {
+        self.read(Db::leases)
     }
 }

@@ -1,5 +1,7 @@
--- Defines limits or changes them. What counts against them is counted apart, and stays.
--- $1, $2: keys and maxima.
-INSERT INTO sm.task_limit AS task_limit (key, max)
-SELECT key, max FROM unnest($1::text[], $2::bigint[]) given (key, max)
-ON CONFLICT (key) DO UPDATE SET max = excluded.max
+-- Defines limits or replaces their definitions. What counts against them is counted apart, and stays.
+-- $1 to $5: one array a column: key, most tasks, starts, period, burst.
+INSERT INTO sm.task_limit AS task_limit (key, max, starts, period, burst)
+SELECT key, max, starts, period, burst
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) given (key, max, starts, period, burst)
+ON CONFLICT (key) DO UPDATE
+SET max = excluded.max, starts = excluded.starts, period = excluded.period, burst = excluded.burst

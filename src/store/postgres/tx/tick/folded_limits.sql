@@ -1,4 +1,4 @@
--- The limit keys that ready lanes carry, whether or not a limit is defined for them, as the last fold left them.
+-- The limit keys that ready lanes carry, whether or not they are defined, with what they owe to rates, as the last fold left them.
 WITH named AS MATERIALIZED (
   SELECT DISTINCT carried.key
   FROM sm.lane CROSS JOIN LATERAL (
@@ -6,8 +6,12 @@ WITH named AS MATERIALIZED (
   CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key)
   WHERE was.ready > 0
 )
-SELECT named.key, limited.max, coalesce(was.used, 0)
+SELECT named.key, limited.max, coalesce(was.used, 0), (limited.key IS NOT NULL)::integer::bigint, limited.starts, limited.period,
+  limited.burst, owes.owed, owes.at, owes.starts, owes.period
 FROM named
-LEFT JOIN LATERAL (SELECT max FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) limited ON true
+LEFT JOIN LATERAL (
+  SELECT key, max, starts, period, burst FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) limited ON true
 LEFT JOIN LATERAL (
   SELECT used FROM sm.limit_use WHERE limit_use.key = named.key ORDER BY version DESC LIMIT 1) was ON true
+LEFT JOIN LATERAL (
+  SELECT owed, at, starts, period FROM sm.rate_use WHERE rate_use.key = named.key ORDER BY version DESC LIMIT 1) owes ON true

@@ -12,6 +12,7 @@ use super::super::error::{Fault, Outcome};
 use super::super::tick_lock;
 use super::super::wire::{Answer, Statement, ask};
 use super::queue::serving;
+use super::rules::{Beside, owed};
 use super::{Db, Digest, clamp, first, fold, pool, promote, row};
 use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
 use crate::lease::{LeaseRef, TaskId};
@@ -66,6 +67,12 @@ fn page(row: &Row) -> Outcome<Vec<Ready>> {
     let places = ranks.iter().zip(dates).zip(indices).zip(numbers).zip(instants);
     Ok(places.map(|((((rank, date), index), no), at)| (Place([*rank, *date, *index, *no]), *at)).collect())
 }
+
+/// Where the families begin in what stands beside the next due instant.
+const BESIDE: usize = 6;
+
+/// Where it begins what a key owes, behind the key.
+const OWED: usize = 7;
 
 /// What is asked for a survey, in this order.
 struct Asked {
@@ -129,6 +136,11 @@ impl Db<'_> {
             survey.lanes = lanes.iter().map(|row| self.met_lane(row)).collect::<Outcome<_>>()?;
             survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
             survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
+            for (limit, row) in survey.limits.iter().zip(&limits) {
+                survey.rates.extend(owed(limit.key.clone(), row, OWED)?);
+            }
+            Beside { families: survey.families, paused: survey.paused, clock: survey.clock } =
+                Beside::read(beside, BESIDE)?;
             survey.lanes.sort_unstable_by_key(|lane| lane.id);
             survey.pools.sort_unstable_by(|a, b| a.spec.name.cmp(&b.spec.name));
             survey.limits.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -337,6 +349,10 @@ impl Db<'_> {
         );
         let [grants, forgotten] = self.at_tick(true, [grant, ask!(FORGET_REQUESTS, before, limit, most)])?;
         self.hands_out |= !grants.is_empty();
+        // Not along with the grant: if that finds a task locked, the tokens are for another plan.
+        if !grants.is_empty() && !batch.rates.is_empty() {
+            self.put_rates(batch.rates)?;
+        }
         match grants.is_empty() && batch.whole {
             true => self.reaches.again(),
             false => self.reaches.begin(),

@@ -1,6 +1,7 @@
 -- The earliest instant that a task waits for, and the earliest one behind $1, or NULL. What has come and was not
 -- promoted is locked by somebody else. Beside them, because each statement costs: what holders told about the
--- queues that they serve, one array a column.
+-- queues that they serve, the families, and what is paused, one array a column each, and the latest instant at which a
+-- key took a token.
 -- $1: now, or NULL.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last),
@@ -15,9 +16,18 @@ SELECT
   least(
     (SELECT idle.due FROM sm.idle WHERE idle.due > $1::bigint ORDER BY idle.due LIMIT 1),
     (SELECT min(due) FROM early WHERE due > $1::bigint)),
-  told.holders, told.queues, told.instants, told.leases
+  told.holders, told.queues, told.instants, told.leases,
+  families.prefixes, families.maxima, families.starts, families.periods, families.bursts,
+  paused.kinds, paused.names,
+  (SELECT at FROM sm.rate_use ORDER BY at DESC LIMIT 1)
 FROM (
   SELECT array_agg(holder) AS holders, array_agg(queues) AS queues, array_agg(told_at) AS instants,
     array_agg(lease) AS leases
   FROM sm.serving
 ) told
+CROSS JOIN (
+  SELECT array_agg(prefix) AS prefixes, array_agg(max) AS maxima, array_agg(starts) AS starts,
+    array_agg(period) AS periods, array_agg(burst) AS bursts
+  FROM (SELECT * FROM sm.family ORDER BY prefix OFFSET 0) family
+) families
+CROSS JOIN (SELECT array_agg(kind) AS kinds, array_agg(name) AS names FROM sm.pause) paused

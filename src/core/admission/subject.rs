@@ -1,0 +1,133 @@
+//! What can be paused.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::lane::LaneKey;
+use crate::id::{LimitKey, PoolName, QueueName};
+
+/// What a host defines or pauses: a pool, a queue, a limit key, or a family of keys.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::admission::Subject;
+/// let subject = Subject::Queue("gpu".try_into()?);
+/// assert_eq!(serde_json::to_string(&subject)?, r#"{"queue":"gpu"}"#);
+/// assert_eq!(subject.to_string(), "queue gpu");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Subject {
+    /// The queue of this name.
+    Queue(QueueName),
+    /// The pool of this name.
+    Pool(PoolName),
+    /// All tasks that carry this key.
+    Key(LimitKey),
+    /// All tasks that carry a key that begins with this text and is longer.
+    Family(LimitKey),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(name) => write!(f, "queue {name}"),
+            Self::Pool(name) => write!(f, "pool {name}"),
+            Self::Key(key) => write!(f, "limit {key}"),
+            Self::Family(prefix) => write!(f, "limits {prefix}*"),
+        }
+    }
+}
+
+impl Subject {
+    /// Returns its kind as stores number it, and its name.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn parts(&self) -> (i64, &str) {
+        match self {
+            Self::Queue(name) => (0, name.as_str()),
+            Self::Pool(name) => (1, name.as_str()),
+            Self::Key(key) => (2, key.as_str()),
+            Self::Family(prefix) => (3, prefix.as_str()),
+        }
+    }
+
+    /// Returns true if a task with these needs belongs to it.
+    pub(crate) fn concerns(&self, lane: &LaneKey) -> bool {
+        match self {
+            Self::Queue(name) => lane.queue == *name,
+            Self::Pool(name) => lane.pool == *name,
+            Self::Key(key) => lane.limits.contains(key),
+            Self::Family(prefix) => lane.limits.iter().any(|key| is_of_family(key, prefix)),
+        }
+    }
+}
+
+/// Returns true for a key that begins with this prefix and is longer.
+pub(crate) fn is_of_family(key: &LimitKey, prefix: &LimitKey) -> bool {
+    key.as_str().len() > prefix.as_str().len() && key.as_str().starts_with(prefix.as_str())
+}
+
+/// What is paused, for looking up.
+#[derive(Debug, Default)]
+pub(crate) struct Paused {
+    subjects: BTreeSet<Subject>,
+    /// Those of families, the shortest first.
+    families: Vec<LimitKey>,
+}
+
+impl Paused {
+    pub(crate) fn new(paused: &[Subject]) -> Self {
+        let of_family = |subject: &Subject| match subject {
+            Subject::Family(prefix) => Some(prefix.clone()),
+            _ => None,
+        };
+        let mut families: Vec<LimitKey> = paused.iter().filter_map(of_family).collect();
+        families.sort_unstable_by_key(|prefix| prefix.as_str().len());
+        Self { subjects: paused.iter().cloned().collect(), families }
+    }
+
+    /// Returns the first paused subject of tasks with these needs: their queue, their pool, then for each key,
+    /// in the order of their bytes, the key itself and its families, the shortest first.
+    pub(crate) fn of(&self, lane: &LaneKey) -> Option<Subject> {
+        if self.subjects.is_empty() {
+            return None;
+        }
+        let own = [Subject::Queue(lane.queue.clone()), Subject::Pool(lane.pool.clone())];
+        if let Some(paused) = own.into_iter().find(|subject| self.subjects.contains(subject)) {
+            return Some(paused);
+        }
+        lane.limits.iter().find_map(|key| {
+            let itself = Some(Subject::Key(key.clone())).filter(|subject| self.subjects.contains(subject));
+            let family = || self.families.iter().find(|prefix| is_of_family(key, prefix));
+            itself.or_else(|| family().cloned().map(Subject::Family))
+        })
+    }
+}
+
+/// What a host is told about the end of what it paused.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::admission::Drain;
+/// assert_eq!(serde_json::to_string(&Drain::Draining { leases: 2 })?, r#"{"draining":{"leases":2}}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drain {
+    /// It is not paused.
+    Open,
+    /// It is paused, and tasks of it hold leases.
+    Draining {
+        /// The number of these leases.
+        leases: u64,
+    },
+    /// It is paused, and no task of it holds a lease. So it stays until it is resumed.
+    Drained,
+}

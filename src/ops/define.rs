@@ -1,0 +1,259 @@
+//! Definitions of pools and limits, and pauses.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::admission::limits::LimitSpec;
+use crate::admission::{Defined, Definition, Drain, IfExists, Subject, Undefined};
+use crate::error::{Invalid, Result, StoreResult};
+use crate::id::{LimitKey, PoolName};
+use crate::store::contract::StoreTx;
+use crate::store::{ReadTx, Tx};
+
+/// The most families of a store: each tick looks at all of them.
+const MAX_FAMILIES: usize = 1_000;
+
+impl Tx<'_> {
+    /// Defines pools, limits and families. What it does to those that exist is `if_exists`. Returns one value for
+    /// each. If one call names the same thing twice, the second finds what the first did.
+    ///
+    /// Sizes, maxima and rates hold from the next tick on, for all tasks. Tasks keep what they hold, so a pool or
+    /// a maximum may be below what is in use. Nothing is paused or resumed, so a program may define everything
+    /// at each start. A call that changes nothing waits for nobody.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid`] for a definition that is out of range, and [`Invalid::TooMany`] for more than 1,000
+    /// families in the store. Then nothing was defined. [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::admission::limits::LimitSpec;
+    /// use stationmaster::admission::{Defined, IfExists};
+    /// use stationmaster::pool::{PoolSpec, Slots};
+    /// use stationmaster::store::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let pools = [PoolSpec::new("db", Slots::Limited(4))?];
+    /// let tenants = [LimitSpec::new("tenant/".try_into()?, 2)?.family()];
+    /// store.write(|tx| tx.define(&tenants, IfExists::Replace))?;
+    /// assert_eq!(store.write(|tx| tx.define(&pools, IfExists::Leave))?, [Defined::Created]);
+    /// assert_eq!(store.write(|tx| tx.define(&pools, IfExists::Leave))?, [Defined::Same]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn define<D: Into<Definition>>(
+        &mut self,
+        definitions: impl IntoIterator<Item = D>,
+        if_exists: IfExists,
+    ) -> Result<Vec<Defined>> {
+        let definitions: Vec<Definition> = definitions.into_iter().map(Into::into).collect();
+        definitions.iter().try_for_each(Definition::check)?;
+        self.check_whole()?;
+        self.may_write()?;
+        let looked = decide(self.raw(), &definitions, if_exists)?;
+        if looked.writes.is_empty() {
+            return Ok(looked.answers);
+        }
+        self.whole(|tx| {
+            let raw = tx.decides()?;
+            raw.lock_definitions()?;
+            // Another may have defined some of them since.
+            let Decided { answers, writes, families } = decide(raw, &definitions, if_exists)?;
+            if families > MAX_FAMILIES {
+                return Err(Invalid::TooMany { what: "families", count: families, cap: MAX_FAMILIES }.into());
+            }
+            let (mut pools, mut limits) = (Vec::new(), Vec::new());
+            for definition in writes.into_values() {
+                match definition {
+                    Definition::Pool(spec) => pools.push(spec),
+                    Definition::Limit(spec) => limits.push(spec),
+                }
+            }
+            if !pools.is_empty() {
+                raw.put_pools(&pools)?;
+            }
+            if !limits.is_empty() {
+                raw.put_limits(&limits)?;
+            }
+            tx.capacity_changed();
+            Ok(answers)
+        })
+    }
+
+    /// Removes definitions. A pool is not removed while tasks hold its slots, nor is the default pool. Tasks that
+    /// carry a key are still counted, so a limit that is defined again includes them. A pause stays.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid::NotDefinable`] for a queue, which has no definition; nothing was removed.
+    /// [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::admission::{IfExists, Subject, Undefined};
+    /// use stationmaster::pool::{PoolSpec, Slots};
+    /// use stationmaster::store::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(4))?], IfExists::Leave))?;
+    /// let pools = [Subject::Pool("db".try_into()?), Subject::Pool("default_pool".try_into()?)];
+    /// assert_eq!(store.write(|tx| tx.undefine(&pools))?, [Undefined::Removed, Undefined::IsDefault]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn undefine(&mut self, subjects: &[Subject]) -> Result<Vec<Undefined>> {
+        let (mut pools, mut keys, mut families) = (Vec::new(), Vec::new(), Vec::new());
+        for subject in subjects {
+            match subject {
+                Subject::Pool(name) => pools.push(name.clone()),
+                Subject::Key(key) => keys.push(key.clone()),
+                Subject::Family(prefix) => families.push(prefix.clone()),
+                Subject::Queue(queue) => return Err(Invalid::NotDefinable { queue: queue.clone() }.into()),
+            }
+        }
+        self.whole(|tx| {
+            let raw = tx.decides()?;
+            let removed = |was| if was { Undefined::Removed } else { Undefined::NotDefined };
+            let mut pools = raw.delete_pools_if_unused(&pools)?.into_iter();
+            let mut keys = raw.delete_limits(&keys)?.into_iter().map(removed);
+            let mut families = raw.delete_families(&families)?.into_iter().map(removed);
+            let answer = |subject: &Subject| match subject {
+                Subject::Pool(_) => pools.next(),
+                Subject::Key(_) => keys.next(),
+                Subject::Family(_) | Subject::Queue(_) => families.next(),
+            };
+            let answers = subjects.iter().map(answer).map(|answer| answer.unwrap_or(Undefined::NotDefined));
+            let answers = answers.collect();
+            tx.capacity_changed();
+            Ok(answers)
+        })
+    }
+
+    /// Pauses subjects: no task of them is granted once the transaction has committed, until they are resumed.
+    /// Returns which of them were not paused before.
+    ///
+    /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a lease goes
+    /// on. [`drain`](ReadTx::drain) tells when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::admission::{Drain, Subject};
+    /// use stationmaster::store::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let gpu = [Subject::Queue("gpu".try_into()?)];
+    /// assert_eq!(store.write(|tx| tx.pause(&gpu))?, [true]);
+    /// assert_eq!(store.read(|tx| tx.drain(&gpu))?, [Drain::Drained]);
+    /// assert_eq!(store.write(|tx| tx.resume(&gpu))?, [true]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn pause(&mut self, subjects: &[Subject]) -> Result<Vec<bool>> {
+        Ok(self.decides()?.put_paused(subjects, true)?)
+    }
+
+    /// Resumes subjects that were paused. Returns which of them were. A subject that is paused by another name,
+    /// for example a key whose family is paused, stays so.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    pub fn resume(&mut self, subjects: &[Subject]) -> Result<Vec<bool>> {
+        let resumed = self.decides()?.put_paused(subjects, false)?;
+        self.capacity_changed();
+        Ok(resumed)
+    }
+}
+
+impl ReadTx<'_> {
+    /// Returns for each subject whether it is paused, and whether leases of its tasks are left.
+    ///
+    /// Tasks that became sensors hold no lease, whether or not they keep slots. Each end of a lease wakes those who
+    /// listen for capacity; they may ask again then. The cost grows with the number of leases and lanes.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    pub fn drain(&mut self, subjects: &[Subject]) -> Result<Vec<Drain>> {
+        // A pause waits for the ticks that planned before it. So whoever sees it sees what they granted.
+        let (paused, leases) = self.raw().leases()?;
+        let paused: HashSet<Subject> = paused.into_iter().collect();
+        let drain = |subject: &Subject| {
+            if !paused.contains(subject) {
+                return Drain::Open;
+            }
+            let of_it = leases.iter().filter(|(lane, _)| subject.concerns(lane));
+            match of_it.map(|(_, leases)| leases).sum() {
+                0 => Drain::Drained,
+                leases => Drain::Draining { leases },
+            }
+        };
+        Ok(subjects.iter().map(drain).collect())
+    }
+
+    /// Returns what is paused: queues, pools, keys, then families, by name.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    pub fn paused(&mut self) -> Result<Vec<Subject>> {
+        Ok(self.raw().paused()?)
+    }
+}
+
+/// What is to be written, and what the host is told.
+struct Decided {
+    answers: Vec<Defined>,
+    /// The last definition of each subject.
+    writes: HashMap<Subject, Definition>,
+    /// How many families there will be.
+    families: usize,
+}
+
+/// Decides on each definition by what the store has.
+fn decide(raw: &mut dyn StoreTx, definitions: &[Definition], if_exists: IfExists) -> Result<Decided> {
+    let mut known = existing(raw, definitions)?;
+    let (mut answers, mut writes) = (Vec::with_capacity(definitions.len()), HashMap::new());
+    for definition in definitions {
+        let subject = definition.subject();
+        let (answer, write) = definition.clone().decide(known.get(&subject), if_exists);
+        if let Some(write) = write {
+            known.insert(subject.clone(), write.clone());
+            writes.insert(subject, write);
+        }
+        answers.push(answer);
+    }
+    let families = known.keys().filter(|subject| matches!(subject, Subject::Family(_))).count();
+    Ok(Decided { answers, writes, families })
+}
+
+/// Returns those of the definitions that exist, and all families if one is to be defined.
+fn existing(raw: &mut dyn StoreTx, definitions: &[Definition]) -> StoreResult<HashMap<Subject, Definition>> {
+    let (mut pools, mut keys, mut with_families) = (Vec::<PoolName>::new(), Vec::<LimitKey>::new(), false);
+    for definition in definitions {
+        match definition {
+            Definition::Pool(spec) => pools.push(spec.name.clone()),
+            Definition::Limit(spec) if spec.is_family => with_families = true,
+            Definition::Limit(spec) => keys.push(spec.key.clone()),
+        }
+    }
+    let mut found: Vec<Definition> = Vec::new();
+    if !pools.is_empty() {
+        found.extend(raw.pools(&pools)?.into_iter().flatten().map(|pool| pool.spec.into()));
+    }
+    if !keys.is_empty() {
+        let limits = raw.limits(&keys)?.into_iter().flatten().filter(|limit| limit.is_defined);
+        let spec = |limit: crate::admission::limits::LimitRecord| {
+            LimitSpec { max: limit.max, rate: limit.rate, ..LimitSpec::of(limit.key) }.into()
+        };
+        found.extend(limits.map(spec));
+    }
+    if with_families {
+        found.extend(raw.families()?.into_iter().map(Definition::from));
+    }
+    Ok(found.into_iter().map(|definition| (definition.subject(), definition)).collect())
+}

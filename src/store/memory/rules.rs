@@ -1,0 +1,99 @@
+//! Families, rates and pauses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::state::{Filing, Write, replace};
+use super::undo::Transaction;
+use crate::admission::limits::{LimitSpec, RateUse};
+use crate::admission::{LaneKey, Subject};
+use crate::id::LimitKey;
+use crate::time::Timestamp;
+
+/// The most keys that a grant forgets beyond two for each that took a token.
+const FORGET: usize = 64;
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct Rules {
+    pub(super) families: BTreeMap<LimitKey, LimitSpec>,
+    pub(super) paused: BTreeSet<Subject>,
+    rates: BTreeMap<LimitKey, RateUse>,
+    /// By the instants at which tokens were taken last.
+    by_last: BTreeSet<(Timestamp, LimitKey)>,
+    /// By the instants from which on nothing is owed.
+    by_full: BTreeSet<(Timestamp, LimitKey)>,
+}
+
+impl Rules {
+    pub(super) fn swap_rate(&mut self, key: &LimitKey, used: Option<RateUse>) -> Option<RateUse> {
+        if let Some(used) = &used {
+            self.file(used, Filing::In);
+        }
+        let old = replace(&mut self.rates, key, used);
+        if let Some(old) = &old
+            && self.rates.get(key).is_none_or(|now| now.at != old.at)
+        {
+            self.by_last.remove(&(old.at, key.clone()));
+        }
+        if let Some(old) = &old
+            && self.rates.get(key).is_none_or(|now| now.full_at() != old.full_at())
+        {
+            self.by_full.remove(&(old.full_at(), key.clone()));
+        }
+        old
+    }
+
+    fn file(&mut self, used: &RateUse, filing: Filing) {
+        filing.entry(&mut self.by_last, (used.at, used.key.clone()));
+        filing.entry(&mut self.by_full, (used.full_at(), used.key.clone()));
+    }
+
+    pub(super) fn rate(&self, key: &LimitKey) -> Option<&RateUse> {
+        self.rates.get(key)
+    }
+
+    /// Returns the latest instant at which a token was taken.
+    pub(super) fn clock(&self) -> Option<Timestamp> {
+        self.by_last.last().map(|(at, _)| *at)
+    }
+
+    /// Returns keys that owe nothing at this instant, the first ones of them, without the one that took a token
+    /// last: it keeps the clock.
+    fn full(&self, now: Timestamp, limit: usize) -> Vec<LimitKey> {
+        let last = self.by_last.last().map(|(_, key)| key);
+        let full = self.by_full.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key);
+        full.filter(|key| Some(*key) != last).take(limit).cloned().collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn rebuilt(&self) -> Self {
+        let mut rules =
+            Self { families: self.families.clone(), paused: self.paused.clone(), ..Self::default() };
+        for (key, used) in &self.rates {
+            rules.swap_rate(key, Some(used.clone()));
+        }
+        rules
+    }
+}
+
+impl Transaction<'_> {
+    /// Replaces what keys owe, and forgets some that owe nothing any more.
+    pub(super) fn put_rates(&mut self, rates: &[RateUse]) {
+        let Some(now) = rates.iter().map(|used| used.at).max() else { return };
+        for used in rates {
+            self.write(Write::Rate(used.key.clone(), Some(Box::new(used.clone()))));
+        }
+        for key in self.state.rules.full(now, FORGET + 2 * rates.len()) {
+            self.write(Write::Rate(key, None));
+        }
+    }
+
+    /// Returns the number of leases by the needs of their tasks.
+    pub(super) fn leases_by_lane(&self) -> Vec<(LaneKey, u64)> {
+        let mut counts: BTreeMap<&LaneKey, u64> = BTreeMap::new();
+        for task in self.state.tasks.leased_and_sensing().filter(|task| task.state.is_leased()) {
+            *counts.entry(&task.lane).or_default() += 1;
+        }
+        counts.into_iter().map(|(lane, leases)| (lane.clone(), leases)).collect()
+    }
+}

@@ -1,0 +1,102 @@
+//! Families, rates and pauses.
+
+use rusqlite::OptionalExtension;
+
+use super::super::error::Outcome;
+use super::{Db, clamp, row};
+use crate::admission::limits::{LimitSpec, RateUse};
+use crate::admission::{LaneKey, Subject};
+use crate::id::LimitKey;
+use crate::store::sql::records;
+use crate::time::{Timestamp, duration_micros};
+
+const PUT_FAMILY: &str =
+    "INSERT OR REPLACE INTO sm_family (prefix, max, starts, period, burst) VALUES (?1, ?2, ?3, ?4, ?5)";
+const DELETE_FAMILY: &str = "DELETE FROM sm_family WHERE prefix = ?1";
+pub(super) const FAMILIES: &str = "SELECT prefix, max, starts, period, burst FROM sm_family ORDER BY prefix";
+const PUT_PAUSE: &str = "INSERT OR IGNORE INTO sm_pause (kind, name) VALUES (?1, ?2)";
+const DELETE_PAUSE: &str = "DELETE FROM sm_pause WHERE kind = ?1 AND name = ?2";
+pub(super) const PAUSED: &str = "SELECT kind, name FROM sm_pause ORDER BY kind, name";
+const PUT_RATE: &str =
+    "INSERT OR REPLACE INTO sm_rate (key, owed, at, starts, period, full_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+pub(super) const RATE: &str = "SELECT key, owed, at, starts, period FROM sm_rate WHERE key = ?1";
+pub(super) const CLOCK: &str = "SELECT at FROM sm_rate ORDER BY at DESC LIMIT 1";
+/// Keys that owe nothing any more, without the one that took a token last: it keeps the clock.
+pub(super) const FORGET_RATES: &str = "DELETE FROM sm_rate WHERE key IN ( \
+     SELECT key FROM sm_rate WHERE full_at <= ?1 AND key <> (SELECT key FROM sm_rate ORDER BY at DESC, key DESC LIMIT 1) \
+     ORDER BY full_at, key LIMIT ?2)";
+
+/// The most keys that a grant forgets beyond two for each that took a token.
+const FORGET: usize = 64;
+
+/// The columns of a maximum and a rate.
+pub(super) type RuleColumns = (Option<u32>, Option<u32>, Option<i64>, Option<u32>);
+
+pub(super) fn rule_columns(spec: &LimitSpec) -> RuleColumns {
+    let rate = spec.rate;
+    let period = rate.map(|rate| duration_micros(rate.period()));
+    (spec.max, rate.map(|rate| rate.starts()), period, rate.map(|rate| rate.most_at_once()))
+}
+
+impl Db<'_> {
+    pub(super) fn put_family(&mut self, spec: &LimitSpec) -> Outcome<()> {
+        let (max, starts, period, burst) = rule_columns(spec);
+        self.prepare(PUT_FAMILY)?.execute((spec.key.as_str(), max, starts, period, burst))?;
+        Ok(())
+    }
+
+    pub(super) fn delete_families(&mut self, prefixes: &[LimitKey]) -> Outcome<Vec<bool>> {
+        let mut delete = self.prepare(DELETE_FAMILY)?;
+        prefixes.iter().map(|prefix| Ok(delete.execute([prefix.as_str()])? > 0)).collect()
+    }
+
+    pub(super) fn families(&mut self) -> Outcome<Vec<LimitSpec>> {
+        self.prepare(FAMILIES)?.query_and_then([], |row| records::family(row))?.collect()
+    }
+
+    pub(super) fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> Outcome<Vec<bool>> {
+        let mut put = self.prepare(if paused { PUT_PAUSE } else { DELETE_PAUSE })?;
+        subjects.iter().map(|subject| Ok(put.execute(subject.parts())? > 0)).collect()
+    }
+
+    pub(super) fn paused(&mut self) -> Outcome<Vec<Subject>> {
+        self.prepare(PAUSED)?.query_and_then([], |row| records::subject(row))?.collect()
+    }
+
+    pub(super) fn leases_by_lane(&mut self) -> Outcome<Vec<(LaneKey, u64)>> {
+        let mut counts = Vec::new();
+        let mut statement = self.prepare(super::queue::LEASES)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            counts.push((self.lane(row.get(0)?)?, row::number(row, 1)?));
+        }
+        Ok(counts)
+    }
+
+    pub(super) fn rates<'k>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'k LimitKey>,
+    ) -> Outcome<(Vec<RateUse>, Option<Timestamp>)> {
+        let clock: Option<i64> = self.prepare(CLOCK)?.query_row([], |row| row.get(0)).optional()?;
+        // A store without rates pays for one look.
+        let Some(clock) = clock else { return Ok((Vec::new(), None)) };
+        let mut statement = self.prepare(RATE)?;
+        let mut found = Vec::new();
+        for key in keys {
+            found.extend(statement.query([key.as_str()])?.next()?.map(records::rate).transpose()?);
+        }
+        Ok((found, Some(Timestamp::from_micros(clock))))
+    }
+
+    /// Replaces what keys owe, and forgets some that owe nothing any more.
+    pub(super) fn put_rates(&mut self, rates: &[RateUse]) -> Outcome<()> {
+        let Some(now) = rates.iter().map(|used| used.at.as_micros()).max() else { return Ok(()) };
+        let mut put = self.prepare(PUT_RATE)?;
+        for used in rates {
+            let (at, period) = (used.at.as_micros(), duration_micros(used.period));
+            put.execute((used.key.as_str(), used.owed, at, used.starts, period, used.full_at().as_micros()))?;
+        }
+        self.prepare(FORGET_RATES)?.execute((now, clamp(FORGET + 2 * rates.len())))?;
+        Ok(())
+    }
+}
