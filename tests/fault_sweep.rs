@@ -86,7 +86,7 @@ fn every_operation_that_writes_is_done_or_not_done() {
         };
         println!("{}: {sweep:?}", kind.name);
         let (faults, committed) = if kind.is_sampled() {
-            (100, sweep.operations / 2)
+            (100, sweep.operations.div_ceil(2))
         } else {
             (1_000, sweep.operations * KINDS.len())
         };
