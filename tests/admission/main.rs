@@ -1,5 +1,6 @@
 //! Pools and admission on every store, by a clock that the tests move.
 
+mod ahead;
 mod bad_input;
 mod hiding;
 mod overdue;
