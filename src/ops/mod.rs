@@ -11,7 +11,7 @@
 //! | family | verbs |
 //! |---|---|
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `clear`, `mark` |
-//! | admission | `admit`, `explain`, `queues` |
+//! | admission | `admit`, `preview`, `explain`, `queues` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
 //! | pools and limits | `put_pools`, `delete_pools`, `pools`, `all_pools`, `pool_stats`, `put_limits`, `delete_limits`, `limits`, `all_limits` |
@@ -29,6 +29,7 @@ mod leave;
 mod look;
 mod mark;
 mod pools_and_limits;
+mod preview;
 mod query;
 mod queues;
 mod reap;

@@ -11,9 +11,10 @@ use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
-use crate::store::contract::{EventNote, Move, StoreTx, WhichSensors};
+use crate::store::contract::{EventNote, Move, Promote, StoreTx, WhichSensors};
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
 pub(super) struct Side<'a> {
@@ -128,6 +129,19 @@ impl Side<'_> {
         Ok((seen, keys))
     }
 
+    /// The tasks that are overdue, in their order, by what they need; and what is due next.
+    fn overdue(
+        &self,
+        tx: &mut dyn StoreTx,
+        promote: Promote,
+    ) -> StoreResult<(Vec<(OrderKey, Option<Timestamp>, LaneKey)>, Option<Timestamp>)> {
+        let overdue = tx.overdue(promote)?;
+        let lane = |id| overdue.lanes.iter().find(|lane| lane.id == id).expect("its lane").key.clone();
+        let tasks = overdue.tasks.iter();
+        let tasks = tasks.map(|task| (self.order(task.order), task.ready_at, lane(task.lane))).collect();
+        Ok((tasks, overdue.next_due))
+    }
+
     /// Does it, and answers in numbers that both sides share. What it inserted goes to `inserted`.
     pub(super) fn apply(
         &self,
@@ -141,7 +155,12 @@ impl Side<'_> {
                 *inserted = tx.insert_tasks_if_absent(&rows)?;
                 say(inserted.iter().map(|answer| matches!(answer, Inserted::New(_))).collect::<Vec<_>>())
             }
-            Op::Promote(now, limit) => say(tx.promote(*now, *limit)?),
+            Op::Promote(now, limit) => {
+                let overdue = self.overdue(tx, Promote::new(*now, *limit))?;
+                let promoted = tx.promote(*now, *limit)?;
+                assert_eq!(overdue.0.len(), promoted, "what is overdue is made ready");
+                say((overdue, promoted))
+            }
             Op::Admit(places, [request, replaced], now, until) => {
                 let ids: Vec<TaskId> = places.iter().map(|place| self.id(*place)).collect();
                 let names = [request.as_ref(), replaced.as_ref()];

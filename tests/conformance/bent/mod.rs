@@ -23,9 +23,9 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, EventNote, GrantBatch, Granted, LanePage, Move, PoolTx, SensorChanges, SensorInsert,
-    SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery,
-    TaskInsert, TaskTx, WhichSensors, Worker,
+    Candidate, EventNote, GrantBatch, Granted, LanePage, Move, Overdue, PoolTx, Promote, SensorChanges,
+    SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started, StoreTx, Survey,
+    SurveyQuery, TaskInsert, TaskTx, WhichSensors, Worker,
 };
 use stationmaster::store::{
     Discrepancy, Inserted, LimitDeletion, PoolDeletion, Store, StoreInfo, Tx, TxMode,
@@ -59,6 +59,10 @@ pub(crate) enum Fault {
     PromotesOneTooMany,
     PromotesForAKnownRequest,
     SurveysBeforeItPromotes,
+    OverdueOneTooMany,
+    OverdueIsPromoted,
+    OverdueTellsAllOfItsLanes,
+    OverdueForgetsWhatIsDueNext,
     SurveysAllPools,
     SurveysAllQueues,
     ForgetsWhoServes,
@@ -176,6 +180,10 @@ impl TaskTx for BentTx<'_> {
         let mut query = query.clone();
         let survey = self.tx.survey(&ticks::bent_query(self.fault, &mut query))?;
         ticks::bent_survey(self, &query, survey)
+    }
+
+    fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {
+        ticks::overdue(self, promote)
     }
 
     fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {

@@ -8,7 +8,8 @@ use super::{attempt, counters, event, grant, insert, lane, pool, retention, run,
 
 const HOT: &[(&str, &str)] = &[
     ("promote_due", super::promote::PROMOTE),
-    ("next_due", tick::NEXT_DUE),
+    ("overdue", super::promote::OVERDUE),
+    ("next_due, but for some", super::promote::DUE_AFTER),
     ("first candidates", tick::FIRST_CANDIDATES),
     ("equal candidates", tick::EQUAL_CANDIDATES),
     ("later candidates", tick::LATER_CANDIDATES),
