@@ -128,7 +128,11 @@ fn tick(
     order.serves.clone_from(&world.serves);
     let admission = match fused {
         true => tx.admit(world.now, &order)?,
-        false => ahead::admit(tx, world.now, &order)?,
+        false => {
+            let is_ready = |at: usize| name == "second" || !world.is_overdue(at);
+            ahead::check_positions(tx, world, numbers, is_ready)?;
+            ahead::admit(tx, world.now, &order)?
+        }
     };
     let place = |id| numbers.iter().position(|number| *number == id).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();
