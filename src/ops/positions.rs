@@ -35,11 +35,11 @@ impl ReadTx<'_> {
     /// The tasks of all queues count. Whether they fit does not matter: a tick may admit a task before one that
     /// precedes it and does not fit. Overdue tasks that no tick has made ready do not count.
     ///
-    /// A call costs two store calls and those that read the first `most + 1` ready tasks of each pool. That is
-    /// one call, unless tasks of few of many lanes are among the first, and then log2 of the number of lanes at
-    /// most. A call reads the lanes that have ready tasks. Of each pool it reads at most about `3 * most` tasks
-    /// and 17 more of each lane, however many keys it names and however many tasks wait. 100 is enough for most
-    /// displays.
+    /// A call costs three store calls, however many keys it names. If the first tasks of a pool are in few of
+    /// its many lanes, it costs up to about log2 of the number of lanes more. It reads the named tasks and the
+    /// lanes that have ready tasks. Of each pool it usually reads at most `3 * most` tasks and 17 of each lane,
+    /// and never more than `most + 1` of a lane. The number of tasks that wait does not matter. A display needs
+    /// no more than 100.
     ///
     /// # Errors
     ///
