@@ -14,7 +14,6 @@ use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
 use crate::store::contract::{EventNote, Move, Promote, StoreTx, WhichSensors};
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
-use crate::time::Timestamp;
 
 /// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
 pub(super) struct Side<'a> {
@@ -129,17 +128,14 @@ impl Side<'_> {
         Ok((seen, keys))
     }
 
-    /// The tasks that are overdue, in their order, by what they need; and what is due next.
-    fn overdue(
-        &self,
-        tx: &mut dyn StoreTx,
-        promote: Promote,
-    ) -> StoreResult<(Vec<(OrderKey, Option<Timestamp>, LaneKey)>, Option<Timestamp>)> {
+    /// How many tasks are overdue; which, in their order, by what they need, and what is due next.
+    fn overdue(&self, tx: &mut dyn StoreTx, promote: Promote) -> StoreResult<(usize, String)> {
         let overdue = tx.overdue(promote)?;
-        let lane = |id| overdue.lanes.iter().find(|lane| lane.id == id).expect("its lane").key.clone();
+        let lane = |id| &overdue.lanes.iter().find(|lane| lane.id == id).expect("its lane").key;
         let tasks = overdue.tasks.iter();
-        let tasks = tasks.map(|task| (self.order(task.order), task.ready_at, lane(task.lane))).collect();
-        Ok((tasks, overdue.next_due))
+        let tasks: Vec<_> =
+            tasks.map(|task| (self.order(task.order), task.ready_at, lane(task.lane))).collect();
+        Ok((tasks.len(), say((&tasks, overdue.next_due))))
     }
 
     /// Does it, and answers in numbers that both sides share. What it inserted goes to `inserted`.
@@ -156,10 +152,10 @@ impl Side<'_> {
                 say(inserted.iter().map(|answer| matches!(answer, Inserted::New(_))).collect::<Vec<_>>())
             }
             Op::Promote(now, limit) => {
-                let overdue = self.overdue(tx, Promote::new(*now, *limit))?;
+                let (overdue, which) = self.overdue(tx, Promote::new(*now, *limit))?;
                 let promoted = tx.promote(*now, *limit)?;
-                assert_eq!(overdue.0.len(), promoted, "what is overdue is made ready");
-                say((overdue, promoted))
+                assert_eq!(overdue, promoted, "what is overdue is made ready");
+                say((which, promoted))
             }
             Op::Admit(places, [request, replaced], now, until) => {
                 let ids: Vec<TaskId> = places.iter().map(|place| self.id(*place)).collect();
