@@ -15,17 +15,20 @@ impl ReadTx<'_> {
     /// ready tasks. Changes nothing.
     ///
     /// The plan includes the overdue tasks that the tick would make ready, at most 10,000. The granted tasks
-    /// are returned as they are now, without leases. The name of the request does not matter: it counts as new,
-    /// even if the store remembers a tick of that name. The same holds for how long its leases last. Nobody is
-    /// noted as serving its queues, but the plan is that of somebody who does.
+    /// are returned as they are now, without leases. The request counts as new, even if the store remembers a
+    /// tick of its name. The plan takes its queues for served, and the store notes nothing of that.
     ///
-    /// A preview locks nothing, so what other transactions commit afterwards may change the plan. On PostgreSQL
-    /// a task that another transaction is changing is part of the preview, and the tick passes it over. A tick
-    /// there adds up at most 10,000 changes of other transactions, and the preview all of them.
+    /// A preview locks nothing and waits for no tick, so it may differ from the tick that follows it:
     ///
-    /// A call costs three store calls, and as many for candidates as [`Tx::admit`](crate::store::Tx::admit)
-    /// needs more of. It costs up to three more if tasks are overdue. It reads what the tick would read, and
-    /// the granted tasks.
+    /// * What other transactions commit in between may change the plan.
+    /// * On PostgreSQL a task that another transaction is changing is part of the preview. The tick passes it
+    ///   over.
+    /// * A tick on PostgreSQL adds up at most 10,000 changes that other transactions made to counters. A preview
+    ///   adds up all of them.
+    ///
+    /// A call costs three store calls, or one if nothing is ready or nothing fits. It repeats one of them for
+    /// more candidates as often as [`Tx::admit`](crate::store::Tx::admit) does. Up to three more find overdue
+    /// tasks and what these need. The call reads what the tick would read, and the granted tasks.
     ///
     /// # Errors
     ///
