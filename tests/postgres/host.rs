@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Invalid, StoreErrorKind};
-use stationmaster::ops::{AdmitRequest, Mark, Marked, StopBeforeStart};
+use stationmaster::ops::{AdmitRequest, Mark, Marked, Position, StopBeforeStart};
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
@@ -40,6 +40,10 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
             let enqueued = postgres::tx(&transaction, &schema, move |tx| {
                 let inserted = tx.enqueue(now, &[task("t")])?;
                 assert_eq!(tx.audit()?, []);
+                // No tick runs here, but what one would admit is known, the host's own task included.
+                let order = AdmitRequest::new("h".try_into()?, "tick".try_into()?, 9, SILENT_FOR);
+                assert_eq!(tx.preview(now, &order)?.granted.len(), 1);
+                assert_eq!(tx.positions(&[task("t").key], 9)?, [Position::Before(0)]);
                 Ok(inserted)
             });
             assert_eq!(enqueued.await.unwrap().len(), 1);
