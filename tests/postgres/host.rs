@@ -41,7 +41,12 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
                 let inserted = tx.enqueue(now, &[task("t")])?;
                 assert_eq!(tx.audit()?, []);
                 // No tick runs here, but what one would admit is known, the host's own task included.
-                let order = AdmitRequest::new("h".try_into()?, "tick".try_into()?, 9, SILENT_FOR);
+                let order = AdmitRequest::new(
+                    "h".try_into()?,
+                    "tick".try_into()?,
+                    9,
+                    std::time::Duration::from_secs(60),
+                );
                 assert_eq!(tx.preview(now, &order)?.granted.len(), 1);
                 assert_eq!(tx.positions(&[task("t").key], 9)?, [Position::Before(0)]);
                 Ok(inserted)
