@@ -146,7 +146,9 @@
 //! ```
 //!
 //! For all waiting tasks, with numbers, after each tick:
-//! [`ops::Admission::refusals`](crate::ops::Admission::refusals).
+//! [`ops::Admission::refusals`](crate::ops::Admission::refusals). Before a tick,
+//! [`preview`](crate::store::ReadTx::preview) returns what it would admit, and
+//! [`positions`](crate::store::ReadTx::positions) how many tasks go before a task.
 //!
 //! # Retry with Airflow's times
 //!

@@ -261,6 +261,11 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         assert_eq!(why("later"), "not before 1970-01-01 00:01:00 UTC");
         assert_eq!(why("one"), "it does not wait for admission: it is running");
         assert_eq!(why("ghost"), "there is no such task");
+        let names = ["ghost", "later", "two", "one"];
+        let all = store.read(|tx| tx.explain(at(0), &names.map(key))).unwrap();
+        assert_eq!(names.map(why).to_vec(), all.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let changes: Vec<_> = all.iter().map(Explanation::changes_at).collect();
+        assert_eq!(changes, [None, Some(at(60)), None, None]);
 
         let mut admitter = Admitter::new(store.clone(), "other".try_into().unwrap());
         let admission = admitter.tick(at(1)).unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::attempt::tasks_under;
 use crate::admission::limits::Families;
-use crate::admission::{Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved};
-use crate::error::{Invalid, Result, StoreError};
+use crate::admission::{Candidate, LanePage, Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved};
+use crate::error::{Invalid, Result, StoreError, StoreResult};
 use crate::id::{Holder, LimitKey, QueueName, RequestId};
 use crate::lease::LeaseRef;
 use crate::store::Tx;
@@ -15,7 +15,7 @@ use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
 /// The most tasks that one tick makes ready: on PostgreSQL other ticks wait meanwhile.
-const PROMOTE: usize = 10_000;
+pub(super) const PROMOTE: usize = 10_000;
 
 /// The most ticks that one tick forgets.
 const FORGET: usize = 64;
@@ -234,15 +234,9 @@ impl Tx<'_> {
         let now = now.into();
         order.check()?;
         self.tick(|tx| {
-            let pools = needed_pools(&order.policy);
-            let mut query =
-                SurveyQuery::new().request(order.request.clone()).promote(now, PROMOTE).pools(pools);
-            // Slots are reserved for what other queues wait for, too.
-            if !matches!(order.policy, Policy::Reserve { .. }) {
-                query = query.queues(order.serves.clone());
-            }
+            let mut query = looks_for(order).request(order.request.clone()).promote(now, PROMOTE);
             // A window asks for more than it admits.
-            if pools == WhichPools::Named {
+            if query.pools == WhichPools::Named {
                 query = query.budget(order.budget);
             }
             let mut survey = tx.raw().survey(&query)?;
@@ -250,9 +244,6 @@ impl Tx<'_> {
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
             let tells_at = Some(tell(tx, &order.serving(now), &survey.serving)?);
-            if let Some(queues) = &order.serves {
-                leave_unserved(&mut survey.lanes, queues, &survey.serving, now);
-            }
             if let Some(leases) = &survey.granted {
                 let granted = granted_before(tx, order, leases)?;
                 return Ok(Admission { granted, next_due, tells_at, ..Admission::default() });
@@ -260,7 +251,7 @@ impl Tx<'_> {
             // Another transaction may be changing a planned task. The store leaves such tasks out of a second
             // plan. It knows which they are by what the first plan read, so it is not asked for the lanes again.
             for _ in 0..2 {
-                let mut planner = plan_over(tx, now, order, &mut survey)?;
+                let mut planner = plan_over(now, order, &mut survey, |pages| tx.raw().candidates(pages))?;
                 let plan = planner.finish();
                 if let Some(granted) = commit(tx, now, order, &plan)? {
                     let next_due = next_due.into_iter().chain(plan.next_token).min();
@@ -274,16 +265,34 @@ impl Tx<'_> {
     }
 }
 
-/// Plans over the candidates that the store finds now. Takes the lanes out of the survey.
-fn plan_over(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest, survey: &mut Survey) -> Result<Planner> {
-    let lanes = std::mem::take(&mut survey.lanes);
+/// Returns what a tick plans with, before it makes any task ready.
+pub(super) fn looks_for(order: &AdmitRequest) -> SurveyQuery {
+    let query = SurveyQuery::new().pools(needed_pools(&order.policy));
+    match order.policy {
+        // Slots are reserved for what other queues wait for, too.
+        Policy::Reserve { .. } => query,
+        Policy::Backfill | Policy::AirflowWindow(_) => query.queues(order.serves.clone()),
+    }
+}
+
+/// Plans over the candidates that `read` finds now. Takes the lanes out of the survey.
+pub(super) fn plan_over(
+    now: Timestamp,
+    order: &AdmitRequest,
+    survey: &mut Survey,
+    mut read: impl FnMut(&[LanePage]) -> StoreResult<Vec<Candidate>>,
+) -> StoreResult<Planner> {
+    let mut lanes = std::mem::take(&mut survey.lanes);
+    if let Some(queues) = &order.serves {
+        leave_unserved(&mut lanes, queues, &survey.serving, now);
+    }
     let planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
     let mut planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
     loop {
         match planner.need() {
             Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, survey, now),
             Need::Candidates(pages) => {
-                let candidates = tx.raw().candidates(&pages)?;
+                let candidates = read(&pages)?;
                 planner.feed_candidates(&pages, &candidates);
             }
             Need::Nothing => return Ok(planner),

@@ -42,10 +42,36 @@ impl fmt::Display for Explanation {
     }
 }
 
+impl Explanation {
+    /// Returns the instant at which the answer changes on its own: at the next tick from then on. Returns `None`
+    /// if the answer changes only with other work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::Timestamp;
+    /// use stationmaster::ops::Explanation;
+    ///
+    /// let due = Timestamp::from_micros(5);
+    /// assert_eq!(Explanation::NotBefore(due).changes_at(), Some(due));
+    /// assert_eq!(Explanation::Fits.changes_at(), None);
+    /// ```
+    pub fn changes_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::NotBefore(due) => Some(*due),
+            Self::Refused(reason) => reason.changes_at(),
+            Self::Unknown | Self::NotWaiting(_) | Self::Fits => None,
+        }
+    }
+}
+
 impl ReadTx<'_> {
     /// Returns what keeps each of these tasks from running at this instant.
     ///
     /// A task of a queue that no one serves is refused with that reason, once any admitter has told what it serves.
+    ///
+    /// A call costs at most eight store calls, however many tasks it names. It reads these tasks and the pools,
+    /// limits and queues that they need.
     ///
     /// # Errors
     ///

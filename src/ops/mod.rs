@@ -11,7 +11,7 @@
 //! | family | verbs |
 //! |---|---|
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `clear`, `mark` |
-//! | admission | `admit`, `explain`, `queues` |
+//! | admission | `admit`, `preview`, `explain`, `positions`, `queues` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
@@ -31,6 +31,8 @@ mod leave;
 mod look;
 mod mark;
 mod pools_and_limits;
+mod positions;
+mod preview;
 mod query;
 mod queues;
 mod reap;
@@ -48,6 +50,7 @@ pub use clear::Cleared;
 pub use explain::Explanation;
 pub(crate) use forget::sensors_before;
 pub use mark::{Mark, Marked};
+pub use positions::Position;
 pub use reap::Reaped;
 pub(crate) use reap::reap_expired_by;
 pub use runs::{StopBeforeStart, Stopped};

@@ -1,5 +1,6 @@
 //! Pools and admission on every store, by a clock that the tests move.
 
+mod ahead;
 mod bad_input;
 mod hiding;
 mod overdue;
@@ -73,7 +74,18 @@ impl Scene<'_> {
         AdmitRequest::new("holder".try_into().unwrap(), request.try_into().unwrap(), budget, secs(1_000_000))
     }
 
+    /// Makes a tick, and compares it with its preview.
     fn admit(&self, now: i64, order: &AdmitRequest) -> Admission {
+        let preview = self.store.read(|tx| tx.preview(at(now), order)).unwrap();
+        let admission = self.admit_again(now, order);
+        assert_eq!(names(&preview.granted), names(&admission.granted));
+        assert_eq!((&preview.refusals, &preview.missing), (&admission.refusals, &admission.missing));
+        assert_eq!((preview.promoted, preview.next_due), (admission.promoted, admission.next_due));
+        admission
+    }
+
+    /// Makes a tick by a name that may have been used. A preview takes each for a new one.
+    fn admit_again(&self, now: i64, order: &AdmitRequest) -> Admission {
         self.store.write(|tx| tx.admit(at(now), order)).unwrap()
     }
 

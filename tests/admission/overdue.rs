@@ -54,7 +54,7 @@ fn a_repeated_request_is_due_at_once_if_more_is_overdue() {
         scene.put(0, &tasks);
         let order = scene.order(9);
         let first = scene.admit(20, &order);
-        let again = scene.admit(25, &order);
+        let again = scene.admit_again(25, &order);
         assert_eq!((again.granted, again.promoted), (first.granted, 0));
         assert_eq!((first.next_due, again.next_due), (Some(at(20)), Some(at(25))));
     });

@@ -3,6 +3,7 @@
 //! `STATIONMASTER_WORLDS=10000` runs that many random worlds through the stores, too. A debug build enumerates the small
 //! worlds of up to three tasks under one pair of limits, a release build those of up to four under three.
 
+mod ahead;
 mod direct;
 mod oracle;
 mod small;
@@ -53,6 +54,7 @@ fn random_worlds_through_every_store() {
         let store = kind.make();
         for number in 0..stored_worlds(kind.cases(300, 15).into()) {
             store::check(&store, &world::random(number));
+            store::check_window(&store, &world::random(number));
         }
     }
 }

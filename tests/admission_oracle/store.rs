@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stationmaster::admission::IfExists;
-use stationmaster::admission::Policy;
+use stationmaster::admission::{AirflowWindow, IfExists, Policy};
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::contract::{GrantBatch, LaneKey, Serving};
@@ -12,6 +11,7 @@ use stationmaster::store::{Inserted, Store, Tx};
 use stationmaster::testing::raw;
 use stationmaster::{NewTask, Result, TaskId, TaskKey, TaskRecord, Timestamp};
 
+use crate::ahead;
 use crate::oracle::{Expected, walk};
 use crate::world::World;
 
@@ -54,14 +54,35 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
             task(n.to_string(), &waiting.lane).priority(waiting.priority).record_attempts(n % 3 == 2);
         task.key.map_index = waiting.map_index;
         let task = task.logical_date(waiting.logical_date);
-        numbers.push(is_new(&tx.enqueue(waiting.ready_at, &[task])?[0]));
+        // An overdue task is part of the walk as if it had been ready since its instant.
+        let (task, at) = match world.is_overdue(n) {
+            true => (task.not_before(waiting.ready_at), Timestamp::UNIX_EPOCH),
+            false => (task, waiting.ready_at),
+        };
+        numbers.push(is_new(&tx.enqueue(at, &[task])?[0]));
     }
     Ok(numbers)
 }
 
-/// Compares ticks whose grants are started afterwards with ticks that start them.
+/// Compares ticks that were previewed, and whose grants are started afterwards, with ticks that start them.
 pub(crate) fn check(store: &dyn Store, world: &World) {
     assert_eq!(run(store, world, false), run(store, world, true), "{world:?}");
+}
+
+/// Compares a tick by Airflow's window with its preview.
+pub(crate) fn check_window(store: &dyn Store, world: &World) {
+    // It knows neither families nor rates.
+    let limits = world.limits.iter().filter(|spec| !spec.is_family && spec.rate.is_none()).cloned().collect();
+    let world = &World { limits, ..world.clone() };
+    let body = |tx: &mut Tx<'_>| {
+        set_up(tx, world)?;
+        let window = AirflowWindow::new(1 + world.waiting.len() % 40);
+        let order = order("window", world.budget, false).policy(Policy::AirflowWindow(window));
+        ahead::admit(tx, world.now, &order)?;
+        Err(stationmaster::Error::abort("done"))
+    };
+    let answer: Result<()> = store.write(body);
+    assert_eq!(answer.unwrap_err().to_string(), "the transaction was rolled back by its caller: done");
 }
 
 /// Two ticks in one transaction, each compared with the walk over what is there before it; rolled back at the end.
@@ -110,7 +131,14 @@ fn tick(
     let expected = walk(world, numbers);
     let mut order = order(name, world.budget, fused).policy(world.policy.clone());
     order.serves.clone_from(&world.serves);
-    let admission = tx.admit(world.now, &order)?;
+    let admission = match fused {
+        true => tx.admit(world.now, &order)?,
+        false => {
+            let is_ready = |at: usize| name == "second" || !world.is_overdue(at);
+            ahead::check_positions(tx, world, numbers, is_ready)?;
+            ahead::admit(tx, world.now, &order)?
+        }
+    };
     let place = |id| numbers.iter().position(|number| *number == id).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();
     assert_eq!(admitted, expected.admitted, "{name} tick of {world:?}");

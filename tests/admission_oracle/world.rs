@@ -52,6 +52,11 @@ impl World {
         self.serves.as_ref().is_none_or(|queues| queues.contains(queue))
     }
 
+    /// Whether a waiting task is still to be made ready when the first tick comes. In a store alone.
+    pub(crate) fn is_overdue(&self, at: usize) -> bool {
+        at % 4 == 1 && self.waiting[at].ready_at > Timestamp::UNIX_EPOCH
+    }
+
     /// Slots of a pool that its leased tasks hold.
     pub(crate) fn used_slots(&self, pool: &PoolName) -> i64 {
         self.leased.iter().filter(|lane| lane.pool == *pool).map(|lane| i64::from(lane.slots)).sum()

@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 64] = [
+const MUTANTS: [(Fault, &str); 68] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -30,6 +30,10 @@ const MUTANTS: [(Fault, &str); 64] = [
     (Fault::PromotesOneTooMany, "ticks::the_earliest_due_are_promoted_first_and_then_by_their_order"),
     (Fault::PromotesForAKnownRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),
     (Fault::SurveysBeforeItPromotes, "ticks::a_survey_looks_after_it_promoted"),
+    (Fault::OverdueOneTooMany, "ticks::what_is_overdue_is_what_a_survey_makes_ready"),
+    (Fault::OverdueIsPromoted, "ticks::looking_for_what_is_overdue_only_reads"),
+    (Fault::OverdueTellsAllOfItsLanes, "ticks::what_is_overdue_is_what_a_survey_makes_ready"),
+    (Fault::OverdueForgetsWhatIsDueNext, "ticks::what_is_overdue_is_what_a_survey_makes_ready"),
     (Fault::SurveysAllPools, "ticks::a_survey_tells_of_the_pools_that_ready_lanes_name"),
     (Fault::SurveysAllQueues, "queues::a_survey_names_the_lanes_of_the_asked_queues"),
     (Fault::ForgetsWhoServes, "queues::what_a_holder_told_is_kept_until_it_tells_again"),

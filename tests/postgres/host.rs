@@ -6,7 +6,7 @@ use stationmaster::admission::limits::LimitSpec;
 use stationmaster::admission::{IfExists, Subject};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Invalid, StoreErrorKind};
-use stationmaster::ops::{AdmitRequest, Mark, Marked, StopBeforeStart};
+use stationmaster::ops::{AdmitRequest, Mark, Marked, Position, StopBeforeStart};
 use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
 use stationmaster::store::postgres::tokio_postgres::{Client, IsolationLevel};
 use stationmaster::store::postgres::{self, Schema};
@@ -41,6 +41,15 @@ fn host_rows_and_ours_commit_together_or_not_at_all() {
             let enqueued = postgres::tx(&transaction, &schema, move |tx| {
                 let inserted = tx.enqueue(now, &[task("t")])?;
                 assert_eq!(tx.audit()?, []);
+                // No tick runs here, but what one would admit is known, the host's own task included.
+                let order = AdmitRequest::new(
+                    "h".try_into()?,
+                    "tick".try_into()?,
+                    9,
+                    std::time::Duration::from_secs(60),
+                );
+                assert_eq!(tx.preview(now, &order)?.granted.len(), 1);
+                assert_eq!(tx.positions(&[task("t").key], 9)?, [Position::Before(0)]);
                 Ok(inserted)
             });
             assert_eq!(enqueued.await.unwrap().len(), 1);

@@ -242,6 +242,36 @@ fn a_read_takes_one_round_trip() {
     }
 }
 
+/// What is ready or overdue of as many pools as there are.
+#[test]
+fn looking_ahead_takes_three_round_trips_and_more_where_tasks_are_overdue() {
+    let counted = Counted::open();
+    for (round, pools) in [(0, 1), (1, 3), (2, 300)] {
+        counted.fill(pools, round);
+        let keys: Vec<_> = (0..pools * 2).map(|n| task(&format!("{round} {n}")).key).collect();
+        let order = AdmitRequest::new("h".try_into().unwrap(), "ahead".try_into().unwrap(), 1_000, HOUR);
+        let trips = |now| {
+            counted.store.read(|tx| {
+                let count = || counted.count.load(Ordering::SeqCst);
+                let begin = count();
+                tx.preview(Timestamp::from_micros(now), &order)?;
+                let between = count();
+                tx.positions(&keys, 100)?;
+                Ok((between - begin, count() - between))
+            })
+        };
+        let later = task(&format!("later {round}")).not_before(Timestamp::from_micros(9)).pool_slots(7);
+        counted.store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&later))).unwrap();
+        // The first of each prepares its statements, and the end of a transaction is a trip of its own.
+        for (now, ahead) in [(1, 3), (9, 6)] {
+            trips(now).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(trips(now).unwrap(), (ahead, 3), "{pools} pools at {now}");
+        }
+        counted.tick(&format!("ahead {round}"), 1_000);
+    }
+}
+
 /// Without settings of the session's that refuse it, what writes waits until its transaction is known to be open.
 #[test]
 fn behind_a_pooler_a_write_takes_one_more() {

@@ -141,6 +141,16 @@ fn of_tasks(store: &PostgresStore, scratch: &Scratch, count: usize, apart: bool)
         store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
         settle(store, 0);
     }
+    let order = AdmitRequest::new(
+        "h".try_into().unwrap(),
+        "ahead".try_into().unwrap(),
+        count,
+        Duration::from_secs(60),
+    );
+    let ahead =
+        store.read(|tx| Ok((tx.preview(at(6), &order)?, tx.positions(&keys(0, 2 * count), count as u64)?)));
+    let (preview, positions) = ahead.unwrap();
+    assert_eq!((preview.granted.len(), preview.promoted, positions.len()), (count, count, 2 * count));
     // One is locked, so the tick plans twice.
     let host = Plain::connect(&url());
     host.ask(&format!("BEGIN; SELECT FROM \"{}\".ready LIMIT 1 FOR UPDATE", scratch.0));

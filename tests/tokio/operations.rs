@@ -123,6 +123,11 @@ pub fn operations() -> Vec<Operation> {
             store.write(move |tx| tx.end_sensors(at(1), &ends)).await?
         };
         "explain": |store, world| store.read(|tx| tx.explain(at(0), &[key("ready")])).await?;
+        "preview": |store, world| {
+            let order = AdmitRequest::new("h".try_into()?, "second".try_into()?, 9, secs(60));
+            store.read(move |tx| tx.preview(at(1), &order)).await?.granted
+        };
+        "positions": |store, world| store.read(|tx| tx.positions(&[key("ready"), key("new")], 9)).await?;
         "events": |store, world| store.read(|tx| tx.events(0, 10)).await?;
         "acknowledge_events": |store, world| store.write(|tx| tx.acknowledge_events(&[1])).await?;
         "audit": |store, world| store.read(|tx| tx.audit()).await?;

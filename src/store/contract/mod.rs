@@ -39,7 +39,7 @@ pub use pool::{LeasesByLane, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
-pub use tick::{Forget, GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
+pub use tick::{Forget, GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery, WhichPools};
 
 // Types that the pure core and a store exchange. Hosts have no use for them.
 pub use crate::core::admission::lane::{Candidate, Lane, LaneId, LaneKey, LanePage};

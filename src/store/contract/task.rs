@@ -1,6 +1,6 @@
 //! What a store does with tasks.
 
-use super::tick::{GrantBatch, Granted, Survey, SurveyQuery};
+use super::tick::{GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery};
 use crate::admission::{Candidate, LaneKey, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName, TaskKey};
@@ -197,6 +197,11 @@ pub trait TaskTx {
     ///
     /// It writes only if [`SurveyQuery::promote`] is set.
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
+
+    /// Returns the tasks that [`Self::survey`] would make ready, and writes nothing. Waits for no other
+    /// transaction: tasks that one has locked are among them. Its cost grows with the number of tasks that it
+    /// returns, and may grow with the number of lanes.
+    fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue>;
 
     /// Notes what a holder tells about the queues that it serves, in place of what it told before about the same
     /// set. Deletes at most 64 other notes that stopped counting at `forget` or earlier, the earliest first.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Lane, Serving, Subject};
+use crate::admission::{Candidate, Lane, Serving, Subject};
 use crate::id::{Holder, QueueName, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
@@ -45,7 +45,7 @@ impl SurveyQuery {
     /// Makes ready at most `limit` tasks that are due at this instant.
     #[must_use]
     pub fn promote(mut self, now: Timestamp, limit: usize) -> Self {
-        self.promote = Some(Promote { now, limit });
+        self.promote = Some(Promote::new(now, limit));
         self
     }
 
@@ -80,6 +80,25 @@ pub struct Promote {
     pub now: Timestamp,
     /// At most this many. The rest stay as they are, for the next survey.
     pub limit: usize,
+}
+
+impl Promote {
+    /// Names at most `limit` tasks that are due at this instant.
+    pub fn new(now: Timestamp, limit: usize) -> Self {
+        Self { now, limit }
+    }
+}
+
+/// The tasks that a survey would make ready: the result of [`crate::store::contract::TaskTx::overdue`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overdue {
+    /// The tasks, in the order in which they are made ready, each with [`Candidate::ready_at`].
+    pub tasks: Vec<Candidate>,
+    /// The lanes of these tasks, by number. [`Lane::ready`] counts these tasks alone.
+    pub lanes: Vec<Lane>,
+    /// The earliest due instant of the other tasks that wait for one.
+    pub next_due: Option<Timestamp>,
 }
 
 /// Which pools a survey returns.

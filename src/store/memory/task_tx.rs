@@ -12,7 +12,8 @@ use crate::error::StoreResult;
 use crate::id::{QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    Forget, GrantBatch, Granted, Move, PoolTx, Started, Survey, SurveyQuery, TaskInsert, TaskTx, WhichPools,
+    Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey, SurveyQuery, TaskInsert,
+    TaskTx, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskRecord, TaskState};
@@ -161,6 +162,10 @@ impl TaskTx for Transaction<'_> {
         survey.serving = self.serving()?;
         survey.next_due = self.state.tasks.next_due();
         Ok(survey)
+    }
+
+    fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {
+        Ok(self.overdue_tasks(promote))
     }
 
     fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {

@@ -187,7 +187,12 @@ impl Tasks {
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.index.due.first().map(|(due, _)| *due)
+        self.due_after(0)
+    }
+
+    /// Returns the earliest due instant but for those of this many tasks.
+    pub(super) fn due_after(&self, tasks: usize) -> Option<Timestamp> {
+        self.index.due.iter().nth(tasks).map(|(due, _)| *due)
     }
 
     /// Returns tasks whose leases expired at `now` or earlier, earliest first.

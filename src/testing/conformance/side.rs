@@ -11,7 +11,7 @@ use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
-use crate::store::contract::{EventNote, Move, StoreTx, WhichSensors};
+use crate::store::contract::{EventNote, Move, Promote, StoreTx, WhichSensors};
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
 
@@ -128,6 +128,16 @@ impl Side<'_> {
         Ok((seen, keys))
     }
 
+    /// How many tasks are overdue; which, in their order, by what they need, and what is due next.
+    fn overdue(&self, tx: &mut dyn StoreTx, promote: Promote) -> StoreResult<(usize, String)> {
+        let overdue = tx.overdue(promote)?;
+        let lane = |id| &overdue.lanes.iter().find(|lane| lane.id == id).expect("its lane").key;
+        let tasks = overdue.tasks.iter();
+        let tasks: Vec<_> =
+            tasks.map(|task| (self.order(task.order), task.ready_at, lane(task.lane))).collect();
+        Ok((tasks.len(), say((&tasks, overdue.next_due))))
+    }
+
     /// Does it, and answers in numbers that both sides share. What it inserted goes to `inserted`.
     pub(super) fn apply(
         &self,
@@ -141,7 +151,12 @@ impl Side<'_> {
                 *inserted = tx.insert_tasks_if_absent(&rows)?;
                 say(inserted.iter().map(|answer| matches!(answer, Inserted::New(_))).collect::<Vec<_>>())
             }
-            Op::Promote(now, limit) => say(tx.promote(*now, *limit)?),
+            Op::Promote(now, limit) => {
+                let (overdue, which) = self.overdue(tx, Promote::new(*now, *limit))?;
+                let promoted = tx.promote(*now, *limit)?;
+                assert_eq!(overdue, promoted, "what is overdue is made ready");
+                say((which, promoted))
+            }
             Op::Admit(places, [request, replaced], now, until) => {
                 let ids: Vec<TaskId> = places.iter().map(|place| self.id(*place)).collect();
                 let names = [request.as_ref(), replaced.as_ref()];

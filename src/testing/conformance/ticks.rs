@@ -3,11 +3,12 @@
 use super::scene::request;
 use super::steps::{Steps, nothing};
 use super::world::{World, at, holder, key, limit, pool, sized, task};
+use crate::admission::Lane;
 use crate::admission::limits::LimitSpec;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
-use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{Forget, GrantBatch, Overdue, Promote, Survey, SurveyQuery, WhichPools};
 use crate::store::{Discrepancy, Store};
 use crate::task::NewTask;
 use crate::testing::RawStoreExt;
@@ -17,6 +18,8 @@ cases!("ticks":
     the_earliest_due_are_promoted_first_and_then_by_their_order,
     a_survey_that_may_promote_none_promotes_none,
     a_survey_that_promotes_nothing_only_reads,
+    what_is_overdue_is_what_a_survey_makes_ready,
+    looking_for_what_is_overdue_only_reads,
     a_survey_tells_of_the_pools_that_ready_lanes_name,
     a_survey_tells_of_the_limits_that_ready_lanes_carry,
     a_survey_of_a_known_request_tells_what_it_granted,
@@ -92,6 +95,73 @@ fn a_survey_that_promotes_nothing_only_reads(store: &dyn Store) {
     assert_eq!((survey.promoted, survey.next_due, survey.lanes.len()), (0, Some(at(1)), 0));
     assert_eq!(world.write(|tx| tx.survey(&query)), survey);
     assert_eq!(world.task(id), before);
+}
+
+fn what_is_overdue_is_what_a_survey_makes_ready(store: &dyn Store) {
+    let world = World(store);
+    let later = |name: &str, due| task(name).not_before(at(due)).logical_date(at(5));
+    let ids = world.insert(&[
+        task("ready"),
+        later("late", 12).priority(9),
+        later("plain", 11).pool_slots(3),
+        NewTask::new(key("mapped").mapped(0)).not_before(at(11)).logical_date(at(5)),
+        later("dated", 11).logical_date(at(4)).queue("gpu".try_into().unwrap()),
+        later("urgent", 11).priority(1).limit(limit("k")),
+        later("early", 10).priority(-9),
+        later("not due", 21).priority(9),
+        task("leased"),
+        task("ready alone").pool(pool("db")),
+    ]);
+    world.admit(&ids[8..9]);
+    let order = [6, 5, 4, 2, 3, 1];
+    let due = [10, 11, 11, 11, 11, 12, 21];
+    for limit in [0, 1, 3, 5, 6, 7, usize::MAX] {
+        let overdue = world.read(|tx| tx.overdue(Promote::new(at(20), limit)));
+        let most = limit.min(order.len());
+        let found: Vec<TaskId> = overdue.tasks.iter().map(|task| task.order.id).collect();
+        assert_eq!(found, order[..most].iter().map(|at| ids[*at]).collect::<Vec<_>>());
+        assert_eq!(overdue.next_due, Some(at(due[most])));
+        for found in &overdue.tasks {
+            let task = world.task(found.order.id);
+            assert_eq!((found.order, found.ready_at), (task.order(), task.due));
+            let lane = overdue.lanes.iter().find(|lane| lane.id == found.lane);
+            assert_eq!(lane.map(|lane| &lane.key), Some(&task.lane));
+        }
+        assert!(overdue.lanes.windows(2).all(|pair| pair[0].id < pair[1].id), "{:?}", overdue.lanes);
+        assert_eq!(overdue.lanes.iter().map(|lane| lane.ready).sum::<u64>(), most as u64);
+        // Rolled back: the next one finds the store as it was.
+        let ended: crate::error::Result<()> = store.write_raw(|tx| {
+            let before = tx.ready_lanes()?;
+            let survey = tx.survey(&SurveyQuery::new().promote(at(20), limit))?;
+            assert_eq!(survey.promoted, most);
+            let ready =
+                |lanes: &[Lane], id| lanes.iter().find(|lane| lane.id == id).map_or(0, |lane| lane.ready);
+            for lane in &survey.lanes {
+                assert_eq!(ready(&before, lane.id) + ready(&overdue.lanes, lane.id), lane.ready);
+            }
+            Err(StoreError::new(StoreErrorKind::Backend, "on purpose").into())
+        });
+        assert!(ended.is_err());
+    }
+    world.write(|tx| tx.promote(at(20), 2));
+    let left = world.read(|tx| tx.overdue(Promote::new(at(20), 2)));
+    assert_eq!(left.tasks.iter().map(|task| task.order.id).collect::<Vec<_>>(), [ids[4], ids[2]]);
+    let none = world.read(|tx| tx.overdue(Promote::new(at(9), 9)));
+    assert_eq!((none.tasks.len(), none.lanes.len(), none.next_due), (0, 0, Some(at(11))));
+    world.write(|tx| tx.promote(at(30), 9));
+    assert_eq!(world.read(|tx| tx.overdue(Promote::new(at(40), 9))), Overdue::default());
+}
+
+fn looking_for_what_is_overdue_only_reads(store: &dyn Store) {
+    let world = World(store);
+    assert_eq!(world.read(|tx| tx.overdue(Promote::new(at(9), 9))), Overdue::default());
+    let id = world.insert(&[task("a").not_before(at(1))])[0];
+    let before = world.task(id);
+    let read = world.read(|tx| tx.overdue(Promote::new(at(9), 9)));
+    assert_eq!((read.tasks.len(), read.next_due), (1, None));
+    assert_eq!(world.write(|tx| tx.overdue(Promote::new(at(9), 9))), read);
+    assert_eq!(world.task(id), before);
+    assert_eq!(world.read(|tx| tx.ready_lanes()), []);
 }
 
 fn a_survey_tells_of_the_pools_that_ready_lanes_name(store: &dyn Store) {

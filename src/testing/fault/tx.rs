@@ -10,8 +10,9 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
-    EventNote, GrantBatch, Granted, Held, LeasesByLane, Move, PoolTx, RunTx, SensorChanges, SensorQuery,
-    SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Wait, Worker,
+    EventNote, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx, Promote, RunTx, SensorChanges,
+    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Wait,
+    Worker,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
@@ -66,6 +67,7 @@ impl TaskTx for FaultTx<'_> {
         fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
         fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
         fn survey(query: &SurveyQuery) -> Survey;
+        fn overdue(promote: Promote) -> Overdue;
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;

@@ -23,9 +23,9 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, EventNote, GrantBatch, Granted, LanePage, LeasesByLane, Move, PoolTx, RateUse, SensorChanges,
-    SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started, StoreTx, Survey,
-    SurveyQuery, TaskInsert, TaskTx, WhichSensors, Worker,
+    Candidate, EventNote, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx, Promote,
+    RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started,
+    StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx, WhichSensors, Worker,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::TaskRecord;
@@ -57,6 +57,10 @@ pub(crate) enum Fault {
     PromotesOneTooMany,
     PromotesForAKnownRequest,
     SurveysBeforeItPromotes,
+    OverdueOneTooMany,
+    OverdueIsPromoted,
+    OverdueTellsAllOfItsLanes,
+    OverdueForgetsWhatIsDueNext,
     SurveysAllPools,
     SurveysAllQueues,
     ForgetsWhoServes,
@@ -174,6 +178,10 @@ impl TaskTx for BentTx<'_> {
         let mut query = query.clone();
         let survey = self.tx.survey(&ticks::bent_query(self.fault, &mut query))?;
         ticks::bent_survey(self, &query, survey)
+    }
+
+    fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {
+        ticks::overdue(self, promote)
     }
 
     fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {

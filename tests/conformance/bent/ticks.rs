@@ -1,7 +1,9 @@
 //! Surveys and grants, one thing of them wrong.
 
 use stationmaster::error::StoreResult;
-use stationmaster::store::contract::{GrantBatch, Granted, Survey, SurveyQuery, WhichPools};
+use stationmaster::store::contract::{
+    GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery, WhichPools,
+};
 use stationmaster::task::TaskRecord;
 
 use super::{BentTx, Fault, later};
@@ -46,6 +48,21 @@ pub(super) fn bent_survey(
         _ => {}
     }
     Ok(survey)
+}
+
+pub(super) fn overdue(tx: &mut BentTx<'_>, mut promote: Promote) -> StoreResult<Overdue> {
+    match tx.fault {
+        Fault::OverdueOneTooMany => promote.limit = promote.limit.saturating_add(1),
+        Fault::OverdueIsPromoted => drop(tx.tx.survey(&SurveyQuery::new().promote(promote.now, 1))?),
+        _ => {}
+    }
+    let mut overdue = tx.tx.overdue(promote)?;
+    match tx.fault {
+        Fault::OverdueTellsAllOfItsLanes => overdue.lanes = tx.tx.survey(&SurveyQuery::new())?.lanes,
+        Fault::OverdueForgetsWhatIsDueNext => overdue.next_due = None,
+        _ => {}
+    }
+    Ok(overdue)
 }
 
 pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<Granted> {

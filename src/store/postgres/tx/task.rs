@@ -7,7 +7,9 @@ use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::TxMode;
-use crate::store::contract::{GrantBatch, Granted, Held, Move, Started, Survey, SurveyQuery, TaskTx, Wait};
+use crate::store::contract::{
+    GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskTx, Wait,
+};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
@@ -34,6 +36,10 @@ impl TaskTx for PostgresBackend<'_> {
             true => self.tick(|db| db.survey(query, true)),
             false => self.read(|db| db.survey(query, false)),
         }
+    }
+
+    fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {
+        self.read(|db| db.overdue(promote))
     }
 
     fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()> {

@@ -10,7 +10,8 @@ use super::{
 
 const HOT: &[(&str, &str)] = &[
     ("promote_due", super::promote::PROMOTE),
-    ("next_due", tick::NEXT_DUE),
+    ("overdue", super::promote::OVERDUE),
+    ("next_due, but for some", super::promote::DUE_AFTER),
     ("first candidates", tick::FIRST_CANDIDATES),
     ("equal candidates", tick::EQUAL_CANDIDATES),
     ("later candidates", tick::LATER_CANDIDATES),

@@ -5,7 +5,9 @@ use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, Renewal, TaskId};
-use crate::store::contract::{GrantBatch, Granted, Move, Started, Survey, SurveyQuery, TaskTx};
+use crate::store::contract::{
+    GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskTx,
+};
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
@@ -28,6 +30,10 @@ impl TaskTx for SqliteBackend<'_> {
             Some(_) => self.write(|db| db.survey(query)),
             None => self.read(|db| db.survey(query)),
         }
+    }
+
+    fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {
+        self.read(|db| db.overdue(promote))
     }
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {

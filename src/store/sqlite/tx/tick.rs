@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{OptionalExtension, Rows};
+use rusqlite::{Row, Rows};
 
 use super::super::error::Outcome;
 use super::row::map_index_value;
@@ -14,7 +14,6 @@ use crate::store::contract::{Survey, SurveyQuery, WhichPools};
 use crate::time::Timestamp;
 
 pub(super) const READY_AT: &str = "SELECT ready_at FROM sm_task WHERE no = ?1";
-pub(super) const NEXT_DUE: &str = "SELECT due FROM sm_task WHERE due IS NOT NULL ORDER BY due LIMIT 1";
 pub(super) const FIRST_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
      WHERE lane = ?1 AND state = 0 ORDER BY rank, logical_date, map_index, no LIMIT ?2";
 pub(super) const EQUAL_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
@@ -52,12 +51,8 @@ impl Db<'_> {
             survey.paused = self.paused()?;
         }
         survey.serving = self.serving()?;
-        survey.next_due = self.next_due()?;
+        survey.next_due = self.due_after(0)?;
         Ok(survey)
-    }
-
-    fn next_due(&mut self) -> Outcome<Option<Timestamp>> {
-        Ok(self.prepare(NEXT_DUE)?.query_row([], |row| row.get(0).map(Timestamp::from_micros)).optional()?)
     }
 
     pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
@@ -101,9 +96,14 @@ impl Db<'_> {
 
 fn read(mut rows: Rows<'_>, lane: LaneId, found: &mut Vec<Candidate>) -> Outcome<()> {
     while let Some(row) = rows.next()? {
-        let map_index = row::map_index(row, 2)?;
-        let order = OrderKey::new(row.get(0)?, row::instant(row, 1)?, map_index, TaskId(row.get(3)?));
-        found.push(Candidate::new(lane, order));
+        found.push(candidate(row, lane)?);
     }
     Ok(())
+}
+
+/// Reads a place in the order of admission from the first four columns.
+pub(super) fn candidate(row: &Row<'_>, lane: LaneId) -> Outcome<Candidate> {
+    let map_index = row::map_index(row, 2)?;
+    let order = OrderKey::new(row.get(0)?, row::instant(row, 1)?, map_index, TaskId(row.get(3)?));
+    Ok(Candidate::new(lane, order))
 }

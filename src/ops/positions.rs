@@ -1,0 +1,139 @@
+//! How many tasks go before a task.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use crate::admission::{Candidate, Lane, LaneId, LanePage, Need, OrderKey, Planner};
+use crate::error::{Result, StoreResult};
+use crate::id::{PoolName, TaskKey};
+use crate::pool::{PoolRecord, PoolSpec, Slots};
+use crate::store::ReadTx;
+use crate::store::contract::{StoreTx, SurveyQuery};
+use crate::task::TaskRecord;
+use crate::time::Timestamp;
+
+/// How many ready tasks of its pool go before a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Position {
+    /// This many; with 0 it is the first of its pool. At most the number that the caller named.
+    Before(u64),
+    /// More than this many, which is the number that the caller named.
+    MoreThan(u64),
+    /// It is not ready: it waits for an instant, has been admitted or has ended. An overdue task is ready after
+    /// one of the next ticks.
+    NotReady,
+    /// There is no such task.
+    Unknown,
+}
+
+impl ReadTx<'_> {
+    /// Returns how many ready tasks of its pool precede each of these tasks in the order of admission. Counts
+    /// up to `most` of them.
+    ///
+    /// The tasks of all queues count. Whether they fit does not matter: a tick may admit a task before one that
+    /// precedes it and does not fit. Overdue tasks that no tick has made ready do not count.
+    ///
+    /// A call costs three store calls, however many keys it names. If the first tasks of a pool are in few of
+    /// its many lanes, it costs up to about log2 of the number of lanes more. It reads the named tasks and the
+    /// lanes that have ready tasks. Of each pool it usually reads at most `3 * most` tasks and 17 of each lane,
+    /// and never more than `most + 1` of a lane. The number of tasks that wait does not matter. A display needs
+    /// no more than 100.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::ops::Position;
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
+    ///
+    /// let store = MemoryStore::new();
+    /// let keys = ["a", "b", "c", "ghost"].map(|task| TaskKey::new("prod", "nightly", "r1", task).unwrap());
+    /// let tasks: Vec<NewTask> = keys[..3].iter().cloned().map(NewTask::new).collect();
+    /// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks))?;
+    ///
+    /// let positions = store.read(|tx| tx.positions(&keys, 1))?;
+    /// assert_eq!(positions, [Position::Before(0), Position::Before(1), Position::MoreThan(1), Position::Unknown]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn positions(&mut self, keys: &[TaskKey], most: u64) -> Result<Vec<Position>> {
+        let store = self.raw();
+        let tasks = store.tasks(keys)?;
+        let ready = tasks.iter().flatten().filter(|task| task.is_ready());
+        let pools: BTreeSet<&PoolName> = ready.map(|task| &task.lane.pool).collect();
+        let first = first_of_pools(store, &pools, most)?;
+        let position = |task: &Option<TaskRecord>| {
+            let Some(task) = task else { return Position::Unknown };
+            let Some(first) = first.get(&task.lane.pool).filter(|_| task.is_ready()) else {
+                return Position::NotReady;
+            };
+            let before = first.partition_point(|order| *order < task.order()) as u64;
+            if before <= most { Position::Before(before) } else { Position::MoreThan(most) }
+        };
+        Ok(tasks.iter().map(position).collect())
+    }
+}
+
+/// Returns the first `most + 1` ready tasks of each of these pools, in order.
+fn first_of_pools(
+    store: &mut dyn StoreTx,
+    pools: &BTreeSet<&PoolName>,
+    most: u64,
+) -> StoreResult<BTreeMap<PoolName, Vec<OrderKey>>> {
+    if pools.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut lanes: BTreeMap<PoolName, Vec<Lane>> =
+        pools.iter().map(|pool| (PoolName::clone(pool), Vec::new())).collect();
+    for lane in store.survey(&SurveyQuery::new())?.lanes {
+        if let Some(lanes) = lanes.get_mut(&lane.key.pool) {
+            lanes.push(lane);
+        }
+    }
+    // A tick that admits everything it looks at reads just these tasks, in this order.
+    let budget = usize::try_from(most).unwrap_or(usize::MAX).saturating_add(1);
+    let mut by_lane: HashMap<LaneId, usize> = HashMap::new();
+    let mut walks: Vec<(PoolName, Planner)> = Vec::new();
+    for (pool, lanes) in lanes {
+        by_lane.extend(lanes.iter().map(|lane| (lane.id, walks.len())));
+        let spec = PoolSpec { name: pool.clone(), slots: Slots::Unlimited, ..PoolSpec::default_pool() };
+        let mut walk = Planner::new(budget, lanes);
+        // It asks for the capacity once, and before anything else.
+        if let Need::Capacity { .. } = walk.need() {
+            walk.feed_capacity(&[PoolRecord::new(spec, 0)], &[], &[], Timestamp::MIN);
+        }
+        walks.push((pool, walk));
+    }
+    loop {
+        let asked: Vec<Vec<LanePage>> = walks.iter_mut().map(|(_, walk)| asks_for(walk)).collect();
+        let pages = asked.concat();
+        if pages.is_empty() {
+            break;
+        }
+        // All pools in one call.
+        let mut found: Vec<Vec<Candidate>> = vec![Vec::new(); walks.len()];
+        for candidate in store.candidates(&pages)? {
+            if let Some(found) = by_lane.get(&candidate.lane).and_then(|at| found.get_mut(*at)) {
+                found.push(candidate);
+            }
+        }
+        for (((_, walk), pages), found) in walks.iter_mut().zip(&asked).zip(&found) {
+            walk.feed_candidates(pages, found);
+        }
+    }
+    let orders = |mut walk: Planner| walk.finish().admit.iter().map(|candidate| candidate.order).collect();
+    Ok(walks.into_iter().map(|(pool, walk)| (pool, orders(walk))).collect())
+}
+
+fn asks_for(walk: &mut Planner) -> Vec<LanePage> {
+    match walk.need() {
+        Need::Candidates(pages) => pages,
+        Need::Capacity { .. } | Need::AllPools { .. } | Need::Nothing => Vec::new(),
+    }
+}
