@@ -161,9 +161,10 @@ fn name_capacity(store: &mut dyn StoreTx, query: &SurveyQuery, survey: &mut Surv
     }
     if !limits.is_empty() {
         survey.limits.extend(store.limits(&limits)?.into_iter().flatten());
-        let (rates, clock) = store.rates(&limits)?;
-        survey.rates.extend(rates);
-        survey.clock = survey.clock.max(clock);
+        // Without a clock no key owes anything.
+        if survey.clock.is_some() {
+            survey.rates.extend(store.rates(&limits)?.0);
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod overdue;
 mod policies;
 mod pools;
 mod queues;
+mod rules;
 #[path = "../stores/mod.rs"]
 mod stores;
 

@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 68] = [
+const MUTANTS: [(Fault, &str); 73] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -38,6 +38,11 @@ const MUTANTS: [(Fault, &str); 68] = [
     (Fault::SurveysAllQueues, "queues::a_survey_names_the_lanes_of_the_asked_queues"),
     (Fault::ForgetsWhoServes, "queues::what_a_holder_told_is_kept_until_it_tells_again"),
     (Fault::CountsServingForEver, "queues::what_stopped_counting_is_forgotten_in_pieces"),
+    (Fault::SurveysWithoutFamilies, "rules::a_survey_tells_families_and_pauses"),
+    (Fault::SurveysWithoutPauses, "rules::a_survey_tells_families_and_pauses"),
+    (Fault::NotesNoRates, "rules::a_grant_notes_what_keys_owe"),
+    (Fault::RatesWithoutTheClock, "rules::a_grant_notes_what_keys_owe"),
+    (Fault::PausesAgain, "rules::a_second_pause_changes_nothing"),
     (Fault::CountsLeasesAsWaiting, "queues::queues_are_counted"),
     (Fault::SurveysDefinedLimitsOnly, "ticks::a_survey_tells_of_the_limits_that_ready_lanes_carry"),
     (Fault::SurveysWithoutTheRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),

@@ -101,6 +101,13 @@ const WHOLE: &[(&str, &str)] = &[
     // The same, counted by queue.
     ("lease", "SELECT queue, greatest"),
     ("idle_sensing", "SELECT queue, greatest"),
+    // The same, by lane.
+    ("lease", "GROUP BY lane) held"),
+    // A tick looks at all families and at all that is paused.
+    ("family", ""),
+    ("family_pkey", ""),
+    ("pause", ""),
+    ("pause_pkey", ""),
     // One row for each live admitter.
     ("serving", ""),
     ("serving_pkey", ""),

@@ -36,6 +36,11 @@ use stationmaster::testing::raw;
 pub(crate) enum Fault {
     None,
     CommitsAfterAnError,
+    SurveysWithoutFamilies,
+    SurveysWithoutPauses,
+    NotesNoRates,
+    RatesWithoutTheClock,
+    PausesAgain,
     RunsTheBodyTwice,
     CandidatesIgnoreTheCursor,
     CandidatesIgnoreTheOrder,
@@ -330,12 +335,23 @@ impl PoolTx for BentTx<'_> {
         fn delete_limits(keys: &[LimitKey]) -> Vec<bool>;
         fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
         fn families() -> Vec<LimitSpec>;
-        fn rates(keys: &[LimitKey]) -> (Vec<RateUse>, Option<Timestamp>);
-        fn put_paused(subjects: &[Subject], paused: bool) -> Vec<bool>;
         fn paused() -> Vec<Subject>;
         fn leases() -> (Vec<Subject>, LeasesByLane);
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
         fn all_limits() -> Vec<LimitRecord>;
+    }
+
+    fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
+        let (rates, clock) = self.tx.rates(keys)?;
+        Ok((rates, clock.filter(|_| self.fault != Fault::RatesWithoutTheClock)))
+    }
+
+    fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {
+        let mut changed = self.tx.put_paused(subjects, paused)?;
+        if self.fault == Fault::PausesAgain {
+            changed.fill(true);
+        }
+        Ok(changed)
     }
 
     fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<Undefined>> {

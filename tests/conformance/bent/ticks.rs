@@ -44,6 +44,8 @@ pub(super) fn bent_survey(
         Fault::SurveysBeforeItPromotes if survey.granted.is_none() => {
             survey.promoted = tx.tx.survey(&anonymous)?.promoted;
         }
+        Fault::SurveysWithoutFamilies => survey.families.clear(),
+        Fault::SurveysWithoutPauses => survey.paused.clear(),
         Fault::SurveysDefinedLimitsOnly => survey.limits.retain(|limit| limit.max.is_some()),
         _ => {}
     }
@@ -74,6 +76,7 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
         }
         Fault::GrantsWithoutTheStart => batch.started = false,
         Fault::NotesNoRequest => batch.request = None,
+        Fault::NotesNoRates => batch.rates = &[],
         Fault::NotesRequestsInOrderOfNumbers => {
             numbers.sort_unstable();
             batch.tasks = &numbers;

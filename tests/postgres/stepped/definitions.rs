@@ -2,8 +2,8 @@
 
 use std::sync::mpsc::channel;
 
-use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::LimitSpec;
+use stationmaster::admission::{Drain, IfExists, Subject};
 use stationmaster::store::Tx;
 use stationmaster::store::postgres;
 use stationmaster::{NewTask, Result};
@@ -18,16 +18,26 @@ use crate::{pool, pool_name};
 type Define = fn(&mut Tx<'_>) -> Result<String>;
 
 /// With how many of the four tasks each lets be admitted. A tick in flight has taken two.
-const DEFINITIONS: [(&str, Define, usize); 3] =
-    [("a pause", |tx| resize(tx, 0), 0), ("a shrink", |tx| resize(tx, 1), 1), ("a limit", limit, 2)];
+const DEFINITIONS: [(&str, Define, usize); 5] = [
+    ("no slots", |tx| resize(tx, 0), 0),
+    ("a shrink", |tx| resize(tx, 1), 1),
+    ("a limit", |tx| limit(tx, LimitSpec::new("few".try_into()?, 2)?), 2),
+    ("a family", |tx| limit(tx, LimitSpec::new("fe".try_into()?, 2)?.family()), 2),
+    ("a pause", pause, 0),
+];
+
+fn pause(tx: &mut Tx<'_>) -> Result<String> {
+    tx.pause(&[Subject::Key("few".try_into()?)])?;
+    tx.pools(&[pool_name("narrow")]).map(|mut pools| pools.remove(0).unwrap().used.to_string())
+}
 
 fn resize(tx: &mut Tx<'_>, slots: u32) -> Result<String> {
     tx.define([pool("narrow", slots)], IfExists::Replace)?;
     tx.pools(&[pool_name("narrow")]).map(|mut pools| pools.remove(0).unwrap().used.to_string())
 }
 
-fn limit(tx: &mut Tx<'_>) -> Result<String> {
-    tx.define([LimitSpec::new("few".try_into()?, 2)?], IfExists::Replace)?;
+fn limit(tx: &mut Tx<'_>, spec: LimitSpec) -> Result<String> {
+    tx.define([spec], IfExists::Replace)?;
     tx.limits(&["few".try_into()?]).map(|mut limits| limits.remove(0).unwrap().used.to_string())
 }
 
@@ -75,6 +85,24 @@ fn a_tick_waits_for_an_open_definition() {
             scene.audit();
         }
     }
+}
+
+/// Whoever sees the pause sees what the ticks before it granted.
+#[test]
+fn a_drain_knows_the_tick_that_a_pause_waited_for() {
+    let scene = scene();
+    let few = [Subject::Key("few".try_into().unwrap())];
+    let drain = || scene.store.read(|tx| tx.drain(&few)).unwrap()[0];
+    let tick = OpenTick::begin(&scene, now(), 2);
+    let host = Hand::begin(&scene.scratch.0, "READ COMMITTED");
+    host.call(pause).waits();
+    assert_eq!(drain(), Drain::Open, "it is not committed");
+    assert_eq!(tick.commit(), 2);
+    host.rest().done();
+    host.commit();
+    assert_eq!(drain(), Drain::Draining { leases: 2 });
+    assert_eq!(scene.tick(10).len(), 0);
+    scene.audit();
 }
 
 /// A rollback to a savepoint gives the tick lock up, and the handle is not told.
