@@ -32,6 +32,7 @@ pub(crate) mod poker;
 mod reaper;
 mod retention;
 mod waking_store;
+pub(crate) mod worker;
 
 pub use admitter::Admitter;
 #[cfg(feature = "tokio")]
@@ -44,3 +45,4 @@ pub use observer::{ObservedStore, Observer, metrics, spans};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker};
 pub use reaper::{ReapReport, Reaper};
 pub use waking_store::WakingStore;
+pub use worker::{Cancelled, Job, Worker, WorkerReport};
