@@ -101,6 +101,10 @@ impl Shared {
     /// Runs the handler of an attempt, unless the worker stops.
     pub(super) fn begin(self: &Arc<Self>, job: Job) -> Result<()> {
         let (lease, now) = (job.lease(), SystemClock.now());
+        // The loop that minds the time may not have heard of it yet.
+        if self.admits.is_stopped() {
+            self.stop(now);
+        }
         // The host's code: its panic is an attempt that failed.
         let longest = self.max_run.as_ref().map_or(Ok(None), |max_run| {
             catch_unwind(AssertUnwindSafe(|| max_run(job.task()))).map_err(|panic| panicked(&*panic))
