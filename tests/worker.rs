@@ -392,8 +392,8 @@ fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
         let (sender, told) = mpsc::channel();
         let sender = Mutex::new(sender);
         let running = run(
-            // Renewed after 100 ms, which is when it learns of the loss.
-            worker(&store).places(1).lease(Duration::from_millis(300)).handler(move |job: &Job| {
+            // Renewed after a third of it, which is when it learns of the loss.
+            worker(&store).places(1).lease(Duration::from_secs(1)).handler(move |job: &Job| {
                 sender.lock().send(None).unwrap();
                 if job.task().attempt == 1 {
                     while !job.wait(MINUTE) {}
