@@ -53,6 +53,7 @@ impl Worker {
     /// # Ok(())
     /// # }
     /// ```
+    #[must_use]
     pub fn handler_async<A, R>(
         self,
         runtime: &Handle,
@@ -67,6 +68,7 @@ impl Worker {
 
     /// Sets the handler of the tasks of this queue ([`Worker::queue_handler`]), as
     /// [`handler_async`](Self::handler_async) does.
+    #[must_use]
     pub fn queue_handler_async<A, R>(
         self,
         queue: QueueName,
@@ -82,6 +84,7 @@ impl Worker {
 
     /// Sets the handler of the tasks of this name in this workflow ([`Worker::task_handler`]), as
     /// [`handler_async`](Self::handler_async) does.
+    #[must_use]
     pub fn task_handler_async<A, R>(
         self,
         workflow: WorkflowId,

@@ -188,6 +188,13 @@ impl<E: Clone> WorkerState<E> {
         self.leave_if_over(lease);
     }
 
+    /// Notes that a handler has ended its attempt itself, and works on.
+    pub(crate) fn ended_itself(&mut self, lease: LeaseRef) {
+        if let Some(attempt) = self.attempts.get_mut(&lease).filter(|attempt| attempt.end == End::Open) {
+            attempt.end = End::Known;
+        }
+    }
+
     /// Has a group whose attempt could not begin wait before it asks again. Otherwise it would be granted the
     /// same task at once, again and again.
     pub(crate) fn could_not_begin(&mut self, now: Timestamp, lease: LeaseRef) {

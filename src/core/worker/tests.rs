@@ -137,6 +137,18 @@ fn what_runs_too_long_is_told_and_then_given_up_and_keeps_its_place() {
 }
 
 #[test]
+fn an_attempt_that_its_handler_ended_is_not_given_up() {
+    let mut worker = worker(&[1], 0);
+    begin(&mut worker, 0, &[1], Some(10));
+    worker.ended_itself(lease(1));
+    assert_eq!((worker.told(at(99)), worker.next_told()), (vec![], None));
+    worker.news();
+    assert_eq!(worker.asks(at(99)), [], "its handler is still at work");
+    worker.returned(at(99), lease(1), Some("a second end"));
+    assert_eq!((worker.ends(at(99)), worker.asks(at(99))), (vec![], vec![(0, 1)]));
+}
+
+#[test]
 fn ends_gather_for_as_long_as_they_may() {
     let mut worker = worker(&[4], 3);
     begin(&mut worker, 0, &[1, 2, 3], None);

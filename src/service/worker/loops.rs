@@ -58,7 +58,7 @@ impl AdmitLoop {
         for (job, started) in std::mem::take(&mut self.queued).into_iter().zip(started) {
             match started {
                 true => self.begin(job),
-                false => self.shared.is_stale(job.lease()),
+                false => self.shared.forget_stale(job.lease()),
             }
         }
         Ok(())

@@ -94,7 +94,6 @@ use shared::{MaxRun, OnError};
 /// assert_eq!(worker.run(&handle)?.stored, 1);
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
-#[must_use = "a worker works while `run` is called"]
 pub struct Worker {
     store: Arc<dyn Store>,
     holder: Holder,
@@ -161,11 +160,13 @@ impl Worker {
     }
 
     /// Sets the handler of all tasks that have no other. It runs on a thread for each attempt.
+    #[must_use]
     pub fn handler<R: Into<Outcome>>(self, handler: impl Fn(&Job) -> R + Send + Sync + 'static) -> Self {
         self.on_threads(Tasks::All, handler)
     }
 
     /// Sets the handler of the tasks of this queue, unless they are named by [`Self::task_handler`].
+    #[must_use]
     pub fn queue_handler<R: Into<Outcome>>(
         self,
         queue: QueueName,
@@ -175,6 +176,7 @@ impl Worker {
     }
 
     /// Sets the handler of the tasks of this name in this workflow.
+    #[must_use]
     pub fn task_handler<R: Into<Outcome>>(
         self,
         workflow: WorkflowId,

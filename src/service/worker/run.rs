@@ -18,8 +18,10 @@ use super::shared::{Shared, State};
 use crate::clock::{Clock, SystemClock};
 use crate::core::worker::WorkerState;
 use crate::error::{Error, Result};
-use crate::service::{Admitter, LoopHandle, Service, WakingStore, drive};
+use crate::id::QueueName;
+use crate::service::{Admitter, KeepReport, Keeper, LoopHandle, Service, WakingStore, drive};
 use crate::store::{Store, StoreInfo, Tx, TxMode};
+use crate::time::Timestamp;
 
 /// How long a loop sleeps that has nothing to do. What it waits for wakes it.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -35,9 +37,11 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn begin(worker: Worker, handle: &LoopHandle) -> Result<Self> {
         let groups = worker.groups();
-        let admitter = |queue: Option<crate::id::QueueName>| {
+        let admitter = |queue: Option<QueueName>, places: usize| {
             let admitter = Admitter::new(worker.store.clone(), worker.holder.clone());
             let admitter = admitter.lease(worker.lease).policy(worker.policy.clone()).started();
+            // A tick that grants less than it is asked for has found all that fits.
+            let admitter = admitter.budget(places);
             let admitter = match worker.observer.clone() {
                 Some(observer) => admitter.observed_by(observer),
                 None => admitter,
@@ -47,8 +51,8 @@ impl Running {
                 None => admitter,
             }
         };
-        let keeper = admitter(None).keeper();
-        let admitters = groups.iter().map(|(queue, _)| admitter(queue.clone())).collect();
+        let keeper = admitter(None, 0).keeper();
+        let admitters = groups.iter().map(|(queue, places)| admitter(queue.clone(), *places)).collect();
         let machine = WorkerState::new(groups.iter().map(|(_, places)| *places), worker.waits);
         let shared = Arc::new(Shared {
             store: Arc::new(WakingStore::new(Given(worker.store), handle.clone())),
@@ -173,12 +177,12 @@ impl Wake for WakeOther {
 }
 
 /// The keeper, whose errors the host hears of.
-struct Keeping(crate::service::Keeper, Arc<Shared>);
+struct Keeping(Keeper, Arc<Shared>);
 
 impl Service for Keeping {
-    type Report = crate::service::KeepReport;
+    type Report = KeepReport;
 
-    fn tick(&mut self, now: crate::Timestamp) -> Result<Self::Report> {
+    fn tick(&mut self, now: Timestamp) -> Result<KeepReport> {
         let report = self.0.tick(now)?;
         if let Some(error) = &report.error {
             self.1.tell(error);

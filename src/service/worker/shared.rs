@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// Forgets an attempt whose task could not be started, because its lease was lost.
-    pub(super) fn is_stale(&self, lease: LeaseRef) {
+    pub(super) fn forget_stale(&self, lease: LeaseRef) {
         let mut state = self.state.lock();
         state.machine.returned(SystemClock.now(), lease, None);
         self.settle(state, &[lease]);
@@ -179,7 +179,9 @@ impl Shared {
             .filter_map(|(lease, told)| Some((state.jobs.get(&lease)?.clone(), told)))
             .collect();
         for (job, told) in &told {
-            if *told == Told::GivenUp {
+            if *told == Told::GivenUp && job.has_ended() {
+                state.machine.ended_itself(job.lease());
+            } else if *told == Told::GivenUp {
                 let ran =
                     job.deadline().map_or(Duration::ZERO, |deadline| now.saturating_duration_since(deadline));
                 let message = format!("the handler went on for {ran:?} after its longest run was over");
